@@ -17,7 +17,6 @@ from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.reporting.tables import named, one_line
 
 if TYPE_CHECKING:
-    from perfmodel.cost.collectives.calibrated import Calibrated
     from perfmodel.cost.collectives.learned import Learned
 
 MAX_SEED = 2**32 - 1
@@ -121,8 +120,9 @@ def collectives(
     typer.echo(one_line(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}"))
 
 
-def _said_of_logs(fitted: Calibrated) -> str:
-    calls = fitted.calls
+def _said_of_logs(fitted: Learned) -> str:
+    calls = fitted.points
+    assert calls is not None
     kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
     return f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.base.registry import Registry
-from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.hardware.generations import reduces_in_switch
 from perfmodel.ops.rows import Rows
 
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
-NCCL, CUSTOM, EAGER = "nccl", "custom", "custom_eager"
-"""Variants: the library's collectives alone; an all-reduce by kernels of an inference framework
-where these are faster, launched by a graph; the same launched one by one, behind a copy of its
-input."""
 INFINIBAND = "infiniband"
 MAX_RANKS = 1_000_000
 Count = Annotated[int, Meta(ge=1, le=MAX_RANKS)]
@@ -115,8 +109,6 @@ class Calls:
     """Share of the adapters' rate that an all-to-all was measured to reach; 0: as is usual."""
     in_network: Mask
     """Whether the network's switches may add up."""
-    variant: Texts
-    """`nccl`, `custom` or `custom_eager`."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -137,15 +129,14 @@ class Calls:
         kinds, kind = self._kinds[name]
         return np.array([number(each) for each in kinds.tolist()], np.float64)[kind.reshape(-1)]
 
+    def take(self, index: Ints) -> Calls:
+        """The calls at `index`, in that order."""
+        return Calls(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
+
     @cached_property
     def has_two_way_tree(self) -> Mask:
         """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
         return self.by_kind("architecture", reduces_in_switch) > 0
-
-    @property
-    def is_custom(self) -> Mask:
-        """Whether kernels of a framework may run it."""
-        return np.asarray(self.variant != NCCL, np.bool_)
 
     @property
     def is_remote(self) -> Mask:
@@ -159,12 +150,12 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
     Raises `ModelError` for dims that cannot be: fewer ranks than nodes, several domains without a
     network.
     """
-    names = ("size_bytes", "ranks", "nodes", "in_network", "custom")
+    names = ("size_bytes", "ranks", "nodes", "in_network")
     columns = np.empty((len(names), len(rows)))
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
         columns[:, index] = [dims[name] for name in names]
-    size, ranks, nodes, in_network, custom = columns
+    size, ranks, nodes, in_network = columns
     ranks, nodes = np.maximum(ranks, 1.0), np.maximum(nodes, 1.0)
     bad = np.flatnonzero(nodes > ranks)
     if len(bad):
@@ -189,7 +180,11 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         local,
         np.full(len(rows), float(fabric.link_peers or max(fabric.domain_ranks - 1, 1))),
     )
-    node_nic, one = _nic_rates(np.minimum(per_node, fabric.node_ranks), fabric)
+    # What the adapters near the ranks of a node carry together, and those near one rank.
+    node_ranks, nics = np.minimum(per_node, fabric.node_ranks), max(fabric.nics, 1)
+    near = np.clip(fabric.nics * node_ranks / fabric.node_ranks, 1.0, nics)
+    node_nic = fabric.node_nic_gb_per_s / nics * near
+    one = np.maximum(fabric.node_nic_gb_per_s / fabric.node_ranks, node_nic / node_ranks)
     n = len(rows)
     return Calls(
         op=np.array(rows.op, np.str_),
@@ -206,7 +201,6 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         rank_nic_gb_per_s=np.maximum(one, 1e-9),
         exchange_frac=np.full(n, fabric.exchange_frac or 0.0),
         in_network=(in_network > 0) & (fabric.network == INFINIBAND),
-        variant=np.where(custom > 0, CUSTOM, NCCL),
     )
 
 
@@ -220,32 +214,3 @@ def wired(
     taking_part = np.clip(local - 1, 1.0, peers)
     share = np.where(is_mesh, taking_part / peers, 1.0)
     return link_gb_per_s * share, np.where(is_mesh, taking_part, 1.0)
-
-
-def _nic_rates(node_ranks: Floats, fabric: Fabric) -> tuple[Floats, Floats]:
-    """Of the adapters near `node_ranks` ranks of a node together, and near one rank."""
-    if not fabric.nics:
-        return np.zeros_like(node_ranks), np.zeros_like(node_ranks)
-    each = fabric.node_nic_gb_per_s / fabric.nics
-    near = np.clip(fabric.nics * node_ranks / fabric.node_ranks, 1.0, fabric.nics)
-    one = each * np.clip(fabric.nics / fabric.node_ranks, min(1.0, 1.0 / fabric.node_ranks), None)
-    alone = np.maximum(one, each * near / node_ranks)
-    return each * near, alone
-
-
-class CollectiveModel(Protocol):
-    """Answers for collectives on any machine; whole columns at once."""
-
-    def estimate(self, calls: Calls) -> Estimate:
-        """Durations of `calls`: of the transfer, from the arrival of the last rank."""
-        ...
-
-    def explain(self, calls: Calls) -> list[Explanation]:
-        """Why, per call."""
-        ...
-
-
-COLLECTIVES: Registry[CollectiveModel] = Registry(
-    "collective model", "perfmodel.network", "perfmodel.cost.collectives.calibrated"
-)
-"""By `collective/NAME`: `collective/heuristic`, …"""

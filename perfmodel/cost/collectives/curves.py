@@ -15,11 +15,8 @@ from perfmodel.base.frames import numbers_in, read_frame
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import (
     BRIDGE,
-    CUSTOM,
-    EAGER,
     INFINIBAND,
     MESH,
-    NCCL,
     PCIE,
     SWITCH,
     Calls,
@@ -55,7 +52,6 @@ class Wires:
     architecture: str
     network: str
     node_nic_gb_per_s: float
-    variant: str
 
 
 def wires_of(row: dict[str, Any]) -> Wires:
@@ -70,15 +66,25 @@ def wires_of(row: dict[str, Any]) -> Wires:
         nodes = float(np.ceil(ranks / each)) if each >= 1 else 1.0
     if not ranks or ranks < 2 or nodes > ranks:
         raise ModelError(f"{where}: n_gpus is {row.get('n_gpus')}, n_nodes {row.get('n_nodes')}")
-    architecture = architecture_of(_text(row, "gpu"))
+    if _text(row, "variant").startswith("custom"):
+        raise ModelError(f"{where}: kernels of a framework, not of a library: not modelled")
+    gpu = _MODEL.search(_text(row, "gpu").lower().replace("nvidia", "").replace("tesla", ""))
+    architecture = _architectures().get(gpu[0], "") if gpu else ""
     words = _text(row, "intra_link")
     rate = _number(row, "intra_gb_per_s_per_gpu")
-    link = _link(words, rate, architecture)
+    lower, is_amd = words.lower(), architecture[:4] == "cdna"
+    if "switch" in lower:
+        link = SWITCH
+    elif "bridge" in lower or "pair" in lower:
+        link = BRIDGE
+    elif is_amd or "xgmi" in lower or "infinity" in lower or "direct" in lower:
+        link = MESH
+    elif "pcie" in lower or 0 < rate <= _C.pcie_gb_per_s:
+        link = PCIE
+    else:
+        link = MESH if re.search(r"\b4 ?x", lower) else SWITCH
     box = _BOX.search(words)
     nic = _number(row, "node_nic_gb_per_s")
-    variant = _text(row, "variant")
-    is_custom = variant.startswith(CUSTOM)
-    variant = (EAGER if "eager" in variant else CUSTOM) if is_custom else NCCL
     return Wires(
         op=OPS.get(_text(row, "collective"), _text(row, "collective")),
         ranks=ranks,
@@ -89,7 +95,6 @@ def wires_of(row: dict[str, Any]) -> Wires:
         architecture=architecture,
         network=INFINIBAND if network in _NO_NETWORK else network,
         node_nic_gb_per_s=nic or _C.unknown_nic_gb_per_s * ranks / nodes,
-        variant=variant,
     )
 
 
@@ -115,29 +120,10 @@ def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
     )
 
 
-def architecture_of(gpu: str) -> str:
-    """The generation of a GPU by any of its names, from the catalogue; empty if unknown."""
-    match = _MODEL.search(gpu.lower().replace("nvidia", "").replace("tesla", ""))
-    return _architectures().get(match[0], "") if match else ""
-
-
 @cache
 def _architectures() -> dict[str, str]:
     named = ((_MODEL.match(name), name) for name in hardware.names("device"))
     return {match[0]: hardware.device(name).architecture or "" for match, name in named if match}
-
-
-def _link(words: str, gb_per_s: float, architecture: str) -> str:
-    lower = words.lower()
-    if "switch" in lower:
-        return SWITCH
-    if "bridge" in lower or "pair" in lower:
-        return BRIDGE
-    if "xgmi" in lower or "infinity" in lower or "direct" in lower or architecture[:4] == "cdna":
-        return MESH
-    if "pcie" in lower or (gb_per_s and gb_per_s <= _C.pcie_gb_per_s):
-        return PCIE
-    return MESH if re.search(r"\b4 ?x", lower) else SWITCH
 
 
 def _text(row: dict[str, Any], name: str) -> str:

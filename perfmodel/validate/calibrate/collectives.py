@@ -7,21 +7,22 @@ left out.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
 from sklearn.base import clone
 from sklearn.linear_model import QuantileRegressor
 from xgboost import XGBRegressor
 
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.base.progress import Begin, begun, silent
-from perfmodel.cost.collectives.calls import CUSTOM, NCCL, PCIE, Calls, Texts
+from perfmodel.cost.collectives.algorithms import costs_of
+from perfmodel.cost.collectives.calls import Calls, Texts
 from perfmodel.cost.collectives.curves import (
     OPS,
     calls_of_wires,
@@ -29,9 +30,7 @@ from perfmodel.cost.collectives.curves import (
     read_points,
     wires_of,
 )
-from perfmodel.cost.collectives.heuristic import Constants, costs_of
 from perfmodel.cost.collectives.learned import (
-    KERNELS,
     LATENCY_FRACS,
     NAME,
     ONE_NODE,
@@ -40,7 +39,6 @@ from perfmodel.cost.collectives.learned import (
     Learned,
     features_of,
     latency_frac,
-    take_calls,
 )
 from perfmodel.cost.learned.forest import of_booster
 from perfmodel.errors import ModelError
@@ -65,17 +63,10 @@ class Measured:
     calls: Calls
     points: pd.DataFrame
 
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def column(self, name: str) -> Any:
-        """A column of `points`, `[n]`."""
-        return self.points[name].to_numpy()
-
     def where(self, chosen: Mask) -> Measured:
         """The rows that are `chosen`."""
         index = np.flatnonzero(chosen).astype(np.int64)
-        return Measured(take_calls(self.calls, index), self.points.iloc[index])
+        return Measured(self.calls.take(index), self.points.iloc[index])
 
 
 def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str, str]]:
@@ -127,21 +118,20 @@ def _flaw(row: dict[str, object]) -> str:
     network = str(row.get("network"))
     if network in ("unknown", "tcp") or "tcp_fallback" in flags:
         return f"network {network}"
-    if str(row.get("variant") or "").startswith(CUSTOM) and wires_of(row).link == PCIE:
-        return "a framework's collective without links"
+    if str(row.get("variant") or "").startswith("custom"):
+        return "kernels of a framework"
     op = str(row.get("collective"))
     return "" if OPS.get(op, op) in _FITTED else f"op {op} is not fitted"
 
 
 def _weights(points: pd.DataFrame) -> Floats:
     """Each curve counts alike within its repository, GPU and reach, and these by their root."""
-    reach = [(each.nodes > 1, each.variant) for each in points["wires"]]
+    is_remote = pd.Series([each.nodes > 1 for each in points["wires"]])
     per_curve = points.groupby("curve_id")["time_us"].transform("size")
-    curves = points.groupby(["repo", "gpu", pd.Series(reach)])["curve_id"].transform("nunique")
+    curves = points.groupby(["repo", "gpu", is_remote])["curve_id"].transform("nunique")
     small = np.where(points["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
     weight = small / (per_curve * np.sqrt(curves))
-    library = np.array([each.variant == NCCL for each in points["wires"]])
-    return np.asarray(weight / weight[library if library.any() else ~library].mean(), np.float64)
+    return np.asarray(weight / weight.mean(), np.float64)
 
 
 PRIOR_WEIGHT = 0.5
@@ -156,46 +146,25 @@ FACTORS = ("base_factor", "hop_factor")
 """What a generation that was not measured takes from the others of its maker."""
 
 
-def initial_constants() -> Constants:
+def initial_constants() -> dict[str, float]:
     """Where the fit starts, and what constants stay near that the data say little of."""
     text = files("perfmodel.cost.collectives").joinpath("prior.toml").read_text(encoding="utf-8")
-    values = {
+    return {
         f"{table}.{name}": float(value)
         for table, entries in tomllib.loads(text).items()
         if isinstance(entries, dict)
         for name, value in entries.items()
     }
-    return Constants(values, "prior.toml")
 
 
-def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
-    """Constants that fit `log_us` `[n]` best; those of frameworks' kernels behind the library's."""
-    prior = initial_constants()
-    constants = prior
-    for is_custom in (False, True):
-        names = [name for name in prior.values if name.startswith(OF_KERNELS) == is_custom]
-        index = np.flatnonzero(calls.is_custom == is_custom).astype(np.int64)
-        if len(index):
-            part = take_calls(calls, index)
-            constants = _fitted(constants, names, part, log_us[index], weight[index])
-    return fill_unseen_architectures(constants, calls.architecture)
-
-
-OF_KERNELS = "custom."
-
-
-def _fitted(
-    start: Constants, names: list[str], calls: Calls, log_us: Floats, weight: Floats
-) -> Constants:
-    """`start` with the constants `names` that fit best, in the sense of a soft absolute error."""
-    from scipy.optimize import least_squares
-
-    origin = np.log([start.values[name] for name in names])
+def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> dict[str, float]:
+    """Constants that fit `log_us` `[n]` best, in the sense of a soft absolute error."""
+    start = initial_constants()
+    origin = np.log(list(start.values()))
     root = np.sqrt(weight / weight.mean())
 
-    def constants(logs: Floats) -> Constants:
-        solution = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        return Constants({**start.values, **solution}, "fitted")
+    def constants(logs: Floats) -> dict[str, float]:
+        return dict(zip(start, np.exp(logs).tolist(), strict=True))
 
     def residuals(logs: Floats) -> Floats:
         error = np.log(costs_of(calls, constants(logs)).total_us) - log_us
@@ -203,20 +172,22 @@ def _fitted(
         return np.concatenate([root * soft, (logs - origin) * PRIOR_WEIGHT])
 
     reach = np.log(_REACH)
-    is_share = np.array([name.endswith("_frac") or ".ll" in name for name in names])
+    is_share = np.array([name.endswith("_frac") or ".ll" in name for name in start])
     most = np.where(is_share & (origin < 0), np.minimum(origin + reach, 0.0), origin + reach)
     solution = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
     )
-    return constants(solution.x)
+    return fill_unseen_architectures(constants(solution.x), calls.architecture)
 
 
-def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Constants:
+def fill_unseen_architectures(
+    constants: Mapping[str, float], architectures: Texts
+) -> dict[str, float]:
     """Generations that are not among the measured `architectures` with the mean of those that are.
 
     Means are geometric, over generations of the same maker.
     """
-    values = dict(constants.values)
+    values = dict(constants)
     words = {key.partition(".")[0] for key in values if key.endswith(FACTORS)}
     seen = {nearest_known(each, words) for each in set(architectures.tolist())}
     for maker in {GENERATIONS[word].maker for word in words}:
@@ -225,7 +196,7 @@ def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Con
         for name in FACTORS if known else ():
             mean = float(np.exp(np.mean([np.log(values[f"{word}.{name}"]) for word in known])))
             values |= {f"{word}.{name}": mean for word in words_of_maker if word not in known}
-    return Constants(values, constants.source)
+    return values
 
 
 MOST = 0.7
@@ -250,31 +221,41 @@ _TREES = XGBRegressor(
 def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> Learned:
     """The model from tables of curves and of points; `ModelError` for what cannot be used."""
     measured, left_out = read_measured(pairs)
-    _require_several(measured, pairs[0][0])
+    calls, points = measured.calls, measured.points
+    is_scored = calls.size_bytes >= SCORED_BYTES
+    kinds = {ONE_NODE: is_scored & ~calls.is_remote, SEVERAL: is_scored & calls.is_remote}
+    for words, chosen in zip(("within a node", "over several nodes"), kinds.values(), strict=True):
+        count = points["repo"][chosen].nunique()
+        if count < MIN_REPOSITORIES:
+            raise ModelError(
+                f"{pairs[0][0]}: usable curves {words} of {count} repositories; errors are "
+                f"those of repositories left out: expected at least {MIN_REPOSITORIES}"
+            )
     begin("all repositories", 0, 0)
-    calls, y = measured.calls, np.log(measured.column("time_us").astype(np.float64))
-    weight = np.where(measured.column("alike") < MAX_ALIKE, measured.column("weight"), 0.0)
+    y, weights = np.log(points["time_us"].to_numpy(np.float64)), points["weight"].to_numpy()
+    weight = np.where(points["alike"] < MAX_ALIKE, weights, 0.0)
     model, log_us = _fitted_model(calls, y, weight), np.empty(len(y))
-    groups = np.where(calls.is_custom, calls.architecture, measured.column("repo").astype(np.str_))
-    for group in begun(np.unique(groups).tolist(), begin, lambda group: f"without {group}"):
-        left = np.flatnonzero(groups == group).astype(np.int64)
-        fitted = _fitted_model(calls, y, np.where(groups == group, 0.0, weight))
-        log_us[left] = fitted.log_us(take_calls(calls, left))[0]
-    spreads: dict[str, tuple[float, ...]] = {}
-    library, is_remote = ~calls.is_custom, calls.is_remote
-    waiting = latency_frac(costs_of(calls, model.constants))
-    kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
+    repos = points["repo"].to_numpy(np.str_)
+    for repo in begun(np.unique(repos).tolist(), begin, lambda repo: f"without {repo}"):
+        left = np.flatnonzero(repos == repo).astype(np.int64)
+        fitted = _fitted_model(calls, y, np.where(repos == repo, 0.0, weight))
+        log_us[left] = fitted.log_us(calls.take(left))[0]
+    # Standard deviations that give a 90 % interval as wide as the errors' own, by the share of time
+    # that is latency.
+    waiting, spreads = latency_frac(costs_of(calls, model.constants)), {}
     for kind, chosen in kinds.items():
-        scored = chosen & (calls.size_bytes >= SCORED_BYTES)
-        spreads[kind] = spreads.get(ONE_NODE, ())
-        if chosen.any():
-            ratio, weights = (y - log_us)[scored], measured.column("weight")[scored]
-            spreads[kind] = _spread(ratio, waiting[scored], weights)
-    by_repo = measured.points.groupby("repo")["curve_id"].agg(rows="size", curves="nunique")
+        ends = np.eye(len(LATENCY_FRACS))
+        near = [np.interp(waiting[chosen], LATENCY_FRACS, end) for end in ends]
+        line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")
+        line.fit(np.stack(near).T, np.abs(y - log_us)[chosen], sample_weight=weights[chosen])
+        spreads[kind] = tuple(
+            round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_.tolist()
+        )
+    by_repo = points.groupby("repo")["curve_id"].agg(rows="size", curves="nunique")
     about = {
         "source": "fitted to public measurements (nccl-tests, rccl-tests and their like)",
         "repositories": by_repo.to_dict("index"),
-        "rows": len(measured),
+        "rows": len(points),
         "curves_left_out": len(left_out),
         "date": date.today().isoformat(),
         "intervals": "from repositories that were left out",
@@ -282,48 +263,24 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
     return replace(model, spreads=spreads, about=about)
 
 
-def _require_several(measured: Measured, where: str) -> None:
-    """Raise `ModelError` where there is nothing to leave out."""
-    scored = measured.calls.size_bytes >= SCORED_BYTES
-    for words, is_remote in (("within a node", False), ("over several nodes", True)):
-        here = scored & (measured.calls.is_remote == is_remote)
-        count = measured.points["repo"][here].nunique()
-        if count < MIN_REPOSITORIES:
-            raise ModelError(
-                f"{where}: usable curves {words} of {count} repositories; errors are "
-                f"those of repositories left out: expected at least {MIN_REPOSITORIES}"
-            )
-
-
 def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
-    """Constants by least squares, then trees on the rest of the library's collectives; rows of
-    weight 0 are left out. Intervals are placeholders until repositories were left out."""
+    """Constants by least squares, then trees on the rest; rows of weight 0 are left out. Intervals
+    are placeholders until repositories were left out."""
     used = np.flatnonzero(weight).astype(np.int64)
-    calls, log_us, weight = take_calls(calls, used), log_us[used], weight[used]
+    calls, log_us, weight = calls.take(used), log_us[used], weight[used]
     constants = fit_constants(calls, log_us, weight)
-    costs, own = costs_of(calls, constants), ~calls.is_custom
+    costs = costs_of(calls, constants)
     features = pd.DataFrame(features_of(calls, costs))
-    target = log_us - np.log(costs.total_us)
-    trees = clone(_TREES).fit(features[own], target[own], sample_weight=weight[own])
-    columns = tuple(features)
+    trees = clone(_TREES).fit(features, log_us - np.log(costs.total_us), sample_weight=weight)
     return Learned(
         name=NAME,
         constants=constants,
-        columns=columns,
+        columns=tuple(features),
         trees=replace(of_booster(trees.get_booster())[0], start=0.0),
         most=MOST,
-        spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), (0.2,) * len(LATENCY_FRACS)),
+        spreads=dict.fromkeys((ONE_NODE, SEVERAL), (0.2,) * len(LATENCY_FRACS)),
         fitted={
-            kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
+            kind: tuple(np.unique(calls.op[calls.is_remote == is_remote]).tolist())
             for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))
         },
     )
-
-
-def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> tuple[float, ...]:
-    """Standard deviations that give a 90 % interval as wide as the errors' own, by the share of
-    time that is latency."""
-    near = np.stack([np.interp(waiting, LATENCY_FRACS, row) for row in np.eye(len(LATENCY_FRACS))])
-    line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")
-    line.fit(near.T, np.abs(ratio), sample_weight=weight)
-    return tuple(round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_)

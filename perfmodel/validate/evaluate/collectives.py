@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.cost.collectives.calibrated import CALIBRATED, Calibrated, calibrated
 from perfmodel.cost.collectives.curves import calls_of_wires, read_curves, read_points, wires_of
-from perfmodel.cost.collectives.heuristic import SPECS
-from perfmodel.cost.collectives.learned import Learned, shipped, take_calls
+from perfmodel.cost.collectives.learned import CALIBRATED, SPECS, Learned, calibrated, shipped
 from perfmodel.errors import ModelError
 from perfmodel.validate.calibrate.kernel_data import error_figures
 from perfmodel.validate.evaluate.results import SCHEMA, Tabular
@@ -106,11 +104,11 @@ def evaluate_collectives(
             warnings.append(f"{curve}: no points of {MIN_BYTES} bytes and more to score")
             continue
         known, level = index[is_known[index]], SPECS
-        used: Learned | Calibrated = given
+        used = given
         if len(known):
-            used = calibrated(given, take_calls(calls, known), times[known], given.name)
+            used = calibrated(given, calls.take(known), times[known], given.name)
             level = CALIBRATED
-        answer, time_us = used.estimate(take_calls(calls, scored)), times[scored]
+        answer, time_us = used.estimate(calls.take(scored)), times[scored]
         inside = (time_us >= answer.low_us) & (time_us <= answer.high_us)
         figures = error_figures(answer.duration_us, time_us)
         rows.append(
