@@ -32,7 +32,7 @@ def device(
     seed: int = 0,
     format: Format | None = None,
 ) -> None:
-    """Calibrate a device on its measurements, and say how far it is off on what it has not seen."""
+    """Calibrate a CPU on its measurements, and say how far it is off on what it has not seen."""
     target = Output(format)
     check_target(output)
 

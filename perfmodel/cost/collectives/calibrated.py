@@ -1,4 +1,4 @@
-"""Points that a machine measured: logs of nccl-tests and PARAM, and the file that keeps them."""
+"""Points that a machine measured: logs of nccl-tests, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -32,18 +32,15 @@ _OP = {
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*\bon\s+(\S+)\s+device", re.IGNORECASE)
 _NAMED = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|alltoall|broadcast|reduce|sendrecv)"
-    r"_(?:perf|bench)\b|#\s*collective\s+test\s+starting\s*:\s*(\w+?)_perf"
-    r"|collective[=:\s]+'?(\w+)|--collective[=\s]+(\w+)",
+    r"_(?:perf|bench)\b|#\s*collective\s+test\s+starting\s*:\s*(\w+?)_perf",
     re.IGNORECASE,
 )
-_WORLD = re.compile(r"(?:world[_ ]size|global_size|num_?ranks?)\s*[:=]?\s*(\d+)", re.IGNORECASE)
 _NCCL_ROW = re.compile(
     r"\s*(?P<size>[1-9]\d*)\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e[45]m[23])\s"
     r"\s*(?P<rest>.*)"
 )
 """A row of nccl-tests that sent something: size count type [redop] [root] time algbw busbw wrong,
 the last four again in place."""
-_PARAM_ROW = re.compile(r"\s*COMMS-RES\S*\s+(?P<words>.*\S)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -72,31 +69,23 @@ def parse(
     points: list[Point] = []
     hosts: dict[int, str] = {}
     current = op
-    columns: tuple[int, int] | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if rank := _RANK.search(line):
             hosts = {} if int(rank[1]) == 0 else hosts
             hosts[int(rank[1])] = rank[2]
             continue
-        if op is None:
-            names = (name for match in _NAMED.finditer(line) for name in match.groups() if name)
-            known = (_OP.get(name.lower().replace("_", "")) for name in names)
-            current = next(filter(None, known), current)
-        if not hosts and ranks is None and (world := _WORLD.search(line)):
-            ranks = int(world[1])
-        param, row = _PARAM_ROW.match(line), _NCCL_ROW.match(line)
-        if param and "size" in line.lower():
-            columns = _param_columns(param["words"])
+        named = None if op else _NAMED.search(line)
+        if named:
+            current = _OP.get((named[1] or named[2]).lower().replace("_", ""))
+        row = _NCCL_ROW.match(line)
+        if row is None:
             continue
-        pair = _param_pair(param["words"], columns) if param and columns else None
-        pair = pair or (_nccl_pair(row["size"], row["rest"]) if row else None)
+        pair = _nccl_pair(row["size"], row["rest"])
         if pair is None:
-            if row:
-                raise ModelError(
-                    f"{where}:{number}: no time above 0, or data that arrived wrong, "
-                    "where a row of results is expected"
-                )
-            continue
+            raise ModelError(
+                f"{where}:{number}: no time above 0, or data that arrived wrong, "
+                "where a row of results is expected"
+            )
         among = ranks or len(hosts)
         if current is None:
             raise ModelError(f"{where}:{number}: no collective is named: give --collective")
@@ -104,7 +93,7 @@ def parse(
             raise ModelError(f"{where}:{number}: the number of ranks is not stated: give --ranks")
         points.append(Point(current, among, nodes or len(set(hosts.values())), *pair))
     if not points:
-        raise ModelError(f"{where}: no rows of nccl-tests or PARAM in it")
+        raise ModelError(f"{where}: no rows of nccl-tests in it")
     return points
 
 
@@ -112,46 +101,17 @@ def _nccl_pair(size: str, rest: str) -> tuple[float, float] | None:
     """(bytes, out-of-place us), None for a row whose data arrived wrong. Both ways take three or
     four numbers each, so that an odd one is the root, which old logs lack."""
     words = rest.split()
-    if words and _number(words[0]) is None:  # the operation of a reduction
+    if words and words[0].isalpha():  # the operation of a reduction
         words = words[1:]
-    is_checked = "N/A" not in words
-    numbers = [_number(word) for word in words if word != "N/A"]
-    has_root = len(numbers) % 2
-    if len(numbers) < 3 or None in numbers:
-        return None
-    time_us, *_, wrong = numbers[has_root : has_root + 4]
-    if is_checked and len(numbers) >= 4 and (wrong or 0.0) >= 1:
-        return None
-    return _possible(_number(size), time_us)
-
-
-def _param_columns(words: str) -> tuple[int, int] | None:
-    """Where a heading of PARAM has the size, and the median latency, or any."""
-    names = [word.lower() for word in re.split(r"\s{2,}|\t|,", words)]
-    sizes = [at for at, name in enumerate(names) if "size" in name]
-    times = [at for at, name in enumerate(names) if "latency" in name]
-    times = [at for at in times if "p50" in names[at]] or times
-    return (sizes[0], times[0]) if sizes and times else None
-
-
-def _param_pair(words: str, columns: tuple[int, int]) -> tuple[float, float] | None:
-    cells = re.split(r"\s+|,", words)
-    if max(columns) >= len(cells):
-        return None
-    return _possible(*(_number(cells[at]) for at in columns))
-
-
-def _number(word: str) -> float | None:
     try:
-        return float(word)
+        numbers = [float(word) for word in words if word != "N/A"]
     except ValueError:
         return None
-
-
-def _possible(size_bytes: float | None, time_us: float | None) -> tuple[float, float] | None:
-    if size_bytes is None or time_us is None:
+    own = numbers[len(numbers) % 2 :]
+    is_wrong = "N/A" not in words and len(numbers) >= 4 and own[3:4] >= [1.0]
+    if len(numbers) < 3 or is_wrong or not (0 < own[0] <= MOST and float(size) <= MOST):
         return None
-    return (size_bytes, time_us) if 0 < size_bytes <= MOST and 0 < time_us <= MOST else None
+    return float(size), own[0]
 
 
 SCHEMA = "perfmodel.collective-points/1"

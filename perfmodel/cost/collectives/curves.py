@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +21,11 @@ from perfmodel.cost.collectives.calls import (
     PCIE,
     SWITCH,
     Calls,
-    wired,
+    Fabric,
+    calls_of,
 )
 from perfmodel.errors import ModelError
-from perfmodel.hardware.generations import reduces_in_switch
-from perfmodel.ops.rows import MOST
+from perfmodel.ops.rows import MOST, Rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,19 +40,20 @@ _NO_NETWORK = ("", "none", "unknown", "nan")
 _BOX = re.compile(r"(\d+) ?x ?[a-z]*\d*", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Wires:
     """What the description of one curve says."""
 
     op: str
     ranks: float
     nodes: float
-    link: str
-    link_gb_per_s: float
-    domain_ranks: float
-    architecture: str
-    network: str
-    node_nic_gb_per_s: float
+    fabric: Fabric
+
+    def calls(self, size_bytes: Floats) -> Calls:
+        """The curve's collectives of so many bytes."""
+        row = {"op": self.op, "size_bytes": 1.0, "ranks": self.ranks, "nodes": self.nodes}
+        one = calls_of(Rows.of([row]), self.fabric)
+        return replace(one.take(np.zeros(len(size_bytes), np.int64)), size_bytes=size_bytes)
 
 
 def wires_of(row: dict[str, Any]) -> Wires:
@@ -83,41 +85,20 @@ def wires_of(row: dict[str, Any]) -> Wires:
         link = PCIE
     else:
         link = MESH if re.search(r"\b4 ?x", lower) else SWITCH
-    box = _BOX.search(words)
-    nic = _number(row, "node_nic_gb_per_s")
-    return Wires(
-        op=OPS.get(_text(row, "collective"), _text(row, "collective")),
-        ranks=ranks,
-        nodes=nodes,
+    box, local = _BOX.search(words), ranks / nodes
+    domain = local if link == BRIDGE else max(local, float(box[1]) if box else 1.0)
+    fabric = Fabric(
         link=link,
         link_gb_per_s=rate or _C.unknown_link_gb_per_s,
-        domain_ranks=2.0 if link == BRIDGE else max(ranks / nodes, float(box[1]) if box else 1.0),
+        domain_ranks=ceil(domain),
+        node_ranks=ceil(domain),
         architecture=architecture,
         network=INFINIBAND if network in _NO_NETWORK else network,
-        node_nic_gb_per_s=nic or _C.unknown_nic_gb_per_s * ranks / nodes,
+        node_nic_gb_per_s=_number(row, "node_nic_gb_per_s") or _C.unknown_nic_gb_per_s * local,
+        nics=1,
     )
-
-
-def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
-    """One call of `size_bytes` bytes per element of `wires`."""
-    of: dict[str, Any] = {
-        each.name: np.array([getattr(one, each.name) for one in wires]) for each in fields(Wires)
-    }
-    peers = np.maximum(of.pop("domain_ranks") - 1, 1.0)
-    domains, nic = of.pop("nodes"), of.pop("node_nic_gb_per_s")
-    is_mesh, local = of["link"] == MESH, of["ranks"] / domains
-    of["link_gb_per_s"], of["link_peers"] = wired(is_mesh, of["link_gb_per_s"], local, peers)
-    in_switch = np.array([reduces_in_switch(each) for each in of["architecture"]], bool)
-    return Calls(
-        **of,
-        size_bytes=size_bytes,
-        domains=domains,
-        has_multicast=(of["link"] == SWITCH) & in_switch,
-        nic_gb_per_s=nic,
-        rank_nic_gb_per_s=nic / local,
-        exchange_frac=np.zeros(len(wires)),
-        in_network=np.zeros(len(wires), bool),
-    )
+    op = _text(row, "collective")
+    return Wires(OPS.get(op, op), ranks, nodes, fabric)
 
 
 @cache

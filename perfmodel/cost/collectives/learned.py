@@ -218,8 +218,8 @@ class Learned:
         Raises `ModelError` for an op without an algorithm.
         """
         log_us, spread = interpolate_sizes(calls, self.smooth_log_us)
-        bounds = (np.exp(log_us + sign * Z90 * spread) for sign in (0, -1, 1))
-        return Estimate(*bounds, self.name, self.level)
+        us, low, high = (np.exp(log_us + sign * Z90 * spread) for sign in (0, -1, 1))
+        return Estimate(us, low, high, self.name, self.level)
 
     def explain(self, calls: Calls) -> list[Explanation]:
         """Why, per call: the parts by the best algorithm and protocol, and the factor that was

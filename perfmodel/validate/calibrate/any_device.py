@@ -1,11 +1,11 @@
-"""From tables to a device's file: a calibrated CPU, or a GPU with the figures that it reached."""
+"""From tables to the file of a calibrated CPU."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,16 +13,13 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 
-from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes
 from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import Device, device
-from perfmodel.ops.spec import OPS
 from perfmodel.validate.calibrate.device import DeviceFit, fit_device
-from perfmodel.validate.calibrate.device_data import DeviceData, Measured, Source, read_tables
+from perfmodel.validate.calibrate.device_data import Source, read_tables
 
 
 def fit_any_device(
@@ -41,10 +38,11 @@ def fit_any_device(
     """
     data = read_tables(paths, only)
     base = base_device(data.device, paths, hardware, stem)
-    if base.target == "cpu":
-        fit = fit_device(data, base, seed=seed, begin=begin)
-    else:
-        fit = fit_gpu_device(data, base, stem=stem)
+    if base.target != "cpu":
+        raise UsageError(
+            f"{paths[0]}: measured on {base.name}, a GPU: `perfmodel fit kernels` fits its kernels"
+        )
+    fit = fit_device(data, base, seed=seed, begin=begin)
     made = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "perfmodel": version("perfmodel"),
@@ -54,69 +52,6 @@ def fit_any_device(
     return fit, device_toml(fit, data.sources, made)
 
 
-MATMUL, VECTOR = "matmul", "vector"
-HIGH, LOW = 0.99, 0.01
-WITHOUT_FLOOR = ("profiler_kernel", "cuda_graph_replay")
-"""Ways of timing that show what a kernel itself takes at least."""
-LARGE_US = 100.0
-MIN_ROWS = 20
-
-
-def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
-    """`base` with the figures that the tables show; what they do not show stays as it was.
-
-    No half is held out: each figure is a quantile of what was reached, not a fit.
-    """
-    measured, notes = data.all, []
-    kernels = np.isin(measured.rows.timing, WITHOUT_FLOOR)
-    seen = {
-        "gemm_peak_frac": (np.array(_peak_fracs(measured, MATMUL, base)), HIGH),
-        "kernel_floor_us": (measured.duration_us[kernels], LOW),
-        "stream_peak_frac": (np.array(_peak_fracs(measured, VECTOR, base)), HIGH),
-    }
-    reached: dict[str, float] = {}
-    for name, (values, quantile) in seen.items():
-        if len(values) < MIN_ROWS:
-            notes.append(f"{_LACKING[name]}: {name} is the catalogue's")
-            continue
-        reached[name] = float(np.quantile(values, quantile))
-        if name == "stream_peak_frac":
-            gb_per_s = reached[name] * base.hbm_gb_per_s
-            notes.append(f"memory-bound ops reach {gb_per_s:.0f} GB/s")
-        if name.endswith("_frac"):
-            reached[name] = min(max(reached[name], 0.01), 1.0)
-    sources = {**base.sources, **dict.fromkeys(reached, f"measured: {data.device}")}
-    fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **reached)  # type: ignore[arg-type]
-    return DeviceFit(fitted, (), None, 0, tuple(notes))
-
-
-_LACKING = {
-    "gemm_peak_frac": "no large matrix product",
-    "kernel_floor_us": "no kernel timed inside a program",
-    "stream_peak_frac": "no long memory-bound op",
-}
-
-
-def _peak_fracs(measured: Measured, family: str, base: Device) -> list[float]:
-    """Of each long row of a family, its share of the peak: of its matrix rate, or of the memory."""
-    fracs: list[float] = []
-    for op, index in measured.rows.groups():
-        spec = OPS[op]
-        if spec.family != family:
-            continue
-        dims, item = measured.rows.dims_of(op, index), measured.rows.item_bytes[index]
-        peaks: Floats = np.full(len(index), base.hbm_gb_per_s * 1e3)
-        work: Floats = spec.read_bytes(dims, item) + spec.written_bytes(dims, item)
-        if family == MATMUL:
-            dtypes = [measured.rows.dtype[row] for row in index.tolist()]
-            rates = [base.matrix_tflop_per_s(each if each in DTYPES else None) for each in dtypes]
-            work, peaks = spec.flop(dims), np.array(rates) * 1e6
-        us = measured.duration_us[index]
-        fracs += (work / us / peaks)[us >= LARGE_US].tolist()
-    return fracs
-
-
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 MAX_RECORD_BYTES = 10_000_000
 _FLOP_PER_CLOCK = {"avx512f": 64.0, "avx2": 32.0, "neon": 16.0}
 """Two multiply-adds per clock of the vector width (makers' optimisation manuals, recalled)."""

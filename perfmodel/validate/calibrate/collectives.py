@@ -25,7 +25,6 @@ from perfmodel.cost.collectives.algorithms import costs_of
 from perfmodel.cost.collectives.calls import Calls, Texts
 from perfmodel.cost.collectives.curves import (
     OPS,
-    calls_of_wires,
     read_curves,
     read_points,
     wires_of,
@@ -100,7 +99,13 @@ def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str,
     joined = joined[joined["size_bytes"] >= MIN_BYTES].reset_index(drop=True)
     if not len(joined):
         raise ModelError(f"{pairs[0][1]}: no points of usable curves")
-    calls = calls_of_wires(list(joined["wires"]), joined["size_bytes"].to_numpy(np.float64))
+    joined = joined.sort_values("curve_id", kind="stable", ignore_index=True)
+    calls = Calls.joined(
+        [
+            points["wires"].iloc[0].calls(points["size_bytes"].to_numpy(np.float64))
+            for _, points in joined.groupby("curve_id")
+        ]
+    )
     measured = Measured(calls, joined.assign(weight=_weights(joined)))
     rate = np.where(calls.is_remote, calls.rank_nic_gb_per_s, calls.link_gb_per_s) * 1e3
     least_us = calls.size_bytes / rate
