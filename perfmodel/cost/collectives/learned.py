@@ -161,7 +161,7 @@ class Learned:
     about: Mapping[str, Any] = field(default_factory=dict)
     points: Calls | None = None
     """What was measured on this machine."""
-    points_us: Floats = field(default_factory=lambda: np.zeros(0))
+    time_us: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def level(self) -> str:
@@ -191,7 +191,7 @@ class Learned:
         if self.points is None:
             return interpolate_rates(calls, self.log_us)
         base, spread = self.log_us(calls)
-        log_ratio = np.log(self.points_us) - self.log_us(self.points)[0]
+        log_ratio = np.log(self.time_us) - self.log_us(self.points)[0]
         measured, asked = _curves_of(self.points), _curves_of(calls)
         known, size = np.log2(self.points.size_bytes), np.log2(calls.size_bytes)
         mean, left = np.zeros(len(calls)), np.ones(len(calls))
@@ -266,7 +266,7 @@ def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Learn
     same = same.reshape(-1)
     median = np.array([np.median(time_us[same == each]) for each in range(len(index))])
     points = calls.take(index.astype(np.int64))
-    return replace(base, name=name, points=points, points_us=median)
+    return replace(base, name=name, points=points, time_us=median)
 
 
 _SHIPPED = Path(__file__).with_name("fitted.json")
