@@ -40,6 +40,7 @@ OPEN = ("learned", "durations.py", "host")
 trees that were fitted to them; the reach of a learned growth; quantiles of what a host takes."""
 ARITHMETIC = {0.0, 0.5, 1.0, 2.0}
 ALLOWED = {
+    ("collectives/learned.py", 0.7): "the most that trees correct",
     ("collectives/learned.py", 150.0): "grid of the learned curves",
     ("collectives/learned.py", 225.0): "grid of the learned curves",
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",

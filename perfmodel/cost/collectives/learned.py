@@ -27,6 +27,7 @@ from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.learned.forest import Forest, forest_from_dict, forest_to_dict, read_document
 from perfmodel.errors import ModelError
 
+COLUMNS = 16
 _OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _LINKS = ("switch", "mesh")
 
@@ -123,6 +124,8 @@ SWEEP_POINTS = 8
 Z90 = 1.645
 """Standard deviations to either end of a 90 % interval."""
 ONE_NODE, SEVERAL = "one_domain", "several_domains"
+MOST = 0.7
+"""The largest correction by trees, as a logarithm."""
 LATENCY_FRACS = np.linspace(0.0, 1.0, 6)
 """Shares of base, hops and messages in a time, where `spreads` have a value: hosts and versions
 differ more in these than in what bytes take."""
@@ -149,10 +152,7 @@ class Learned:
 
     name: str
     constants: Mapping[str, float]
-    columns: tuple[str, ...]
     trees: Forest
-    most: float
-    """The largest correction, as a logarithm."""
     spreads: Mapping[str, tuple[float, ...]]
     """Standard deviation of log(measured / predicted) at `LATENCY_FRACS`, by `one_domain` and
     `several_domains`."""
@@ -175,8 +175,8 @@ class Learned:
         """(log(microseconds), standard deviation) without points, at any sizes; not smoothed."""
         costs = costs_of(calls, self.constants)
         features = features_of(calls, costs)
-        matrix = np.stack([features[name] for name in self.columns], axis=1)
-        factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
+        matrix = np.stack(list(features.values()), axis=1)
+        factor = np.clip(self.trees.predict(matrix), -MOST, MOST)
         near, far = (np.isin(calls.op, self.fitted[kind]) for kind in (ONE_NODE, SEVERAL))
         one, several = (
             np.interp(latency_frac(costs), LATENCY_FRACS, self.spreads[kind])
@@ -270,7 +270,7 @@ def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Learn
 
 
 _SHIPPED = Path(__file__).with_name("fitted.json")
-SCHEMA = "perfmodel.collective-model/2"
+SCHEMA = "perfmodel.collective-model/3"
 NAME = "collective/learned"
 Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 """Microseconds, bytes, shares and factors: no constant is above."""
@@ -283,8 +283,6 @@ class _File(msgspec.Struct):
     schema: str
     about: dict[str, Any]
     constants: dict[str, Positive]
-    columns: tuple[str, ...]
-    most: Positive
     spreads: dict[str, _PerFrac]
     fitted: dict[str, tuple[str, ...]]
     trees: dict[str, Any]
@@ -306,9 +304,7 @@ def load(path: Path) -> Learned:
         return Learned(
             name=NAME,
             constants=held.constants,
-            columns=held.columns,
-            trees=forest_from_dict(held.trees, len(held.columns)),
-            most=held.most,
+            trees=forest_from_dict(held.trees, COLUMNS),
             spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL)},
             fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
             about=held.about,
@@ -329,8 +325,6 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
         "schema": SCHEMA,
         "about": dict(model.about),
         "constants": {name: float(f"{v:.5g}") for name, v in model.constants.items()},
-        "columns": list(model.columns),
-        "most": model.most,
         "spreads": {name: list(each) for name, each in model.spreads.items()},
         "fitted": {name: list(ops) for name, ops in model.fitted.items()},
         "trees": forest_to_dict(model.trees),

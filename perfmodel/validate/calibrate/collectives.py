@@ -22,13 +22,8 @@ from xgboost import XGBRegressor
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.cost.collectives.algorithms import costs_of
+from perfmodel.cost.collectives.calibrated import OPS, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.calls import Calls, Texts
-from perfmodel.cost.collectives.curves import (
-    OPS,
-    read_curves,
-    read_points,
-    wires_of,
-)
 from perfmodel.cost.collectives.learned import (
     LATENCY_FRACS,
     NAME,
@@ -204,7 +199,6 @@ def fill_unseen_architectures(
     return values
 
 
-MOST = 0.7
 MIN_REPOSITORIES = 2
 MIN_SD = 0.02
 _TREES = XGBRegressor(
@@ -280,9 +274,7 @@ def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
     return Learned(
         name=NAME,
         constants=constants,
-        columns=tuple(features),
         trees=replace(of_booster(trees.get_booster())[0], start=0.0),
-        most=MOST,
         spreads=dict.fromkeys((ONE_NODE, SEVERAL), (0.2,) * len(LATENCY_FRACS)),
         fitted={
             kind: tuple(np.unique(calls.op[calls.is_remote == is_remote]).tolist())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.cost.collectives.curves import read_curves, read_points, wires_of
+from perfmodel.cost.collectives.calibrated import read_curves, read_points, wires_of
 from perfmodel.cost.collectives.learned import CALIBRATED, SPECS, Learned, calibrated, shipped
 from perfmodel.errors import ModelError
 from perfmodel.validate.calibrate.kernel_data import error_figures

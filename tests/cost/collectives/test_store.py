@@ -24,7 +24,7 @@ def test_a_model_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert model_to_dict(load(path)) == model_to_dict(shipped())
 
 
-@pytest.mark.parametrize("section", ["constants", "spreads", "columns", "trees", "fitted"])
+@pytest.mark.parametrize("section", ["constants", "spreads", "trees", "fitted"])
 @pytest.mark.parametrize("value", [None, {}, 3, "text"])
 def test_a_damaged_section_is_refused(tmp_path: Path, section: str, value: Any) -> None:
     path = written(tmp_path, model_to_dict(shipped()) | {section: value})
