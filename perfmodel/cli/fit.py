@@ -28,7 +28,6 @@ def device(
     data: list[Path],
     output: Path,
     hardware: str | None = None,
-    only: str | None = None,
     seed: int = 0,
     format: Format | None = None,
 ) -> None:
@@ -39,9 +38,7 @@ def device(
     from perfmodel.validate.calibrate.any_device import fit_any_device
 
     with working("fitting") as begin:
-        fit, text = fit_any_device(
-            data, hardware, stem=output.stem, only=only, seed=seed, begin=begin
-        )
+        fit, text = fit_any_device(data, hardware, stem=output.stem, seed=seed, begin=begin)
     write_text(output, text)
     wrote(output, "the device; use it with --hardware")
 

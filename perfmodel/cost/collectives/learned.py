@@ -118,9 +118,7 @@ def distinct_calls(calls: Calls) -> tuple[Ints, Ints]:
 
 
 _C = coefficients("collectives.calibrated")
-SPECS, CALIBRATED, SWEEP = "specs", "calibrated", "sweep"
-SWEEP_POINTS = 8
-"""From so many points per curve on, the answer rests on a sweep."""
+SPECS, CALIBRATED = "specs", "calibrated"
 Z90 = 1.645
 """Standard deviations to either end of a 90 % interval."""
 ONE_NODE, SEVERAL = "one_domain", "several_domains"
@@ -165,11 +163,8 @@ class Learned:
 
     @property
     def level(self) -> str:
-        """`specs`; with points `calibrated`, or `sweep` where they are many per curve."""
-        if self.points is None:
-            return SPECS
-        curves = len(np.unique(_curves_of(self.points)))
-        return SWEEP if len(self.points) >= SWEEP_POINTS * curves else CALIBRATED
+        """What answers rest on."""
+        return SPECS if self.points is None else CALIBRATED
 
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
         """(log(microseconds), standard deviation) without points, at any sizes; not smoothed."""

@@ -27,16 +27,14 @@ def fit_any_device(
     hardware: str | None = None,
     *,
     stem: str,
-    only: str | None = None,
     seed: int = 0,
     begin: Begin = silent,
 ) -> tuple[DeviceFit, str]:
     """The fit of the device that the tables at `paths` are of, and the text of its file.
 
-    `hardware` names what to start from; `stem` is the device's new name; `only` its name in tables
-    of several. Raises `UsageError`.
+    `hardware` names what to start from; `stem` is the device's new name. Raises `UsageError`.
     """
-    data = read_tables(paths, only)
+    data = read_tables(paths)
     base = base_device(data.device, paths, hardware, stem)
     if base.target != "cpu":
         raise UsageError(

@@ -138,10 +138,9 @@ class DeviceData:
     sources: list[Source]
 
 
-def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
+def read_tables(paths: Sequence[Path]) -> DeviceData:
     """The tables at `paths` (CSV, also compressed, or Parquet), all of one device.
 
-    `only` takes the rows of the device that the tables give this name, out of several.
     Raises `UsageError`, one line that names file and place, for a table that cannot be used.
     """
     devices: dict[str, Path] = {}
@@ -151,17 +150,11 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
     sources: list[Source] = []
     for path in paths:
         frame, sha256 = read_measurements(path, ("device", "op", "duration_us"), UsageError)
-        total, names = len(frame), sorted(set(frame["device"].dropna().astype(str)))
-        if only is not None:
-            frame = frame[frame["device"] == only].reset_index(drop=True)
-            if not len(frame):
-                named = ", ".join(names[:8])
-                raise UsageError(f"{path}: has no row of the device {only!r}; there are: {named}")
-            names = [only]
+        names = sorted(set(frame["device"].dropna().astype(str)))
         devices = {**dict.fromkeys(names, path), **devices}
         if len(devices) > 1:
             other, one = (f"{at}: measured on {name!r}" for name, at in list(devices.items())[:2])
-            raise UsageError(f"{other}, but {one}: choose one with --device")
+            raise UsageError(f"{other}, but {one}: fit one device at a time")
         run = path.with_name(path.name.split(".")[0].removesuffix("_steps"))
         rows = len(frame)
         if is_step_table(frame):
@@ -174,7 +167,7 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
                 times = real["duration_us"] * real["count"]
                 sums[run] = times.groupby(real["configuration"]).sum()
         name = f"{path.absolute().parent.name}/{path.name}"
-        sources.append(Source(name, sha256, rows, total - rows))
+        sources.append(Source(name, sha256, rows, len(frame) - rows))
     if not any(map(len, tables)):
         raise UsageError(f"{paths[0]}: no row of an operator that is known: nothing to fit")
     columns = [field.name for field in fields(Measured)[1:]]

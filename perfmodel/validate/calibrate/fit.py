@@ -13,7 +13,7 @@ from perfmodel.errors import UsageError
 OPTIONS = {
     "kernels": ("seed", "rows_per_group", "estimator", "begin"),
     "collectives": ("curves", "hardware", "collective", "ranks", "nodes", "begin"),
-    "device": ("hardware", "only", "seed", "begin"),
+    "device": ("hardware", "seed", "begin"),
     "overheads": ("profiler_us_per_event", "hosts", "torch_versions", "max_bytes", "begin"),
 }
 _MAX_LOG_BYTES = 100_000_000
@@ -27,7 +27,7 @@ def fit(
 
     `what` is `kernels` (tables of measured kernels to a new directory of models; options `seed`,
     `rows_per_group`, `estimator`), `device` (tables of the collector to a CPU's TOML file;
-    `hardware`, `only`, `seed`), `overheads` (traces to a profile of host costs;
+    `hardware`, `seed`), `overheads` (traces to a profile of host costs;
     `profiler_us_per_event`, `hosts`, `torch_versions`, `max_bytes`) or `collectives` (logs of
     nccl-tests or rccl-tests to a correction for the node `hardware`; `collective`, `ranks` and
     `nodes` where the logs do not say; or, with `curves`, a table for each of `data`'s points, to a

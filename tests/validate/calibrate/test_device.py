@@ -153,7 +153,7 @@ def test_an_empty_table_and_wrong_columns_are_refused(tmp_path: Path) -> None:
 def test_two_devices_are_refused(tmp_path: Path) -> None:
     one = _write(tmp_path / "one.csv", _frame(4))
     two = _write(tmp_path / "two.csv", _frame(4).assign(device="Another"))
-    with pytest.raises(UsageError, match=r"measured on .*, but .* choose one with only"):
+    with pytest.raises(UsageError, match=r"measured on .*, but .* fit one device at a time"):
         read_tables([one, two])
 
 
