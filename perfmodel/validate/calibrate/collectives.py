@@ -7,10 +7,12 @@ left out.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from importlib.resources import files
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,10 +21,10 @@ from sklearn.base import clone
 from sklearn.linear_model import QuantileRegressor
 from xgboost import XGBRegressor
 
-from perfmodel.base.arrays import Floats, Mask
+from perfmodel.base.arrays import Floats
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.cost.collectives.algorithms import costs_of
-from perfmodel.cost.collectives.calibrated import OPS, read_curves, read_points, wires_of
+from perfmodel.cost.collectives.calibrated import OPS, Wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.calls import Calls, Texts
 from perfmodel.cost.collectives.learned import (
     LATENCY_FRACS,
@@ -49,18 +51,12 @@ _SMALL_WEIGHT = 0.3
 _FASTER_THAN_WIRES = 0.9
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Points of many curves, one per row of `points`: `curve_id`, `repo`, `time_us`, `alike` (how
     many curves before this one are of its repository and on its wires) and `weight`."""
 
     calls: Calls
     points: pd.DataFrame
-
-    def where(self, chosen: Mask) -> Measured:
-        """The rows that are `chosen`."""
-        index = np.flatnonzero(chosen).astype(np.int64)
-        return Measured(self.calls.take(index), self.points.iloc[index])
 
 
 def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str, str]]:
@@ -69,69 +65,60 @@ def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str,
     `pairs` are a table of curves and a table of points each.
     """
     left_out: dict[str, str] = {}
-    frames = []
+    calls: list[Calls] = []
+    frames: list[pd.DataFrame] = []
+    alike: Counter[tuple[str, str, Wires]] = Counter()
     for curves_path, points_path in pairs:
-        curves = read_curves(curves_path).to_dict("records")
-        points = read_points(points_path)[["curve_id", "size_bytes", "time_us"]]
-        known = {row["curve_id"] for row in curves}
-        strange = next((each for each in points["curve_id"].unique() if each not in known), None)
+        rows = {row["curve_id"]: row for row in read_curves(curves_path).to_dict("records")}
+        table = read_points(points_path)[["curve_id", "size_bytes", "time_us"]]
+        strange = next((each for each in table["curve_id"].unique() if each not in rows), None)
         if strange is not None:
             raise ModelError(f"{points_path}: {curves_path} does not describe {strange[:60]!r}")
-        try:
-            reasons = {row["curve_id"]: _flaw(row) for row in curves}
-            kept = [row for row in curves if not reasons[row["curve_id"]]]
-            wires = list(map(wires_of, kept))
-        except ModelError as error:
-            raise ModelError(f"{curves_path}: {error}") from None
-        left_out |= {curve: reason for curve, reason in reasons.items() if reason}
-        texts = {name: [str(row.get(name)) for row in kept] for name in ("gpu", "framework")}
-        repos = [str(row.get("repo") or curves_path) for row in kept]
-        ids = [row["curve_id"] for row in kept]
-        about = pd.DataFrame({"curve_id": ids, "repo": repos, **texts, "wires": wires})
-        about["alike"] = about.groupby(["repo", "framework", "wires"], sort=False).cumcount()
-        frames.append(points.merge(about, on="curve_id"))
-    joined = pd.concat(frames, ignore_index=True)
-    joined = joined[joined["size_bytes"] >= MIN_BYTES].reset_index(drop=True)
+        measured = dict(list(table[table["size_bytes"] >= MIN_BYTES].groupby("curve_id")))
+        for curve, row in rows.items():
+            if flaw := _flaw(row):
+                left_out[curve] = flaw
+                continue
+            try:
+                wires = wires_of(row)
+            except ModelError as error:
+                raise ModelError(f"{curves_path}: {error}") from None
+            repo = str(row.get("repo") or curves_path)
+            about = {"repo": repo, "gpu": str(row.get("gpu")), "is_remote": wires.nodes > 1}
+            if curve not in measured:
+                continue
+            points = measured[curve]
+            sent = wires.calls(points["size_bytes"].to_numpy(np.float64))
+            rate = np.where(sent.is_remote, sent.rank_nic_gb_per_s, sent.link_gb_per_s) * 1e3
+            is_fast = points["time_us"] < _FASTER_THAN_WIRES * sent.size_bytes / rate
+            if wires.op == "send_recv" and is_fast.any():
+                left_out[curve] = "faster than its wires"
+                continue
+            like = (repo, str(row.get("framework")), wires)
+            frames.append(points.assign(**about, alike=alike[like]))
+            calls.append(sent)
+            alike[like] += 1
+    joined = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     if not len(joined):
         raise ModelError(f"{pairs[0][1]}: no points of usable curves")
-    joined = joined.sort_values("curve_id", kind="stable", ignore_index=True)
-    calls = Calls.joined(
-        [
-            points["wires"].iloc[0].calls(points["size_bytes"].to_numpy(np.float64))
-            for _, points in joined.groupby("curve_id")
-        ]
-    )
-    measured = Measured(calls, joined.assign(weight=_weights(joined)))
-    rate = np.where(calls.is_remote, calls.rank_nic_gb_per_s, calls.link_gb_per_s) * 1e3
-    least_us = calls.size_bytes / rate
-    fast = (calls.op == "send_recv") & (joined["time_us"] < _FASTER_THAN_WIRES * least_us)
-    impossible = sorted(set(joined["curve_id"][fast]))
-    left_out |= dict.fromkeys(impossible, "faster than its wires")
-    return measured.where(~joined["curve_id"].isin(impossible).to_numpy()), left_out
+    # Each curve counts alike within its repository, GPU and reach, and these by their root.
+    per_curve = joined.groupby("curve_id")["time_us"].transform("size")
+    group = joined.groupby(["repo", "gpu", "is_remote"])["curve_id"]
+    small = np.where(joined["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
+    weight = small / (per_curve * np.sqrt(group.transform("nunique")))
+    return Measured(Calls.joined(calls), joined.assign(weight=weight / weight.mean())), left_out
 
 
-def _flaw(row: dict[str, object]) -> str:
-    flags = str(row.get("quality_flags") or "")
-    for flaw in _FLAWS:
-        if flaw in flags:
-            return flaw
-    network = str(row.get("network"))
-    if network in ("unknown", "tcp") or "tcp_fallback" in flags:
-        return f"network {network}"
-    if str(row.get("variant") or "").startswith("custom"):
-        return "kernels of a framework"
-    op = str(row.get("collective"))
-    return "" if OPS.get(op, op) in _FITTED else f"op {op} is not fitted"
-
-
-def _weights(points: pd.DataFrame) -> Floats:
-    """Each curve counts alike within its repository, GPU and reach, and these by their root."""
-    is_remote = pd.Series([each.nodes > 1 for each in points["wires"]])
-    per_curve = points.groupby("curve_id")["time_us"].transform("size")
-    curves = points.groupby(["repo", "gpu", is_remote])["curve_id"].transform("nunique")
-    small = np.where(points["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
-    weight = small / (per_curve * np.sqrt(curves))
-    return np.asarray(weight / weight.mean(), np.float64)
+def _flaw(row: dict[str, Any]) -> str:
+    """Why a curve is left out; empty if it is not."""
+    names = ("quality_flags", "network", "variant", "collective")
+    flags, network, variant, op = (str(row.get(name) or "") for name in names)
+    flaw = next((flaw for flaw in _FLAWS if flaw in flags), "")
+    if not flaw and (network in ("unknown", "tcp") or "tcp_fallback" in flags):
+        flaw = f"network {network}"
+    if not flaw and variant.startswith("custom"):
+        flaw = "kernels of a framework"
+    return flaw or ("" if OPS.get(op, op) in _FITTED else f"op {op} is not fitted")
 
 
 PRIOR_WEIGHT = 0.5
