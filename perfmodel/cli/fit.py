@@ -35,7 +35,7 @@ def device(
     target = Output(format)
     check_target(output)
 
-    from perfmodel.validate.calibrate.any_device import fit_any_device
+    from perfmodel.validate.calibrate.device import fit_any_device
 
     with working("fitting") as begin:
         fit, text = fit_any_device(data, hardware, stem=output.stem, seed=seed, begin=begin)

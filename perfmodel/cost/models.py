@@ -8,7 +8,6 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
-from perfmodel.cost.cpu.embedding import embedding_terms
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.cpu.parameters import MEMORY_PARAMETERS, parameters, parameters_on
 from perfmodel.cost.cpu.terms import (
@@ -16,6 +15,7 @@ from perfmodel.cost.cpu.terms import (
     attention_terms,
     collective_terms,
     convolution_terms,
+    embedding_terms,
     host_terms,
     matmul_terms,
     optimizer_terms,

@@ -44,7 +44,7 @@ ALLOWED = {
     ("collectives/learned.py", 150.0): "grid of the learned curves",
     ("collectives/learned.py", 225.0): "grid of the learned curves",
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",
-    ("cpu/embedding.py", 3.0): "end of a search for an exponent",
+    ("cpu/terms.py", 3.0): "end of a search for an exponent",
     ("gpu/jagged.py", 8.0): "bits of a byte",
     ("gpu/rates.py", 7.0): "compute capability of the first chips with matrix units",
     ("models.py", 0.375): "median rank, Blom 1958",

@@ -1,9 +1,14 @@
-"""A CPU device from measurements: parameters of every family, checked on a half held out."""
+"""The file of a CPU from measurements: parameters of every family, checked on a half held out."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +26,13 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
 from perfmodel.validate.calibrate.cpu_step import step_rows, steps_us
-from perfmodel.validate.calibrate.device_data import DeviceData, Measured
+from perfmodel.validate.calibrate.device_data import (
+    DeviceData,
+    Measured,
+    Source,
+    base_device,
+    read_tables,
+)
 from perfmodel.validate.calibrate.tables import MeasuredStep
 
 Tables = dict[str, dict[str, float]]
@@ -198,6 +209,28 @@ class DeviceFit:
     notes: tuple[str, ...] = ()
 
 
+def fit_any_device(
+    paths: Sequence[Path],
+    hardware: str | None = None,
+    *,
+    stem: str,
+    seed: int = 0,
+    begin: Begin = silent,
+) -> tuple[DeviceFit, str]:
+    """The fit of the CPU that the tables at `paths` are of, and the text of its file.
+
+    `hardware` names what to start from; `stem` is the device's new name. Raises `UsageError`.
+    """
+    data = read_tables(paths)
+    base = base_device(data.device, paths, hardware, stem)
+    if base.target != "cpu":
+        raise UsageError(
+            f"{paths[0]}: measured on {base.name}, a GPU: `perfmodel fit kernels` fits its kernels"
+        )
+    fit = fit_device(data, base, seed=seed, begin=begin)
+    return fit, _device_toml(fit, data.sources)
+
+
 def fit_device(
     data: DeviceData, base: Device, *, seed: int = 0, begin: Begin = silent
 ) -> DeviceFit:
@@ -295,3 +328,48 @@ def _error(family: str, kind: str, predicted: Floats, measured: Floats, spread: 
         np.median(spread),
     )
     return Errors(family, kind, len(off), *(float(100 * each) for each in figures))
+
+
+PLACES = 5
+"""Significant digits of a fitted number."""
+
+
+def _device_toml(fit: DeviceFit, sources: Sequence[Source]) -> str:
+    """The file: what it was fitted on as comments, then the device with its calibration."""
+    made = f"{datetime.now(UTC):%Y-%m-%d}, perfmodel {version('perfmodel')}"
+    lines = [f"# Fitted with `perfmodel fit device`: {made}, scipy {version('scipy')}."]
+    for it in sources:
+        lines.append(f"# {it.name}: sha256 {it.sha256}, {it.rows} rows, {it.left_out} left out")
+    if fit.errors:
+        lines += [
+            f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all.",
+            "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and",
+            "# by how many % the measurement's medians lie above its robust times:",
+        ]
+        for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
+            lines.append(
+                f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
+                f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
+            )
+    lines += [f"# {note}" for note in fit.notes]
+    lines.append('kind = "device"')
+    for entry in fields(fit.device):
+        value = getattr(fit.device, entry.name)
+        if entry.name not in ("sources", "calibration") and value is not None and value != ():
+            lines.append(f"{entry.name} = {_value(value)}")
+    sections: dict[str, Mapping[str, Any]] = {"source": fit.device.sources}
+    for name, values in sorted(fit.device.calibration.items()):
+        bare = name.replace("_", "").isalnum()
+        sections[f"calibration.{name if bare else json.dumps(name)}"] = values
+    for section, values in sections.items():
+        lines.append(f"\n[{section}]")
+        lines += [f"{key} = {_value(value)}" for key, value in values.items()]
+    return "\n".join([*lines, ""])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, float):
+        return f"{value:.{PLACES}g}" if abs(value) < 1e15 else str(value)
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,5 @@
-"""Measurement tables for the calibration of one device: read, checked, sorted by what they hold."""
+"""What one device was measured by: tables, read, checked and sorted by what they hold, and the
+record of the machine beside them."""
 
 from __future__ import annotations
 
@@ -6,15 +7,18 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import read_bytes
 from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
 from perfmodel.collect.records import REFERENCE_COLUMNS
-from perfmodel.errors import ModelError, PerfmodelError, UsageError
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
+from perfmodel.hardware import Device, device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -256,3 +260,98 @@ def _in_step(frame: pd.DataFrame) -> Measured:
         part["configuration"].to_numpy(object),
         np.full(len(part), IN_STEP, object),
     )
+
+
+MAX_RECORD_BYTES = 10_000_000
+_FLOP_PER_CLOCK = {"avx512f": 64.0, "avx2": 32.0, "neon": 16.0}
+"""Two multiply-adds per clock of the vector width (makers' optimisation manuals, recalled)."""
+_USUAL_FLOP_PER_CLOCK = 16.0
+_ASSUMED_GB_PER_S_PER_CORE = 12.0
+_ASSUMED_W_PER_CORE = 5.0
+_ASSUMED_MHZ = 2500.0
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+
+
+class _Cpu(msgspec.Struct):
+    usable_cpus: _Count | None = None
+    cache_bytes: dict[str, _Bytes] = {}
+    clock_mhz: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    memory_bytes: _Bytes | None = None
+    vector: list[str] = []
+
+
+class _Machine(msgspec.Struct):
+    """What of a record says what a CPU is."""
+
+    cpu: _Cpu | None = None
+    gpu: Any = None
+    intra_op_threads: _Count | None = None
+    date: str = "undated"
+
+    @property
+    def cores(self) -> int:
+        """The threads that were measured, or those that there are; 0: not said."""
+        return self.intra_op_threads or (self.cpu and self.cpu.usable_cpus) or 0
+
+    def __post_init__(self) -> None:
+        if self.cpu and not self.cores:
+            raise ValueError("neither intra_op_threads nor usable_cpus")
+
+
+class _Record(msgspec.Struct):
+    machine: _Machine
+
+
+def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
+    """The device to fit: `given` by name or file, else as the collector's record beside the first
+    of `tables` that has one describes it.
+
+    A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
+    """
+    if given:
+        return device(given)
+    stems = (table.name.split(".")[0].removesuffix("_steps") for table in tables)
+    paths = (at.with_name(f"{each}_meta.json") for at, each in zip(tables, stems, strict=True))
+    record = next((path for path in paths if path.is_file()), None)
+    if record is not None:
+        content = read_bytes(record, max_bytes=MAX_RECORD_BYTES)
+        try:
+            machine = msgspec.json.decode(content, type=_Record, strict=False).machine
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"{record}: not a record of the collector: {error}") from None
+        if machine.gpu is None and machine.cpu is not None:
+            return _cpu(name, machine, machine.cpu, stem)
+    try:
+        return device(name)
+    except HardwareError as error:
+        raise UsageError(
+            f"{tables[0]}: no record of the machine in its folder ({error}): name a similar "
+            "device with --hardware"
+        ) from None
+
+
+def _cpu(name: str, record: _Machine, cpu: _Cpu, stem: str) -> Device:
+    measured = f"the collector's record, {record.date}"
+    cores, mhz = record.cores, cpu.clock_mhz or _ASSUMED_MHZ
+    vectors = [rate for flag, rate in _FLOP_PER_CLOCK.items() if flag in cpu.vector]
+    per_clock = max(vectors, default=_USUAL_FLOP_PER_CLOCK)
+    figures: dict[str, tuple[Any, str]] = {
+        "sm_count": (cores, f"{measured}: intra-op threads"),
+        "boost_mhz": (mhz, measured),
+        "tdp_w": (_ASSUMED_W_PER_CORE * cores, "assumed: 5 W a core"),
+        "hbm_bytes": (cpu.memory_bytes or 8 * 2**30, measured),
+        "hbm_gb_per_s": (_ASSUMED_GB_PER_S_PER_CORE * cores, "assumed: 12 GB/s a core"),
+        "l2_bytes": (cpu.cache_bytes.get("L2", 2**20) * cores, f"{measured}: of each core"),
+        "llc_bytes": (cpu.cache_bytes.get("L3", 8 * 2**20), measured),
+        "fp32_tflop_per_s": (
+            cores * mhz * per_clock / 1e6,
+            f"{cores} threads x {mhz:.0f} MHz x {per_clock:.0f} per clock",
+        ),
+        "kernel_floor_us": (1.0, "assumed: an operator that does next to nothing"),
+    }
+    sources = MappingProxyType({key: text for key, (_, text) in figures.items()})
+    values = {key: value for key, (value, _) in figures.items()}
+    return Device(name=stem, target="cpu", aliases=(name,), sources=sources, **values)

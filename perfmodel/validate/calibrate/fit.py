@@ -53,7 +53,7 @@ def fit(
         save(path, fitted.models, fitted.about)
         return fitted
     if what == "device":
-        from perfmodel.validate.calibrate.any_device import fit_any_device
+        from perfmodel.validate.calibrate.device import fit_any_device
 
         device, text = fit_any_device(files, stem=path.stem, **options)
         write_text(path, text)

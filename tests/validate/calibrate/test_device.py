@@ -15,9 +15,8 @@ from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.calibrate.any_device import fit_any_device
 from perfmodel.validate.calibrate.cpu_step import predict_step
-from perfmodel.validate.calibrate.device import fit_device, fit_family
+from perfmodel.validate.calibrate.device import fit_any_device, fit_device, fit_family
 from perfmodel.validate.calibrate.device_data import read_tables
 from perfmodel.validate.calibrate.tables import read_steps
 
