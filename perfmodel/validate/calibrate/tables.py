@@ -17,7 +17,7 @@ import numpy as np
 from perfmodel.base.frames import read_frame
 from perfmodel.cost.cpu.family import WATCHED
 from perfmodel.errors import ModelError, UsageError
-from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, written_bytes
+from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, rows_of, written_bytes
 from perfmodel.lowering.lower import lower
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
@@ -188,24 +188,14 @@ def step_operators(frame: pd.DataFrame) -> tuple[Rows, pd.DataFrame]:
         for owner, piece in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
         if pieces_of[owner] == 1 and piece.op != UNKNOWN
     ]
-    records = [
-        {
-            **piece.dims,
-            "op": piece.op,
-            "dtype": piece.dtype,
-            "direction": piece.direction,
-            "timing": WATCHED,
-        }
-        for _, piece in kept
-    ]
-    rows, part = Rows.of(records), frame.iloc[[row for row, _ in kept]]
+    rows, part = rows_of([piece for _, piece in kept]), frame.iloc[[row for row, _ in kept]]
     count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
     part = part.assign(configuration=part["configuration"].astype(str), count=count)
     of = part["configuration"].to_numpy()
     written = pd.Series(written_bytes(rows) * count).groupby(of).transform("sum")
     again = pd.DataFrame({"of": of, "op": rows.op, "direction": rows.direction}).duplicated()
     step_dims = {STEP_BYTES: written.to_numpy(), FIRST_FRAC: np.where(again, 0.0, 1.0) / count}
-    return replace(rows, dims={**rows.dims, **step_dims}), part
+    return replace(rows, timing=(WATCHED,) * len(rows), dims={**rows.dims, **step_dims}), part
 
 
 def op_of(record: dict[str, Any]) -> Op:
