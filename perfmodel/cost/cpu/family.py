@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,14 @@ from perfmodel.ops.spec import OPS, Dims
 WATCHED = "dispatch_mode"
 """Timing of an operator of a step that was timed together with all others, one by one."""
 _C = coefficients("cpu.call")
+
+
+class Work(NamedTuple):
+    """What each row of an op computes and moves at least."""
+
+    flop: Floats
+    read_bytes: Floats
+    written_bytes: Floats
 
 
 @dataclass(frozen=True)
@@ -59,14 +68,14 @@ class Call:
         return len(self.item_bytes)
 
     @cached_property
-    def work(self) -> tuple[Floats, Floats, Floats]:
-        """FLOP, bytes read and bytes written."""
-        work, dims, item = OPS[self.op].of(self.direction), self.dims, self.item_bytes
-        return work.flop(dims), work.read_bytes(dims, item), work.written_bytes(dims, item)
+    def work(self) -> Work:
+        """By the op's entry in the vocabulary."""
+        spec, dims, item = OPS[self.op].of(self.direction), self.dims, self.item_bytes
+        return Work(spec.flop(dims), spec.read_bytes(dims, item), spec.written_bytes(dims, item))
 
     @property
     def moved_bytes(self) -> Floats:
-        return self.work[1] + self.work[2]
+        return self.work.read_bytes + self.work.written_bytes
 
     @property
     def all_cores(self) -> Floats:

@@ -39,7 +39,7 @@ RATES: Mapping[str, Scale] = {
 
 
 def matmul_terms(call: Call) -> Mapping[str, Floats]:
-    values, dims, flop = call.values, call.dims, call.work[0]
+    values, dims, flop = call.values, call.dims, call.work.flop
     is_int8, device = call.item_bytes == 1.0, call.device
     # FBGEMM has no int8 kernels for matrix units: four products a lane (VNNI), else 16-bit sums.
     # Source: Deng et al. 2021 and FBGEMM, recalled; 3.1 to 4.2 on one Xeon with AMX.
@@ -73,7 +73,7 @@ def matmul_terms(call: Call) -> Mapping[str, Floats]:
     return {
         "library": library_us,
         **bound_terms(compute_us, memory_us),
-        "faults": call.faults_us(call.work[2]),
+        "faults": call.faults_us(call.work.written_bytes),
     }
 
 
@@ -81,13 +81,13 @@ def attention_terms(call: Call) -> Mapping[str, Floats]:
     cores, moved = call.all_cores, call.moved_bytes
     rate = call.values["core_gflop_per_s"] * call.by_dtype(call.values["bf16_ratio"])
     memory_us = call.moving_us(moved, moved, cores)
-    compute_us = call.work[0] / (rate * cores * 1e3)
+    compute_us = call.work.flop / (rate * cores * 1e3)
     return {"fork": call.fork_us(cores), "compute": overlapped_us(compute_us, memory_us)}
 
 
 def convolution_terms(call: Call) -> Mapping[str, Floats]:
     """Work on channels padded to whole blocks, and the operands changed to that layout and back."""
-    values, dims, written = call.values, call.dims, call.work[2]
+    values, dims, written = call.values, call.dims, call.work.written_bytes
     more_in, more_out = (
         np.ceil(dims[name] / _CONVOLUTION.block_channels) * _CONVOLUTION.block_channels / dims[name]
         for name in ("in_channels", "out_channels")
@@ -106,7 +106,7 @@ def convolution_terms(call: Call) -> Mapping[str, Floats]:
     more = more_out if call.direction == "fwd" else more_in
     return {
         "fork": call.fork_us(cores),
-        "compute": call.work[0] * more_in * more_out / rate,
+        "compute": call.work.flop * more_in * more_out / rate,
         "memory": call.moving_us(moved, moved, cores),
         "faults": call.faults_us(written) + call.faults_us(written * more),
     }
@@ -218,7 +218,7 @@ def sort_terms(call: Call) -> Mapping[str, Floats]:
         "fork": call.fork_us(np.where(is_radix, cores, threads)),
         "compute": 1e-3 * keys * key_ns / call.speed_up(split),
         "memory": call.moving_us(moved, moved, np.ones(len(call))),
-        "faults": call.faults_us(call.work[2]),
+        "faults": call.faults_us(call.work.written_bytes),
     }
 
 
@@ -226,7 +226,7 @@ def collective_terms(call: Call) -> Mapping[str, Floats]:
     """Calls, and copies through sockets: Gloo over loopback among processes of one CPU."""
     values, dims = call.values, call.dims
     held = coefficients("cpu.collective").copies * dims["size_bytes"]
-    memory_us = call.moving_us(call.work[2], held, call.all_cores)
+    memory_us = call.moving_us(call.work.written_bytes, held, call.all_cores)
     return {
         "ranks": (dims["ranks"] - 1) * values["rank_us"],
         "memory": values["copies_ratio"] * memory_us,
@@ -314,7 +314,7 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
     compute_us = 1e-3 * (dims["batch"] * tables * values["bag_ns"] + lookups * per_lookup)
     compute_us = compute_us / speed_up
 
-    written, streamed = call.work[2], call.moved_bytes
+    written, streamed = call.work.written_bytes, call.moved_bytes
     rows_us = np.zeros(len(call))
     held = streamed
     if call.direction != "bwd":
