@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from importlib.resources import files
@@ -25,7 +25,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.cost.collectives.algorithms import costs_of
 from perfmodel.cost.collectives.calibrated import OPS, Wires, read_curves, read_points, wires_of
-from perfmodel.cost.collectives.calls import Calls, Texts
+from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.learned import (
     LATENCY_FRACS,
     NAME,
@@ -38,7 +38,6 @@ from perfmodel.cost.collectives.learned import (
 )
 from perfmodel.cost.learned.forest import of_booster
 from perfmodel.errors import ModelError
-from perfmodel.hardware.generations import GENERATIONS, nearest_known
 
 MIN_BYTES = 512
 SCORED_BYTES = 65_536
@@ -129,8 +128,6 @@ _REWEIGHTINGS = 15
 _REACH = 5.0
 """A constant stays within this factor of its start; shares of a rate stay below 1."""
 _STEP = 1e-3
-FACTORS = ("base_factor", "hop_factor")
-"""What a generation that was not measured takes from the others of its maker."""
 
 
 def initial_constants() -> dict[str, float]:
@@ -164,26 +161,7 @@ def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> dict[str, flo
     solution = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
     )
-    return fill_unseen_architectures(constants(solution.x), calls.architecture)
-
-
-def fill_unseen_architectures(
-    constants: Mapping[str, float], architectures: Texts
-) -> dict[str, float]:
-    """Generations that are not among the measured `architectures` with the mean of those that are.
-
-    Means are geometric, over generations of the same maker.
-    """
-    values = dict(constants)
-    words = {key.partition(".")[0] for key in values if key.endswith(FACTORS)}
-    seen = {nearest_known(each, words) for each in set(architectures.tolist())}
-    for maker in {GENERATIONS[word].maker for word in words}:
-        words_of_maker = sorted(word for word in words if GENERATIONS[word].maker == maker)
-        known = [word for word in words_of_maker if word in seen]
-        for name in FACTORS if known else ():
-            mean = float(np.exp(np.mean([np.log(values[f"{word}.{name}"]) for word in known])))
-            values |= {f"{word}.{name}": mean for word in words_of_maker if word not in known}
-    return values
+    return constants(solution.x)
 
 
 MIN_REPOSITORIES = 2

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.parameters import reference_cpu, section_of, spread_of
 from perfmodel.cost.durations import HEURISTIC, durations_of
@@ -20,7 +18,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import HOST, STEP
 from perfmodel.ops.vocabulary.movement import COLLECTIVE
 from perfmodel.validate.calibrate.tables import MeasuredStep
-from perfmodel.workload import Workload, op_graph
+from perfmodel.workload import op_graph
 
 WAITING = "waiting"
 """For the last rank at each collective, beside the families of what a rank does."""
@@ -42,22 +40,11 @@ def predict_step(step: MeasuredStep, device: Device) -> PredictedStep:
     return max(ranks, key=lambda predicted: predicted.duration_us)
 
 
-def steps_us(steps: Sequence[MeasuredStep], device: Device) -> Floats:
-    """Predicted times of `steps`, microseconds."""
-    return np.array([predict_step(step, device).duration_us for step in steps])
-
-
+@lru_cache(maxsize=1024)  # steps are predicted as one half, then all of them are fitted
 def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
     """The pieces of one rank's step as rows."""
-    return _rows(step.workload, step.ranks, rank, step.threads)
-
-
-@lru_cache(maxsize=1024)  # steps are predicted as one half, then all of them are fitted
-def _rows(workload: Workload, ranks: int, rank: int, threads: int) -> Rows:
-    graph = op_graph(
-        workload, workload.batch, ranks=ranks, rank=rank, target="cpu", threads=threads
-    )
-    (pieces,) = cpu_steps(graph)
+    whole = {"ranks": step.ranks, "rank": rank, "threads": step.threads}
+    (pieces,) = cpu_steps(op_graph(step.workload, step.batch, target="cpu", **whole))
     return rows_of(pieces)
 
 

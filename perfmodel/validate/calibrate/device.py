@@ -25,7 +25,7 @@ from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
-from perfmodel.validate.calibrate.cpu_step import step_rows, steps_us
+from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows
 from perfmodel.validate.calibrate.device_data import (
     DeviceData,
     Measured,
@@ -253,7 +253,8 @@ def fit_device(
         known = [step for step in steps if step.name not in held]
         other = [step for step in steps if step.name in held]
         if len(known) >= MIN_STEPS and len(other) >= MIN_STEPS:
-            predicted = steps_us(other, replace(base, calibration=fit_steps(trained, known, base)))
+            half = replace(base, calibration=fit_steps(trained, known, base))
+            predicted = np.array([predict_step(step, half).duration_us for step in other])
             true = np.array([step.step_us for step in other])
             own = np.nan_to_num([step.halves_frac for step in other])
             step_errors = _error("step", "unwatched", predicted, true, own)
