@@ -23,7 +23,7 @@ from xgboost import XGBRegressor
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.progress import Begin, begun, silent
-from perfmodel.cost.collectives.algorithms import costs_of
+from perfmodel.cost.collectives.algorithms import Costs, costs_of
 from perfmodel.cost.collectives.calibrated import OPS, Wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.learned import (
@@ -141,29 +141,6 @@ def initial_constants() -> dict[str, float]:
     }
 
 
-def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> dict[str, float]:
-    """Constants that fit `log_us` `[n]` best, in the sense of a soft absolute error."""
-    start = initial_constants()
-    origin = np.log(list(start.values()))
-    root = np.sqrt(weight / weight.mean())
-
-    def constants(logs: Floats) -> dict[str, float]:
-        return dict(zip(start, np.exp(logs).tolist(), strict=True))
-
-    def residuals(logs: Floats) -> Floats:
-        error = np.log(costs_of(calls, constants(logs)).total_us) - log_us
-        soft = np.sign(error) * _SCALE * np.sqrt(2 * (np.sqrt(1 + (error / _SCALE) ** 2) - 1))
-        return np.concatenate([root * soft, (logs - origin) * PRIOR_WEIGHT])
-
-    reach = np.log(_REACH)
-    is_share = np.array([name.endswith("_frac") or ".ll" in name for name in start])
-    most = np.where(is_share & (origin < 0), np.minimum(origin + reach, 0.0), origin + reach)
-    solution = least_squares(
-        residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
-    )
-    return constants(solution.x)
-
-
 MIN_REPOSITORIES = 2
 MIN_SD = 0.02
 _TREES = XGBRegressor(
@@ -228,14 +205,31 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
 
 
 def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
-    """Constants by least squares, then trees on the rest; rows of weight 0 are left out. Intervals
-    are placeholders until repositories were left out."""
+    """Constants by least squares, in the sense of a soft absolute error, then trees on the rest;
+    rows of weight 0 are left out. Intervals are placeholders until repositories were left out."""
     used = np.flatnonzero(weight).astype(np.int64)
     calls, log_us, weight = calls.take(used), log_us[used], weight[used]
-    constants = fit_constants(calls, log_us, weight)
-    costs = costs_of(calls, constants)
-    features = pd.DataFrame(features_of(calls, costs))
-    trees = clone(_TREES).fit(features, log_us - np.log(costs.total_us), sample_weight=weight)
+    start = initial_constants()
+    origin, reach = np.log(list(start.values())), np.log(_REACH)
+    root = np.sqrt(weight / weight.mean())
+
+    def costs(logs: Floats) -> tuple[dict[str, float], Costs]:
+        constants = dict(zip(start, np.exp(logs).tolist(), strict=True))
+        return constants, costs_of(calls, constants)
+
+    def residuals(logs: Floats) -> Floats:
+        error = np.log(costs(logs)[1].total_us) - log_us
+        soft = np.sign(error) * _SCALE * np.sqrt(2 * (np.sqrt(1 + (error / _SCALE) ** 2) - 1))
+        return np.concatenate([root * soft, (logs - origin) * PRIOR_WEIGHT])
+
+    is_share = np.array([name.endswith("_frac") or ".ll" in name for name in start])
+    most = np.where(is_share & (origin < 0), np.minimum(origin + reach, 0.0), origin + reach)
+    solution = least_squares(
+        residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
+    )
+    constants, parts = costs(solution.x)
+    features = pd.DataFrame(features_of(calls, parts))
+    trees = clone(_TREES).fit(features, log_us - np.log(parts.total_us), sample_weight=weight)
     return Learned(
         name=NAME,
         constants=constants,
