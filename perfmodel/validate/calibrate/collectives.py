@@ -92,7 +92,6 @@ def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str,
             is_fast = points["time_us"] < _FASTER_THAN_WIRES * sent.size_bytes / rate
             if wires.op == "send_recv" and is_fast.any():
                 left_out[curve] = "faster than its wires"
-                continue
             like = (repo, str(row.get("framework")), wires)
             frames.append(points.assign(**about, alike=alike[like]))
             calls.append(sent)
@@ -105,7 +104,9 @@ def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str,
     group = joined.groupby(["repo", "gpu", "is_remote"])["curve_id"]
     small = np.where(joined["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
     weight = small / (per_curve * np.sqrt(group.transform("nunique")))
-    return Measured(Calls.joined(calls), joined.assign(weight=weight / weight.mean())), left_out
+    joined["weight"] = weight / weight.mean()
+    kept = np.flatnonzero(~joined["curve_id"].isin(list(left_out))).astype(np.int64)
+    return Measured(Calls.joined(calls).take(kept), joined.iloc[kept]), left_out
 
 
 def _flaw(row: dict[str, Any]) -> str:
