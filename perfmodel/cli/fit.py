@@ -13,11 +13,11 @@ from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import PerfmodelError
 from perfmodel.reporting.tables import named, one_line
 
 if TYPE_CHECKING:
-    from perfmodel.cost.collectives.learned import Learned
+    pass
 
 MAX_SEED = 2**32 - 1
 SCHEMA = "perfmodel.fit.device/1"
@@ -94,42 +94,23 @@ def kernels(
 
 
 def collectives(
+    log: list[Path],
+    hardware: str,
     output: Path,
-    log: list[Path] | None = None,
-    hardware: str | None = None,
     collective: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
-    curves: list[Path] | None = None,
-    data: list[Path] | None = None,
 ) -> None:
-    """Correct collectives by what a machine measured, or fit the collective model to curves."""
-    inputs = [*(log or []), *(curves or []), *(data or [])]
-    if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
-        raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
+    """Correct collectives by what a machine measured."""
     from perfmodel.validate.calibrate.fit import fit
 
-    asked = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
+    stated = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
     with working("fitting") as begin:
-        fitted = fit(
-            "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
-        )
-    typer.echo(one_line(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}"))
-
-
-def _said_of_logs(fitted: Learned) -> str:
+        fitted = fit("collectives", log, output, begin=begin, **stated)
     calls = fitted.points
-    assert calls is not None
     kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
-    return f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
-
-
-def _said_of_curves(model: Learned) -> str:
-    reach = ", ".join(
-        f"{name} {min(sds):.2f} to {max(sds):.2f}" for name, sds in model.spreads.items()
-    )
-    rows = model.about["rows"]
-    return f"{rows} points; spread of log time on repositories left out: {reach}"
+    said = f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
+    typer.echo(one_line(f"{output}: {said}"))
 
 
 def overheads(

@@ -211,9 +211,9 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
     """What a fit starts from, and how far the shipped model is off."""
     import numpy as np
 
+    from benchmarks.collective_model import initial_constants, read_measured
     from perfmodel.cost.collectives.algorithms import costs_of
     from perfmodel.cost.collectives.learned import features_of
-    from perfmodel.validate.calibrate.collectives import initial_constants, read_measured
     from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
     next(each for each in (curves, points) if each.name.startswith("sound")).write_bytes(sound)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.collective_model import initial_constants
 from perfmodel.cost.collectives.algorithms import costs_of
 from perfmodel.cost.collectives.calls import calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.hardware import cluster, node
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.calibrate.collectives import initial_constants
 
 H100 = node("dgx-h100")
 

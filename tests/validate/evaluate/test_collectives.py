@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.collective_model import read_measured
 from perfmodel.errors import ModelError
-from perfmodel.validate.calibrate.collectives import read_measured
 from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
 CURVES = """\

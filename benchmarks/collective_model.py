@@ -1,17 +1,20 @@
-"""The collective model from published curves: constants, trees on what they leave.
+"""Fits the model of collectives that the package holds to published curves.
 
+`python -m benchmarks.collective_model FILE CURVES POINTS ...` reads pairs of tables (a description
+of each curve, and its points), fits constants, then trees on what they leave, and writes the model.
 Curves that are left out are left out by name. Errors and intervals come from repositories that were
 left out.
 """
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +38,7 @@ from perfmodel.cost.collectives.learned import (
     Learned,
     features_of,
     latency_frac,
+    save,
 )
 from perfmodel.cost.learned.forest import of_booster
 from perfmodel.errors import ModelError
@@ -133,7 +137,7 @@ _STEP = 1e-3
 
 def initial_constants() -> dict[str, float]:
     """Where the fit starts, and what constants stay near that the data say little of."""
-    text = files("perfmodel.cost.collectives").joinpath("prior.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("collective_prior.toml").read_text("utf-8")
     return {
         f"{table}.{name}": float(value)
         for table, entries in tomllib.loads(text).items()
@@ -241,3 +245,10 @@ def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
             for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))
         },
     )
+
+
+if __name__ == "__main__":
+    target, *tables = sys.argv[1:]
+    fitted = fit_collectives(list(zip(tables[::2], tables[1::2], strict=True)))
+    save(Path(target), fitted)
+    print(f"{target}: {fitted.about['rows']} points; spreads {dict(fitted.spreads)}")
