@@ -8,6 +8,7 @@ left out.
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
 from collections import Counter
@@ -25,7 +26,7 @@ from sklearn.linear_model import QuantileRegressor
 from xgboost import XGBRegressor
 
 from perfmodel.base.arrays import Floats
-from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.base.files import write_text
 from perfmodel.cost.collectives.algorithms import Costs, costs_of
 from perfmodel.cost.collectives.calibrated import OPS, Wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.calls import Calls
@@ -33,14 +34,14 @@ from perfmodel.cost.collectives.learned import (
     LATENCY_FRACS,
     NAME,
     ONE_NODE,
+    SCHEMA,
     SEVERAL,
     Z90,
     Learned,
     features_of,
     latency_frac,
-    save,
 )
-from perfmodel.cost.learned.forest import of_booster
+from perfmodel.cost.learned.forest import forest_to_dict, of_booster
 from perfmodel.errors import ModelError
 
 MIN_BYTES = 512
@@ -164,8 +165,9 @@ _TREES = XGBRegressor(
 )
 
 
-def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> Learned:
-    """The model from tables of curves and of points; `ModelError` for what cannot be used."""
+def fit_collectives(pairs: Sequence[tuple[str, str]]) -> tuple[Learned, dict[str, Any]]:
+    """The model from tables of curves and of points, and what it was fitted to; `ModelError` for
+    what cannot be used."""
     measured, left_out = read_measured(pairs)
     calls, points = measured.calls, measured.points
     is_scored = calls.size_bytes >= SCORED_BYTES
@@ -177,12 +179,11 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
                 f"{pairs[0][0]}: usable curves {words} of {count} repositories; errors are "
                 f"those of repositories left out: expected at least {MIN_REPOSITORIES}"
             )
-    begin("all repositories", 0, 0)
     y, weights = np.log(points["time_us"].to_numpy(np.float64)), points["weight"].to_numpy()
     weight = np.where(points["alike"] < MAX_ALIKE, weights, 0.0)
     model, log_us = _fitted_model(calls, y, weight), np.empty(len(y))
     repos = points["repo"].to_numpy(np.str_)
-    for repo in begun(np.unique(repos).tolist(), begin, lambda repo: f"without {repo}"):
+    for repo in np.unique(repos).tolist():
         left = np.flatnonzero(repos == repo).astype(np.int64)
         fitted = _fitted_model(calls, y, np.where(repos == repo, 0.0, weight))
         log_us[left] = fitted.log_us(calls.take(left))[0]
@@ -206,7 +207,7 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
         "date": date.today().isoformat(),
         "intervals": "from repositories that were left out",
     }
-    return replace(model, spreads=spreads, about=about)
+    return replace(model, spreads=spreads), about
 
 
 def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
@@ -247,8 +248,21 @@ def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
     )
 
 
+def model_to_dict(model: Learned, about: dict[str, Any]) -> dict[str, Any]:
+    """The model's file."""
+    return {
+        "schema": SCHEMA,
+        "about": about,
+        "constants": {name: float(f"{v:.5g}") for name, v in model.constants.items()},
+        "spreads": {name: list(each) for name, each in model.spreads.items()},
+        "fitted": {name: list(ops) for name, ops in model.fitted.items()},
+        "trees": forest_to_dict(model.trees),
+    }
+
+
 if __name__ == "__main__":
     target, *tables = sys.argv[1:]
-    fitted = fit_collectives(list(zip(tables[::2], tables[1::2], strict=True)))
-    save(Path(target), fitted)
-    print(f"{target}: {fitted.about['rows']} points; spreads {dict(fitted.spreads)}")
+    fitted, fitted_to = fit_collectives(list(zip(tables[::2], tables[1::2], strict=True)))
+    content = json.dumps(model_to_dict(fitted, fitted_to), allow_nan=False)
+    write_text(Path(target), content + "\n")
+    print(f"{target}: {fitted_to['rows']} points; spreads {dict(fitted.spreads)}")

@@ -180,9 +180,10 @@ ASKED = [
 
 
 def read_collective_model(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.collectives.learned import load, model_to_dict
+    from benchmarks.collective_model import model_to_dict
+    from perfmodel.cost.collectives.learned import load
 
-    return model_to_dict(load(path)), []
+    return model_to_dict(load(path), {}), []
 
 
 def read_machine(path: Path) -> tuple[Any, list[str]]:

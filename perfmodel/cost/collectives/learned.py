@@ -7,7 +7,6 @@ on the rest.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache
@@ -19,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.base.files import write_text
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.learned.forest import Forest, forest_from_dict, forest_to_dict, read_document
+from perfmodel.cost.learned.forest import Forest, forest_from_dict, read_document
 from perfmodel.errors import ModelError
 
 COLUMNS = 16
@@ -156,7 +154,6 @@ class Learned:
     `several_domains`."""
     fitted: Mapping[str, tuple[str, ...]]
     """By `one_domain` and `several_domains`, the ops that curves were fitted of."""
-    about: Mapping[str, Any] = field(default_factory=dict)
     points: Calls | None = None
     """What was measured on this machine."""
     time_us: Floats = field(default_factory=lambda: np.zeros(0))
@@ -276,7 +273,6 @@ _PerFrac = Annotated[
 
 class _File(msgspec.Struct):
     schema: str
-    about: dict[str, Any]
     constants: dict[str, Positive]
     spreads: dict[str, _PerFrac]
     fitted: dict[str, tuple[str, ...]]
@@ -290,7 +286,7 @@ def shipped() -> Learned:
 
 
 def load(path: Path) -> Learned:
-    """The model in a file of `save`; raises `ModelError` for another file."""
+    """The model in a file of `benchmarks/collective_model.py`; raises `ModelError` for another."""
     content = read_document(path, SCHEMA)
     try:
         held = msgspec.convert(content, _File)
@@ -302,25 +298,7 @@ def load(path: Path) -> Learned:
             trees=forest_from_dict(held.trees, COLUMNS),
             spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL)},
             fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
-            about=held.about,
         )
     except (KeyError, TypeError, msgspec.ValidationError, ModelError) as error:
         what = error if isinstance(error, ModelError) else repr(error)
         raise ModelError(f"{path}: a damaged collective model: {what}") from None
-
-
-def save(path: Path, model: Learned) -> None:
-    """Write `model` as JSON, whole or not at all."""
-    write_text(path, json.dumps(model_to_dict(model), allow_nan=False) + "\n")
-
-
-def model_to_dict(model: Learned) -> dict[str, Any]:
-    """Plain data."""
-    return {
-        "schema": SCHEMA,
-        "about": dict(model.about),
-        "constants": {name: float(f"{v:.5g}") for name, v in model.constants.items()},
-        "spreads": {name: list(each) for name, each in model.spreads.items()},
-        "fitted": {name: list(ops) for name, ops in model.fitted.items()},
-        "trees": forest_to_dict(model.trees),
-    }
