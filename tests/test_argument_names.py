@@ -63,8 +63,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: perfmodel.check(BASELINE, tolerance_frac=-1), "tolerance_frac -1: expected a share"),
     (lambda: perfmodel.fit("kernels", TABLE, "no", estimator="x"), "estimator x: expected MODULE"),
     (lambda: perfmodel.fit("collectives", TABLE, "no"), "name the machine of the logs with hard"),
-    (lambda: perfmodel.fit("collectives", TABLE, "no", curves=[]), "of the logs with hardware"),
-    (lambda: perfmodel.fit("collectives", [], "no"), "as many tables of points as of curves"),
+    (lambda: perfmodel.fit("collectives", [], "no", hardware="dgx-h100"), "one or more logs"),
 ]
 
 

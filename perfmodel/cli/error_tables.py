@@ -43,10 +43,6 @@ _STEPS = (
     f"name=configuration;ranks:d;{_PREDICTED};interval=90 % interval:s;error_pct=error %:+.1f;"
     "spread_pct=spread %:.1f"
 )
-_REFERENCED = (
-    f"name=configuration;{_PREDICTED};error_pct=raw %:+.1f;drift_ratio=moved:.2f;"
-    "referenced_interval=90 % interval:s;referenced_error_pct=error %:+.1f"
-)
 _PAIRS = (
     f"name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f;"
     "roofline_error_pct=roofline %:+.1f"
@@ -171,23 +167,12 @@ def _quality(figures: Mapping[str, Any]) -> str:
 
 
 def show_steps(console: Console, evaluation: Result) -> None:
-    """One line per configuration; with reference work, in units of it."""
+    """One line per configuration."""
     answer = evaluation.to_dict()
-    rows = [
-        row
-        | {
-            "interval": interval(row["low_us"], row["high_us"]),
-            "referenced_interval": interval(row["referenced_low_us"], row["referenced_high_us"]),
-        }
-        for row in answer["rows"]
-    ]
-    is_referenced = any(row["referenced_us"] is not None for row in rows)
-    heads = _REFERENCED if is_referenced else _STEPS
-    console.show(Table(f"Steps on {answer['device']}", heads, rows))
-    raw = "raw: " if is_referenced else ""
-    for what, key in ((raw, "summary"), ("by reference: ", "referenced")):
-        if answer[key]["n"]:
-            console.say(f"{what}{_quality(answer[key])}")
+    rows = [row | {"interval": interval(row["low_us"], row["high_us"])} for row in answer["rows"]]
+    console.show(Table(f"Steps on {answer['device']}", _STEPS, rows))
+    if answer["summary"]["n"]:
+        console.say(_quality(answer["summary"]))
 
 
 def show_pairs(console: Console, evaluation: Result) -> None:

@@ -11,29 +11,26 @@ from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import PerfmodelError
 from perfmodel.reporting.tables import named, one_line
 
 SCHEMA = "perfmodel.fit.device/1"
-DRIFT_SCHEMA = "perfmodel.fit.drift/1"
 
 
 def device(
     data: list[Path],
     output: Path,
     hardware: str | None = None,
-    only: str | None = None,
     seed: int = 0,
     format: Format | None = None,
 ) -> None:
     target = Output(format)
     check_target(output)
 
-    from perfmodel.validate.calibrate.any_device import fit_any_device
+    from perfmodel.validate.calibrate.device import fit_any_device
 
     with working("fitting") as begin:
-        asked = {"stem": output.stem, "only": only, "seed": seed, "begin": begin}
-        fit, text = fit_any_device(data, hardware, **asked)  # type: ignore[arg-type]
+        fit, text = fit_any_device(data, hardware, stem=output.stem, seed=seed, begin=begin)
     wrote(output, "the device; use it with --hardware", text)
     rows = [asdict(each) for each in (*fit.errors, *([fit.steps] if fit.steps else []))]
     answer = {
@@ -49,33 +46,6 @@ def device(
         lambda: rows,
         lambda console: show_device_fit(console, fit, output),
         list(fit.notes),
-    )
-
-
-def drift(
-    reference: Path,
-    hardware: str,
-    output: Path | None = None,
-    format: Format | None = None,
-) -> None:
-    target = Output(format)
-    check_target(output)
-
-    from perfmodel.hardware import device as load_device
-    from perfmodel.validate.calibrate.any_device import drifted_toml
-    from perfmodel.validate.calibrate.cpu_step import drift_of_record
-
-    base = load_device(hardware)
-    moved = drift_of_record(reference, base)
-    if output is not None:
-        text = drifted_toml(base, moved, reference)
-        wrote(output, "the machine as it is now; use it with --hardware", text)
-    line = f"{base.name} {moved} as when it was calibrated: {moved.verdict}"
-    row = {"device": base.name, "ratio": moved.ratio, **moved.ratios}
-    target.write(
-        lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
-        lambda: [row],
-        lambda console: console.say(line),
     )
 
 
@@ -113,34 +83,21 @@ def kernels(
 
 
 def collectives(
+    log: list[Path],
+    hardware: str,
     output: Path,
-    log: list[Path] | None = None,
-    hardware: str | None = None,
     collective: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
-    curves: list[Path] | None = None,
-    data: list[Path] | None = None,
 ) -> None:
-    inputs = [*(log or []), *(curves or []), *(data or [])]
-    if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
-        raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
     from perfmodel.validate.calibrate.fit import fit
 
-    asked = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
+    stated = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
     with working("fitting") as begin:
-        fitted = fit(
-            "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
-        )
-    if log:
-        calls = fitted.calls
-        kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
-        said = f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
-    else:
-        sds = fitted.spreads.items()
-        reach = ", ".join(f"{name} {min(each):.2f} to {max(each):.2f}" for name, each in sds)
-        rows = fitted.about["rows"]
-        said = f"{rows} points; spread of log time on repositories left out: {reach}"
+        fitted = fit("collectives", log, output, begin=begin, **stated)
+    calls = fitted.points
+    kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
+    said = f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
     typer.echo(one_line(f"{output}: {said}"))
 
 
@@ -179,4 +136,4 @@ def overheads(
     typer.echo(one_line(f"{output}: means {means}"))
 
 
-NOUNS = (collectives, device, drift, kernels, overheads)
+NOUNS = (collectives, device, kernels, overheads)

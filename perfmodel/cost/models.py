@@ -8,13 +8,16 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
-from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, parameters, parameters_on
-from perfmodel.cost.cpu.embedding import embedding_terms
 from perfmodel.cost.cpu.family import CpuFamily
-from perfmodel.cost.cpu.matmul import RATES, attention_terms, convolution_terms, matmul_terms
-from perfmodel.cost.cpu.vector import (
+from perfmodel.cost.cpu.parameters import MEMORY_PARAMETERS, parameters, parameters_on
+from perfmodel.cost.cpu.terms import (
+    RATES,
+    attention_terms,
     collective_terms,
+    convolution_terms,
+    embedding_terms,
     host_terms,
+    matmul_terms,
     optimizer_terms,
     sort_terms,
     streaming_terms,

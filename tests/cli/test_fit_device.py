@@ -12,7 +12,6 @@ from validate.calibrate.test_device import _frame, _write
 from validate.evaluate.test_truth import ROW, _table
 
 from perfmodel import predict
-from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.hardware import node, with_settings
 from perfmodel.validate.calibrate.tables import read_steps
 from perfmodel.workload import model, op_graph
@@ -82,30 +81,3 @@ def test_steps_on_a_gpu_are_passes_of_the_workload(run: Run, tmp_path: Path) -> 
     ops = op_graph(model.with_settings(step.workload, usual))
     (result,) = predict(ops, hardware=[slow]).results
     assert row["predicted_us"] == pytest.approx(result.step_us)
-
-
-def test_a_calibration_says_whether_it_still_holds(run: Run, tmp_path: Path) -> None:
-    readings = dict.fromkeys(REFERENCE_COLUMNS, 100.0)
-    table, machine = tmp_path / "kernels.csv", tmp_path / "mine.toml"
-    _write(table, _frame().assign(**readings))
-    ran = run("fit", "device", "--data", table, "--hardware", "generic-cpu", "-o", machine)
-    assert ran.status == 0, ran.err
-    assert "the reference work moved by 0.0 % while it was calibrated" in ran.out
-    figures = {part: {"p10_us": 130.0, "median_us": 135.0} for part in PARTS}
-    now, later = tmp_path / "reference.json", tmp_path / "now.toml"
-    now.write_text(json.dumps({"reference": figures | {"interrupted_ratio": 1.0}}))
-    words = ("fit", "drift", "--reference", now, "--hardware", machine)
-    ran = run(*words, "-o", later, "--format", "json")
-    assert ran.status == 0, ran.err
-    answer = json.loads(ran.out)
-    check_schema("fit.drift", answer)
-    assert (answer["ratio"], answer["holds"]) == (pytest.approx(1.3), False)
-    assert "the calibration does not hold" in run(*words).out
-    predicted = {}
-    for file, said in ((machine, "not known"), (later, "takes 1.30 times as long")):
-        ran = run("predict", "--mode", "model", "--hardware", file, "--format", "json")
-        assert ran.status == 0, ran.err
-        answer = json.loads(ran.out)
-        assert any(said in line for line in answer["warnings"])
-        predicted[file] = answer["results"][0]["step_us"]
-    assert predicted[later] == pytest.approx(1.3 * predicted[machine], rel=0.02)

@@ -180,9 +180,10 @@ ASKED = [
 
 
 def read_collective_model(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.collectives.learned import load, model_to_dict
+    from benchmarks.collective_model import model_to_dict
+    from perfmodel.cost.collectives.learned import load
 
-    return model_to_dict(load(path)), []
+    return model_to_dict(load(path), {}), []
 
 
 def read_machine(path: Path) -> tuple[Any, list[str]]:
@@ -211,9 +212,9 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
     """What a fit starts from, and how far the shipped model is off."""
     import numpy as np
 
-    from perfmodel.cost.collectives.heuristic import costs_of
+    from benchmarks.collective_model import initial_constants, read_measured
+    from perfmodel.cost.collectives.algorithms import costs_of
     from perfmodel.cost.collectives.learned import features_of
-    from perfmodel.validate.calibrate.collectives import initial_constants, read_measured
     from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
     next(each for each in (curves, points) if each.name.startswith("sound")).write_bytes(sound)
@@ -221,7 +222,7 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
     costs = costs_of(measured.calls, initial_constants())
     columns = [
         costs.total_us,
-        measured.column("weight"),
+        measured.points["weight"],
         *features_of(measured.calls, costs).values(),
     ]
     assert all(np.isfinite(np.asarray(each, np.float64)).all() for each in columns)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.cost.collectives.calls import fabric_of
+from perfmodel.cost.collectives.algorithms import costs_of
+from perfmodel.cost.collectives.calls import calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations
+from perfmodel.cost.collectives.learned import shipped
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import node, with_settings
 from perfmodel.ops.rows import Rows
@@ -41,9 +43,8 @@ def test_sums_in_the_network_need_infiniband() -> None:
     rows = Rows.of([record, record | {"in_network": 1.0}])
     for kind, shorter in (("infiniband", True), ("roce", False)):
         machine = with_settings(node("dgx-h100"), [f"nic.network={kind}"])
-        plain, summed = collective_durations(
-            rows, machine, model="collective/heuristic"
-        ).duration_us
+        calls = calls_of(rows, fabric_of(machine))
+        plain, summed = costs_of(calls, shipped().constants).total_us
         assert (summed < 0.8 * plain) == shorter
 
 

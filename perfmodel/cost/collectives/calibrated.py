@@ -1,128 +1,183 @@
-"""The registered models of collectives, and one corrected by points measured on a machine: logs of
-nccl-tests and PARAM, and the file that keeps their points."""
+"""Measured collectives: tables of curves, logs of nccl-tests, a file of a machine's points."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from math import ceil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel import hardware
+from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes, write_text
+from perfmodel.base.frames import numbers_in, read_frame
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.collectives.calls import COLLECTIVES, MAX_RANKS, Calls, Fabric, calls_of
-from perfmodel.cost.collectives.heuristic import Heuristic
-from perfmodel.cost.collectives.learned import (
-    Learned,
-    distinct_calls,
-    estimate_on_knots,
-    explained,
-    shipped,
-    take_calls,
+from perfmodel.cost.collectives.calls import (
+    BRIDGE,
+    INFINIBAND,
+    MAX_RANKS,
+    MESH,
+    PCIE,
+    SWITCH,
+    Calls,
+    Fabric,
+    calls_of,
 )
-from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.collectives.learned import Learned, calibrated, shipped
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import MOST, Rows
 
-COLLECTIVES.register("collective/heuristic")(Heuristic("collective/heuristic"))
+if TYPE_CHECKING:
+    import pandas as pd
 
-
-class Shipped:
-    """The shipped model, read when it is first asked."""
-
-    def estimate(self, calls: Calls) -> Estimate:
-        """Durations of `calls`."""
-        return shipped().estimate(calls)
-
-    def explain(self, calls: Calls) -> list[Explanation]:
-        """Why, per call."""
-        return shipped().explain(calls)
-
-
-COLLECTIVES.register("collective/learned")(Shipped())
-
-
+OPS = {"sendrecv": "send_recv", "alltoall": "all_to_all"}
+"""Names of nccl-tests for ops of the vocabulary."""
+NEEDED = ("curve_id", "collective", "n_gpus", "n_nodes")
 _C = coefficients("collectives.calibrated")
-CALIBRATED, SWEEP = "calibrated", "sweep"
-SWEEP_POINTS = 8
-"""From so many points per curve on, the answer rests on a sweep."""
+_MODEL = re.compile(r"[a-z]+\d+[a-z]*")
+_NO_NETWORK = ("", "none", "unknown", "nan")
+_BOX = re.compile(r"(\d+) ?x ?[a-z]*\d*", re.IGNORECASE)
 
 
-@dataclass(frozen=True, eq=False)
-class Calibrated:
-    """`base` times a correction: by points of the same curve, straight between them in log(size),
-    where those less than an octave apart share their noise; of other curves of the machine, a part
-    of the mean. The interval widens with the distance to the nearest point."""
+@dataclass(frozen=True)
+class Wires:
+    """What the description of one curve says."""
 
-    name: str
-    base: Learned
-    calls: Calls
-    """What was measured."""
-    time_us: Floats
+    op: str
+    ranks: float
+    nodes: float
+    fabric: Fabric
 
-    @property
-    def level(self) -> str:
-        """`calibrated` with a few points per curve, `sweep` with many."""
-        curves = len(np.unique(_curves(self.calls, self.calls)[0]))
-        return SWEEP if len(self.calls) >= SWEEP_POINTS * curves else CALIBRATED
-
-    def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
-        """(log(microseconds), standard deviation), at any sizes; not smoothed."""
-        base, spread = self.base.log_us(calls)
-        log_ratio = np.log(self.time_us) - self.base.log_us(self.calls)[0]
-        measured, asked = _curves(self.calls, calls)
-        known, size = np.log2(self.calls.size_bytes), np.log2(calls.size_bytes)
-        mean, left = np.zeros(len(calls)), np.ones(len(calls))
-        means: dict[bool, list[float]] = {False: [], True: []}
-        for curve in np.unique(measured):
-            own, there = np.flatnonzero(measured == curve), asked == curve
-            own = own[np.argsort(known[own], kind="stable")]
-            apart = np.subtract.outer(known[own], known[own]) / _C.noise_octaves
-            weight = np.exp(-(apart**2) / 2.0)
-            smooth = weight @ log_ratio[own] / weight.sum(axis=1)
-            mean[there] = np.interp(size[there], known[own], smooth)
-            away = np.abs(np.subtract.outer(size[there], known[own])).min(axis=1)
-            left[there] = -np.expm1(-away / _C.reach_octaves)
-            means[bool(self.calls.is_remote[own[0]])].append(float(log_ratio[own].mean()))
-        for is_remote, of_curves in means.items():
-            others = (calls.is_remote == is_remote) & ~np.isin(asked, measured)
-            mean[others] = _C.other_curves_frac * float(np.mean(of_curves or [0.0]))
-        return base + mean, np.sqrt(_C.noise_sd**2 + spread**2 * left)
-
-    def estimate(self, calls: Calls) -> Estimate:
-        """Durations of `calls`; raises `ModelError` for an op without an algorithm."""
-        return estimate_on_knots(calls, self.log_us, self.name, self.level)
-
-    def explain(self, calls: Calls) -> list[Explanation]:
-        """Why, per call: the heuristic's parts, and the factor that was learned and measured."""
-        return explained(calls, self.base.constants, self.estimate(calls))
+    def calls(self, size_bytes: Floats) -> Calls:
+        """The curve's collectives of so many bytes."""
+        row = {"op": self.op, "size_bytes": 1.0, "ranks": self.ranks, "nodes": self.nodes}
+        one = calls_of(Rows.of([row]), self.fabric)
+        return replace(one.take(np.zeros(len(size_bytes), np.int64)), size_bytes=size_bytes)
 
 
-def _curves(measured: Calls, asked: Calls) -> tuple[Ints, Ints]:
-    """Which curve each call of both belongs to: the same op and variant, among as many ranks and
-    domains."""
-    names = ("op", "ranks", "domains", "variant")
-    pairs = (np.concatenate([getattr(measured, x), getattr(asked, x)]) for x in names)
-    codes = [np.unique(both, return_inverse=True)[1].reshape(-1) for both in pairs]
-    kind = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return kind[: len(measured)], kind[len(measured) :]
+def wires_of(row: dict[str, Any]) -> Wires:
+    """What one row of a table of curves says; raises `ModelError` for what it lacks."""
+    where = f"curve {row.get('curve_id')}"
+    ranks = _number(row, "n_gpus")
+    network = _text(row, "network")
+    nodes = _number(row, "n_nodes")
+    if not nodes:  # by the GPUs of one, else one unless a network is named
+        usual = ranks if network in _NO_NETWORK else _C.usual_node_gpus
+        each = _number(row, "gpus_per_node") or usual
+        nodes = float(np.ceil(ranks / each)) if each >= 1 else 1.0
+    if not ranks or ranks < 2 or nodes > ranks:
+        raise ModelError(f"{where}: n_gpus is {row.get('n_gpus')}, n_nodes {row.get('n_nodes')}")
+    if _text(row, "variant").startswith("custom"):
+        raise ModelError(f"{where}: kernels of a framework, not of a library: not modelled")
+    gpu = _MODEL.search(_text(row, "gpu").lower().replace("nvidia", "").replace("tesla", ""))
+    architecture = _architectures().get(gpu[0], "") if gpu else ""
+    words = _text(row, "intra_link")
+    rate = _number(row, "intra_gb_per_s_per_gpu")
+    lower, is_amd = words.lower(), architecture[:4] == "cdna"
+    if "switch" in lower:
+        link = SWITCH
+    elif "bridge" in lower or "pair" in lower:
+        link = BRIDGE
+    elif is_amd or "xgmi" in lower or "infinity" in lower or "direct" in lower:
+        link = MESH
+    elif "pcie" in lower or 0 < rate <= _C.pcie_gb_per_s:
+        link = PCIE
+    else:
+        link = MESH if re.search(r"\b4 ?x", lower) else SWITCH
+    box, local = _BOX.search(words), ranks / nodes
+    domain = local if link == BRIDGE else max(local, float(box[1]) if box else 1.0)
+    fabric = Fabric(
+        link=link,
+        link_gb_per_s=rate or _C.unknown_link_gb_per_s,
+        domain_ranks=ceil(domain),
+        node_ranks=ceil(domain),
+        architecture=architecture,
+        network=INFINIBAND if network in _NO_NETWORK else network,
+        node_nic_gb_per_s=_number(row, "node_nic_gb_per_s") or _C.unknown_nic_gb_per_s * local,
+        nics=1,
+    )
+    op = _text(row, "collective")
+    return Wires(OPS.get(op, op), ranks, nodes, fabric)
 
 
-def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Calibrated:
-    """`base` with points; repeated ones count once, by their median."""
-    _, kind = distinct_calls(calls)
-    keys = np.stack([kind.astype(np.float64), calls.size_bytes])
-    _, index, same = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    same = same.reshape(-1)
-    median = np.array([np.median(time_us[same == each]) for each in range(len(index))])
-    return Calibrated(name, base, take_calls(calls, index.astype(np.int64)), median)
+@cache
+def _architectures() -> dict[str, str]:
+    named = ((_MODEL.match(name), name) for name in hardware.names("device"))
+    return {match[0]: hardware.device(name).architecture or "" for match, name in named if match}
+
+
+def _text(row: dict[str, Any], name: str) -> str:
+    value = row.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(row: dict[str, Any], name: str) -> float:
+    """The number there, or 0 where there is none."""
+    try:
+        value = float(row.get(name) or 0.0)
+    except (TypeError, ValueError, OverflowError):
+        value = np.inf
+    if value < 0 or value > MOST:
+        raise ModelError(
+            f"curve {row.get('curve_id')}: {name} is {str(row.get(name))[:40]!r}: expected a "
+            f"number from 0 to {MOST:g}"
+        )
+    return 0.0 if np.isnan(value) else value
+
+
+def read_curves(path: str) -> pd.DataFrame:
+    """A table of curves, one per row, by `curve_id`.
+
+    Raises `ModelError` for missing columns and for a curve that is there twice.
+    """
+    curves = _table(path, NEEDED)
+    twice = curves["curve_id"][curves["curve_id"].duplicated()]
+    if len(twice):
+        raise ModelError(f"{path}: curve {twice.iloc[0][:60]!r} is there twice")
+    return curves.set_index("curve_id", drop=False)
+
+
+def read_points(path: str) -> pd.DataFrame:
+    """Measured points (`curve_id size_bytes time_us`) in order of size.
+
+    Those of no bytes or no time are left out. Raises `ModelError` that names the row of one that
+    cannot be.
+    """
+    points = _table(path, ("curve_id", "size_bytes", "time_us"))
+    measured = np.ones(len(points), bool)
+    for name in ("size_bytes", "time_us"):
+        try:
+            numbers = numbers_in(points, name)
+        except ModelError as error:
+            raise ModelError(f"{path}: {error}") from None
+        bad = np.flatnonzero(~((numbers >= 0) & (numbers <= MOST)))
+        if len(bad):
+            raise ModelError(
+                f"{path}: row {bad[0]}: {name} is {numbers[bad[0]]:g}; expected a number from 0 to "
+                f"{MOST:g}"
+            )
+        points[name] = numbers
+        measured &= numbers > 0
+    return points[measured].sort_values(["curve_id", "size_bytes"], kind="stable")
+
+
+def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
+    frame = read_frame(path, error=ModelError)
+    missing = [name for name in needed if name not in frame]
+    if missing:
+        raise ModelError(f"{path}: lacks the columns {', '.join(missing)}")
+    empty = frame["curve_id"].isna().to_numpy()
+    if empty.any():
+        raise ModelError(f"{path}: row {np.argmax(empty)}: curve_id is missing")
+    return frame.assign(curve_id=frame["curve_id"].astype(str))
 
 
 _OP = {
@@ -136,21 +191,17 @@ _OP = {
     "sendrecv": "send_recv",
 }
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*\bon\s+(\S+)\s+device", re.IGNORECASE)
-_TEST = re.compile(
+_NAMED = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|alltoall|broadcast|reduce|sendrecv)"
     r"_(?:perf|bench)\b|#\s*collective\s+test\s+starting\s*:\s*(\w+?)_perf",
     re.IGNORECASE,
 )
-_DATA_ROW = re.compile(
-    r"\s*[1-9]\d*\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e[45]m[23])\s"
+_NCCL_ROW = re.compile(
+    r"\s*(?P<size>[1-9]\d*)\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e[45]m[23])\s"
+    r"\s*(?P<rest>.*)"
 )
-"""A row of nccl-tests that sent something."""
-_UNCHECKED = "N/A"
-_PARAM_HEAD = re.compile(r"COMMS-RES.*size", re.IGNORECASE)
-_PARAM_OP = re.compile(r"collective[=:\s]+'?(\w+)|--collective[=\s]+(\w+)", re.IGNORECASE)
-_PARAM_WORLD = re.compile(
-    r"(?:world[_ ]size|global_size|num_?ranks?)\s*[:=]?\s*(\d+)", re.IGNORECASE
-)
+"""A row of nccl-tests that sent something: size count type [redop] [root] time algbw busbw wrong,
+the last four again in place."""
 
 
 @dataclass(frozen=True)
@@ -177,103 +228,51 @@ def parse(
     Raises `ModelError` where no points are found, or their op or ranks are unknown.
     """
     points: list[Point] = []
-    seen: dict[int, str] = {}
-    current, param = op, False
-    columns: dict[str, int] = {}
+    hosts: dict[int, str] = {}
+    current = op
     for number, line in enumerate(text.splitlines(), 1):
-        rank = _RANK.search(line)
-        if rank:
-            if int(rank[1]) == 0:
-                seen = {}
-            seen[int(rank[1])] = rank[2]
+        if rank := _RANK.search(line):
+            hosts = {} if int(rank[1]) == 0 else hosts
+            hosts[int(rank[1])] = rank[2]
             continue
-        named = _TEST.search(line)
-        if named and op is None:
-            current = _known(named[1] or named[2])
-        stated = _PARAM_OP.search(line)
-        if stated and op is None and _known(stated[1] or stated[2]):
-            current = _known(stated[1] or stated[2])
-        world = _PARAM_WORLD.search(line)
-        if world and not seen and ranks is None:
-            ranks = int(world[1])
-        if _PARAM_HEAD.search(line):
-            columns, param = _param_columns(line), True
+        named = None if op else _NAMED.search(line)
+        if named:
+            current = _OP.get((named[1] or named[2]).lower().replace("_", ""))
+        row = _NCCL_ROW.match(line)
+        if row is None:
             continue
-        pair = _param_row(line, columns) if param else None
-        pair = pair or _nccl_row(line)
+        pair = _nccl_pair(row["size"], row["rest"])
         if pair is None:
-            if _DATA_ROW.match(line):
-                raise ModelError(
-                    f"{where}:{number}: no time above 0, or data that arrived wrong, "
-                    "where a row of results is expected"
-                )
-            continue
-        among = ranks or len(seen)
+            raise ModelError(
+                f"{where}:{number}: no time above 0, or data that arrived wrong, "
+                "where a row of results is expected"
+            )
+        among = ranks or len(hosts)
         if current is None:
             raise ModelError(f"{where}:{number}: no collective is named: give --collective")
         if among < 2:
             raise ModelError(f"{where}:{number}: the number of ranks is not stated: give --ranks")
-        points.append(Point(current, among, nodes or len(set(seen.values())), *pair))
+        points.append(Point(current, among, nodes or len(set(hosts.values())), *pair))
     if not points:
-        raise ModelError(f"{where}: no rows of nccl-tests or PARAM in it")
+        raise ModelError(f"{where}: no rows of nccl-tests in it")
     return points
 
 
-def _known(name: str | None) -> str | None:
-    return _OP.get((name or "").lower().replace("_", ""))
-
-
-def _nccl_row(line: str) -> tuple[float, float] | None:
-    """(bytes, out-of-place us) of a row: size count type redop [root] time algbw busbw … Both ways
-    take three or four numbers each, so that an odd one is the root, which old logs lack. Only what
-    was not checked is a text among them. A row whose data arrived wrong is none."""
-    words = line.split()
-    if len(words) < 7 or not words[0].isdigit() or not words[1].isdigit():
-        return None
-    numbers = list(_numbers(words[2:]))
-    texts = [word for word in words[2:] if word != _UNCHECKED and not list(_numbers([word]))]
-    if texts != words[2 : 2 + len(texts)] or not 1 <= len(texts) <= 2 or len(numbers) < 3:
-        return None
-    has_root = len(numbers) % 2
-    time_us, *_, wrong = numbers[has_root : has_root + 4]
-    if _UNCHECKED not in words and len(numbers) >= 4 and wrong >= 1:
-        return None
-    return _possible(float(words[0]), time_us)
-
-
-def _numbers(words: list[str]) -> Iterator[float]:
-    for word in words:
-        try:
-            yield float(word)
-        except ValueError:
-            continue
-
-
-def _param_columns(line: str) -> dict[str, int]:
-    words = re.split(r"\s{2,}|\t|,", line.strip())
-    columns = {}
-    for position, word in enumerate(words):
-        lower = word.lower()
-        if "size" in lower and "size" not in columns:
-            columns["size"] = position
-        elif "latency" in lower and ("p50" in lower or "time" not in columns):
-            columns["time"] = position
-    return columns
-
-
-def _param_row(line: str, columns: dict[str, int]) -> tuple[float, float] | None:
-    words = re.split(r"\s+|,", line.strip())
-    if "size" not in columns or "time" not in columns or not words[0].startswith("COMMS-RES"):
-        return None
+def _nccl_pair(size: str, rest: str) -> tuple[float, float] | None:
+    """(bytes, out-of-place us), None for a row whose data arrived wrong. Both ways take three or
+    four numbers each, so that an odd one is the root, which old logs lack."""
+    words = rest.split()
+    if words and words[0].isalpha():  # the operation of a reduction
+        words = words[1:]
     try:
-        size, time_us = float(words[columns["size"]]), float(words[columns["time"]])
-    except (ValueError, IndexError):
+        numbers = [float(word) for word in words if word != "N/A"]
+    except ValueError:
         return None
-    return _possible(size, time_us)
-
-
-def _possible(size_bytes: float, time_us: float) -> tuple[float, float] | None:
-    return (size_bytes, time_us) if 0 < size_bytes <= MOST and 0 < time_us <= MOST else None
+    own = numbers[len(numbers) % 2 :]
+    is_wrong = "N/A" not in words and len(numbers) >= 4 and own[3:4] >= [1.0]
+    if len(numbers) < 3 or is_wrong or not (0 < own[0] <= MOST and float(size) <= MOST):
+        return None
+    return float(size), own[0]
 
 
 SCHEMA = "perfmodel.collective-points/1"
@@ -287,26 +286,11 @@ class _File(msgspec.Struct):
     points: list[Point]
 
 
-def rows_of(points: Sequence[Point], fabric: Fabric) -> Rows:
-    """The calls that were measured; a log without host names filled the nodes one by one."""
-    return Rows.of(
-        [
-            {
-                "op": point.op,
-                "size_bytes": point.size_bytes,
-                "ranks": point.ranks,
-                "nodes": point.nodes or -(-point.ranks // fabric.node_ranks),
-            }
-            for point in points
-        ]
-    )
-
-
 def save_machine(
     path: Path, points: Sequence[Point], fabric: Fabric, about: dict[str, Any]
 ) -> None:
     """Write `points` and the wires they were measured on, whole or not at all."""
-    calls_of(rows_of(points, fabric), fabric)
+    _calls(points, fabric)
     content = {
         "schema": SCHEMA,
         "about": about,
@@ -316,8 +300,8 @@ def save_machine(
     write_text(path, json.dumps(content, allow_nan=False) + "\n")
 
 
-def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
-    """`base` (the shipped model) corrected by the points of a file of `save_machine`.
+def load_machine(path: Path) -> Learned:
+    """The shipped model corrected by the points of a file of `save_machine`.
 
     Raises `ModelError` for another file.
     """
@@ -330,6 +314,19 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
             f"{path}: not a file of collective measurements (schema {content.schema!r:.60}), or "
             "without a point"
         )
-    calls = calls_of(rows_of(content.points, content.fabric), content.fabric)
     times = np.array([point.time_us for point in content.points])
-    return calibrated(base or shipped(), calls, times, NAME)
+    return calibrated(shipped(), _calls(content.points, content.fabric), times, NAME)
+
+
+def _calls(points: Sequence[Point], fabric: Fabric) -> Calls:
+    """The calls that were measured; a log without host names filled the nodes one by one."""
+    rows = [
+        {
+            "op": point.op,
+            "size_bytes": point.size_bytes,
+            "ranks": point.ranks,
+            "nodes": point.nodes or -(-point.ranks // fabric.node_ranks),
+        }
+        for point in points
+    ]
+    return calls_of(Rows.of(rows), fabric)

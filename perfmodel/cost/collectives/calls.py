@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.base.registry import Registry
-from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.hardware.generations import reduces_in_switch
 from perfmodel.ops.rows import Rows
 
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
-NCCL, CUSTOM, EAGER = "nccl", "custom", "custom_eager"
-"""Variants: the library's collectives alone; an all-reduce by kernels of an inference framework
-where these are faster, launched by a graph; the same launched one by one, behind a copy of its
-input."""
 INFINIBAND = "infiniband"
 MAX_RANKS = 1_000_000
 Count = Annotated[int, Meta(ge=1, le=MAX_RANKS)]
@@ -44,8 +38,6 @@ class Fabric:
     """How many ranks share one node's network adapters."""
     architecture: str
     """The devices' generation, `hopper`; it decides on base latencies."""
-    has_multicast: bool
-    """The switch reduces and copies by itself (NVLink SHARP)."""
     network: str | None
     """`infiniband roce slingshot efa tcp`; None where no adapter is known."""
     node_nic_gb_per_s: Rate
@@ -56,22 +48,24 @@ class Fabric:
     link_peers: Count | None = None
     """Of a mesh, ranks that one is wired to; None: all others of the domain."""
 
+    @property
+    def has_multicast(self) -> bool:
+        """Whether the switch reduces and copies by itself (NVLink SHARP)."""
+        return self.link == SWITCH and reduces_in_switch(self.architecture)
+
 
 def fabric_of(machine: Node | Cluster) -> Fabric:
     """The wires of a node, or of each node of a cluster; of several kinds the slowest links, and
     the slowest adapters."""
     nodes = [each for each, _ in machine.kinds] if isinstance(machine, Cluster) else [machine]
     node = min(nodes, key=lambda each: each.peer_gb_per_s)
-    architecture = node.device.architecture or ""
-    link = node.link.topology if node.link else PCIE
     outer = min(nodes, key=_nic_gb_per_s)
     return Fabric(
-        link=link,
+        link=node.link.topology if node.link else PCIE,
         link_gb_per_s=node.peer_gb_per_s,
         domain_ranks=node.link_domain_gpus or node.gpus,
         node_ranks=node.gpus,
-        architecture=architecture,
-        has_multicast=link == SWITCH and reduces_in_switch(architecture),
+        architecture=node.device.architecture or "",
         network=outer.nic.network if outer.nic else None,
         node_nic_gb_per_s=_nic_gb_per_s(outer),
         nics=(outer.nics or 1) if outer.nic else 0,
@@ -115,8 +109,6 @@ class Calls:
     """Share of the adapters' rate that an all-to-all was measured to reach; 0: as is usual."""
     in_network: Mask
     """Whether the network's switches may add up."""
-    variant: Texts
-    """`nccl`, `custom` or `custom_eager`."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -137,15 +129,20 @@ class Calls:
         kinds, kind = self._kinds[name]
         return np.array([number(each) for each in kinds.tolist()], np.float64)[kind.reshape(-1)]
 
+    @staticmethod
+    def joined(parts: Sequence[Calls]) -> Calls:
+        """All calls of `parts`, one after another."""
+        names = (each.name for each in fields(Calls))
+        return Calls(**{x: np.concatenate([getattr(part, x) for part in parts]) for x in names})
+
+    def take(self, index: Ints) -> Calls:
+        """The calls at `index`, in that order."""
+        return Calls(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
+
     @cached_property
     def has_two_way_tree(self) -> Mask:
         """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
         return self.by_kind("architecture", reduces_in_switch) > 0
-
-    @property
-    def is_custom(self) -> Mask:
-        """Whether kernels of a framework may run it."""
-        return np.asarray(self.variant != NCCL, np.bool_)
 
     @property
     def is_remote(self) -> Mask:
@@ -159,12 +156,12 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
     Raises `ModelError` for dims that cannot be: fewer ranks than nodes, several domains without a
     network.
     """
-    names = ("size_bytes", "ranks", "nodes", "in_network", "custom")
+    names = ("size_bytes", "ranks", "nodes", "in_network")
     columns = np.empty((len(names), len(rows)))
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
         columns[:, index] = [dims[name] for name in names]
-    size, ranks, nodes, in_network, custom = columns
+    size, ranks, nodes, in_network = columns
     ranks, nodes = np.maximum(ranks, 1.0), np.maximum(nodes, 1.0)
     bad = np.flatnonzero(nodes > ranks)
     if len(bad):
@@ -182,22 +179,23 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
             f"{rows.op[row]} (row {row}): {ranks[row]:g} ranks need a network adapter "
             f"beyond {fabric.domain_ranks} linked devices; the hardware names none"
         )
-    local = ranks / domains
-    wired_gb_per_s, peers = wired(
-        np.full(len(rows), fabric.link == MESH),
-        np.full(len(rows), fabric.link_gb_per_s),
-        local,
-        np.full(len(rows), float(fabric.link_peers or max(fabric.domain_ranks - 1, 1))),
-    )
-    node_nic, one = _nic_rates(np.minimum(per_node, fabric.node_ranks), fabric)
-    n = len(rows)
+    n, local = len(rows), ranks / domains
+    # In a mesh, links to ranks that take no part are idle.
+    wired = float(fabric.link_peers or max(fabric.domain_ranks - 1, 1))
+    peers = np.clip(local - 1, 1.0, wired) if fabric.link == MESH else np.ones(n)
+    link_share = peers / wired if fabric.link == MESH else peers
+    # What the adapters near the ranks of a node carry together, and those near one rank.
+    node_ranks, nics = np.minimum(per_node, fabric.node_ranks), max(fabric.nics, 1)
+    near = np.clip(fabric.nics * node_ranks / fabric.node_ranks, 1.0, nics)
+    node_nic = fabric.node_nic_gb_per_s / nics * near
+    one = np.maximum(fabric.node_nic_gb_per_s / fabric.node_ranks, node_nic / node_ranks)
     return Calls(
         op=np.array(rows.op, np.str_),
         size_bytes=size,
         ranks=ranks,
         domains=domains,
         link=np.full(n, fabric.link),
-        link_gb_per_s=wired_gb_per_s,
+        link_gb_per_s=fabric.link_gb_per_s * link_share,
         link_peers=peers,
         architecture=np.full(n, fabric.architecture),
         has_multicast=np.full(n, fabric.has_multicast),
@@ -206,46 +204,4 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         rank_nic_gb_per_s=np.maximum(one, 1e-9),
         exchange_frac=np.full(n, fabric.exchange_frac or 0.0),
         in_network=(in_network > 0) & (fabric.network == INFINIBAND),
-        variant=np.where(custom > 0, CUSTOM, NCCL),
     )
-
-
-def wired(
-    is_mesh: Mask, link_gb_per_s: Floats, local: Floats, peers: Floats
-) -> tuple[Floats, Floats]:
-    """What `local` ranks of a domain have of each other's links, and over how many that is split.
-
-    In a mesh of `peers` per rank, links to ranks that take no part are idle.
-    """
-    taking_part = np.clip(local - 1, 1.0, peers)
-    share = np.where(is_mesh, taking_part / peers, 1.0)
-    return link_gb_per_s * share, np.where(is_mesh, taking_part, 1.0)
-
-
-def _nic_rates(node_ranks: Floats, fabric: Fabric) -> tuple[Floats, Floats]:
-    """Of the adapters near `node_ranks` ranks of a node together, and near one rank."""
-    if not fabric.nics:
-        return np.zeros_like(node_ranks), np.zeros_like(node_ranks)
-    each = fabric.node_nic_gb_per_s / fabric.nics
-    near = np.clip(fabric.nics * node_ranks / fabric.node_ranks, 1.0, fabric.nics)
-    one = each * np.clip(fabric.nics / fabric.node_ranks, min(1.0, 1.0 / fabric.node_ranks), None)
-    alone = np.maximum(one, each * near / node_ranks)
-    return each * near, alone
-
-
-class CollectiveModel(Protocol):
-    """Answers for collectives on any machine; whole columns at once."""
-
-    def estimate(self, calls: Calls) -> Estimate:
-        """Durations of `calls`: of the transfer, from the arrival of the last rank."""
-        ...
-
-    def explain(self, calls: Calls) -> list[Explanation]:
-        """Why, per call."""
-        ...
-
-
-COLLECTIVES: Registry[CollectiveModel] = Registry(
-    "collective model", "perfmodel.network", "perfmodel.cost.collectives.calibrated"
-)
-"""By `collective/NAME`: `collective/heuristic`, …"""

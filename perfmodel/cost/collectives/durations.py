@@ -14,14 +14,9 @@ from numpy.typing import ArrayLike
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS
-from perfmodel.cost.collectives.calls import (
-    COLLECTIVES,
-    CollectiveModel,
-    calls_of,
-    fabric_of,
-)
-from perfmodel.cost.collectives.heuristic import costs_of
+from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS, costs_of
+from perfmodel.cost.collectives.calls import calls_of, fabric_of
+from perfmodel.cost.collectives.learned import Learned, shipped
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
@@ -66,7 +61,7 @@ def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floa
     turns = np.where(in_switch, 1.0, np.array([_C.table("turns").get(op, 1.0) for op in ops]))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
-    costs = costs_of(calls)
+    costs = costs_of(calls, shipped().constants)
     return DeviceShares(
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),
@@ -76,38 +71,27 @@ def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floa
     )
 
 
-DEFAULT = "collective/learned"
-
-
 def collective_durations(
-    rows: Rows, machine: Node | Cluster, *, model: str | CollectiveModel = DEFAULT
+    rows: Rows, machine: Node | Cluster, *, model: Learned | None = None
 ) -> Estimate:
     """Durations of `rows` (ops of the family `collective`) among ranks of `machine`.
 
-    A row says by `ranks` and `nodes` who takes part. `model` is a registered name or a model, such
-    as one calibrated on the machine. Raises `ModelError` for rows that cannot be, such as several
+    A row says by `ranks` and `nodes` who takes part. `model` is by default the shipped one, or such
+    as was calibrated on the machine. Raises `ModelError` for rows that cannot be, such as several
     nodes without a network adapter.
     """
-    return _model(model).estimate(calls_of(rows, fabric_of(machine)))
+    return (model or shipped()).estimate(calls_of(rows, fabric_of(machine)))
 
 
 def explain_collectives(
-    rows: Rows, machine: Node | Cluster, *, model: str | CollectiveModel = DEFAULT
+    rows: Rows, machine: Node | Cluster, *, model: Learned | None = None
 ) -> list[Explanation]:
     """Why `rows` take what they take, one by one."""
-    return _model(model).explain(calls_of(rows, fabric_of(machine)))
-
-
-def _model(model: str | CollectiveModel) -> CollectiveModel:
-    return COLLECTIVES[model] if isinstance(model, str) else model
+    return (model or shipped()).explain(calls_of(rows, fabric_of(machine)))
 
 
 def uneven_all_to_all(
-    sends_bytes: ArrayLike,
-    machine: Node | Cluster,
-    nodes: int = 1,
-    *,
-    model: str | CollectiveModel = DEFAULT,
+    sends_bytes: ArrayLike, machine: Node | Cluster, nodes: int = 1, *, model: Learned | None = None
 ) -> Estimate:
     """Duration of one all-to-all of `sends_bytes` `[from, to]`, ranks filling nodes one by one: of
     the even one that takes as long as the busiest rank, and beyond a domain the busiest adapters,
@@ -115,6 +99,7 @@ def uneven_all_to_all(
 
     Raises `ModelError` for a matrix or ranks that cannot be.
     """
+    model = model or shipped()
     ranks = len(busiest_bytes(sends_bytes)[0])
     row = {"op": "all_to_all", "size_bytes": 1.0, "ranks": ranks, "nodes": nodes}
     call = calls_of(Rows.of([row]), fabric_of(machine))
@@ -123,17 +108,18 @@ def uneven_all_to_all(
     if call.domains[0] > 1:
         local = float(call.local[0])
         of_adapters = by_domain.max() * ranks / (local * (ranks - local))
-        costs = costs_of(replace(call, size_bytes=np.array([max(size, of_adapters, 1.0)])))
+        call = replace(call, size_bytes=np.array([max(size, of_adapters, 1.0)]))
+        costs = costs_of(call, model.constants)
         share = float(costs.link_us[0] / max(costs.net_us[0], 1e-9))
         size = max(of_adapters, size * min(share, 1.0))
-    return _model(model).estimate(replace(call, size_bytes=np.array([max(float(size), 1.0)])))
+    return model.estimate(replace(call, size_bytes=np.array([max(float(size), 1.0)])))
 
 
 def busiest_bytes(sends_bytes: ArrayLike, domains: int = 1) -> tuple[Floats, Floats]:
     """Of each rank and each domain, bytes sent to or received from others, whichever are more.
 
     `sends_bytes` `[from, to]`; ranks fill the domains one by one. Raises `ModelError` for a matrix
-    that is not square, negative or not finite, and for ranks that do not fill the domains.
+    that is not square, or has a negative or infinite length.
     """
     sends = np.asarray(sends_bytes, np.float64)
     if sends.ndim != 2 or sends.shape[0] != sends.shape[1] or len(sends) < 1:
@@ -144,10 +130,7 @@ def busiest_bytes(sends_bytes: ArrayLike, domains: int = 1) -> tuple[Floats, Flo
         raise ModelError(
             f"all_to_allv: rank {source} sends {sends[source, target]} bytes to rank {target}"
         )
-    ranks = len(sends)
-    if not 1 <= domains <= ranks:
-        raise ModelError(f"all_to_allv: {ranks} ranks cannot be in {domains} domains")
-    where = np.arange(ranks) * domains // ranks
+    where = np.arange(len(sends)) * domains // len(sends)
     between = np.zeros((domains, domains))
     np.add.at(between, (where[:, None], where[None, :]), sends)
     others = (each * (1.0 - np.eye(len(each))) for each in (sends, between))

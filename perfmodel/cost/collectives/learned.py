@@ -1,11 +1,12 @@
-"""The heuristic times what trees learned of its error: straight between sizes, never falling.
+"""The model of collectives: the envelope of algorithms, times what trees learned of its error,
+times what a machine's own points say. Straight between sizes, never falling.
 
-No rates and no generations: leaving repositories out, trees that saw them did worse on the rest.
+The trees see no rates and no generations: leaving repositories out, trees that saw them did worse
+on the rest.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache
@@ -14,40 +15,38 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.base.files import write_text
+from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.collectives.algorithms import Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls
-from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
-from perfmodel.cost.collectives.heuristic import shipped as shipped_constants
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.learned.forest import Forest, forest_from_dict, forest_to_dict, read_document
+from perfmodel.cost.learned.forest import Forest, forest_from_dict, read_document
 from perfmodel.errors import ModelError
 
+COLUMNS = 16
 _OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _LINKS = ("switch", "mesh")
 
 
 def features_of(calls: Calls, costs: Costs) -> dict[str, Floats]:
     """Column to values, one per call; logarithms to base 2."""
-    total = costs.total_us
-    features = {
-        "log_size": _log2(calls.size_bytes),
-        "log_piece": _log2(calls.size_bytes / calls.ranks),
-        "log_ranks": _log2(calls.ranks),
-        "log_domains": _log2(calls.domains),
-        "log_local": _log2(calls.local),
-        "hops_frac": costs.hop_us / total,
-        "links_frac": costs.link_us / total,
-        "network_frac": costs.net_us / total,
-        "filling_frac": costs.fill_us / total,
+    counts = {
+        "log_size": calls.size_bytes,
+        "log_piece": calls.size_bytes / calls.ranks,
+        "log_ranks": calls.ranks,
+        "log_domains": calls.domains,
+        "log_local": calls.local,
+    }
+    features = {name: np.log2(np.maximum(each, 1e-6)) for name, each in counts.items()} | {
+        "hops_frac": costs.hop_us / costs.total_us,
+        "links_frac": costs.link_us / costs.total_us,
+        "network_frac": costs.net_us / costs.total_us,
+        "filling_frac": costs.fill_us / costs.total_us,
     }
     features |= {f"is_{op}": (calls.op == op).astype(np.float64) for op in _OPS}
     return features | {f"by_{link}": (calls.link == link).astype(np.float64) for link in _LINKS}
-
-
-def _log2(values: Floats) -> Floats:
-    return np.asarray(np.log2(np.maximum(values, 1e-6)), np.float64)
 
 
 FIRST, LAST = 3, 40
@@ -102,8 +101,8 @@ def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     below = np.minimum(place.astype(np.int64), len(RATES_GB_PER_S) - 2)
     part, row = place - below, np.arange(len(calls))
     count = int(below.max(initial=0)) + 2
-    each = take_calls(calls, np.repeat(row, count))
-    each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S[:count], len(calls)))
+    rates = np.tile(RATES_GB_PER_S[:count], len(calls))
+    each = replace(calls.take(np.repeat(row, count)), link_gb_per_s=rates)
     log_us, spread = (values.reshape(-1, count) for values in answer(each))
     log_us = np.minimum.accumulate(log_us, axis=1)
     return _between(log_us, row, below, part), _between(spread, row, below, part)
@@ -116,19 +115,20 @@ def distinct_calls(calls: Calls) -> tuple[Ints, Ints]:
     return first.astype(np.int64), kind.reshape(-1).astype(np.int64)
 
 
-def take_calls(calls: Calls, index: Ints) -> Calls:
-    """The calls at `index`, in that order."""
-    return Calls(**{each.name: getattr(calls, each.name)[index] for each in fields(calls)})
-
-
+_C = coefficients("collectives.calibrated")
+SPECS, CALIBRATED = "specs", "calibrated"
 Z90 = 1.645
 """Standard deviations to either end of a 90 % interval."""
-ONE_NODE, SEVERAL, KERNELS = "one_domain", "several_domains", "custom"
-
-
+ONE_NODE, SEVERAL = "one_domain", "several_domains"
+MOST = 0.7
+"""The largest correction by trees, as a logarithm."""
 LATENCY_FRACS = np.linspace(0.0, 1.0, 6)
 """Shares of base, hops and messages in a time, where `spreads` have a value: hosts and versions
 differ more in these than in what bytes take."""
+FORMULA = (
+    "(base_us + hops_us + max(links_us, network_us) + filling_us of the cheapest algorithm and "
+    "protocol) x learned_factor"
+)
 
 
 def latency_frac(costs: Costs) -> Floats:
@@ -140,76 +140,129 @@ def latency_frac(costs: Costs) -> Floats:
 class Learned:
     """Fitted to published curves; `spreads` are errors on repositories that were left out.
 
-    Trees correct the library's collectives of which curves were fitted; others, and those by a
-    framework's kernels, are the heuristic's.
+    Trees correct ops of which curves were fitted; others are the envelope's. A machine's `points`
+    correct both: those of the same curve, straight between them in log(size), where those less than
+    an octave apart share their noise; of other curves of the machine, a part of the mean. The
+    interval then widens with the distance to the nearest point.
     """
 
     name: str
-    constants: Constants
-    columns: tuple[str, ...]
+    constants: Mapping[str, float]
     trees: Forest
-    most: float
-    """The largest correction, as a logarithm."""
     spreads: Mapping[str, tuple[float, ...]]
-    """Standard deviation of log(measured / predicted) at `LATENCY_FRACS`, by `one_domain`,
-    `several_domains` and, of collectives by a framework's kernels, `custom`."""
+    """Standard deviation of log(measured / predicted) at `LATENCY_FRACS`, by `one_domain` and
+    `several_domains`."""
     fitted: Mapping[str, tuple[str, ...]]
     """By `one_domain` and `several_domains`, the ops that curves were fitted of."""
-    about: Mapping[str, Any] = field(default_factory=dict)
+    points: Calls | None = None
+    """What was measured on this machine."""
+    time_us: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def level(self) -> str:
+        """What answers rest on."""
+        return SPECS if self.points is None else CALIBRATED
 
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
-        """(log(microseconds), standard deviation), at any sizes; not smoothed."""
+        """(log(microseconds), standard deviation) without points, at any sizes; not smoothed."""
         costs = costs_of(calls, self.constants)
         features = features_of(calls, costs)
-        matrix = np.stack([features[name] for name in self.columns], axis=1)
-        factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
+        matrix = np.stack(list(features.values()), axis=1)
+        factor = np.clip(self.trees.predict(matrix), -MOST, MOST)
         near, far = (np.isin(calls.op, self.fitted[kind]) for kind in (ONE_NODE, SEVERAL))
-        is_fitted = ~calls.is_custom & np.where(calls.is_remote, far, near)
-        waiting = latency_frac(costs)
-        one, several, custom = (
-            np.interp(waiting, LATENCY_FRACS, self.spreads[kind])
-            for kind in (ONE_NODE, SEVERAL, KERNELS)
+        one, several = (
+            np.interp(latency_frac(costs), LATENCY_FRACS, self.spreads[kind])
+            for kind in (ONE_NODE, SEVERAL)
         )
-        spread = np.where(calls.is_custom, custom, np.where(calls.is_remote, several, one))
+        is_fitted = np.where(calls.is_remote, far, near)
+        spread = np.where(calls.is_remote, several, one)
         return np.log(costs.total_us) + np.where(is_fitted, factor, 0.0), spread
 
     def smooth_log_us(self, calls: Calls) -> tuple[Floats, Floats]:
-        """`log_us`, never rising with the rate of links."""
-        return interpolate_rates(calls, self.log_us)
+        """`log_us`, never rising with the rate of links; with points, corrected by them."""
+        if self.points is None:
+            return interpolate_rates(calls, self.log_us)
+        base, spread = self.log_us(calls)
+        log_ratio = np.log(self.time_us) - self.log_us(self.points)[0]
+        measured, asked = _curves_of(self.points), _curves_of(calls)
+        known, size = np.log2(self.points.size_bytes), np.log2(calls.size_bytes)
+        mean, left = np.zeros(len(calls)), np.ones(len(calls))
+        means: dict[bool, list[float]] = {False: [], True: []}
+        for curve in np.unique(measured):
+            own, there = np.flatnonzero(measured == curve), asked == curve
+            own = own[np.argsort(known[own], kind="stable")]
+            apart = np.subtract.outer(known[own], known[own]) / _C.noise_octaves
+            weight = np.exp(-(apart**2) / 2.0)
+            smooth = weight @ log_ratio[own] / weight.sum(axis=1)
+            mean[there] = np.interp(size[there], known[own], smooth)
+            away = np.abs(np.subtract.outer(size[there], known[own])).min(axis=1)
+            left[there] = -np.expm1(-away / _C.reach_octaves)
+            means[bool(self.points.is_remote[own[0]])].append(float(log_ratio[own].mean()))
+        for is_remote, of_curves in means.items():
+            others = (calls.is_remote == is_remote) & ~np.isin(asked, measured)
+            mean[others] = _C.other_curves_frac * float(np.mean(of_curves or [0.0]))
+        return base + mean, np.sqrt(_C.noise_sd**2 + spread**2 * left)
 
     def estimate(self, calls: Calls) -> Estimate:
-        """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an
-        algorithm."""
-        return estimate_on_knots(calls, self.smooth_log_us, self.name, SPECS)
+        """Durations of `calls` with their 90 % interval, from the arrival of the last rank: no
+        shorter for more bytes, and without points no longer on faster links.
+
+        Raises `ModelError` for an op without an algorithm.
+        """
+        log_us, spread = interpolate_sizes(calls, self.smooth_log_us)
+        us, low, high = (np.exp(log_us + sign * Z90 * spread) for sign in (0, -1, 1))
+        return Estimate(us, low, high, self.name, self.level)
 
     def explain(self, calls: Calls) -> list[Explanation]:
-        """Why, per call: the heuristic's parts, and the factor that was learned."""
-        return explained(calls, self.constants, self.estimate(calls))
+        """Why, per call: the parts by the best algorithm and protocol, and the factor that was
+        learned and measured."""
+        costs, duration_us = costs_of(calls, self.constants), self.estimate(calls).duration_us
+        total, longest = costs.total_us, np.maximum(costs.link_us, costs.net_us)
+        by = np.where(costs.net_us > costs.link_us, "network", "links")
+        by = np.where(longest < total / 2, "latency", by)
+        moved = calls.size_bytes * (calls.ranks - 1) / calls.ranks
+        terms = {
+            "base_us": costs.base_us,
+            "hops_us": costs.hop_us,
+            "links_us": costs.link_us,
+            "network_us": costs.net_us,
+            "filling_us": costs.fill_us,
+            "learned_factor": duration_us / total,
+        }
+        return [
+            Explanation(
+                duration_us=float(duration_us[row]),
+                bound_by=f"{by[row]} ({costs.names[costs.chosen[row]]})",
+                flop=0.0,
+                read_bytes=float(moved[row]),
+                written_bytes=float(moved[row]),
+                utilisation_frac=float(longest[row] / total[row]),
+                terms={name: float(each[row]) for name, each in terms.items()},
+                formula=FORMULA,
+            )
+            for row in range(len(calls))
+        ]
 
 
-def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> Estimate:
-    """Durations with their 90 % interval from `answer`, continuous and monotone in size."""
-    log_us, spread = interpolate_sizes(calls, answer)
-    reach = Z90 * spread
-    return Estimate(np.exp(log_us), np.exp(log_us - reach), np.exp(log_us + reach), name, source)
+def _curves_of(calls: Calls) -> NDArray[np.str_]:
+    """Which measured curve each call is of: the same op among as many ranks and domains."""
+    told = zip(calls.op.tolist(), calls.ranks.tolist(), calls.domains.tolist(), strict=True)
+    return np.array([f"{op} {ranks:g} {domains:g}" for op, ranks, domains in told], np.str_)
 
 
-def explained(calls: Calls, constants: Constants, found: Estimate) -> list[Explanation]:
-    """The heuristic's reasons with the durations of `found`, and their ratio to the heuristic's."""
-    return [
-        replace(
-            each,
-            duration_us=us,
-            terms={**each.terms, "learned_factor": us / each.duration_us},
-            formula=f"({each.formula}) x learned_factor",
-        )
-        for each, us in zip(
-            explanations(calls, costs_of(calls, constants)), found.duration_us.tolist(), strict=True
-        )
-    ]
+def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Learned:
+    """`base` with points; repeated ones count once, by their median."""
+    _, kind = distinct_calls(calls)
+    keys = np.stack([kind.astype(np.float64), calls.size_bytes])
+    _, index, same = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    same = same.reshape(-1)
+    median = np.array([np.median(time_us[same == each]) for each in range(len(index))])
+    points = calls.take(index.astype(np.int64))
+    return replace(base, name=name, points=points, time_us=median)
 
 
-SCHEMA = "perfmodel.collective-model/2"
+_SHIPPED = Path(__file__).with_name("fitted.json")
+SCHEMA = "perfmodel.collective-model/3"
 NAME = "collective/learned"
 Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 """Microseconds, bytes, shares and factors: no constant is above."""
@@ -220,10 +273,7 @@ _PerFrac = Annotated[
 
 class _File(msgspec.Struct):
     schema: str
-    about: dict[str, Any]
     constants: dict[str, Positive]
-    columns: tuple[str, ...]
-    most: Positive
     spreads: dict[str, _PerFrac]
     fitted: dict[str, tuple[str, ...]]
     trees: dict[str, Any]
@@ -232,45 +282,23 @@ class _File(msgspec.Struct):
 @cache
 def shipped() -> Learned:
     """The model that the package carries."""
-    return load(Path(__file__).with_name("fitted.json"))
+    return load(_SHIPPED)
 
 
 def load(path: Path) -> Learned:
-    """The model in a file of `save`; raises `ModelError` for another file."""
+    """The model in a file of `benchmarks/collective_model.py`; raises `ModelError` for another."""
     content = read_document(path, SCHEMA)
     try:
         held = msgspec.convert(content, _File)
-        if missing := set(shipped_constants().values) - set(held.constants):
+        if path != _SHIPPED and (missing := set(shipped().constants) - set(held.constants)):
             raise ModelError(f"no constant {min(missing)}")
         return Learned(
             name=NAME,
-            constants=Constants(held.constants, str(path)),
-            columns=held.columns,
-            trees=forest_from_dict(held.trees, len(held.columns)),
-            most=held.most,
-            spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL, KERNELS)},
+            constants=held.constants,
+            trees=forest_from_dict(held.trees, COLUMNS),
+            spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL)},
             fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
-            about=held.about,
         )
     except (KeyError, TypeError, msgspec.ValidationError, ModelError) as error:
         what = error if isinstance(error, ModelError) else repr(error)
         raise ModelError(f"{path}: a damaged collective model: {what}") from None
-
-
-def save(path: Path, model: Learned) -> None:
-    """Write `model` as JSON, whole or not at all."""
-    write_text(path, json.dumps(model_to_dict(model), allow_nan=False) + "\n")
-
-
-def model_to_dict(model: Learned) -> dict[str, Any]:
-    """Plain data."""
-    return {
-        "schema": SCHEMA,
-        "about": dict(model.about),
-        "constants": {name: float(f"{v:.5g}") for name, v in model.constants.values.items()},
-        "columns": list(model.columns),
-        "most": model.most,
-        "spreads": {name: list(each) for name, each in model.spreads.items()},
-        "fitted": {name: list(ops) for name, ops in model.fitted.items()},
-        "trees": forest_to_dict(model.trees),
-    }

@@ -1,23 +1,24 @@
-"""A CPU family as a kernel model: terms per op, summed, with an interval from the calibration."""
+"""A family of CPU operators as a kernel model: terms per op, summed, with an interval."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.cpu.call import (
+from perfmodel.cost.cpu.parameters import (
     CALL_PARAMETERS,
     CROWDING_PARAMETERS,
+    SPREAD,
     UNWATCHED_PARAMETERS,
-    WATCHED,
-    Call,
     Parameter,
     is_calibrated,
-    parameters,
     parameters_on,
     reference_cpu,
     section_of,
@@ -25,17 +26,171 @@ from perfmodel.cost.cpu.call import (
 )
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.spec import OPS, Dims
+
+WATCHED = "dispatch_mode"
+"""Timing of an operator of a step that was timed together with all others, one by one."""
+_C = coefficients("cpu.call")
+
+
+class Work(NamedTuple):
+    """What each row of an op computes and moves at least."""
+
+    flop: Floats
+    read_bytes: Floats
+    written_bytes: Floats
+
+
+@dataclass(frozen=True)
+class Call:
+    """Rows of one op: checked dims, bytes per element, state of the caches, and parameters."""
+
+    op: str
+    direction: str
+    section: str
+    """Of the calibration: the op, and its direction where that is not `fwd`."""
+    alone: bool
+    """Whether the op is called alone, not within a program."""
+    dims: Dims
+    item_bytes: Floats
+    is_bf16: Mask
+    unwatched: Mask
+    """Whether the whole program is timed, not each of its operators."""
+    cold: Floats
+    """1 where the caches had been emptied."""
+    flags: Dims
+    """Whatever else the rows hold, where it is given: `fused`, `foreach`, `step_bytes`,
+    `first_frac`."""
+    values: Mapping[str, float]
+    device: Device
+
+    def __len__(self) -> int:
+        return len(self.item_bytes)
+
+    @cached_property
+    def work(self) -> Work:
+        """By the op's entry in the vocabulary."""
+        spec, dims, item = OPS[self.op].of(self.direction), self.dims, self.item_bytes
+        return Work(spec.flop(dims), spec.read_bytes(dims, item), spec.written_bytes(dims, item))
+
+    @property
+    def moved_bytes(self) -> Floats:
+        return self.work.read_bytes + self.work.written_bytes
+
+    @property
+    def all_cores(self) -> Floats:
+        return np.full(len(self), float(self.device.sm_count))
+
+    @property
+    def llc_bytes(self) -> float:
+        """Of the last cache before the memory."""
+        return float(self.device.llc_bytes or self.device.l2_bytes)
+
+    def by_dtype(self, bf16: float) -> Floats:
+        """That number for rows in bf16, 1 for others."""
+        return np.where(self.is_bf16, bf16, 1.0)
+
+    def flag(self, name: str) -> Floats:
+        """A dim that the op's spec does not know; 0 where it is not given."""
+        given = self.flags.get(name)
+        return np.zeros(len(self)) if given is None else np.nan_to_num(given)
+
+    def memory_gb_per_s(self) -> Floats:
+        """Rate of what comes from memory, by the state of the caches."""
+        values = self.values
+        return np.where(self.cold > 0, values["cold_gb_per_s"], values["dram_gb_per_s"])
+
+    def overhead_us(self) -> Floats:
+        """What the op costs before it does anything."""
+        values = self.values
+        ratio = np.where(self.unwatched, values["overhead_ratio"], 1.0)
+        usual = values["floor_us"] * self.crowding() + self.first_us()
+        return ratio * (usual + self.alone * values["call_us"] + self.cold * values["cold_us"])
+
+    def first_us(self) -> Floats:
+        """What the first of its kind in a step costs more, as far as the step evicted its code."""
+        beyond_l2, beyond_llc = self._evicted()
+        evicted = beyond_l2 * (1 + self.values["first_evicted_ratio"] * beyond_llc)
+        return self.flag("first_frac") * self.values["first_us"] * evicted
+
+    def crowding(self) -> Floats:
+        """What an op's overhead in a step is multiplied by, for all that the step touches."""
+        values = self.values
+        beyond_l2, beyond_llc = self._evicted()
+        more = values["crowded_ratio"] * beyond_l2 + values["evicted_ratio"] * beyond_llc
+        return 1 + (not self.alone) * more
+
+    def _evicted(self) -> tuple[Floats, Floats]:
+        """What share of L2 and of the last-level cache the bytes of the step replace."""
+        step_bytes = self.flag("step_bytes")
+        caches = self.device.l2_bytes, self.llc_bytes
+        beyond_l2, beyond_llc = (step_bytes / (step_bytes + each) for each in caches)
+        return beyond_l2, beyond_llc
+
+    def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
+        """Moving `moved_bytes` while `held_bytes` compete for the caches.
+
+        The share of the held bytes that fits a level is moved at that level's rate. In a step,
+        `resident_frac` of the bytes was touched just before; all that the step touches competes
+        with the others.
+        """
+        device, values, warm = self.device, self.values, 1 - self.cold
+        share_of_cores = threads / device.sm_count
+
+        def ns_per_byte(held: Floats) -> Floats:
+            held = np.maximum(held, 1.0)
+            within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held) * warm
+            within_llc = np.minimum(1.0, self.llc_bytes / held) * warm
+            between = np.maximum(within_llc - within_l2, 0.0)
+            ns: Floats = within_l2 / (values["l2_gb_per_s"] * share_of_cores)
+            ns = ns + between / (values["llc_gb_per_s"] * share_of_cores)
+            return ns + (1 - np.maximum(within_llc, within_l2)) / self.memory_gb_per_s()
+
+        if self.alone:
+            return moved_bytes * ns_per_byte(held_bytes) * 1e-3
+        share, crowd = values["resident_frac"], np.maximum(held_bytes, self.flag("step_bytes"))
+        ns = share * ns_per_byte(held_bytes) + (1 - share) * ns_per_byte(crowd)
+        return moved_bytes * ns * 1e-3
+
+    def faults_us(self, fresh_bytes: Floats) -> Floats:
+        """First touches of the pages of a result so large that it is mapped anew, by all threads:
+        a result of that size has enough elements for each."""
+        pages = np.where(fresh_bytes > _C.fresh_bytes, fresh_bytes / _C.page_bytes, 0.0)
+        return pages * self.values["page_us"]
+
+    def threads(self, elements: Floats) -> Floats:
+        """Threads that an op over so many elements is split over."""
+        return np.clip(np.ceil(elements / _C.grain_elements), 1.0, float(self.device.sm_count))
+
+    def speed_up(self, split: Floats) -> Floats:
+        """Of an op whose parallel part takes `split` of its time (Amdahl)."""
+        share = self.values["parallel_frac"]
+        return 1 / (1 - share + share * split)
+
+    def fork_us(self, threads: Floats) -> Floats:
+        """Starting and joining, where there is more than one thread."""
+        return np.where(threads > 1, self.values["fork_us"], 0.0)
+
+
+def bound_terms(compute_us: Floats, memory_us: Floats) -> dict[str, Floats]:
+    """Both overlapped, as a term of the one that takes longer."""
+    both, bound = overlapped_us(compute_us, memory_us), compute_us >= memory_us
+    return {"compute": np.where(bound, both, 0.0), "memory": np.where(bound, 0.0, both)}
+
+
+def overlapped_us(first: Floats, second: Floats) -> Floats:
+    """About the larger of two costs that overlap; never less than either."""
+    return (first**_C.sharpness + second**_C.sharpness) ** (1 / _C.sharpness)
+
 
 Terms = Callable[[Call], Mapping[str, Floats]]
 """From the rows of one op to the terms of their duration, microseconds each."""
-
-(SPREAD,) = parameters("cpu.interval")
-_BOUND = {"overhead": "latency", "compute": "compute", "memory": "memory", "faults": "memory"}
+_BOUND = {"overhead": "latency", "faults": "memory"}
 
 
 @dataclass(frozen=True)
 class CpuFamily:
-    """The heuristic of one family: `terms` of its ops, and the parameters that they take."""
+    """The model of one family: `terms` of its ops, summed, and the parameters that they take."""
 
     family: str
     own: Sequence[Parameter]
@@ -44,16 +199,13 @@ class CpuFamily:
     """Whether its ops are calls of operators, which cost something before they do anything."""
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """All parameters, those that every family has first."""
-        called = CALL_PARAMETERS if self.called else ()
-        return (*called, *CROWDING_PARAMETERS, *self.own, *UNWATCHED_PARAMETERS, SPREAD)
+    def fitted(self) -> tuple[Parameter, ...]:
+        """The parameters that rows of single ops decide, those that every family has first."""
+        return (*(CALL_PARAMETERS if self.called else ()), *CROWDING_PARAMETERS, *self.own)
 
     @property
-    def fitted(self) -> tuple[Parameter, ...]:
-        """The parameters that rows of single ops decide."""
-        apart = (*UNWATCHED_PARAMETERS, SPREAD)
-        return tuple(each for each in self.parameters if each not in apart)
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (*self.fitted, *UNWATCHED_PARAMETERS, SPREAD)
 
     def calls(self, rows: Rows, device: Device) -> Iterator[tuple[Ints, Call]]:
         """The rows by op, direction and whether they are called alone, checked.
@@ -78,7 +230,6 @@ class CpuFamily:
                 dims=rows.dims_of(op, index),
                 item_bytes=rows.item_bytes[index],
                 is_bf16=np.array([rows.dtype[row] == "bf16" for row in numbers]),
-                in_step=np.full(len(index), float(not alone)),
                 unwatched=np.array([rows.timing[row] == KERNEL for row in numbers]),
                 cold=cold[index],
                 flags={name: values[index] for name, values in rows.dims.items()},
@@ -99,7 +250,7 @@ class CpuFamily:
         own = is_calibrated(self.family, device)
         for index, call in self.calls(rows, device):
             duration[index] = sum(self.breakdown(call).values())
-            spread[index] = spread_of(device, call.values["spread_frac"], own)
+            spread[index] = spread_of(call.values["spread_frac"], own)
         source = f"calibration of {device.name if own else reference_cpu().name}"
         return Estimate(
             duration_us=duration,
@@ -113,21 +264,20 @@ class CpuFamily:
         """The terms, and which of them is the largest, per row."""
         reasons: dict[int, Explanation] = {}
         for index, call in self.calls(rows, device):
-            terms, moved_bytes = self.breakdown(call), call.moved_bytes
+            terms, work = self.breakdown(call), np.stack(call.work, axis=1)
             for place, row in enumerate(index.tolist()):
                 own = {name: float(values[place]) for name, values in terms.items()}
-                total = sum(own.values())
-                largest = max(own, key=lambda name: own[name])
-                compute_us = call.flop[place] / device.matrix_tflop_per_s(rows.dtype[row]) / 1e6
-                memory_us = moved_bytes[place] / device.hbm_gb_per_s / 1e3
-                used_us = float(max(compute_us, memory_us))
+                flop, read_bytes, written_bytes = work[place].tolist()
+                largest, total = max(own, key=lambda name: own[name]), sum(own.values())
+                compute_us = flop / device.matrix_tflop_per_s(rows.dtype[row]) / 1e6
+                memory_us = (read_bytes + written_bytes) / device.hbm_gb_per_s / 1e3
                 reasons[row] = Explanation(
                     duration_us=total,
                     bound_by=_BOUND.get(largest, largest),
-                    flop=float(call.flop[place]),
-                    read_bytes=float(call.read_bytes[place]),
-                    written_bytes=float(call.written_bytes[place]),
-                    utilisation_frac=min(1.0, used_us / total) if total else 0.0,
+                    flop=flop,
+                    read_bytes=read_bytes,
+                    written_bytes=written_bytes,
+                    utilisation_frac=min(1.0, max(compute_us, memory_us) / total) if total else 0.0,
                     terms=own,
                     formula=f"sum of the terms (us): {' + '.join(own)}",
                 )

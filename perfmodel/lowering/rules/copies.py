@@ -193,6 +193,6 @@ def collective(op: Op) -> Sequence[Piece]:
     dtype = about.get("dtype", "fp32")
     size_bytes = float(elements or 0) * bytes_of(dtype)
     dims = {"size_bytes": max(size_bytes, ONE_BYTE), "ranks": float(about.get("group_size", 2))}
-    dims |= {key: float(about[key]) for key in ("nodes", "in_network", "custom") if key in about}
+    dims |= {key: float(about[key]) for key in ("nodes", "in_network") if key in about}
     guessed = elements is None and name != "barrier"
     return (Piece(name, dims, dtype, kind="collective", stream="comm", guessed=guessed),)

@@ -6,8 +6,7 @@ not known), by int64 indices.
 Collectives are among `ranks` ranks; `size_bytes` as nccl-tests define it. That is, for
 `all_reduce`, `broadcast` and `reduce` each rank's buffer, for `all_gather` the whole output, for
 `reduce_scatter` the whole input, for `all_to_all` one rank's whole send buffer, for `send_recv` the
-message. `in_network` = 1 lets switches of the network add up (SHARP), `custom` = 1 lets kernels of
-an inference framework (one-shot, two-shot) do so for an all-reduce. Bytes read and written are
+message. `in_network` = 1 lets switches of the network add up (SHARP). Bytes read and written are
 those that leave and enter one rank, at least.
 """
 
@@ -126,5 +125,5 @@ for _name, (_share, _additions) in _WORK.items():
         flop=f"{_additions}*{_OTHERS}*size_bytes",
         read=f"size_bytes*({_share})",
         written=f"size_bytes*({_share})",
-        defaults={"ranks": 2, "nodes": 1, "in_network": 0, "custom": 0},
+        defaults={"ranks": 2, "nodes": 1, "in_network": 0},
     )

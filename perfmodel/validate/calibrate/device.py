@@ -1,103 +1,42 @@
-"""A CPU device from measurements: parameters of every family, checked on a half held out.
-
-The tables come first as if all had been measured at one speed of the machine.
-"""
+"""The file of a CPU from measurements: parameters of every family, checked on a half held out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from scipy.optimize import least_squares
+from sklearn.model_selection import GroupShuffleSplit
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.progress import Begin, silent
-from perfmodel.collect.records import PARTS
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import ALONE, Call, Parameter, section_of, values_of
-from perfmodel.cost.cpu.drift import LEVELS, REFERENCE, SPREAD, Drift
-from perfmodel.cost.cpu.family import CpuFamily
+from perfmodel.cost.cpu.family import WATCHED, Call, CpuFamily
+from perfmodel.cost.cpu.parameters import ALONE, Parameter, section_of, values_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import HOST, STEP
-from perfmodel.validate.calibrate.cpu_step import (
-    Tables,
-    by_part,
-    fit_host,
-    level_of,
-    parts_of,
-    scatter_of,
-    shares_of,
-    step_rows,
-    steps_us,
-    with_host,
-    without_reference,
+from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
+from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows
+from perfmodel.validate.calibrate.device_data import (
+    DeviceData,
+    Measured,
+    Source,
+    base_device,
+    read_tables,
 )
-from perfmodel.validate.calibrate.device_data import DeviceData, Measured, joined
 from perfmodel.validate.calibrate.tables import MeasuredStep
 
-
-def in_reference_units(
-    data: DeviceData, base: Device
-) -> tuple[Measured, list[MeasuredStep], dict[str, float], list[str]]:
-    """Rows and steps as if the machine had been as fast as during the first table with reference
-    work; what the device's file keeps of the reference; remarks.
-
-    Each table is divided by how much longer the parts of the reference took beside it, as far as
-    they decide each row's time. Tables without a reference stay as they are.
-    """
-    runs = [run for run, _ in (*data.measured, *data.steps)]
-    readings = [it.reference_us for _, it in data.measured]
-    readings += [
-        np.array([step.reference_us for step in steps]).reshape(-1, len(PARTS))
-        for _, steps in data.steps
-    ]
-    times: list[Callable[[Device], Floats]] = []
-    times += [partial(row_times_us, it) for _, it in data.measured]
-    times += [partial(steps_us, steps) for _, steps in data.steps]
-    levels = [level_of(each) for each in readings]
-    unknown = dict.fromkeys(run.name for run, it in zip(runs, levels, strict=True) if it is None)
-    notes = [without_reference(list(unknown))] if unknown else []
-    known = [(at, level) for at, level in enumerate(levels) if level is not None]
-    longer = [np.ones(len(each)) for each in readings]
-    reference: dict[str, float] = {}
-    if known:
-        first, level = known[0]
-        for at, now in known:
-            longer[at] = np.exp(shares_of(times[at], base) @ np.log(now / level))
-            if runs[at] != runs[first]:
-                drift = Drift(by_part(now / level), scatter_of(np.log(readings[at] / now)))
-                notes.append(f"{runs[at].name}: the machine {drift} as for {runs[first].name}")
-        spread = max(scatter_of(np.log(readings[at] / level)) for at, _ in known)
-        moved_pct = 100 * np.expm1(spread)
-        notes.append(f"the reference work moved by {moved_pct:.1f} % while it was calibrated")
-        reference = dict(zip(LEVELS, level.tolist(), strict=True))
-        reference[SPREAD] = float(np.expm1(spread))
-    tables = [
-        replace(it, duration_us=it.duration_us / ratio)
-        for (_, it), ratio in zip(data.measured, longer, strict=False)
-    ]
-    steps = [
-        replace(step, step_us=step.step_us / by)
-        for (_, each), ratio in zip(data.steps, longer[len(tables) :], strict=True)
-        for step, by in zip(each, ratio.tolist(), strict=True)
-    ]
-    return joined(tables), steps, reference, list(dict.fromkeys(notes))
-
-
-def row_times_us(measured: Measured, device: Device) -> Floats:
-    """What the CPU models say of every row; 1 where there is none for its family."""
-    times_us = np.ones(len(measured))
-    for family, index in measured.families().items():
-        model = KERNELS.get(f"cpu/{family}/heuristic")
-        if isinstance(model, CpuFamily):
-            times_us[index] = model.estimate(measured.rows.take(index), device).duration_us
-    return times_us
-
-
+Tables = dict[str, dict[str, float]]
+"""Section of a calibration (a family, or an op of it) to name to value."""
 SWEEPS = 4
 MIN_ROWS_PER_OP = 6
 PRIOR = 0.05
@@ -133,11 +72,10 @@ def fit_family(model: CpuFamily, measured: Measured, device: Device) -> Tables:
         sections[call.section] = _Section(
             call, np.log(measured.duration_us[index]), np.sqrt(measured.weight[index])
         )
-    fitted = model.fitted
-    shared = [each for each in fitted if not each.per_op]
-    own = [each for each in fitted if each.per_op]
+    shared = [each for each in model.fitted if not each.per_op]
+    own = [each for each in model.fitted if each.per_op]
     tables: Tables = {}
-    _improve(model, fitted, sections, tables, model.family, device)
+    _improve(model, model.fitted, sections, tables, model.family, device)
     rich = [name for name, it in sections.items() if len(it.call) >= MIN_ROWS_PER_OP]
     for _ in range(SWEEPS):
         for name in rich:
@@ -155,8 +93,6 @@ def _improve(
     device: Device,
 ) -> None:
     """Fit `chosen` to `sections`, the others as they are, into the table `target`."""
-    from scipy.optimize import least_squares
-
     device = replace(device, calibration=tables)
     current = {name: values_of(model.family, name, model.parameters, device) for name in sections}
     first = values_of(model.family, target, model.parameters, device)
@@ -176,6 +112,69 @@ def _improve(
     )
     tables.setdefault(target, {})
     tables[target] |= dict(zip(names, np.exp(solution.x).tolist(), strict=True))
+
+
+OVERHEAD = "overhead"
+COUNTED = (CALL, NODE, UPDATE, STEP)
+SOFT_STEP = 0.05
+PRIOR_RATIO, PRIOR_EACH = 1.0, 0.1
+"""Pull towards 1 of a ratio, and towards the usual value of a host cost, per factor of e."""
+USUAL_US = {CALL: 1.0, NODE: 2.0, UPDATE: 3.0, STEP: 60.0}
+
+
+def fit_steps(tables: Tables, steps: Sequence[MeasuredStep], base: Device) -> Tables:
+    """`tables` with a factor for each part of whole steps of one rank: microseconds each of host
+    work, a ratio of everything else where operators are not timed one by one."""
+    steps, device = [step for step in steps if step.ranks == 1], replace(base, calibration=tables)
+    parts = pd.DataFrame([_parts_of(step_rows(step), device) for step in steps])
+    parts = parts.fillna(0.0).sort_index(axis=1)
+    values, step_us = parts.to_numpy(np.float64), np.array([step.step_us for step in steps])
+    usual = np.log([USUAL_US.get(name, 1.0) for name in parts])
+    is_host = np.isin(list(parts), (*COUNTED, OVERHEAD))
+    pull = np.where(is_host, PRIOR_EACH, PRIOR_RATIO)
+    limit = np.where(is_host, 4.0, np.log(3.0)) + 1e-9
+
+    def residuals(logs: Floats) -> Floats:
+        off = np.log(values @ np.exp(logs) / step_us)
+        return np.concatenate([off, pull * (logs - usual)])
+
+    bounds = (usual - limit, usual + limit)
+    solution = least_squares(residuals, usual, bounds=bounds, loss="soft_l1", f_scale=SOFT_STEP)
+    scaled = {section: dict(values) for section, values in tables.items()}
+    for name, factor in zip(parts, np.exp(solution.x).tolist(), strict=True):
+        ratio = min(max(factor, 0.3), 3.0)
+        if name in COUNTED:
+            scaled.setdefault(section_of(HOST, name), {})["each_us"] = factor
+        elif name == OVERHEAD:
+            for family in sorted({OPS[op].family for op in OPS} & set(scaled)):
+                scaled[family]["overhead_ratio"] = min(max(factor, 0.05), 3.0)
+            for view in VIEWS:
+                scaled.setdefault(section_of(HOST, view), {})["work_ratio"] = ratio
+        else:
+            scaled.setdefault(name, {})["work_ratio"] = ratio
+    return scaled
+
+
+def _parts_of(rows: Rows, device: Device) -> dict[str, float]:
+    """What a step is made of: overhead of operators and their work by section, predicted
+    microseconds; counts of host work."""
+    parts: dict[str, float] = {}
+    watched = replace(rows, timing=(WATCHED,) * len(rows))
+    families = np.array([OPS[op].family for op in rows.op], object)
+    for family in dict.fromkeys(families.tolist()):
+        model = KERNELS[f"cpu/{family}/heuristic"]
+        assert isinstance(model, CpuFamily)
+        for _, call in model.calls(watched.take(np.flatnonzero(families == family)), device):
+            if call.op in COUNTED:
+                counted = float((call.dims["count"] * call.crowding()).sum())
+                parts[call.op] = parts.get(call.op, 0.0) + counted
+                continue
+            # Embedding ops differ in what surrounds them; other families go as a whole.
+            work = call.section if model.family == "embedding" else model.family
+            for name, term in model.breakdown(call).items():
+                part = OVERHEAD if name == OVERHEAD or family == HOST else work
+                parts[part] = parts.get(part, 0.0) + float(term.sum())
+    return parts
 
 
 HELD_OUT_FRAC = 0.5
@@ -210,24 +209,43 @@ class DeviceFit:
     notes: tuple[str, ...] = ()
 
 
-def fit_device(
-    data: DeviceData,
-    base: Device,
+def fit_any_device(
+    paths: Sequence[Path],
+    hardware: str | None = None,
     *,
+    stem: str,
     seed: int = 0,
     begin: Begin = silent,
+) -> tuple[DeviceFit, str]:
+    """The fit of the CPU that the tables at `paths` are of, and the text of its file.
+
+    `hardware` names what to start from; `stem` is the device's new name. Raises `UsageError`.
+    """
+    data = read_tables(paths)
+    base = base_device(data.device, paths, hardware, stem)
+    if base.target != "cpu":
+        raise UsageError(
+            f"{paths[0]}: measured on {base.name}, a GPU: `perfmodel fit kernels` fits its kernels"
+        )
+    fit = fit_device(data, base, seed=seed, begin=begin)
+    return fit, _device_toml(fit, data.sources)
+
+
+def fit_device(
+    data: DeviceData, base: Device, *, seed: int = 0, begin: Begin = silent
 ) -> DeviceFit:
     """Fit the CPU `base` to a random half of `data`, for the errors on the other; then to all.
 
     Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
     """
-    begin("reading the reference work", 0, 0)
-    measured, steps, reference, notes = in_reference_units(data, base)
-    held = _held_out(measured, [step.name for step in steps], seed)
+    measured, steps, notes = data.all, data.steps, []
     errors: list[Errors] = []
     step_errors = None
     spreads: Tables = {}
-    if held:
+    groups = np.array([*measured.group.tolist(), *(step.name for step in steps)])
+    if len(set(groups)) >= MIN_GROUPS:
+        halves = GroupShuffleSplit(1, test_size=HELD_OUT_FRAC, random_state=seed)
+        held = set(groups[next(halves.split(groups, groups=groups))[1]].tolist())
         is_held = np.isin(measured.group, list(held))
         trained = _calibrated(measured.take(np.flatnonzero(~is_held)), base, "one half", begin)
         half = replace(base, calibration=trained)
@@ -235,36 +253,24 @@ def fit_device(
         known = [step for step in steps if step.name not in held]
         other = [step for step in steps if step.name in held]
         if len(known) >= MIN_STEPS and len(other) >= MIN_STEPS:
-            half = replace(base, calibration=_with_steps(trained, known, half))
-            predicted = steps_us(other, half)
+            half = replace(base, calibration=fit_steps(trained, known, base))
+            predicted = np.array([predict_step(step, half).duration_us for step in other])
             true = np.array([step.step_us for step in other])
-            halves = np.nan_to_num([step.halves_frac for step in other])
-            step_errors = _error("step", "unwatched", predicted, true, halves)
+            own = np.nan_to_num([step.halves_frac for step in other])
+            step_errors = _error("step", "unwatched", predicted, true, own)
             within = _spread(np.abs(np.log(predicted / true)))
             spreads[section_of(HOST, STEP)] = {"spread_frac": within}
     else:
         notes.append("too few shapes to hold any out: no errors are known")
     tables = _calibrated(measured, base, "all", begin)
     if len(steps) >= MIN_STEPS:
-        tables = _with_steps(tables, steps, replace(base, calibration=tables))
+        tables = fit_steps(tables, steps, base)
     elif steps:
         notes.append(f"{len(steps)} step times are too few to fit the host's work")
     for section, values in spreads.items():
         tables.setdefault(section, {}).update(values)
-    if reference:
-        tables[REFERENCE] = reference
     fitted = replace(base, calibration=tables)
     return DeviceFit(fitted, tuple(errors), step_errors, seed, tuple(notes))
-
-
-def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
-    from sklearn.model_selection import GroupShuffleSplit
-
-    groups = np.array([*measured.group.tolist(), *names])
-    if len(set(groups)) < MIN_GROUPS:
-        return set()
-    halves = GroupShuffleSplit(1, test_size=HELD_OUT_FRAC, random_state=seed)
-    return set(groups[next(halves.split(groups, groups=groups))[1]].tolist())
 
 
 def _calibrated(measured: Measured, base: Device, half: str, begin: Begin) -> Tables:
@@ -294,12 +300,6 @@ def _parts(measured: Measured) -> Iterator[tuple[CpuFamily, str, Measured]]:
         yield models[family], kind, measured.take(np.array(own, np.int64))
 
 
-def _with_steps(tables: Tables, steps: Sequence[MeasuredStep], device: Device) -> Tables:
-    single = [step for step in steps if step.ranks == 1]
-    parts = parts_of([step_rows(step) for step in single], device)
-    return with_host(tables, fit_host(parts, np.array([step.step_us for step in single])))
-
-
 def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
     """Errors by family and kind; per family and section what nine of ten residuals are within."""
     errors: list[Errors] = []
@@ -320,20 +320,57 @@ def _spread(residual: Floats) -> float:
     return float(np.clip(np.expm1(np.quantile(residual, COVERED_FRAC)), 0.005, 3.0))
 
 
-def _error(
-    family: str,
-    kind: str,
-    predicted: Floats,
-    measured: Floats,
-    spread: NDArray[np.float64],
-) -> Errors:
+def _error(family: str, kind: str, predicted: Floats, measured: Floats, spread: Floats) -> Errors:
     off = np.abs(predicted / measured - 1)
-    return Errors(
-        family=family,
-        kind=kind,
-        n=len(off),
-        median_pct=float(100 * np.median(off)),
-        p90_pct=float(100 * np.quantile(off, 0.9)),
-        bias_pct=float(100 * (predicted.sum() / measured.sum() - 1)),
-        spread_pct=float(100 * np.median(spread)),
+    figures = (
+        np.median(off),
+        np.quantile(off, 0.9),
+        predicted.sum() / measured.sum() - 1,
+        np.median(spread),
     )
+    return Errors(family, kind, len(off), *(float(100 * each) for each in figures))
+
+
+PLACES = 5
+"""Significant digits of a fitted number."""
+
+
+def _device_toml(fit: DeviceFit, sources: Sequence[Source]) -> str:
+    """The file: what it was fitted on as comments, then the device with its calibration."""
+    made = f"{datetime.now(UTC):%Y-%m-%d}, perfmodel {version('perfmodel')}"
+    lines = [f"# Fitted with `perfmodel fit device`: {made}, scipy {version('scipy')}."]
+    for it in sources:
+        lines.append(f"# {it.name}: sha256 {it.sha256}, {it.rows} rows, {it.left_out} left out")
+    if fit.errors:
+        lines += [
+            f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all.",
+            "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and",
+            "# by how many % the measurement's medians lie above its robust times:",
+        ]
+        for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
+            lines.append(
+                f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
+                f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
+            )
+    lines += [f"# {note}" for note in fit.notes]
+    lines.append('kind = "device"')
+    for entry in fields(fit.device):
+        value = getattr(fit.device, entry.name)
+        if entry.name not in ("sources", "calibration") and value is not None and value != ():
+            lines.append(f"{entry.name} = {_value(value)}")
+    sections: dict[str, Mapping[str, Any]] = {"source": fit.device.sources}
+    for name, values in sorted(fit.device.calibration.items()):
+        bare = name.replace("_", "").isalnum()
+        sections[f"calibration.{name if bare else json.dumps(name)}"] = values
+    for section, values in sections.items():
+        lines.append(f"\n[{section}]")
+        lines += [f"{key} = {_value(value)}" for key, value in values.items()]
+    return "\n".join([*lines, ""])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, float):
+        return f"{value:.{PLACES}g}" if abs(value) < 1e15 else str(value)
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)

@@ -1,20 +1,24 @@
-"""Measurement tables for the calibration of one device: read, checked, sorted by what they hold."""
+"""What one device was measured by: tables, read, checked and sorted by what they hold, and the
+record of the machine beside them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import read_bytes
 from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
 from perfmodel.collect.records import REFERENCE_COLUMNS
-from perfmodel.errors import ModelError, PerfmodelError, UsageError
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
+from perfmodel.hardware import Device, device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -24,7 +28,6 @@ from perfmodel.validate.calibrate.tables import (
     MeasuredStep,
     is_op_table,
     is_step_table,
-    readings_of,
     step_operators,
     steps_of,
 )
@@ -104,16 +107,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows with what they took; `group` is what a held-out half takes or leaves as a whole.
-
-    `reference_us` is what the parts of the reference work took beside each row, or nan.
-    """
+    """Rows with what they took; `group` is what a held-out half takes or leaves as a whole."""
 
     rows: Rows
     duration_us: Floats
     spread_frac: Floats
     weight: Floats
-    reference_us: Floats
     group: np.ndarray
     kind: np.ndarray
 
@@ -131,80 +130,57 @@ class Measured:
         return {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
 
 
-def joined(parts: Sequence[Measured]) -> Measured:
-    """Several tables as one."""
-    names = [field.name for field in fields(Measured)[1:]]
-    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-    return Measured(Rows.joined([part.rows for part in parts]), *columns)
-
-
-@dataclass
+@dataclass(frozen=True)
 class DeviceData:
     """All tables of one device; `device` is the name that they give it."""
 
-    device: str = ""
-    measured: list[tuple[Path, Measured]] = field(default_factory=list)
-    """Each with the run of the collector that it is of, as `steps`."""
-    steps: list[tuple[Path, list[MeasuredStep]]] = field(default_factory=list)
+    device: str
+    all: Measured
+    """Rows of all tables together."""
+    steps: list[MeasuredStep]
     """Whole steps; the times of those of `collect ops` are freed of noise."""
-    sources: list[Source] = field(default_factory=list)
-
-    @property
-    def all(self) -> Measured:
-        """Rows of all tables together."""
-        return joined([measured for _, measured in self.measured])
+    sources: list[Source]
 
 
-def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
+def read_tables(paths: Sequence[Path]) -> DeviceData:
     """The tables at `paths` (CSV, also compressed, or Parquet), all of one device.
 
-    `only` takes the rows of the device that the tables give this name, out of several.
     Raises `UsageError`, one line that names file and place, for a table that cannot be used.
     """
-    data = DeviceData()
     devices: dict[str, Path] = {}
     sums: dict[Path, pd.Series] = {}
+    tables: list[Measured] = []
     step_frames: list[tuple[Path, Path, pd.DataFrame]] = []
+    sources: list[Source] = []
     for path in paths:
         frame, sha256 = read_measurements(path, ("device", "op", "duration_us"), UsageError)
-        total = len(frame)
-        if only is not None:
-            frame = _of_device(frame, only, path)
-        for name in sorted(set(frame["device"].dropna().astype(str))):
-            devices.setdefault(name, path)
+        names = sorted(set(frame["device"].dropna().astype(str)))
+        devices = {**dict.fromkeys(names, path), **devices}
         if len(devices) > 1:
-            (first, one), (second, other) = list(devices.items())[:2]
-            raise UsageError(
-                f"{other}: measured on {second!r}, but {one} on {first!r}: choose one with --device"
-            )
+            other, one = (f"{at}: measured on {name!r}" for name, at in list(devices.items())[:2])
+            raise UsageError(f"{other}, but {one}: fit one device at a time")
         run = path.with_name(path.name.split(".")[0].removesuffix("_steps"))
+        rows = len(frame)
         if is_step_table(frame):
             step_frames.append((run, path, frame))
-            rows = len(frame)
         else:
-            measured = _measured(frame, path)
-            data.measured.append((run, measured))
-            rows = len(measured)
+            tables.append(_measured(frame, path))
+            rows = len(tables[-1])
             if is_op_table(frame):
                 real = frame[frame["phase"] != "probe"]
                 times = real["duration_us"] * real["count"]
                 sums[run] = times.groupby(real["configuration"]).sum()
         name = f"{path.absolute().parent.name}/{path.name}"
-        data.sources.append(Source(name, sha256, rows, total - rows))
-    if not any(len(measured) for _, measured in data.measured):
+        sources.append(Source(name, sha256, rows, len(frame) - rows))
+    if not any(map(len, tables)):
         raise UsageError(f"{paths[0]}: no row of an operator that is known: nothing to fit")
-    data.device = next(iter(devices), "")
+    columns = [field.name for field in fields(Measured)[1:]]
+    joined = (np.concatenate([getattr(each, name) for each in tables]) for name in columns)
+    steps: list[MeasuredStep] = []
     for run, path, frame in step_frames:
-        data.steps.append((run, steps_of(_without_noise(frame, sums.get(run)), str(path))))
-    return data
-
-
-def _of_device(frame: pd.DataFrame, only: str, path: Path) -> pd.DataFrame:
-    rows = frame[frame["device"] == only].reset_index(drop=True)
-    if not len(rows):
-        named = ", ".join(sorted(set(frame["device"].dropna().astype(str)))[:8])
-        raise UsageError(f"{path}: has no row of the device {only!r}; there are: {named}")
-    return rows
+        steps += steps_of(_without_noise(frame, sums.get(run)), str(path))
+    measured = Measured(Rows.joined([each.rows for each in tables]), *joined)
+    return DeviceData(next(iter(devices), ""), measured, steps, sources)
 
 
 def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
@@ -223,7 +199,7 @@ def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
 def _measured(frame: pd.DataFrame, path: Path) -> Measured:
     try:
         numbers_of(frame, "duration_us", "median_us", "count", "unique_rows")
-        return (_in_step if is_op_table(frame) else _alone)(frame, str(path))
+        return (_in_step if is_op_table(frame) else _alone)(frame)
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -239,14 +215,20 @@ def _times_of(frame: pd.DataFrame) -> tuple[Floats, Floats]:
     return duration_us, np.nan_to_num(median_us / duration_us - 1)
 
 
-def _alone(frame: pd.DataFrame, where: str) -> Measured:
+def _alone(frame: pd.DataFrame) -> Measured:
     """Rows of ops called alone; of no op of the vocabulary, or another algorithm, left out."""
     duration_us, spread_frac = _times_of(frame)
     known = frame["op"].isin(list(OPS)).to_numpy()
     if "variant" in frame:
         known = known & ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
-    readings = readings_of(frame, where)[known]
-    frame = _with_message_sizes(frame[known].reset_index(drop=True))
+    frame = frame[known].reset_index(drop=True)
+    of_collective = frame["op"].map(lambda op: OPS[op].family == COLLECTIVE).to_numpy(bool)
+    if "elements" in frame and of_collective.any():  # models of collectives take bytes
+        size = np.array(frame.get("size_bytes", np.nan), np.float64) + np.zeros(len(frame))
+        unknown = of_collective & np.isnan(size)
+        item = item_bytes(frame["dtype"][unknown].astype(str).tolist())
+        size[unknown] = frame["elements"].to_numpy(np.float64)[unknown] * item
+        frame = frame.assign(size_bytes=size)
     require_dims(frame, numbers_of(frame))
     rows = Rows.from_frame(frame)
     if "variant" in frame:
@@ -258,26 +240,12 @@ def _alone(frame: pd.DataFrame, where: str) -> Measured:
         duration_us[known],
         spread_frac[known],
         np.ones(len(frame)),
-        readings,
         np.array(list(map("|".join, zip(*texts, strict=True))), object),
         np.full(len(frame), ALONE, object),
     )
 
 
-def _with_message_sizes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Collectives whose table states elements, with `size_bytes` as well."""
-    of_collective = frame["op"].map(lambda op: OPS[op].family == COLLECTIVE).to_numpy(bool)
-    if "elements" not in frame or not of_collective.any():
-        return frame
-    recorded = frame["size_bytes"] if "size_bytes" in frame else np.full(len(frame), np.nan)
-    size = np.array(recorded, np.float64)
-    unknown = of_collective & np.isnan(size)
-    item = item_bytes(frame["dtype"][unknown].astype(str).tolist())
-    size[unknown] = frame["elements"].to_numpy(np.float64)[unknown] * item
-    return frame.assign(size_bytes=size)
-
-
-def _in_step(frame: pd.DataFrame, where: str) -> Measured:
+def _in_step(frame: pd.DataFrame) -> Measured:
     """Operators of real steps; a row weighs as much as it takes of its step, but never nothing."""
     _times_of(frame[frame["phase"] != "probe"])
     rows, part = step_operators(frame)
@@ -289,7 +257,101 @@ def _in_step(frame: pd.DataFrame, where: str) -> Measured:
         duration_us,
         spread_frac,
         (MIN_WEIGHT + total_us / usual_us).to_numpy(np.float64),
-        readings_of(frame, where)[part.index],
         part["configuration"].to_numpy(object),
         np.full(len(part), IN_STEP, object),
     )
+
+
+MAX_RECORD_BYTES = 10_000_000
+_FLOP_PER_CLOCK = {"avx512f": 64.0, "avx2": 32.0, "neon": 16.0}
+"""Two multiply-adds per clock of the vector width (makers' optimisation manuals, recalled)."""
+_USUAL_FLOP_PER_CLOCK = 16.0
+_ASSUMED_GB_PER_S_PER_CORE = 12.0
+_ASSUMED_W_PER_CORE = 5.0
+_ASSUMED_MHZ = 2500.0
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+
+
+class _Cpu(msgspec.Struct):
+    usable_cpus: _Count | None = None
+    cache_bytes: dict[str, _Bytes] = {}
+    clock_mhz: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    memory_bytes: _Bytes | None = None
+    vector: list[str] = []
+
+
+class _Machine(msgspec.Struct):
+    """What of a record says what a CPU is."""
+
+    cpu: _Cpu | None = None
+    gpu: Any = None
+    intra_op_threads: _Count | None = None
+    date: str = "undated"
+
+    @property
+    def cores(self) -> int:
+        """The threads that were measured, or those that there are; 0: not said."""
+        return self.intra_op_threads or (self.cpu and self.cpu.usable_cpus) or 0
+
+    def __post_init__(self) -> None:
+        if self.cpu and not self.cores:
+            raise ValueError("neither intra_op_threads nor usable_cpus")
+
+
+class _Record(msgspec.Struct):
+    machine: _Machine
+
+
+def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
+    """The device to fit: `given` by name or file, else as the collector's record beside the first
+    of `tables` that has one describes it.
+
+    A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
+    """
+    if given:
+        return device(given)
+    stems = (table.name.split(".")[0].removesuffix("_steps") for table in tables)
+    paths = (at.with_name(f"{each}_meta.json") for at, each in zip(tables, stems, strict=True))
+    record = next((path for path in paths if path.is_file()), None)
+    if record is not None:
+        content = read_bytes(record, max_bytes=MAX_RECORD_BYTES)
+        try:
+            machine = msgspec.json.decode(content, type=_Record, strict=False).machine
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"{record}: not a record of the collector: {error}") from None
+        if machine.gpu is None and machine.cpu is not None:
+            return _cpu(name, machine, machine.cpu, stem)
+    try:
+        return device(name)
+    except HardwareError as error:
+        raise UsageError(
+            f"{tables[0]}: no record of the machine in its folder ({error}): name a similar "
+            "device with --hardware"
+        ) from None
+
+
+def _cpu(name: str, record: _Machine, cpu: _Cpu, stem: str) -> Device:
+    measured = f"the collector's record, {record.date}"
+    cores, mhz = record.cores, cpu.clock_mhz or _ASSUMED_MHZ
+    vectors = [rate for flag, rate in _FLOP_PER_CLOCK.items() if flag in cpu.vector]
+    per_clock = max(vectors, default=_USUAL_FLOP_PER_CLOCK)
+    figures: dict[str, tuple[Any, str]] = {
+        "sm_count": (cores, f"{measured}: intra-op threads"),
+        "boost_mhz": (mhz, measured),
+        "tdp_w": (_ASSUMED_W_PER_CORE * cores, "assumed: 5 W a core"),
+        "hbm_bytes": (cpu.memory_bytes or 8 * 2**30, measured),
+        "hbm_gb_per_s": (_ASSUMED_GB_PER_S_PER_CORE * cores, "assumed: 12 GB/s a core"),
+        "l2_bytes": (cpu.cache_bytes.get("L2", 2**20) * cores, f"{measured}: of each core"),
+        "llc_bytes": (cpu.cache_bytes.get("L3", 8 * 2**20), measured),
+        "fp32_tflop_per_s": (
+            cores * mhz * per_clock / 1e6,
+            f"{cores} threads x {mhz:.0f} MHz x {per_clock:.0f} per clock",
+        ),
+        "kernel_floor_us": (1.0, "assumed: an operator that does next to nothing"),
+    }
+    sources = MappingProxyType({key: text for key, (_, text) in figures.items()})
+    values = {key: value for key, (value, _) in figures.items()}
+    return Device(name=stem, target="cpu", aliases=(name,), sources=sources, **values)

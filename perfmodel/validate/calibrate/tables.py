@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
 from perfmodel.base.frames import read_frame
-from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
-from perfmodel.cost.cpu.call import WATCHED
+from perfmodel.cost.cpu.family import WATCHED
 from perfmodel.errors import ModelError, UsageError
-from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, written_bytes
+from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, rows_of, written_bytes
 from perfmodel.lowering.lower import lower
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
@@ -56,12 +54,9 @@ class MeasuredStep:
     ranks: int
     threads: int
     step_us: float
-    median_us: float
     halves_frac: float
     where: str = ""
     """File and row."""
-    reference_us: tuple[float, ...] = (float("nan"),) * len(PARTS)
-    """What the parts of the reference work took beside it; nan where there was none."""
 
     @property
     def batch(self) -> int:
@@ -89,14 +84,12 @@ def read_steps(path: Path) -> list[MeasuredStep]:
 def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
     """The rows that are DLRM configurations; `UsageError` names `where` and the row."""
     steps = []
-    readings = readings_of(frame, where).tolist()
     for number, record in enumerate(frame.to_dict("records"), start=1):
         of_dlrm = [record[name] for name in ("rows_per_table", "dim", "pooling")]
         if all(value != value for value in of_dlrm):  # a step of another model
             continue
         try:
-            step = _step(record, f"{where}: row {number}")
-            steps.append(replace(step, reference_us=tuple(readings[number - 1])))
+            steps.append(_step(record, f"{where}: row {number}"))
         except (ValueError, TypeError, OverflowError) as error:
             text = str(error)[:200]
             raise UsageError(f"{where}: row {number}: is not a configuration: {text}") from None
@@ -105,34 +98,47 @@ def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
 
 def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
     ranks = _whole(record, "ranks", MAX_RANKS)
-    bottom, top = (_widths(record, key) for key in ("bottom_mlp", "top_mlp"))
+    widths: list[list[int]] = []
+    for key in ("bottom_mlp", "top_mlp"):
+        try:
+            widths.append([int(width) for width in str(record[key]).split("-")])
+        except ValueError:
+            text = f"{key} is {record[key]}; expected widths as in 64-256-64"
+            raise ValueError(text) from None
+    bottom, top = widths
     about = {key: float(record[key]) for key in ("dim", "pooling")}
-    rows = record["rows_per_table"]
+    rows, name = record["rows_per_table"], record["name"]
     if rows != rows:
         raise ValueError("rows_per_table is missing")
     if not isinstance(rows, str):  # a column of numbers alone
         rows = f"{rows:.0f}" if rows == int(rows) else str(rows)
+    tables = []
+    for text in rows.split():  # `8x1000` is eight times 1000
+        count, times, each = text.rpartition("x")
+        try:
+            sizes = {"count": int(count) if times else 1, "rows": int(each)}
+        except ValueError:
+            text = f"rows_per_table: {text}: expected rows, or 8x1000"
+            raise ValueError(text) from None
+        tables.append({**about, "alpha": float(record["zipf_alpha"]), **sizes})
     document = {
         "batch": float(record["batch_per_rank"]) * ranks,
         "model": {"dense_features": bottom[0], "bottom_mlp": bottom[1:], "top_mlp": top},
-        "tables": [
-            {**about, "alpha": float(record["zipf_alpha"]), "count": count, "rows": rows}
-            for count, rows in map(_repeated, rows.split())
-        ],
+        "tables": tables,
     }
-    step_us, name = _time(record, "p10_us"), record["name"]
+    step_us, halves_frac = float(record["p10_us"]), float(record.get("halves_frac", math.nan))
+    if not 0 < step_us < MAX_US:
+        raise ValueError(f"p10_us is {record['p10_us']}; expected a time above 0")
+    if not (math.isnan(halves_frac) or 0 <= halves_frac <= MAX_SPREAD):
+        raise ValueError(f"halves_frac is {halves_frac}; expected a share from 0 to {MAX_SPREAD:g}")
     if not isinstance(name, str):  # a number, or none
         name = "" if name != name else str(name)
-    halves_frac = float(record.get("halves_frac", float("nan")))
-    if not (np.isnan(halves_frac) or 0 <= halves_frac <= MAX_SPREAD):
-        raise ValueError(f"halves_frac is {halves_frac}; expected a share from 0 to {MAX_SPREAD:g}")
     return MeasuredStep(
         name=name,
         workload=workload_from_document(document, name, where),
         ranks=ranks,
         threads=_whole(record, "threads_per_rank", MAX_THREADS),
         step_us=step_us,
-        median_us=_time(record, "median_us") if "median_us" in record else step_us,
         halves_frac=halves_frac,
         where=where,
     )
@@ -143,47 +149,6 @@ def _whole(record: Mapping[str, Any], key: str, most: int) -> int:
     if not 1 <= value <= most or int(value) != value:
         raise ValueError(f"{key} is {record[key]}; expected a whole number from 1 to {most}")
     return int(value)
-
-
-def _time(record: Mapping[str, Any], key: str) -> float:
-    value = float(record[key])
-    if not 0 < value < MAX_US:
-        raise ValueError(f"{key} is {record[key]}; expected a time above 0")
-    return value
-
-
-def _widths(record: Mapping[str, Any], key: str) -> list[int]:
-    try:
-        return [int(width) for width in str(record[key]).split("-")]
-    except ValueError:
-        raise ValueError(f"{key} is {record[key]}; expected widths as in 64-256-64") from None
-
-
-def _repeated(text: str) -> tuple[int, int]:
-    """`8x1000` is eight times 1000."""
-    count, times, rows = text.rpartition("x")
-    try:
-        return int(count) if times else 1, int(rows)
-    except ValueError:
-        raise ValueError(f"rows_per_table: {text}: expected rows, or 8x1000") from None
-
-
-def readings_of(frame: pd.DataFrame, where: str) -> Floats:
-    """The reference columns of a table, microseconds, `[rows, parts]`; nan in a table without."""
-    import pandas as pd
-
-    if not set(REFERENCE_COLUMNS) <= set(frame.columns):
-        return np.full((len(frame), len(PARTS)), np.nan)
-    columns = [pd.to_numeric(frame[name], errors="coerce") for name in REFERENCE_COLUMNS]
-    readings: Floats = np.stack([column.to_numpy(np.float64) for column in columns], axis=1)
-    given = frame[list(REFERENCE_COLUMNS)].notna().to_numpy()
-    bad = np.argwhere(given & ~(np.isfinite(readings) & (readings > 0)))
-    if len(bad):
-        row, part = bad[0].tolist()
-        name = REFERENCE_COLUMNS[part]
-        value = str(frame[name].iloc[row])[:40]
-        raise UsageError(f"{where}: row {row + 1}: {name} is {value}; expected a time above 0")
-    return readings
 
 
 OP_COLUMNS = (
@@ -223,24 +188,14 @@ def step_operators(frame: pd.DataFrame) -> tuple[Rows, pd.DataFrame]:
         for owner, piece in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
         if pieces_of[owner] == 1 and piece.op != UNKNOWN
     ]
-    records = [
-        {
-            **piece.dims,
-            "op": piece.op,
-            "dtype": piece.dtype,
-            "direction": piece.direction,
-            "timing": WATCHED,
-        }
-        for _, piece in kept
-    ]
-    rows, part = Rows.of(records), frame.iloc[[row for row, _ in kept]]
+    rows, part = rows_of([piece for _, piece in kept]), frame.iloc[[row for row, _ in kept]]
     count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
     part = part.assign(configuration=part["configuration"].astype(str), count=count)
     of = part["configuration"].to_numpy()
     written = pd.Series(written_bytes(rows) * count).groupby(of).transform("sum")
     again = pd.DataFrame({"of": of, "op": rows.op, "direction": rows.direction}).duplicated()
     step_dims = {STEP_BYTES: written.to_numpy(), FIRST_FRAC: np.where(again, 0.0, 1.0) / count}
-    return replace(rows, dims={**rows.dims, **step_dims}), part
+    return replace(rows, timing=(WATCHED,) * len(rows), dims={**rows.dims, **step_dims}), part
 
 
 def op_of(record: dict[str, Any]) -> Op:
@@ -256,30 +211,24 @@ def op_of(record: dict[str, Any]) -> Op:
     outputs = json.loads(made) if isinstance(made, str) else []
     first = next(iter(types), "float32")
     dtype = first if isinstance(first, str) else str(scalars.get("dtype", "float32"))
+    # What an op that looks up rows of a table touched.
+    unique, attributes = record.get("unique_rows"), {}
+    known = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    if unique is not None and unique > 0 and len(known) >= 2 and len(known[0].shape) == 2:
+        batch = lookups = int(scalars.get("nnz", known[1].elements))
+        rows, dim = known[0].shape
+        if "num_weights" in scalars:
+            rows, batch = int(scalars["num_weights"]), known[0].shape[0]
+        bags = (max(lookups / batch, 1.0),)
+        reuse = Lookups((rows,), (dim,), (batch,), bags, (float(unique),), (0.0,))
+        attributes = reuse.to_attributes()
     return Op(
         name=name,
-        inputs=(*tensors, *(_plain(value) for value in scalars.values())),
+        inputs=(*tensors, *map(_plain, scalars.values())),
         outputs=tuple(Tensor(tuple(shape), _dtype(dtype)) for shape in outputs),
         phase=str(record["phase"]),
-        attributes=_reuse(record, tensors, scalars),
+        attributes=attributes,
     )
-
-
-def _reuse(
-    record: Mapping[str, Any], tensors: Sequence[Argument], scalars: Mapping[str, Any]
-) -> dict[str, str]:
-    """What an op that looks up rows of a table touched, as attributes; nothing of another op."""
-    unique = record.get("unique_rows")
-    known = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
-    if unique is None or not unique > 0 or len(known) < 2 or len(known[0].shape) != 2:
-        return {}
-    first, second = known[:2]
-    batch = lookups = int(scalars.get("nnz", second.elements))
-    rows, dim = first.shape
-    if "num_weights" in scalars:
-        rows, batch = int(scalars["num_weights"]), first.shape[0]
-    bags = (max(lookups / batch, 1.0),)
-    return Lookups((rows,), (dim,), (batch,), bags, (float(unique),), (0.0,)).to_attributes()
 
 
 def _tensor(shape: Any, dtype: Any, layout: Any) -> Argument:

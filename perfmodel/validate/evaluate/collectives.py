@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.cost.collectives.calibrated import CALIBRATED, Calibrated, calibrated
-from perfmodel.cost.collectives.curves import calls_of_wires, read_curves, read_points, wires_of
-from perfmodel.cost.collectives.heuristic import SPECS
-from perfmodel.cost.collectives.learned import Learned, shipped, take_calls
+from perfmodel.cost.collectives.calibrated import read_curves, read_points, wires_of
+from perfmodel.cost.collectives.learned import CALIBRATED, SPECS, Learned, calibrated, shipped
 from perfmodel.errors import ModelError
 from perfmodel.validate.calibrate.kernel_data import error_figures
 from perfmodel.validate.evaluate.results import SCHEMA, Errors
@@ -43,7 +41,6 @@ def evaluate_collectives(
         warnings.append(f"{points}: {len(strange)} curves that {curves} does not describe")
     table = table[table["curve_id"].isin(list(wires))].reset_index(drop=True)
     sizes, times = (table[name].to_numpy(np.float64) for name in ("size_bytes", "time_us"))
-    calls = calls_of_wires([wires[curve] for curve in table["curve_id"]], sizes)
     is_known = np.isin(sizes, np.asarray(calibrate, np.float64))
     rows = []
     for curve, index in table.groupby("curve_id", sort=False).indices.items():
@@ -52,11 +49,11 @@ def evaluate_collectives(
             warnings.append(f"{curve}: no points of {MIN_BYTES} bytes and more to score")
             continue
         known, level = index[is_known[index]], SPECS
-        used: Learned | Calibrated = given
+        used = given
         if len(known):
-            used = calibrated(given, take_calls(calls, known), times[known], given.name)
+            used = calibrated(given, wires[curve].calls(sizes[known]), times[known], given.name)
             level = CALIBRATED
-        answer, time_us = used.estimate(take_calls(calls, scored)), times[scored]
+        answer, time_us = used.estimate(wires[curve].calls(sizes[scored])), times[scored]
         inside = (time_us >= answer.low_us) & (time_us <= answer.high_us)
         figures = error_figures(answer.duration_us, time_us)
         nodes = int(wires[curve].nodes)

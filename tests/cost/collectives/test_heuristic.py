@@ -1,4 +1,4 @@
-"""The heuristic: continuous, monotone, near what is known by hand, one-line errors."""
+"""Collectives: continuous, monotone, near what is known by hand, one-line errors."""
 
 from __future__ import annotations
 
@@ -39,22 +39,18 @@ def rows(op: str, sizes: np.ndarray, ranks: float, nodes: float) -> Rows:
     st.sampled_from(MACHINES),
     st.sampled_from((1, 2, 3, 16)),
     st.booleans(),
-    st.sampled_from(("collective/heuristic", "collective/learned")),
 )
-def test_monotone_and_continuous_in_size(
-    op: str, machine: str, nodes: int, full: bool, model: str
-) -> None:
+def test_monotone_and_continuous_in_size(op: str, machine: str, nodes: int, full: bool) -> None:
     there = node(machine)
     ranks = nodes * (there.gpus if full else 2)
-    found = collective_durations(rows(op, SIZES, ranks, nodes), there, model=model)
+    found = collective_durations(rows(op, SIZES, ranks, nodes), there)
     assert (np.diff(found.duration_us) >= 0).all()
     assert (np.diff(np.log(found.duration_us)) < 0.25).all()
     assert (found.low_us < found.duration_us).all()
     assert (found.high_us > found.duration_us).all()
 
 
-@pytest.mark.parametrize("model", ["collective/heuristic", "collective/learned"])
-def test_a_measured_share_of_the_adapters_rate_is_that_of_exchanges_alone(model: str) -> None:
+def test_a_measured_share_of_the_adapters_rate_is_that_of_exchanges_alone() -> None:
     """Of 25 GB/s per rank 0.28 are reached: 7 GB/s."""
     measured = cluster("zionex-16")
     nic = replace(measured.node.nic, exchange_frac=None)
@@ -62,7 +58,7 @@ def test_a_measured_share_of_the_adapters_rate_is_that_of_exchanges_alone(model:
     size = np.array([2.0**28])
     for op, is_exchange in (("all_to_all", True), ("all_reduce", False)):
         there, elsewhere = (
-            collective_durations(rows(op, size, 128, 16), machine, model=model).duration_us[0]
+            collective_durations(rows(op, size, 128, 16), machine).duration_us[0]
             for machine in (measured, usual)
         )
         if not is_exchange:

@@ -1,4 +1,4 @@
-"""Logs of nccl-tests and PARAM to points, and points to a corrected model."""
+"""Logs of nccl-tests to points, and points to a corrected model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ NCCL = """\
      2097152        524288     float     sum      -1    144.2   14.54   21.81      0    143.0   14.67   22.00      0
 # Out of bounds values : 0 OK
 """  # noqa: E501
-PARAM = """\
- Num_ranks: 8 backend: nccl collective=all_to_all
-\tCOMMS-RES\ttotal-size (B)\tnElementsPerRank\tLatency(us):p50\tp75\tp95\tMin\tMax\tAlgBW(GB/s)\tBusBW(GB/s)
-\tCOMMS-RES\t1048576\t32768\t71.5\t72.1\t75.9\t70.2\t80.4\t14.6\t12.8
-"""  # noqa: E501
 
 
 def test_nccl_tests() -> None:
@@ -54,10 +49,6 @@ def test_old_logs_have_no_root() -> None:
 def test_rows_with_a_time_that_cannot_be_are_refused(time_us: str) -> None:
     with pytest.raises(ModelError, match=r"a\.log:1: no time above 0"):
         parse(f"1024 256 float sum -1 {time_us} 1.0 1.0 0", "a.log", op="all_reduce", ranks=2)
-
-
-def test_param() -> None:
-    assert parse(PARAM, "p.log") == [Point("all_to_all", 8, 0, 1048576.0, 71.5)]
 
 
 def test_what_a_log_does_not_say_must_be_named() -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.cost.collectives.calibrated import calibrated
 from perfmodel.cost.collectives.calls import calls_of, fabric_of
 from perfmodel.cost.collectives.durations import (
     busiest_bytes,
     collective_durations,
     uneven_all_to_all,
 )
-from perfmodel.cost.collectives.learned import shipped
+from perfmodel.cost.collectives.learned import calibrated, shipped
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows

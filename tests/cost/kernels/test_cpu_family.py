@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.embedding import distinct_rows, hit_frac, skew_of
+from perfmodel.cost.cpu.terms import distinct_rows, hit_frac, skew_of
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows

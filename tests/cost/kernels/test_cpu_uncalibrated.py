@@ -12,7 +12,7 @@ import pytest
 
 import perfmodel
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import reference_cpu
+from perfmodel.cost.cpu.parameters import reference_cpu
 from perfmodel.hardware import Device, device
 from perfmodel.validate.calibrate.tables import read_steps
 from perfmodel.validate.evaluate.step_times import evaluate_steps

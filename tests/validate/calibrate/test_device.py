@@ -15,9 +15,8 @@ from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.calibrate.any_device import fit_any_device
 from perfmodel.validate.calibrate.cpu_step import predict_step
-from perfmodel.validate.calibrate.device import fit_device, fit_family
+from perfmodel.validate.calibrate.device import fit_any_device, fit_device, fit_family
 from perfmodel.validate.calibrate.device_data import read_tables
 from perfmodel.validate.calibrate.tables import read_steps
 
@@ -153,7 +152,7 @@ def test_an_empty_table_and_wrong_columns_are_refused(tmp_path: Path) -> None:
 def test_two_devices_are_refused(tmp_path: Path) -> None:
     one = _write(tmp_path / "one.csv", _frame(4))
     two = _write(tmp_path / "two.csv", _frame(4).assign(device="Another"))
-    with pytest.raises(UsageError, match=r"measured on .*, but .* choose one with only"):
+    with pytest.raises(UsageError, match=r"measured on .*, but .* fit one device at a time"):
         read_tables([one, two])
 
 

@@ -1,0 +1,172 @@
+"""Calibrated parameters of the CPU models: defaults, ranges, and what a device file holds.
+
+A device file may hold tables `[calibration.FAMILY]` and `[calibration."FAMILY.OP"]`, an op that is
+not forward with its direction (`vector.relu`, `embedding.embedding_bag_bwd`); an op's value goes
+before its family's, and that before the default. Tables that begin with `alone.` hold for ops that
+are called alone, over and over; the others for ops within a program, where heap, caches and threads
+are in another state. Either stands in for the other where it is all there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from perfmodel.base.schema import unknown_key
+from perfmodel.cost.coefficients import Group, coefficients
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+from perfmodel.hardware.catalogue import device as catalogue_device
+from perfmodel.hardware.catalogue import host
+
+ALONE = "alone."
+Scale = Callable[[Device, float], float]
+"""From a device and a value per core, or a share of a figure, to a parameter's value on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One number of a model, above 0: its default, the range a fit may choose from."""
+
+    name: str
+    group: Group
+    low: float
+    high: float
+    per_op: bool
+    """Whether each op of the family may have a value of its own."""
+    by_op: Mapping[str, float]
+    """Defaults of single ops, by section."""
+    scale: Scale | None
+    from_figures: bool
+    """Whether figures of a device say more than what was measured on another."""
+
+    def default_on(self, device: Device, section: str = "") -> float:
+        """The default on `device` of the op `section`, within the range."""
+        value: float = getattr(self.group, self.name)
+        if section in self.by_op:
+            value = self.by_op[section]
+        elif self.scale is not None:
+            value = self.scale(device, value)
+        return min(max(value, self.low), self.high)
+
+
+def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Parameter, ...]:
+    """The coefficients of a group, `cpu.memory`, that fits may choose: those with a range."""
+    group, scales = coefficients(name), scales or {}
+    return tuple(
+        Parameter(
+            key,
+            group,
+            low=float(entry["range"][0]),
+            high=float(entry["range"][1]),
+            per_op=entry.get("per_op", False),
+            by_op=entry.get("by_op", {}),
+            scale=scales.get(key),
+            from_figures=entry.get("from_figures", False),
+        )
+        for key, entry in group.entries.items()
+        if isinstance(entry.get("range"), list)
+    )
+
+
+_C = coefficients("cpu.call")
+CALL_PARAMETERS = parameters("cpu.overhead")
+CROWDING_PARAMETERS = parameters("cpu.crowding")
+"""Between two runs of an op its code and what describes its tensors leave the caches, by how much
+the rest of the step touches."""
+UNWATCHED_PARAMETERS = parameters("cpu.unwatched")
+"""What timing each operator of a step costs it: fitted to whole steps that were not watched."""
+MEMORY_PARAMETERS = parameters(
+    "cpu.memory",
+    {
+        "l2_gb_per_s": lambda device, each: device.l2_gb_per_s or each * device.sm_count,
+        "llc_gb_per_s": lambda device, each: device.llc_gb_per_s or each * device.sm_count,
+        "dram_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
+        "cold_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
+        "page_us": lambda device, each: each / min(device.sm_count, _C.most_faulting_threads),
+    },
+)
+(SPREAD,) = parameters("cpu.interval")
+
+
+def section_of(family: str, op: str, direction: str = "fwd") -> str:
+    """Name of the table of an op's own values."""
+    return f"{family}.{op}" if direction == "fwd" else f"{family}.{op}_{direction}"
+
+
+def values_of(
+    family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
+) -> dict[str, float]:
+    """Every parameter of `section`, an op of `family`, on `device`.
+
+    Raises `ModelError` where the device's calibration holds a name that there is not, or a value
+    that cannot be.
+    """
+    within, by_itself = (family, section), (f"{ALONE}{family}", f"{ALONE}{section}")
+    known = {each.name: each for each in parameters}
+    values = {name: each.default_on(device, section) for name, each in known.items()}
+    for table in (*within, *by_itself) if alone else (*by_itself, *within):
+        for name, value in device.calibration.get(table, {}).items():
+            where = f"{device.name}: calibration.{table}"
+            if name not in known:
+                raise ModelError(f"{where}: {unknown_key(name, known)}")
+            low, high = known[name].low, known[name].high
+            if not low <= value <= high:
+                raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
+            values[name] = value
+    return values
+
+
+@cache
+def reference_cpu() -> Device:
+    """The calibrated CPU of the catalogue, whose parameters stand for those of a CPU without."""
+    return catalogue_device("cpu-epyc")
+
+
+def is_calibrated(family: str, device: Device) -> bool:
+    """Whether `device` has a calibration of its own for `family`."""
+    tables = device.calibration
+    return any(key.removeprefix(ALONE).partition(".")[0] == family for key in tables)
+
+
+def parameters_on(
+    family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
+) -> dict[str, float]:
+    """`values_of` where `device` was calibrated, else those of the reference CPU: rates by what
+    the data sheets of both say, times by the speed of a thread."""
+    if is_calibrated(family, device):
+        return values_of(family, section, parameters, device, alone)
+    reference = reference_cpu()
+    values = values_of(family, section, parameters, reference, alone)
+    slower = _thread_speed(reference) / _thread_speed(device)
+    for each in parameters:
+        if each.from_figures:
+            values[each.name] = each.default_on(device, section)
+        elif each.scale is not None:
+            values[each.name] *= each.scale(device, 1.0) / each.scale(reference, 1.0)
+        elif each.name.endswith(("_us", "_ns")):
+            values[each.name] *= slower
+    return values
+
+
+def _thread_speed(device: Device) -> float:
+    """Of one thread, as hosts of the catalogue have it; of an unknown host by its clock."""
+    if device.usual_host is not None:
+        return host(device.usual_host).single_thread_ratio
+    clock_mhz, reference = device.base_mhz or device.boost_mhz, reference_cpu()
+    return _thread_speed(reference) * clock_mhz / (reference.base_mhz or reference.boost_mhz)
+
+
+def spread_of(spread_frac: float, calibrated: bool) -> float:
+    """Bound of a 90 % interval over its middle; wider for a CPU that was not calibrated."""
+    more = 0.0 if calibrated else math.log1p(coefficients("cpu.unmeasured").spread_frac)
+    return math.exp(math.hypot(math.log1p(spread_frac), more))
+
+
+def remarks(device: Device) -> list[str]:
+    """That `device`, a CPU, was not calibrated; for predictions."""
+    if device.target != "cpu" or device.calibration:
+        return []
+    return [f"{device.name} was not calibrated: another CPU stands for it"]

@@ -1,0 +1,362 @@
+"""What operators take on a CPU, term by term: products, elementwise, sorts, host, lookups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from perfmodel.base.arrays import Floats
+from perfmodel.base.zipf import touched_rows, zipf_classes
+from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.cpu.family import Call, bound_terms, overlapped_us
+from perfmodel.cost.cpu.parameters import Scale
+from perfmodel.hardware import Device
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.embedding import stored_row_bytes
+from perfmodel.ops.vocabulary.host import BUCKET, VIEWS
+from perfmodel.ops.vocabulary.matmul import input_area, output_area
+
+_C, _CONVOLUTION = coefficients("cpu.matmul"), coefficients("cpu.convolution")
+_CALL, _SORT = coefficients("cpu.call"), coefficients("cpu.sort")
+_VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")
+
+
+def bf16_ratio(device: Device, reached: float) -> float:
+    """Rate of bf16 over that of fp32: all that vectors multiply more, `reached` of matrix units."""
+    ratio = (device.bf16_tflop_per_s or device.fp32_tflop_per_s) / device.fp32_tflop_per_s
+    return max(min(ratio, _C.vector_bf16_ratio), reached * ratio)
+
+
+RATES: Mapping[str, Scale] = {
+    "core_gflop_per_s": lambda device, share: (
+        share * device.gemm_peak_frac * device.fp32_tflop_per_s * 1e3 / device.sm_count
+    ),
+    "bf16_ratio": bf16_ratio,
+}
+
+
+def matmul_terms(call: Call) -> Mapping[str, Floats]:
+    values, dims, flop = call.values, call.dims, call.work.flop
+    is_int8, device = call.item_bytes == 1.0, call.device
+    # FBGEMM has no int8 kernels for matrix units: four products a lane (VNNI), else 16-bit sums.
+    # Source: Deng et al. 2021 and FBGEMM, recalled; 3.1 to 4.2 on one Xeon with AMX.
+    int8_ratio = (device.int8_tflop_per_s or 0.0) / device.fp32_tflop_per_s
+    int8_ratio = min(int8_ratio, _C.vector_int8_ratio) or _C.int8_without_units
+    ratio = np.where(is_int8, int8_ratio, 1.0)
+    ratio = np.where(call.is_bf16, values["bf16_ratio"], ratio)
+    # The share of a core's rate that the dims reach, whole tiles of the output being computed.
+    reached, halves = np.ones(len(call)), call.by_dtype(values["bf16_half_ratio"])
+    for dim in ("m", "n", "k"):
+        reached = reached / (1 + halves * values[f"{dim}_half"] / dims[dim])
+    for dim, tile in _C.table("tile").items():
+        padded = np.ceil(dims[dim] / tile) * tile
+        reached = reached * (dims[dim] / padded) ** values[f"{dim}_tile"]
+    serial_us = flop / (values["core_gflop_per_s"] * ratio * reached * 1e3)
+    serial_us = serial_us + np.where(dims["b"] > 1, dims["b"], 0.0) * values["matrix_us"]
+    is_small = (dims["b"] > 1) & (dims["m"] * dims["n"] * dims["k"] < _C.small_product)
+    serial_us = np.where(is_small, 5e-4 * flop * values["mac_ns"], serial_us)
+    of_vector = (dims["b"] == 1) & (np.minimum(dims["m"], dims["n"]) == 1)
+    serial_us = np.where(of_vector, 5e-4 * flop * values["vector_mac_ns"] / ratio, serial_us)
+    is_simple = call.is_bf16 & (flop <= 2 * _C.smallest_library_product)
+    serial_us = np.where(is_simple, 5e-4 * flop * values["bf16_mac_ns"], serial_us)
+    prepared_us = values["bf16_us"] + call.cold * values["bf16_cold_us"]
+    library_us = np.where(call.is_bf16 & ~is_simple, prepared_us, 0.0)
+    cores = call.all_cores
+    parallel_us = values["fork_us"] + serial_us / cores
+    compute_us = np.minimum(serial_us, parallel_us) if device.sm_count > 1 else serial_us
+    rounded_bytes = _C.activation_bytes * dims["b"] * dims["m"] * (dims["k"] + dims["n"])
+    moved_bytes = call.moved_bytes + np.where(is_int8, rounded_bytes, 0.0)
+    memory_us = call.moving_us(moved_bytes, moved_bytes, cores)
+    return {
+        "library": library_us,
+        **bound_terms(compute_us, memory_us),
+        "faults": call.faults_us(call.work.written_bytes),
+    }
+
+
+def attention_terms(call: Call) -> Mapping[str, Floats]:
+    cores, moved = call.all_cores, call.moved_bytes
+    rate = call.values["core_gflop_per_s"] * call.by_dtype(call.values["bf16_ratio"])
+    memory_us = call.moving_us(moved, moved, cores)
+    compute_us = call.work.flop / (rate * cores * 1e3)
+    return {"fork": call.fork_us(cores), "compute": overlapped_us(compute_us, memory_us)}
+
+
+def convolution_terms(call: Call) -> Mapping[str, Floats]:
+    """Work on channels padded to whole blocks, and the operands changed to that layout and back."""
+    values, dims, written = call.values, call.dims, call.work.written_bytes
+    more_in, more_out = (
+        np.ceil(dims[name] / _CONVOLUTION.block_channels) * _CONVOLUTION.block_channels / dims[name]
+        for name in ("in_channels", "out_channels")
+    )
+    # Forward kernels read an input of few channels as it is; grouped ones do not pad.
+    is_read = (call.direction == "fwd") & (dims["in_channels"] <= _CONVOLUTION.block_channels)
+    more_in = np.where(is_read | (dims["groups"] > 1), 1.0, more_in)
+    more_out = np.where(dims["groups"] > 1, 1.0, more_out)
+    reached = 1 / (1 + values["in_half"] * dims["groups"] / dims["in_channels"])
+    reached = reached / (1 + values["out_half"] * dims["groups"] / dims["out_channels"])
+    cores, ratio = call.all_cores, call.by_dtype(values["bf16_ratio"])
+    rate = values["core_gflop_per_s"] * ratio * reached * cores * 1e3
+    blocked = more_in * dims["in_channels"] * input_area(dims)
+    blocked = blocked + more_out * dims["out_channels"] * output_area(dims)
+    moved = call.moved_bytes + values["blocked_ratio"] * call.item_bytes * dims["batch"] * blocked
+    more = more_out if call.direction == "fwd" else more_in
+    return {
+        "fork": call.fork_us(cores),
+        "compute": call.work.flop * more_in * more_out / rate,
+        "memory": call.moving_us(moved, moved, cores),
+        "faults": call.faults_us(written) + call.faults_us(written * more),
+    }
+
+
+def streaming_terms(call: Call) -> Mapping[str, Floats]:
+    """Elements and rows on their threads, against the bytes; first touches of a large result."""
+    values, dims = call.values, call.dims
+    spec = OPS[call.op]
+    assert spec.size is not None
+    elements = spec.size(dims)
+    threads = call.threads(elements)
+    speed_up = call.speed_up(1 / threads)
+    tensors = dims.get("tensors", np.ones(len(call)))
+    chunks = dims.get("rows", np.zeros(len(call))) * tensors
+    tails = chunks * (dims.get("cols", np.zeros(len(call))) % _VECTOR.vector_elements > 0)
+    walks = np.zeros(len(call))
+    if "hash_size" in dims and "rows" in dims:
+        # Rows at random places of a table, of which more pages are touched than a core remembers.
+        table_bytes = dims["hash_size"] * dims["cols"] * call.item_bytes
+        pages = np.minimum(dims["rows"], np.ceil(table_bytes / _CALL.page_bytes))
+        walks = dims["rows"] * np.maximum(1 - _VECTOR.known_pages / np.maximum(pages, 1.0), 0.0)
+    serial_us = 1e-3 * (
+        elements * values["element_ns"] * call.by_dtype(values["bf16_ratio"])
+        + chunks * values["chunk_ns"]
+        + tails * values["tail_ns"]
+        + walks * values["walk_ns"]
+    )
+    written = spec.written_bytes(dims, call.item_bytes)
+    moved = spec.read_bytes(dims, call.item_bytes) + written
+    compute_us = serial_us / speed_up
+    memory_us = values["stream_ratio"] * call.moving_us(moved, moved, speed_up)
+    return {
+        "tensors": (tensors - 1) * values["tensor_us"],
+        "fork": call.fork_us(threads),
+        **bound_terms(compute_us, memory_us),
+        "faults": call.faults_us(written),
+    }
+
+
+TEMPORARIES = {"optimizer_sgd": (0, 0), "optimizer_adagrad": (1, 2)}
+USUAL_TEMPORARIES = (1, 1)
+"""Tensors of the parameters' size that are held at once per parameter: loop, `foreach`.
+
+Source: torch/optim/{sgd,adagrad,adam}.py (roots of the states; scaled gradients of Adagrad).
+"""
+
+
+def optimizer_terms(call: Call) -> Mapping[str, Floats]:
+    """Later passes of a loop find a tensor where it fits by itself, of `foreach` where all do.
+
+    A fused kernel passes once.
+    """
+    values, dims, moved = call.values, call.dims, call.moved_bytes
+    fused, foreach = call.flag("fused") > 0, call.flag("foreach") > 0
+
+    def by_kind(loop: float, foreach_: float, fused_: float) -> Floats:
+        return np.where(fused, fused_, np.where(foreach, foreach_, loop))
+
+    ratio = by_kind(1.0, values["foreach_ratio"], values["fused_ratio"])
+    tensor_us = values["tensor_us"] * ratio + call.cold * values["cold_tensor_us"]
+    passes = by_kind(values["passes_ratio"], values["passes_ratio"], 1.0)
+    threads = call.threads(dims["elements"])
+    speed_up = call.speed_up(1 / threads)
+    element_ns = values["element_ns"] * by_kind(1.0, 1.0, values["fused_element_ratio"])
+    compute_us = 1e-3 * dims["elements"] * dims["tensors"] * element_ns / speed_up
+    again = np.where(foreach, moved, moved / dims["tensors"])
+    memory_us = call.moving_us(moved, moved, speed_up)
+    warm = replace(call, cold=np.zeros(len(call)))
+    memory_us = memory_us + (passes - 1) * warm.moving_us(moved, again, speed_up)
+    loop, together = TEMPORARIES.get(call.op, USUAL_TEMPORARIES)
+    tensor_bytes = dims["elements"] * call.item_bytes
+    faults_us = dims["tensors"] * loop * call.faults_us(tensor_bytes)
+    listed_us = call.faults_us(together * dims["tensors"] * tensor_bytes)
+    return {
+        "tensors": dims["tensors"] * tensor_us
+        + by_kind(0.0, values["foreach_us"], values["fused_us"])
+        + call.cold * by_kind(values["cold_loop_us"], values["cold_foreach_us"], 0.0),
+        "fork": dims["tensors"] * passes * call.fork_us(threads),
+        "memory": overlapped_us(compute_us, np.maximum(memory_us, 0.0)),
+        "faults": np.where(fused, 0.0, np.where(foreach, listed_us, faults_us)),
+    }
+
+
+RADIX = ("unique", "sort_pairs")
+"""Ops that sort many keys by their digits, and all of them at once.
+
+Source: `unique_cpu_sorted_template`, aten/src/ATen/native/Unique.cpp; `batched_csr2csc` of FBGEMM.
+"""
+LINEAR = ("topk", "cumsum", "run_length_encode")
+"""Ops that pass over their keys without sorting them."""
+
+
+def sort_terms(call: Call) -> Mapping[str, Floats]:
+    """Of the same few keys sorted over and over, the branches are known."""
+    values, dims, moved = call.values, call.dims, call.moved_bytes
+    keys, cores = dims["rows"] * dims["cols"], float(call.device.sm_count)
+    is_large = keys >= _CALL.grain_elements
+    is_radix = is_large & (call.op in RADIX)
+    is_learnt = (keys <= _SORT.learnt_keys) & call.alone
+    among = keys if call.op in RADIX else dims.get("boundaries", dims["cols"])
+    doublings = 0.0 if call.op in LINEAR else np.log2(np.maximum(among, 2.0))
+    compare_ns = values["compare_ns"] * np.where(is_learnt, values["learnt_ratio"], 1.0) * doublings
+    key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compare_ns)
+    threads = np.where(is_large, np.minimum(dims["rows"], cores), 1.0)
+    longest = np.ceil(dims["rows"] / threads) / dims["rows"]
+    split = np.where(is_radix, 1 / cores, longest)
+    return {
+        "fork": call.fork_us(np.where(is_radix, cores, threads)),
+        "compute": 1e-3 * keys * key_ns / call.speed_up(split),
+        "memory": call.moving_us(moved, moved, np.ones(len(call))),
+        "faults": call.faults_us(call.work.written_bytes),
+    }
+
+
+def collective_terms(call: Call) -> Mapping[str, Floats]:
+    """Calls, and copies through sockets: Gloo over loopback among processes of one CPU."""
+    values, dims = call.values, call.dims
+    held = coefficients("cpu.collective").copies * dims["size_bytes"]
+    memory_us = call.moving_us(call.work.written_bytes, held, call.all_cores)
+    return {
+        "ranks": (dims["ranks"] - 1) * values["rank_us"],
+        "memory": values["copies_ratio"] * memory_us,
+    }
+
+
+def host_terms(call: Call) -> Mapping[str, Floats]:
+    host_us = call.dims["count"] * call.values["bucket_us" if call.op == BUCKET else "each_us"]
+    first_us = call.first_us() if call.op in VIEWS else 0.0
+    return {"host": host_us * call.crowding() + first_us}
+
+
+MAX_ALPHA = 3.0
+_HALVINGS = 12
+
+
+def distinct_rows(rows: Floats, lookups: Floats, zipf_alpha: Floats) -> Floats:
+    """Expected distinct rows of `lookups` drawn from `rows`, popularity rank r by `r ** -alpha`.
+
+    `alpha` 0 is uniform. Rank r stands for the interval from r to r + 1, as for generators that
+    invert the integral; all arguments have one value per table.
+    """
+    counts, share = zipf_classes(rows, zipf_alpha, smooth=True)
+    touched = touched_rows(counts, share / np.maximum(counts, 1e-300), lookups)
+    return np.asarray(np.minimum(touched, np.minimum(rows, lookups)))
+
+
+def hit_frac(held: Floats, rows: Floats, distinct: Floats, alpha: Floats) -> Floats:
+    """Share of lookups among the `held` most popular rows of which `distinct` occur.
+
+    That of the popularity (`alpha`), and of the lookups of rows too rare to count on, evenly.
+    """
+    share = np.minimum(held / np.maximum(distinct, 1.0), 1.0)
+    known = popular_frac(np.minimum(held, distinct), rows, alpha)
+    return known + (1 - popular_frac(distinct, rows, alpha)) * share
+
+
+def skew_of(rows: Floats, lookups: Floats, distinct: Floats) -> Floats:
+    """The Zipf exponent at which `lookups` of `rows` touch about `distinct` of them."""
+    told = zip(rows.tolist(), lookups.tolist(), distinct.tolist(), strict=True)
+    return np.array([_skew(*each) for each in told])
+
+
+@lru_cache(maxsize=1 << 14)
+def _skew(rows: float, lookups: float, distinct: float) -> float:
+    one, many, low, high = np.array([rows]), np.array([lookups]), 0.0, MAX_ALPHA
+    if rows < 2 or distinct >= distinct_rows(one, many, np.zeros(1))[0]:
+        return 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if distinct_rows(one, many, np.array([middle]))[0] > distinct:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
+    """Share of lookups of the `top` most popular rows: the integral that a generator inverts."""
+    power = np.where(np.abs(1 - alpha) < 1e-9, 1e-9, 1 - alpha)
+    frac: Floats = np.expm1(power * np.log1p(top)) / np.expm1(power * np.log1p(rows))
+    return np.minimum(frac, 1.0)
+
+
+def embedding_terms(call: Call) -> Mapping[str, Floats]:
+    """Rows by the cache level that their popularity keeps them in; all other bytes streamed."""
+    values, dims, device = call.values, call.dims, call.device
+    lookups = dims["batch"] * dims["pooling"] if "pooling" in dims else dims["lookups"]
+    tables = dims.get("tables", np.ones(len(call)))
+    row_bytes = stored_row_bytes(dims, call.item_bytes)
+    distinct = tables * distinct_rows(dims["hash_size"], lookups / tables, dims["zipf_alpha"])
+    distinct = np.where(dims["unique_rows"] > 0, dims["unique_rows"], distinct)
+    threads = np.minimum(float(device.sm_count), np.maximum(dims["batch"], 1.0))
+    split = 1 / threads
+    if call.direction == "update" and not call.alone:
+        # PyTorch adds a sparse gradient lookup by lookup. Threads have equal parts of the table and
+        # go through all indices for their own; popular rows lie side by side, as in tables numbered
+        # by first appearance (assumed), so that one of them does most. Source:
+        # `add_dense_sparse_worker_non_coalesced_cpu`, ATen/native/sparse/SparseTensorMath.cpp.
+        part = np.maximum(dims["hash_size"] / threads, 1.0)
+        alpha = skew_of(dims["hash_size"], lookups, distinct)
+        split = popular_frac(part, dims["hash_size"], alpha)
+    speed_up = call.speed_up(split)
+    per_lookup = values["lookup_ns"] + dims["dim"] * values["element_ns"]
+    compute_us = 1e-3 * (dims["batch"] * tables * values["bag_ns"] + lookups * per_lookup)
+    compute_us = compute_us / speed_up
+
+    written, streamed = call.work.written_bytes, call.moved_bytes
+    rows_us = np.zeros(len(call))
+    held = streamed
+    if call.direction != "bwd":
+        rows_us = _rows_us(call, lookups, tables, distinct, row_bytes) / speed_up
+        passes = 2.0 if call.direction == "update" else 0.0
+        streamed = np.maximum(streamed - (lookups + passes * distinct) * row_bytes, 0.0)
+        streamed = streamed + (passes > 0) * lookups * row_bytes
+        held = streamed + distinct * row_bytes
+    memory_us = rows_us + call.moving_us(streamed, held, speed_up)
+    return {
+        "fork": call.fork_us(threads),
+        **bound_terms(compute_us, memory_us),
+        "faults": call.faults_us(written),
+    }
+
+
+def _rows_us(
+    call: Call, lookups: Floats, tables: Floats, distinct: Floats, row_bytes: Floats
+) -> Floats:
+    """Fetching the rows, one thread: first touches by the state of the caches, then by level."""
+    values, device = call.values, call.device
+    rows = call.dims["hash_size"]
+    alpha = skew_of(rows, lookups / tables, distinct / tables)
+    line_bytes = np.maximum(row_bytes, _EMBEDDING.line_bytes) * tables
+    levels = (device.l2_bytes / device.sm_count, call.llc_bytes)
+    l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
+    first = np.minimum(distinct / lookups, 1.0)
+    # Of the first touches those from memory: alone and warm, what the call itself touches is
+    # cached; in a step, as much as the last-level cache holds of all that the step touches.
+    beyond = np.maximum(1 - call.llc_bytes / np.maximum(distinct * row_bytes, 1.0), 0.0)
+    if not call.alone:
+        held = np.maximum(call.flag("step_bytes"), np.maximum(tables * rows * row_bytes, 1.0))
+        beyond = np.maximum(1 - values["reuse_ratio"] * call.llc_bytes / held, 0.0)
+    beyond = first * np.where(call.cold > 0, 1.0, beyond)
+    anew = (call.cold > 0) | (not call.alone)
+    again = np.where(anew, 1 - first, 1.0)
+    missing = np.where(anew, beyond, 0.0) + again * (1 - llc)
+    near = np.where(anew, first - beyond, 0.0) + again * (llc - l2)
+    moved_bytes = values["row_ratio"] * row_bytes
+    ns_each = (
+        missing * (values["miss_ns"] + moved_bytes / call.memory_gb_per_s())
+        + near * (values["near_ns"] + moved_bytes * device.sm_count / values["llc_gb_per_s"])
+        + again * l2 * moved_bytes * device.sm_count / values["l2_gb_per_s"]
+    )
+    return 1e-3 * lookups * ns_each
