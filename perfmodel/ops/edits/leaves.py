@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from math import prod
-from typing import TypeAlias
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import (
@@ -38,8 +37,6 @@ _LED_BY_BATCH = {"aten::embedding": 1, "aten::embedding_bag": 2}
 _INTEGERS = ("int32", "int64")
 _DATA_DEPENDENT_FACTOR = 4
 """Lists of indices this many times the batch or longer grow with it, divisible by it or not."""
-Scaled: TypeAlias = tuple[int, int] | None
-"""A dimension that grows with the batch, and how many of its elements do not; None: none does."""
 
 
 def first_operand(op: Op) -> int:
@@ -83,12 +80,15 @@ class Leaves:
 
     def skipped(self) -> list[str]:
         """What of a change of the batch is a guess, or is left out."""
+        if not self._rows:
+            return []
         odd = ", ".join(map(str, sorted(n for n in self._rows if n % self._batch)[:_SHOWN]))
         kept = f"layers of {odd} rows, no multiple of {self._batch}: kept; see `old=`"
-        return [_GUESSED] * bool(self._rows) + [kept] * bool(odd)
+        return [_GUESSED, kept] if odd else [_GUESSED]
 
-    def scaled(self, index: int, position: int, tensor: Tensor) -> Scaled:
-        """What grows of a tensor that an op reads first, as the argument at `position`."""
+    def grows_at(self, index: int, position: int, tensor: Tensor) -> int | None:
+        """Which dimension is the batch's of a tensor that an op reads first, as the argument at
+        `position`; None: none is."""
         op = self._ops[index]
         if op.name in _PRODUCTS and position - (at := first_operand(op)) in (0, 1):
             left, right = _tensor(op, at), _tensor(op, at + 1)
@@ -96,9 +96,9 @@ class Leaves:
                 rows, inner = (n in self._rows and not n % self._batch for n in left.shape)
                 is_transposed = left.strides[:1] == (1,) and left.strides[1:] > (1,)
                 if inner and op.phase == BACKWARD and (is_transposed or not rows):
-                    return (1, 0) if position == at else (0, 0)
+                    return int(position == at)
                 if rows:
-                    return (0, 0) if position == at else None
+                    return 0 if position == at else None
         return (
             None if self.is_fixed(index, position, tensor) else self._of_input(op, position, tensor)
         )
@@ -124,7 +124,7 @@ class Leaves:
             index = self._ops[index].parent
         return index != NO_OP
 
-    def _of_input(self, op: Op, position: int, tensor: Tensor) -> Scaled:
+    def _of_input(self, op: Op, position: int, tensor: Tensor) -> int | None:
         """Of a step's input: the batch leads, or stands elsewhere; flat lists hold so many per
         sample. A dimension that is taken apart by `select` is not the batch."""
         shape, batch = tensor.shape, self._batch
@@ -133,14 +133,13 @@ class Leaves:
         places = range(1 if leads_only else len(shape))
         at = next((i for i in places if shape[i] == batch and i != taken), None)
         if at is not None:
-            return (at, 0)
+            return at
         lead, is_flat = shape[0], len(shape) == 1
-        if lead and lead % batch == 0 and taken != 0:
-            return (0, 0)
-        if is_flat and 1 < batch < lead and lead % batch == 1:
-            return (0, 1)
+        is_offsets = is_flat and 1 < batch < lead and lead % batch == 1
         is_list = is_flat and tensor.dtype in _INTEGERS
-        return (0, 0) if is_list and lead > _DATA_DEPENDENT_FACTOR * batch else None
+        is_long = is_list and lead > _DATA_DEPENDENT_FACTOR * batch
+        is_multiple = bool(lead) and lead % batch == 0 and taken != 0
+        return 0 if is_multiple or is_offsets or is_long else None
 
 
 def batch_of(graph: OpGraph) -> int:
