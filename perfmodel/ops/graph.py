@@ -1,4 +1,4 @@
-"""The op graph: what a program does, the same on every machine; as a frame, HTML or networkx."""
+"""The op graph: what a program does, the same on every machine; as a frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import networkx as nx
     import pandas as pd
 
 
@@ -142,41 +141,6 @@ class OpGraph:
             }
         )
 
-    def to_networkx(self) -> nx.DiGraph:
-        """Ops as nodes by index with `name phase thread step`; edges of kind `calls` (caller to
-        callee) and `data`."""
-        import networkx as nx
-
-        result: nx.DiGraph = nx.DiGraph()
-        for index, op in enumerate(self.ops):
-            result.add_node(index, name=op.name, phase=op.phase, thread=op.thread, step=op.step)
-            if op.parent != NO_OP:
-                result.add_edge(op.parent, index, kind="calls")
-        result.add_edges_from(self.data.tolist(), kind="data")
-        return result
-
-    def _repr_html_(self) -> str:
-        """A table of the outermost ops by phase and name, most frequent first, and the notes."""
-        from html import escape
-
-        from perfmodel.plot import table_html
-
-        outermost = [self.ops[index] for index in self.top_level()]
-        count = Counter((op.phase, op.name) for op in outermost)
-        rows = [
-            [phase, name, calls]
-            for (phase, name), calls in sorted(
-                count.most_common(_ROWS), key=lambda row: (PHASES.index(row[0][0]), -row[1])
-            )
-        ]
-        steps = len({op.step for op in self.ops})
-        caption = (
-            f"{self.source} rank {self.rank}: {len(self)} ops, {len(outermost)} outermost, "
-            f"{len(self.data)} data dependencies, {steps} steps"
-        )
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return table_html(rows, ["phase", "op", "calls"], caption) + notes
-
 
 def tensors_in(argument: Argument) -> Iterator[Tensor]:
     """The tensors in an argument, lists and tuples opened, in order."""
@@ -238,10 +202,6 @@ def dtype_notes(unknown: Counter[str]) -> list[str]:
     return [
         f"{count} tensors have the unknown type {word!r}" for word, count in sorted(unknown.items())
     ]
-
-
-_ROWS = 25
-"""Ops in the HTML table: those called most often."""
 
 
 def shape_text(tensor: Tensor) -> str:

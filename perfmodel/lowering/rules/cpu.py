@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from perfmodel.lowering.arguments import matrix, numbers, result_shape, size, tensor
 from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
 from perfmodel.lowering.records import by_record, rule_of
-from perfmodel.lowering.rules.elementwise import named
-from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
+from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
+from perfmodel.lowering.rules.vector import named
 from perfmodel.ops.graph import Op
 from perfmodel.ops.operators import Operator
 from perfmodel.ops.vocabulary.host import VIEW

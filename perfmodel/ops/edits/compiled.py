@@ -16,16 +16,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
-from perfmodel.ops.edits.fuse import is_fusible
 from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, integer, tensors_in
-from perfmodel.ops.operators import operator_of
+from perfmodel.ops.operators import is_elementwise, operator_of
 
 POINTWISE = {
     f"aten::{name}{ending}"
     for name in (
         *("copy", "clone", "_to_copy", "cat", "stack", "repeat", "constant_pad_nd", "embedding"),
         *("fill", "zero", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like"),
-        *("arange", "scalar_tensor"),
+        *("arange", "scalar_tensor", "masked_fill"),
     )
     for ending in ("", "_")
 }
@@ -309,7 +308,8 @@ def _parts(op: Op) -> Iterable[_Part]:
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
     small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
-    if writes and (_is_pointwise(op) or op.name in REDUCTIONS or small):
+    is_pointwise = op.name in POINTWISE or (is_elementwise(op.name) and op.name not in ATEN_KERNELS)
+    if writes and (is_pointwise or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
@@ -327,10 +327,6 @@ def _parts(op: Op) -> Iterable[_Part]:
                 _Part(added, (*writes, bias), writes, writes[0].elements),
             )
     return (_Part(replace(op, parent=NO_OP), reads, writes, 0, is_fused=False),)
-
-
-def _is_pointwise(op: Op) -> bool:
-    return op.name in POINTWISE or (is_fusible(op) and op.name not in ATEN_KERNELS)
 
 
 def _normalised(

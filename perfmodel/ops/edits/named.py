@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.ops.edits.assemble import Edited, move, remove
-from perfmodel.ops.edits.fuse import KINDS as FUSED
-from perfmodel.ops.edits.fuse import fuse
-from perfmodel.ops.edits.optimizers import MODES, optimizer
 from perfmodel.ops.edits.precision import CLAMPED, FLOAT_DTYPES, NARROW, cast, exchange
+from perfmodel.ops.edits.replaced import MODES, fuse_tables, optimizer
 from perfmodel.ops.graph import WAITING, OpGraph
 
 
@@ -112,7 +110,7 @@ def _index_or_name(text: str) -> int | str:
 
 _DTYPES = (*FLOAT_DTYPES, *NARROW)
 KINDS: dict[str, Kind] = {
-    "fuse": Kind("KIND", tuple(FUSED), fuse),
+    "fuse": Kind("KIND", ("embeddings",), lambda graph, _: fuse_tables(graph)),
     "cast": Kind(
         f"DTYPE[,{KEEP_OPTIMIZER}]",
         (*_DTYPES, *(f"{dtype},{KEEP_OPTIMIZER}" for dtype in _DTYPES)),
