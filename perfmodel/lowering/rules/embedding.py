@@ -31,6 +31,7 @@ from perfmodel.lowering.piece import (
 from perfmodel.lowering.records import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
+from perfmodel.lowering.rules.vector import SPARSE, named
 from perfmodel.ops.graph import Op, Tensor, argument, integer
 from perfmodel.ops.spec import OPS
 
@@ -58,7 +59,9 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
 
 
 @LOWERINGS.register(
-    *entries("_embedding_bag", "_embedding_bag_forward_only"), *entries("embedding_bag", scope=LEAF)
+    *entries("_embedding_bag _embedding_bag_forward_only"),
+    *entries("_embedding_bag _embedding_bag_forward_only", target="cpu", scope=WHOLE),
+    *entries("embedding_bag", scope=LEAF),
 )
 def embedding_bag(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
@@ -84,12 +87,6 @@ def dense_backward(op: Op) -> Sequence[Piece]:
     piece = bag(Tensor((rows, gradient.shape[-1]), gradient.dtype), lookups, gradient.shape[0], op)
     dims = {**piece.dims, "dense": 1.0}
     return (replace(piece, dims=dims, direction="bwd", guessed=guessed),)
-
-
-@LOWERINGS.register(*on_gpus("_embedding_bag_dense_backward", scope=WHOLE))
-def dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
-    """The same by a sort."""
-    return _sorted_gradient(*_dense_of_bags(op))
 
 
 def _dense_of_bags(op: Op) -> tuple[Tensor, int, int, bool]:
@@ -128,18 +125,17 @@ def sparse_backward(op: Op) -> Sequence[Piece]:
     return (replace(piece, direction="bwd"),)
 
 
-@LOWERINGS.register(*on_gpus("_embedding_bag_backward", scope=LEAF))
-def bag_backward_on_gpu(op: Op) -> Sequence[Piece]:
-    """As `bag_backward`, of a dense gradient by a sort."""
-    return bag_backward(op) if argument(op, _SPARSE) is True else dense_backward_on_gpu(op)
-
-
-@LOWERINGS.register(*entries("_embedding_bag_backward", scope=LEAF))
+@LOWERINGS.register(
+    *entries("_embedding_bag_backward", scope=LEAF),
+    *on_gpus("_embedding_bag_backward", scope=LEAF),
+    *on_gpus("_embedding_bag_dense_backward", scope=WHOLE),
+)
 def bag_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: of a
-    sparse gradient a row per lookup, picked from the bags' gradients."""
-    if argument(op, _SPARSE) is not True:
-        return dense_backward(op)
+    sparse gradient a row per lookup, picked from the bags' gradients; of a dense one by a sort."""
+    is_sparse = op.name == "aten::_embedding_bag_backward" and argument(op, _SPARSE) is True
+    if not is_sparse:
+        return _sorted_gradient(*_dense_of_bags(op))
     gradient, indices = tensor(op, 0), tensor(op, 1)
     return gathered("index_select", gradient, size(indices.shape), length(gradient, -1))
 
@@ -156,6 +152,30 @@ def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     """Zeros for the table, then the rows added."""
     pieces = embedding_dense_backward_on_gpu(op)
     return (pieces[0], replace(pieces[-1], launches=1)) if pieces else ()
+
+
+@LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
+def bag_backward_on_cpu(op: Op) -> Sequence[Piece]:
+    """A row of gradient per lookup."""
+    gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
+    batch, dim = matrix(gradient)
+    rows = integer(op, 6)
+    if not lookups or not batch:
+        return ()
+    table = Tensor((lookups if rows is None else rows, dim), gradient.dtype)
+    return (replace(bag(table, lookups, batch, op), direction="bwd"),)
+
+
+@LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
+def update_on_cpu(op: Op) -> Sequence[Piece]:
+    """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
+    tensors = op.tensors
+    if len(tensors) < 2 or tensors[1].layout != SPARSE:
+        return named(op)
+    if op.attributes.get("tables", "1") != "1" or "lookups" not in op.attributes:
+        raise MissingArguments
+    lookups = round(float(op.attributes["lookups"]))
+    return (replace(bag(tensors[0], lookups, lookups, op), direction="update"),) if lookups else ()
 
 
 @LOWERINGS.register(f"any/{TIER}*")
