@@ -1,4 +1,4 @@
-"""The op graph: what a program does, the same on every machine; as a frame."""
+"""The op graph: what a program does, the same on every machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 NO_OP = -1
 FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimizer", "input")
@@ -121,26 +117,6 @@ class OpGraph:
         """Indices of the ops that no other op called."""
         return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row per op: name, phase, thread, step, parent, shapes, dtypes, attributes."""
-        import pandas as pd
-
-        ops = self.ops
-        return pd.DataFrame(
-            {
-                "name": [op.name for op in ops],
-                "phase": [op.phase for op in ops],
-                "thread": [op.thread for op in ops],
-                "step": [op.step for op in ops],
-                "parent": [op.parent for op in ops],
-                "input_shapes": [" ".join(map(shape_text, op.tensors)) for op in ops],
-                "input_dtypes": [" ".join(tensor.dtype for tensor in op.tensors) for op in ops],
-                "output_shapes": [" ".join(map(shape_text, tensors_in(op.outputs))) for op in ops],
-                "event": [op.event for op in ops],
-                "attributes": [dict(op.attributes) for op in ops],
-            }
-        )
-
 
 def tensors_in(argument: Argument) -> Iterator[Tensor]:
     """The tensors in an argument, lists and tuples opened, in order."""
@@ -202,8 +178,3 @@ def dtype_notes(unknown: Counter[str]) -> list[str]:
     return [
         f"{count} tensors have the unknown type {word!r}" for word, count in sorted(unknown.items())
     ]
-
-
-def shape_text(tensor: Tensor) -> str:
-    """`512x64`; `scalar` without dimensions."""
-    return "x".join(map(str, tensor.shape)) or "scalar"

@@ -51,7 +51,7 @@ def ranks(graph: OpGraph, value: str) -> Edited:
     apart = Counter(
         op.attributes["collective"]
         for op in graph.ops
-        if "collective" in op.attributes and _size(op.attributes, before) != before
+        if "collective" in op.attributes and int(op.attributes.get("group_size", before)) != before
     )
     skipped = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
     if count == before or not any(edited):
@@ -64,13 +64,9 @@ def ranks(graph: OpGraph, value: str) -> Edited:
     return Edited(replace(graph, ops=ops, world_size=count, notes=(*graph.notes, note)), skipped)
 
 
-def _size(about: Mapping[str, str], world_size: int) -> int:
-    return int(about.get("group_size", world_size))
-
-
 def _among(about: Mapping[str, str], before: int, count: int) -> dict[str, str] | None:
     """The attributes of a collective among `count` ranks; None where it is not among all."""
-    if _size(about, before) != before or before < 2:
+    if int(about.get("group_size", before)) != before or before < 2:
         return None
     kept = {key: text for key, text in about.items() if key not in ("in_split", "out_split")}
     grows = GROWING.get(about["collective"])
@@ -101,11 +97,8 @@ def _move(graph: OpGraph, value: str) -> Edited:
     op, comma, before = value.partition(",")
     if not (op and comma and before):
         raise UsageError(f"--edit 'move={value}': expected move=OP,BEFORE")
-    return move(graph, _index_or_name(op), _index_or_name(before))
-
-
-def _index_or_name(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    places = (int(text) if text.isdecimal() else text for text in (op, before))
+    return move(graph, *places)
 
 
 _DTYPES = (*FLOAT_DTYPES, *NARROW)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble
@@ -69,15 +68,14 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
 
 
 def _cast(arguments: tuple[Argument, ...], dtype: str) -> tuple[Argument, ...]:
-    return tuple(_one(argument, dtype) for argument in arguments)
-
-
-def _one(argument: Argument, dtype: str) -> Argument:
-    if isinstance(argument, Tensor):
-        if argument.dtype in FLOAT_DTYPES and argument.dtype != dtype:
-            return replace(argument, dtype=dtype)
-        return argument
-    return _cast(argument, dtype) if isinstance(argument, tuple) else argument
+    return tuple(
+        _cast(each, dtype)
+        if isinstance(each, tuple)
+        else replace(each, dtype=dtype)
+        if isinstance(each, Tensor) and each.dtype in FLOAT_DTYPES
+        else each
+        for each in arguments
+    )
 
 
 CLAMPED = {"fp16": True, "bf16": False}
@@ -106,8 +104,15 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
     before: defaultdict[int, list[Op]] = defaultdict(list)
     behind: defaultdict[int, list[tuple[Op, int]]] = defaultdict(list)
     for top, at in calls.items():
-        sent, got = (_payload(graph.ops[at], side, dtype) for side in ("in", "out"))
-        around = graph.ops[top]
+        around, about = graph.ops[top], graph.ops[at].attributes
+        place = next((t.device for t in graph.ops[at].tensors if t.device), "")
+        sent, got = (  # as the program has it, and as it is sent
+            [
+                Tensor((int(about[f"{side}_elements"]),), t, device=place)
+                for t in (WIDE_DTYPE, dtype)
+            ]
+            for side in ("in", "out")
+        )
         if CLAMPED[dtype]:
             before[top].append(_op(around, "aten::clamp", (sent[0], None, None), sent[0]))
         before[top].append(_op(around, "aten::copy_", (sent[1], sent[0], False), sent[1]))
@@ -129,15 +134,12 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
     edited = assemble(graph, placed, note)
     new_of = {one.covers[0]: at for at, one in enumerate(placed) if one.covers}
     edges = np.array([(new_of[source], target) for source, target in decoded], np.int64)
-    skipped = "no gradient of a clamp" if CLAMPED[dtype] else ""
-    return Edited(
-        replace(
-            edited,
-            data=_with(edited.data, edges) if len(edited.data) else edited.data,
-            waits=None if edited.waits is None else _with(edited.waits, edges),
-        ),
-        (skipped,) if skipped else (),
+    data, waits = (
+        np.concatenate([each, edges.reshape(-1, 2)]) if each is not None else None
+        for each in (edited.data if len(edited.data) else None, edited.waits)
     )
+    edited = replace(edited, data=edited.data if data is None else data, waits=waits)
+    return Edited(edited, ("no gradient of a clamp",) if CLAMPED[dtype] else ())
 
 
 def _is_wide(op: Op) -> bool:
@@ -148,18 +150,7 @@ def _is_wide(op: Op) -> bool:
     )
 
 
-def _payload(collective: Op, side: str, dtype: str) -> tuple[Tensor, Tensor]:
-    """What is encoded, or decoded: as the program has it, and as it is sent."""
-    place = next((t.device for t in collective.tensors if t.device), "")
-    shape = (int(collective.attributes[f"{side}_elements"]),)
-    return Tensor(shape, WIDE_DTYPE, device=place), Tensor(shape, dtype, device=place)
-
-
 def _op(like: Op, name: str, inputs: tuple[Tensor | bool | None, ...], output: Tensor) -> Op:
     """An op of the same thread, phase and step; on the stream of the kernels."""
     about = {key: text for key, text in like.attributes.items() if key == "annotation"}
     return Op(name, inputs, (output,), NO_OP, like.thread, like.phase, like.step, -1, about)
-
-
-def _with(edges: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([edges, more.reshape(-1, 2)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import replace
+from itertools import compress
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, keep_ops, subtrees
@@ -79,7 +80,13 @@ def _fuse_step(
     gone |= forward
     own = [at for at in range(calls[-1], len(ops)) if ops[at].step == step]
     backward = [at for at in own if ops[at].name == _BACKWARD]
-    is_table = _Tables(weights)
+    storages, shapes = ({getattr(t, name) for t in weights} for name in ("storage_id", "shape"))
+
+    def is_table(tensor: Tensor) -> bool:
+        """Whether a tensor is one of the tables, or a gradient or state of one."""
+        is_known = storages != {-1} and tensor.storage_id >= 0 and tensor.layout != "sparse"
+        return tensor.shape in shapes and (not is_known or tensor.storage_id in storages)
+
     if backward:
         first = ops[backward[0]]
         node = f"torch::autograd::CppNode<SplitLookupFunction_{optimizer}_Op_pt2>"
@@ -106,27 +113,15 @@ def _fuse_step(
             gone |= subtrees(graph, [at])
         elif lists and any(map(is_table, tensors_in(lists[0]))):
             stays = [not is_table(tensor) for tensor in tensors_in(lists[0])]
-            shrunk[at] = replace(op, inputs=tuple(_only(item, stays) for item in op.inputs))
-
-
-class _Tables:
-    """Whether a tensor is one of the tables, or a gradient or state of one."""
-
-    def __init__(self, weights: list[Tensor]) -> None:
-        self._storages = {tensor.storage_id for tensor in weights} - {-1}
-        self._shapes = {tensor.shape for tensor in weights}
-
-    def __call__(self, tensor: Tensor) -> bool:
-        if self._storages and tensor.storage_id >= 0 and tensor.shape in self._shapes:
-            return tensor.storage_id in self._storages or tensor.layout == "sparse"
-        return tensor.shape in self._shapes
-
-
-def _only(item: Argument, stays: list[bool]) -> Argument:
-    """A list of tensors without those of the tables."""
-    if isinstance(item, tuple) and len(item) == len(stays):
-        return tuple(one for one, stay in zip(item, stays, strict=True) if stay)
-    return item
+            shrunk[at] = replace(
+                op,
+                inputs=tuple(
+                    tuple(compress(item, stays))
+                    if isinstance(item, tuple) and len(item) == len(stays)
+                    else item
+                    for item in op.inputs
+                ),
+            )
 
 
 def _lookup(graph: OpGraph, calls: list[int], optimizer: str) -> tuple[Op, Tensor]:
@@ -200,7 +195,9 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
     for step, indices in steps.items():
         dense = [at for at in indices if all(t.layout != "sparse" for t in graph.ops[at].tensors)]
         kind = kind_of(graph, step)
-        if _mode_of([graph.ops[at] for at in dense]) == mode:
+        names = {graph.ops[at].name for at in dense}
+        usual = (m for m in MODES[:0:-1] if any(n.startswith(f"aten::_{m}_") for n in names))
+        if next(usual, MODES[0]) == mode:
             skipped[f"the optimizer is {mode} already"].append(step)
             continue
         parameters = _parameters([graph.ops[at] for at in dense])
@@ -233,13 +230,6 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
     return Edited(assemble(graph, placed, f"optimizer: {mode}"), said)
 
 
-def _mode_of(ops: list[Op]) -> str:
-    names = [op.name for op in ops]
-    if any(name.startswith("aten::_fused_") for name in names):
-        return "fused"
-    return "foreach" if any(name.startswith("aten::_foreach_") for name in names) else "loop"
-
-
 def _parameters(ops: list[Op]) -> list[Tensor]:
     """What a step's ops update, each once: first arguments of the last kind of update."""
     fused = [op for op in ops if op.name.startswith("aten::_fused_")]
@@ -250,26 +240,6 @@ def _parameters(ops: list[Op]) -> list[Tensor]:
     on_device = [tensor for tensor in tensors if tensor.shape]
     named = {tensor.tensor_id: tensor for tensor in on_device}
     return on_device if -1 in named else list(named.values())
-
-
-def _like(tensors: list[Tensor]) -> tuple[Tensor, ...]:
-    """Gradients or states: the same sizes, other tensors."""
-    return tuple(
-        replace(t, tensor_id=-1, storage_id=-1, dtype=t.dtype, strides=()) for t in tensors
-    )
-
-
-def _per_tensor(calls: Calls) -> Calls:
-    """Calls of lists as one call per member: `_foreach_add_` of lists as many `add_`."""
-    count = len(next(tensors for tensors in calls[0][1] if isinstance(tensors, tuple)))
-    return [
-        (
-            name.removeprefix("_foreach_"),
-            tuple(item[at] if isinstance(item, tuple) else item for item in inputs),
-        )
-        for at in range(count)
-        for name, inputs in calls
-    ]
 
 
 _ADAM = "lerp_ m g; mul_ s; addcmul_ s g g; sqrt s; div_ r; add_ r; addcdiv_ p m r"
@@ -284,12 +254,16 @@ _UPDATES = {
 
 
 def _update(kind: str, parameters: list[Tensor], mode: str, has_momentum: bool) -> Calls:
-    given = {name: _like(parameters) for name in "gmsr"} | {"p": tuple(parameters)}
+    alike = tuple(replace(t, tensor_id=-1, storage_id=-1, strides=()) for t in parameters)
+    given = dict.fromkeys("gmsr", alike) | {"p": tuple(parameters)}
     steps, whole = _UPDATES["momentum" if kind == "sgd" and has_momentum else kind]
     if mode == "fused":
         return [(f"_fused_{kind}_", tuple(given[name] for name in whole.split()))]
-    calls: Calls = [
-        (f"_foreach_{name}", tuple(given[operand] for operand in operands))
-        for name, *operands in map(str.split, steps.split("; "))
+    calls = [(name, operands) for name, *operands in map(str.split, steps.split("; "))]
+    if mode == "foreach":
+        return [(f"_foreach_{name}", tuple(given[o] for o in operands)) for name, operands in calls]
+    return [
+        (name, tuple(given[operand][at] for operand in operands))
+        for at in range(len(parameters))
+        for name, operands in calls
     ]
-    return calls if mode == "foreach" else _per_tensor(calls)

@@ -152,10 +152,3 @@ def test_cuda_graphs_name_what_they_cannot_hold() -> None:
         f"1 calls of {name} wait for the device: a CUDA graph cannot hold them"
         for name in ("aten::item", "torch::cuda::synchronize")
     )
-
-
-def test_views() -> None:
-    graph = chain()
-    frame = graph.to_frame()
-    assert frame["input_shapes"].tolist()[0] == "4x4 4x4"
-    assert len(frame) == 5
