@@ -68,7 +68,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
 
     with _as_it_was(torch), _step(name, "tracing it"):
         source = _loaded(program)
-        made = getattr(source, program.class_name, None)
+        made: Any = getattr(source, program.class_name, None)
         if not (isinstance(made, type) and issubclass(made, torch.nn.Module)):
             classes = [each for each in vars(source).values() if isinstance(each, type)]
             modules = [each for each in classes if issubclass(each, torch.nn.Module)]
