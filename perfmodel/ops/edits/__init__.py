@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from perfmodel.ops.edits.assemble import Edited, move, remove
 from perfmodel.ops.edits.batch import rebatch
+from perfmodel.ops.edits.fuse import fuse_tables
 from perfmodel.ops.edits.named import cuda_graphs
 from perfmodel.ops.edits.precision import cast
-from perfmodel.ops.edits.replaced import fuse_tables, optimizer
 
-__all__ = ["Edited", "cast", "cuda_graphs", "fuse_tables", "move", "optimizer", "rebatch", "remove"]
+__all__ = ["Edited", "cast", "cuda_graphs", "fuse_tables", "move", "rebatch", "remove"]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.ops.edits.assemble import Edited, move, remove
+from perfmodel.ops.edits.fuse import fuse_tables
 from perfmodel.ops.edits.precision import CLAMPED, FLOAT_DTYPES, NARROW, cast, exchange
-from perfmodel.ops.edits.replaced import MODES, fuse_tables, optimizer
 from perfmodel.ops.graph import WAITING, OpGraph
 
 
@@ -109,7 +109,6 @@ KINDS: dict[str, Kind] = {
         (*_DTYPES, *(f"{dtype},{KEEP_OPTIMIZER}" for dtype in _DTYPES)),
         _cast,
     ),
-    "optimizer": Kind("MODE", MODES, optimizer),
     "exchange": Kind("DTYPE", tuple(CLAMPED), exchange),
     "cuda-graphs": Kind("", (), lambda graph, _: cuda_graphs(graph)),
     "remove": Kind("PATTERN", (), remove),

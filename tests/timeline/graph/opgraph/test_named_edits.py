@@ -60,7 +60,6 @@ def test_ops_are_moved_by_name_or_place() -> None:
         ("fuse=all", "KIND: embeddings"),
         ("cast=fp12", "fp64, fp32, fp16, bf16, fp8, int8"),
         ("cast=bf16,keep", "expected cast=DTYPE"),
-        ("optimizer=quick", "loop, foreach, fused"),
         ("cuda-graphs=1", "expected cuda-graphs"),
     ],
 )
