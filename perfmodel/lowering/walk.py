@@ -7,7 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from perfmodel.lowering.arguments import all_on_host, bytes_of, is_hosts, on_host, tensor_bytes
+from perfmodel.lowering.arguments import (
+    all_on_host,
+    bytes_of,
+    is_hosts,
+    on_host,
+    rule_of,
+    tensor_bytes,
+)
 from perfmodel.lowering.context import GUESSED
 from perfmodel.lowering.piece import (
     LEAF,
@@ -19,7 +26,6 @@ from perfmodel.lowering.piece import (
     Piece,
     nothing,
 )
-from perfmodel.lowering.records import rule_of
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.host import UNKNOWN
 

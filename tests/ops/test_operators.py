@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.lowering.records import by_record
+from perfmodel.lowering.arguments import by_record
 from perfmodel.ops.graph import Argument, Op, Tensor
 from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, STREAM, Operator, operator_of
 from perfmodel.ops.spec import OPS

@@ -9,9 +9,8 @@ from math import ceil, prod
 
 import numpy as np
 
-from perfmodel.lowering.arguments import optional_tensor, output, size, tensor
+from perfmodel.lowering.arguments import by_record, optional_tensor, output, pointwise, size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.lowering.records import by_record, pointwise
 from perfmodel.lowering.rules.vector import reduced
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
 from perfmodel.ops.operators import OPERATORS

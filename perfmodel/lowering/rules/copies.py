@@ -11,10 +11,12 @@ from perfmodel.lowering.arguments import (
     HOST,
     broadcast,
     bytes_of,
+    fill_of,
     flag,
     layout_dims,
     numbers,
     output,
+    pointwise,
     size,
     stored,
     tensor,
@@ -32,7 +34,6 @@ from perfmodel.lowering.piece import (
     entries,
     nothing,
 )
-from perfmodel.lowering.records import fill_of, pointwise
 from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, integer, integers, tensors_in
 from perfmodel.ops.vocabulary.host import RECORDED
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import result_shape, size, tensor
+from perfmodel.lowering.arguments import by_record, result_shape, rule_of, size, tensor
 from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
-from perfmodel.lowering.records import by_record, rule_of
 from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import Op
 from perfmodel.ops.operators import Operator

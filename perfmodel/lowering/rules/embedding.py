@@ -17,7 +17,16 @@ from dataclasses import replace
 from math import expm1
 from typing import cast
 
-from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size, tensor, tensors
+from perfmodel.lowering.arguments import (
+    REUSE,
+    fill_of,
+    length,
+    matrix,
+    numbers,
+    size,
+    tensor,
+    tensors,
+)
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
@@ -28,7 +37,6 @@ from perfmodel.lowering.piece import (
     Piece,
     entries,
 )
-from perfmodel.lowering.records import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
 from perfmodel.lowering.rules.vector import SPARSE, named

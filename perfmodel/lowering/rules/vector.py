@@ -10,9 +10,13 @@ from dataclasses import replace
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.lowering.arguments import (
     HOST,
+    by_record,
+    fill_of,
     layout_dims,
     length,
+    made,
     output,
+    pointwise,
     result_shape,
     rows_cols,
     size,
@@ -20,7 +24,6 @@ from perfmodel.lowering.arguments import (
     tensor,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.lowering.records import by_record, fill_of, made, pointwise
 from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 from perfmodel.ops.operators import Operator
