@@ -118,7 +118,7 @@ class _Follower:
         self._made: list[list[Powers | None]] = []
         self._known: dict[tuple[int, int], tuple[Known, int]] = {}
         """By tensor and storage, with the op that had it last: ids are those of others later."""
-        self._stored: defaultdict[int, list[Known]] = defaultdict(list)
+        self._stored: defaultdict[int, dict[Shape, Powers]] = defaultdict(dict)
         self._seen: defaultdict[int, set[int]] = defaultdict(set)
         self._last = last_called(self._ops)
         closing: list[list[int]] = [[] for _ in self._ops]
@@ -143,27 +143,19 @@ class _Follower:
             return known[0][1]
         if not shape or self.leaves.is_gradient(index):
             return fixed
-        stored = self._stored.get(tensor.storage_id, ())
-        for other, powers in reversed(stored):
-            found = powers if other == shape else viewed(other, powers, shape, self._old)
-            if found is not None:
-                return found
-        if stored:
-            return self._like(index, shape)
+        if stored := self._stored.get(tensor.storage_id):
+            return stored.get(shape) or self._like(index, shape)
         at = self.leaves.grows_at(index, place, tensor)
         return self._keep(index, tensor, tuple(int(each == at) for each in range(len(shape))))
 
     def _keep(self, index: int, tensor: Tensor, powers: Powers) -> Powers:
         shape = tensor.shape
+        if tensor.storage_id >= 0:
+            self._stored[tensor.storage_id][shape] = powers
         if tensor.tensor_id >= 0:
             self._known[tensor.tensor_id, tensor.storage_id] = (shape, powers), index
-        if tensor.storage_id >= 0:
-            stored = self._stored[tensor.storage_id]
-            stored[-3:] = [*stored[-2:], (shape, powers)]
         for size, power in _values(shape, powers):
             self._seen[size].add(power)
-        if len(shape) > 2:
-            self._seen[prod(shape[:-1])].add(sum(powers[:-1]))
         return powers
 
     def _return(self, index: int, *, is_done: bool) -> None:

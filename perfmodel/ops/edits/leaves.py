@@ -46,12 +46,6 @@ def first_operand(op: Op) -> int:
     return next(iter(record.tensors.values()))[0]
 
 
-def _parameters(op: Op) -> list[int]:
-    """Where an operator has its parameters; what else it reads may be the step's input."""
-    record = operator_of(op.name)
-    return [] if record is None else record.parameters
-
-
 def _tensor(op: Op, place: int) -> Tensor | None:
     given = argument(op, place)
     return given if isinstance(given, Tensor) else None
@@ -64,17 +58,16 @@ class Leaves:
         self._ops, self._batch = graph.ops, batch
         updated = [t for op in graph.ops if op.phase == OPTIMIZER for t in op.tensors]
         self._fixed_storages = {t.storage_id for t in updated if t.storage_id >= 0}
-        self._fixed_shapes = {t.shape for t in updated if len(t.shape) > 1}
         self._rows: set[int] = set()
         self._parameter_shapes: set[tuple[int, ...]] = set()
         for op in graph.ops:
             is_layer = op.name in _LAYERS and op.phase != BACKWARD
             rows = _tensor(op, first_operand(op)) if is_layer else None
-            if rows is not None and len(rows.shape) > 1 and rows.tensor_id < 0:
-                self._rows.add(prod(rows.shape[:-1]))
-            elif op.name not in _CONVOLUTIONS:
+            if rows is None or len(rows.shape) < 2 or rows.tensor_id >= 0:
                 continue
-            weights = (_tensor(op, place) for place in _parameters(op))
+            self._rows.add(prod(rows.shape[:-1]))
+            record = operator_of(op.name)
+            weights = (_tensor(op, place) for place in record.parameters) if record else ()
             shapes = {t.shape for t in weights if t is not None}
             self._parameter_shapes |= shapes | {shape[::-1] for shape in shapes}
 
@@ -106,13 +99,13 @@ class Leaves:
     def is_fixed(self, index: int, position: int, tensor: Tensor) -> bool:
         """Whether it is a parameter, a gradient, an optimizer's state, or of a table."""
         op, lead = self._ops[index], tensor.shape[0] if tensor.shape else 0
+        record = operator_of(op.name)
         is_list = tensor.dtype in _INTEGERS and lead >= self._batch
         is_rows = lead == self._batch or (lead in self._rows and len(tensor.shape) > 1)
         return (
             op.phase == OPTIMIZER
             or tensor.storage_id in self._fixed_storages
-            or position in _parameters(op)
-            or (tensor.storage_id < 0 and tensor.shape in self._fixed_shapes)
+            or (record is not None and position in record.parameters)
             or (tensor.tensor_id < 0 and tensor.shape in self._parameter_shapes and not is_rows)
             or (op.name.startswith("fbgemm::") and not is_list)
             or self.is_gradient(index)
@@ -155,24 +148,8 @@ def batch_of(graph: OpGraph) -> int:
     name, shape = next(shapes, ("", ()))
     if name in _CONVOLUTIONS and shape[0] > 1:
         return shape[0]
-    votes, leading = _leading_sizes(graph), shape[:-1]
-    rows = prod(leading)
-    if len(leading) > 1:
-        votes = Counter({size: votes[size] for size in leading if size > 1})
-    elif rows > 1:
-        votes = Counter({s: n for s, n in votes.items() if rows % s == 0 and rows not in votes})
-    likeliest = max(votes, key=lambda size: (votes[size], size), default=rows)
-    if likeliest < 1 or (likeliest == 1 and not leading):
-        raise WorkloadError(f"{graph.source}: no input shows the batch size: pass `old=`")
-    return likeliest
-
-
-def _leading_sizes(graph: OpGraph) -> Counter[int]:
-    """How many of the graph's inputs begin with each size above 1."""
-    leaves = Leaves(graph, 2)
-    seen: set[int] = set()
-    votes: Counter[int] = Counter()
-    for index, op in enumerate(graph.ops):
+    leaves, seen, votes = Leaves(graph, 2), set[int](), Counter[int]()
+    for index, op in enumerate(graph.ops):  # how many inputs begin with each size above 1
         for position, item in enumerate(op.inputs):
             for tensor in tensors_in(item):
                 is_new = tensor.tensor_id not in seen
@@ -182,4 +159,13 @@ def _leading_sizes(graph: OpGraph) -> Counter[int]:
                     votes[tensor.shape[0]] += tensor.shape[0] > 1
                 seen.add(tensor.tensor_id)
         seen.update(tensor.tensor_id for tensor in tensors_in(op.outputs))
-    return +votes
+    votes, leading = +votes, shape[:-1]
+    rows = prod(leading)
+    if len(leading) > 1:
+        votes = Counter({size: votes[size] for size in leading if size > 1})
+    elif rows > 1:
+        votes = Counter({s: n for s, n in votes.items() if rows % s == 0 and rows not in votes})
+    likeliest = max(votes, key=lambda size: (votes[size], size), default=rows)
+    if likeliest < 1 or (likeliest == 1 and not leading):
+        raise WorkloadError(f"{graph.source}: no input shows the batch size: pass `old=`")
+    return likeliest
