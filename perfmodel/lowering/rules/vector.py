@@ -201,22 +201,18 @@ def _kept(op: Op, values: Tensor, position: int = 1) -> tuple[int, ...]:
     if dims is not None:
         gone = {d % rank for d in dims} if dims and rank else set(range(rank))
         return tuple(d for d in range(rank) if d not in gone)
+    if result is not None and len(result.shape) == rank:
+        pairs = zip(values.shape, result.shape, strict=True)
+        return tuple(d for d, (whole, left) in enumerate(pairs) if whole == left)
     if result is not None:
-        return _matching(values.shape, result.shape)
+        kept: list[int] = []
+        for d, side in enumerate(values.shape):
+            if result.shape[len(kept) : len(kept) + 1] == (side,):
+                kept.append(d)
+        return tuple(kept)
     if op.name in (*NORMS, "aten::count_nonzero") or not rank:
         return ()
     return (rank - 1,) if op.name == "aten::sum" else tuple(range(rank - 1))
-
-
-def _matching(whole: tuple[int, ...], left: tuple[int, ...]) -> tuple[int, ...]:
-    """Dimensions of `whole` that are those of `left`, in order."""
-    if len(whole) == len(left):
-        return tuple(d for d, (a, b) in enumerate(zip(whole, left, strict=True)) if a == b)
-    kept: list[int] = []
-    for d, side in enumerate(whole):
-        if left[len(kept) : len(kept) + 1] == (side,):
-            kept.append(d)
-    return tuple(kept)
 
 
 @LOWERINGS.register(*entries(*OPS))
