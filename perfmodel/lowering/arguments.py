@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import pairwise, zip_longest
@@ -13,7 +14,7 @@ from math import prod
 from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
 from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.graph import Op, Tensor, argument, tensors_in
-from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, Operator
+from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WHOLE_TENSORS, Operator
 from perfmodel.ops.operators import STREAM as STREAMED
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 from perfmodel.ops.spec import OPS
@@ -258,10 +259,18 @@ def by_record(record: Operator) -> Lowering:
         dtypes = {name: tensor(op, place).dtype for name, (place, _) in record.tensors.items()}
         pieces: list[Piece] = []
         for row in record.rows:
-            if row.op == STREAMED:
-                streamed = dict(row.dims)
-                reads, writes = (_operands(record, op, streamed.get(side, "")) for side in SIDES)
-                pieces += pointwise(reads, writes, float(streamed.get("flop", 1.0)))
+            if row.op in WHOLE_TENSORS:
+                told = dict(row.dims)
+                reads, writes = (
+                    [t for word in filter(None, text.split(",")) for t in _named(record, op, word)]
+                    for text in (told.get("reads", ""), told.get("writes", ""))
+                )
+                if row.op == STREAMED:
+                    pieces += pointwise(reads, writes, float(told.get("flop", 1.0)))
+                elif reads:
+                    pieces += copy_pieces(writes[0], reads[0])
+                else:
+                    pieces += fill_of(writes[0])
                 continue
             dims = {
                 name: _dim(text, elements)
@@ -276,14 +285,6 @@ def by_record(record: Operator) -> Lowering:
         return pieces
 
     return rule
-
-
-SIDES = ("reads", "writes")
-
-
-def _operands(record: Operator, op: Op, text: str) -> list[Tensor]:
-    """The tensors that a row streams: arguments by name, of another dtype where one is named."""
-    return [each for word in filter(None, text.split(",")) for each in _named(record, op, word)]
 
 
 def _named(record: Operator, op: Op, word: str) -> Iterator[Tensor]:
@@ -341,3 +342,42 @@ def fill_of(filled: Tensor) -> Sequence[Piece]:
     if layout_dims([filled], filled.shape):
         return pointwise([], [filled], flop=0.0)
     return (Piece("fill", rows_cols(filled.shape), filled.dtype),)
+
+
+def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
+    """What `target.copy_(source)` becomes."""
+    elements = size(target.shape)
+    if not elements:
+        return ()
+    to_host, from_host = target.device.startswith(HOST), source.device.startswith(HOST)
+    if to_host != from_host and target.device and source.device:
+        name = "copy_d2h" if to_host else "copy_h2d"
+        return host_device_copy(name, target, non_blocking=non_blocking)
+    if source.dtype != target.dtype or stored(source) != elements:
+        (piece,) = pointwise([source], [target], flop=0.0)
+        is_wider = bytes_of(target.dtype) > bytes_of(source.dtype)
+        return (replace(piece, dims={**piece.dims, "widened": 1.0}) if is_wider else piece,)
+    turned = [held for held in (source, target) if _is_transposed(held)]
+    if len(turned) == 1:
+        cols = turned[0].shape[turned[0].strides.index(1)]  # elements that lie side by side
+        dims = {"rows": elements / cols, "cols": float(cols)}
+        return (Piece("transpose_copy", dims, target.dtype),)
+    dims = {"elements": 2.0 * elements} | layout_dims([target, source], target.shape)
+    return (Piece("copy", dims, target.dtype),)
+
+
+def host_device_copy(
+    name: str, moved: Tensor, *, non_blocking: bool = False, pinned: bool = False
+) -> Sequence[Piece]:
+    """A copy between host and device: unless told otherwise, PyTorch waits for it.
+
+    One that is not waited for is taken to be of pinned memory.
+    """
+    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
+    return (Piece(name, dims, moved.dtype, kind="copy", blocks=not non_blocking),)
+
+
+def _is_transposed(values: Tensor) -> bool:
+    """Whether another dimension than the last is the one whose elements lie side by side."""
+    steps = [s for n, s in zip(values.shape, values.strides, strict=False) if n > 1]
+    return bool(steps) and steps[-1] != 1 and 1 in steps

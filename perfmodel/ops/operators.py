@@ -20,7 +20,7 @@ elements, or none of those behind `if=`, nothing is launched.
 
 `stream reads=x,y writes=out flop=4` is one elementwise kernel over the tensors of these names:
 arguments, `all` of them, or what is made (`out`, else as all broadcast); with a dtype behind `:`, a
-new tensor of the same sizes.
+new tensor of the same sizes. `move reads=x writes=out` is a copy, `write writes=x` a fill.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ T = TypeVar("T")
 Sizes = Mapping[str, tuple[T, ...]]
 _REPEATED, _ONES = "...", "1*"
 STREAM, ALL, OUTPUT = "stream", "all", "out"
+WHOLE_TENSORS = (STREAM, "move", "write")
 _NONE = -1
 """How many sizes stand before a dimension that a tensor does not have."""
 _PARAMETERS = ("w", "bias", "mean", "var")
@@ -203,7 +204,11 @@ def _both(names: str) -> str:
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
-_STREAMED = "stream reads=all writes=out"
+_STREAMED, _MOVE, _WRITE = (
+    "stream reads=all writes=out",
+    "move reads=x writes=out",
+    "write writes=x",
+)
 # What the measurement table has by name where operands are alike (`perfmodel.lowering.rules`).
 _add(f"{_both(NAMED)} pow threshold_backward", "x[*s]", _STREAMED)
 _add(
@@ -264,6 +269,15 @@ for _names, _dtype in {
         "x[*s]",
         f"stream reads=x writes=x:{_dtype}",
     )
+_add(
+    "fill_ fill eye_ leaf:zero_ leaf:zeros_like leaf:ones_like leaf:full_like",
+    "x[*s]",
+    "write writes=x",
+)
+_add("_amp_update_scale_", "x[*s]", "stream writes=x flop=0")
+_add("leaf:clone leaf:contiguous leaf:_to_copy", "x[*s]", _MOVE)
+# A copy, which is then filled in place.
+_add("leaf:masked_fill", "x[*s] mask[*m]", f"{_MOVE}; stream reads=out,mask writes=out")
 # The range of each row, then its elements in one byte each.
 _add(
     "fbgemm::FloatToFP8RowwiseQuantized fbgemm::FloatToFused8BitRowwiseQuantized",
@@ -282,8 +296,8 @@ _add("dot vdot", "x[*k]", "mm b=1 m=1 n=1 k")
 _add("matmul", "a[*s,k] b[*t,k,n] -> [*s,n]")
 
 _ALONG = "rows=a*z cols=c strided=z>1"
-_add("_softmax _safe_softmax", "x[*a,c,*z] @c", f"softmax {_ALONG}")
-_add("leaf:softmax leaf:special_softmax", "x[*a,c,*z] @c", f"softmax {_ALONG}")
+_SOFTMAX = "_softmax _safe_softmax leaf:softmax leaf:special_softmax"
+_add(_SOFTMAX, "x[*a,c,*z] @c", f"softmax {_ALONG}")
 _add("_log_softmax leaf:log_softmax", "x[*a,c,*z] @c", f"log_softmax {_ALONG}")
 # The product of gradient and output, then the gradient.
 _add("_softmax_backward_data", "g[*a,c,*z] _ @c", f"softmax.bwd {_ALONG} x2")

@@ -9,16 +9,15 @@ from dataclasses import replace
 
 from perfmodel.lowering.arguments import (
     HOST,
-    broadcast,
     bytes_of,
+    copy_pieces,
     fill_of,
     flag,
-    layout_dims,
+    host_device_copy,
     numbers,
     output,
     pointwise,
     size,
-    stored,
     tensor,
     tensor_bytes,
 )
@@ -135,45 +134,6 @@ def recorded_operation(op: Op) -> Sequence[Piece]:
 MEMCPY = ("memcpy_h2d", "memcpy_d2h")
 
 
-def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
-    """What `target.copy_(source)` becomes."""
-    elements = size(target.shape)
-    if not elements:
-        return ()
-    to_host, from_host = target.device.startswith(HOST), source.device.startswith(HOST)
-    if to_host != from_host and target.device and source.device:
-        name = "copy_d2h" if to_host else "copy_h2d"
-        return host_device_copy(name, target, non_blocking=non_blocking)
-    if source.dtype != target.dtype or stored(source) != elements:
-        (piece,) = pointwise([source], [target], flop=0.0)
-        is_wider = bytes_of(target.dtype) > bytes_of(source.dtype)
-        return (replace(piece, dims={**piece.dims, "widened": 1.0}) if is_wider else piece,)
-    turned = [held for held in (source, target) if _is_transposed(held)]
-    if len(turned) == 1:
-        cols = turned[0].shape[turned[0].strides.index(1)]  # elements that lie side by side
-        dims = {"rows": elements / cols, "cols": float(cols)}
-        return (Piece("transpose_copy", dims, target.dtype),)
-    dims = {"elements": 2.0 * elements} | layout_dims([target, source], target.shape)
-    return (Piece("copy", dims, target.dtype),)
-
-
-def host_device_copy(
-    name: str, moved: Tensor, *, non_blocking: bool = False, pinned: bool = False
-) -> Sequence[Piece]:
-    """A copy between host and device: unless told otherwise, PyTorch waits for it.
-
-    One that is not waited for is taken to be of pinned memory.
-    """
-    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
-    return (Piece(name, dims, moved.dtype, kind="copy", blocks=not non_blocking),)
-
-
-def _is_transposed(values: Tensor) -> bool:
-    """Whether another dimension than the last is the one whose elements lie side by side."""
-    steps = [s for n, s in zip(values.shape, values.strides, strict=False) if n > 1]
-    return bool(steps) and steps[-1] != 1 and 1 in steps
-
-
 @LOWERINGS.register(*entries("copy_", "copy", "_copy_from"))
 def copy_(op: Op) -> Sequence[Piece]:
     """`copy_(target, source, non_blocking)`."""
@@ -201,14 +161,6 @@ def into_zeros(op: Op) -> Sequence[Piece]:
     return (*fill_of(whole), *copy_pieces(replace(gradient, strides=tuple(strides)), gradient))
 
 
-@LOWERINGS.register(*entries("masked_fill", scope=LEAF))
-def masked_fill(op: Op) -> Sequence[Piece]:
-    """`(x, mask, value)`: a copy, which is then filled in place."""
-    values, mask = tensor(op, 0), tensor(op, 1)
-    made = output(op) or replace(values, shape=broadcast((values, mask)), strides=())
-    return (*copy_pieces(made, values), *pointwise([made, mask], [made]))
-
-
 @LOWERINGS.register(*entries("constant_pad_nd", scope=LEAF))
 def padded(op: Op) -> Sequence[Piece]:
     """`(x, pad, value)`: a tensor filled with the value, and what is kept copied into it."""
@@ -220,15 +172,6 @@ def padded(op: Op) -> Sequence[Piece]:
         *fill_of(result),
         *copy_pieces(replace(result, shape=kept), replace(values, shape=kept)),
     )
-
-
-@LOWERINGS.register(*entries("clone contiguous _to_copy", scope=LEAF))
-def clone(op: Op) -> Sequence[Piece]:
-    """A copy of the first argument, of another type or on another device as the output is."""
-    source, result = tensor(op, 0), output(op)
-    if result is None and op.name == "aten::_to_copy":
-        raise MissingArguments
-    return copy_pieces(result or replace(source, strides=()), source)
 
 
 @LOWERINGS.register(
@@ -249,11 +192,9 @@ def maybe_copied(op: Op) -> Sequence[Piece]:
 def scalar_to_host(op: Op) -> Sequence[Piece]:
     """One element to the host, which waits for it; nothing where it is there already."""
     values = tensor(op, 0)
-    return (
-        ()
-        if values.device.startswith(HOST)
-        else host_device_copy("copy_d2h", Tensor((1,), values.dtype))
-    )
+    if values.device.startswith(HOST):
+        return ()
+    return host_device_copy("copy_d2h", Tensor((1,), values.dtype))
 
 
 RECEIVED = ("all_gather", "gather", "recv")

@@ -70,15 +70,6 @@ def named(op: Op) -> Sequence[Piece]:
     return pointwise(tensors, [made(op, tensor(op, 0).dtype)])
 
 
-@LOWERINGS.register(
-    *entries("fill_ fill eye_"),
-    *entries("zero_ zeros_like ones_like full_like", scope=LEAF),
-)
-def fill(op: Op) -> Sequence[Piece]:
-    """Writes its first argument, or a new tensor of its shape."""
-    return fill_of(tensor(op, 0))
-
-
 _RANGES = "arange linspace logspace tril_indices triu_indices"
 
 
@@ -157,12 +148,6 @@ def over_lists(op: Op) -> Sequence[Piece]:
     reads, is_norm = len(alike) - name.endswith(("zero_", "copy_")), "norm" in name
     dims |= {"reads": float(reads), "writes": float(not is_norm)}
     return (Piece("foreach", dims, dtype, launches=launches + is_norm),)
-
-
-@LOWERINGS.register(*entries("_amp_update_scale_"))
-def update_scale(op: Op) -> Sequence[Piece]:
-    """One thread."""
-    return pointwise([], [tensor(op, 0)], flop=0.0)
 
 
 _NAMES = {
