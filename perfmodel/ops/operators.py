@@ -175,12 +175,6 @@ OPERATORS: Registry[Operator] = Registry("operator", "perfmodel.operators")
 LEAF = "leaf:"
 
 
-def full_name(name: str) -> str:
-    """An operator's name; one without `::` is ATen's."""
-    own = name.removeprefix(LEAF)
-    return name if "::" in own else f"{name.removesuffix(own)}aten::{own}"
-
-
 def is_elementwise(name: str) -> bool:
     """Whether an operator of PyTorch is one kernel that streams what it is given."""
     record = operator_of(name) if name.startswith("aten::") else None
@@ -193,7 +187,9 @@ def operator_of(name: str) -> Operator | None:
 
 
 def _add(names: str, signature: str, launches: str | None = None) -> None:
-    OPERATORS.register(*map(full_name, names.split()))(Operator(signature, launches))
+    """A name without `::` is ATen's."""
+    full = (re.sub(rf"^({LEAF})?(?=\w+$)", r"\1aten::", name) for name in names.split())
+    OPERATORS.register(*full)(Operator(signature, launches))
 
 
 NAMED = "add sub mul div relu gelu silu sigmoid tanh clamp_min"
@@ -238,9 +234,9 @@ _add(
     _STREAMED,
 )
 _add("upsample_nearest2d upsample_bilinear2d", "x[n,*s] -> [n,=]...", _STREAMED)
-# Names that call another op, which does the work.
-_ALIASES = _both("divide multiply subtract absolute negative clip square rsub prelu")
-_add(" ".join(f"{LEAF}{name}" for name in _ALIASES.split()), "x[*s]", _STREAMED)
+_ALIASES = _both("divide multiply subtract absolute negative clip square rsub prelu").split()
+# They call another op, which does the work.
+_add(" ".join(f"{LEAF}{name}" for name in _ALIASES), "x[*s]", _STREAMED)
 _add(
     _both("eq ne lt le gt ge isnan isinf isneginf isposinf signbit isin"),
     "_",
@@ -251,12 +247,11 @@ _add(
     "x[*s]",
     "stream reads=x writes=x,x:bool flop=10",
 )
-_LOSS_BACKWARD = "stream reads=all writes=out flop=4"
 _add(
     "mse_loss_backward binary_cross_entropy_backward smooth_l1_loss_backward huber_loss_backward "
     "l1_loss_backward kl_div_backward soft_margin_loss_backward",
     "x[*s]",
-    _LOSS_BACKWARD,
+    f"{_STREAMED} flop=4",
 )
 for _names, _dtype in {
     "FloatToHFP8Quantized FloatToMSFPQuantized": "uint8",
@@ -309,8 +304,8 @@ _add("_fused_rms_norm leaf:rms_norm", _NORMALISED, "rms_norm rows=r cols=c")
 # The gradient of the input, then of the weight.
 _add("_fused_rms_norm_backward", "_ x[*r,*c] (c) -> [*r,*c] =...", "rms_norm.bwd rows=r cols=c x2")
 _LIKE_SECOND = "_ x[*s] -> [*s] =..."
-_add("native_layer_norm_backward native_group_norm_backward", _LIKE_SECOND)
-_add("native_batch_norm_backward convolution_backward", _LIKE_SECOND)
+_BACKWARD = "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward"
+_add(f"{_BACKWARD} convolution_backward", _LIKE_SECOND)
 _CHANNELS = "x[n,c,*s] w bias mean var -> [n,c,*s] =..."
 _add("cudnn_batch_norm miopen_batch_norm leaf:batch_norm", _CHANNELS, "batch_norm rows=n*s cols=c")
 _add(
