@@ -62,19 +62,14 @@ def geometry(
         dims["depth"] = float(depth)
     if values.shape[1] > 1 and values.strides[1:2] == (1,):
         dims["channels_last"] = 1.0
-    sides = {"input": image, "kernel": kernel, "stride": step, "pad": pad}
-    for name, each in sides.items():
-        height, width = each[-2:] if count > 1 else (int(name != "pad"), each[0])
-        dims |= square(name, height, width)
+    sides = {"input_size": image, "kernel_size": kernel, "stride": step, "padding": pad}
+    for name, each in sides.items():  # one dim for both sides, and each where they differ
+        height, width = each[-2:] if count > 1 else (int(name != "padding"), each[0])
+        dims[name] = float(min(height, width))
+        if height != width:
+            own = name.removesuffix("_size").removesuffix("ding")
+            dims |= {f"{own}_h": float(height), f"{own}_w": float(width)}
     return dims
-
-
-def square(name: str, height: int, width: int) -> dict[str, float]:
-    """One dim for both sides, and each where they differ."""
-    one = {"input": "input_size", "kernel": "kernel_size", "pad": "padding"}.get(name, name)
-    if height == width:
-        return {one: float(height)}
-    return {f"{name}_h": float(height), f"{name}_w": float(width), one: float(min(height, width))}
 
 
 ATEN, DIRECT, LIBRARY = (3, 4, 5, 8), (3, 4, 5, 6), (4, 3, 5, 6)
@@ -276,17 +271,12 @@ def operands_of(piece: Piece) -> tuple[tuple[float, float], ...]:
     )
     dims = {name: np.full(1, value) for name, value in {**OPS[CONV].defaults, **piece.dims}.items()}
     image, made, kernel = (float(area(dims)[0]) for area in (input_area, output_area, kernel_area))
-    values, result, weight = (
-        (batch * ins, image),
-        (batch * outs, made),
-        (outs * ins / groups, kernel),
-    )
-    order = {
-        "fwd": (values, weight, result),
-        "bwd_data": (result, weight, values),
-        "bwd_weight": (values, result, weight),
-    }
-    return order[piece.direction]
+    values, result = (batch * ins, image), (batch * outs, made)
+    weight = (outs * ins / groups, kernel)
+    if piece.direction == "fwd":
+        return (values, weight, result)
+    is_data = piece.direction == "bwd_data"
+    return (result, weight, values) if is_data else (values, result, weight)
 
 
 _PRODUCTS = {f"aten::{name}": by_record(OPERATORS[f"aten::{name}"]) for name in ("mm", "addmm")}
