@@ -42,20 +42,6 @@ def tensor(op: Op, index: int) -> Tensor:
     return value
 
 
-def optional_tensor(op: Op, index: int) -> Tensor | None:
-    """The tensor that is argument `index`, or None."""
-    value = argument(op, index)
-    return value if isinstance(value, Tensor) else None
-
-
-def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
-    """The tensors of the list that is argument `index`; none are `MissingArguments`."""
-    listed = tuple(tensors_in(argument(op, index)))
-    if not listed:
-        raise MissingArguments
-    return listed
-
-
 def tensors(op: Op, count: int) -> tuple[Tensor, ...]:
     """The first `count` tensors among the arguments; fewer are `MissingArguments`."""
     if len(op.tensors) < count:

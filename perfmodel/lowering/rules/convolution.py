@@ -9,7 +9,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from perfmodel.lowering.arguments import by_record, optional_tensor, output, pointwise, size, tensor
+from perfmodel.lowering.arguments import by_record, output, pointwise, size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.vector import reduced
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
@@ -106,8 +106,8 @@ def forward(op: Op) -> Sequence[Piece]:
         pieces = (Piece(CONV, dims, values.dtype, guessed=is_guessed),)
     else:
         return ()
-    bias = optional_tensor(op, 2) if name in _WITH_BIAS else None
-    if bias is None or not pieces:
+    bias = argument(op, 2)
+    if name not in _WITH_BIAS or not isinstance(bias, Tensor) or not pieces:
         return pieces
     pixels = int(pieces[0].dims["input_size"] / pieces[0].dims["stride"])
     made = Tensor((values.shape[0], weight.shape[0], pixels, pixels), values.dtype)

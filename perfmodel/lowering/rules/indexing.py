@@ -19,7 +19,6 @@ from perfmodel.lowering.arguments import (
     size,
     stored,
     tensor,
-    tensor_list,
     tensors,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
@@ -288,7 +287,10 @@ def cat(op: Op) -> Sequence[Piece]:
     if "cat" in op.name and "con" not in op.name and not op.tensors and result is not None:
         whole = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
         return (Piece("cat", whole, result.dtype),)
-    held = [t for t in tensor_list(op, 0) if size(t.shape)]
+    listed = list(tensors_in(argument(op, 0)))
+    if not listed:
+        raise MissingArguments
+    held = [t for t in listed if size(t.shape)]
     if not held:
         return ()
     total, count = sum(size(t.shape) for t in held), len(held)
