@@ -102,7 +102,8 @@ def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     entries: dict[int, int] = {}
     completed = []
     for op in ops:
-        tensors, lookups, bags = op.tensors, 0, 0
+        is_told = op.name in (*EMBEDDING_BAGS, *UPDATES) or op.name.startswith(SPARSE_CONSTRUCTOR)
+        tensors, lookups, bags = op.tensors if is_told else (), 0, 0
         if op.name.startswith(SPARSE_CONSTRUCTOR):
             values = [tensor for tensor in tensors if len(tensor.shape) > 1]
             made = (tensor for tensor in tensors_in(op.outputs) if tensor.layout == SPARSE)
@@ -121,21 +122,11 @@ def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     return completed
 
 
-_WORDS = (
-    ("reduce_scatter", "reducescatter"),
-    ("all_reduce", "allreduce"),
-    ("all_to_all", "alltoall"),
-    ("all_gather", "allgather"),
-    ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
-    ("wait", "wait"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send", "send"),
-    ("recv", "recv"),
+_COLLECTIVES = (
+    *("reduce_scatter", "all_reduce", "all_to_all", "all_gather", "broadcast", "barrier", "wait"),
+    *("gather", "scatter", "reduce", "send", "recv"),
 )
-"""A collective, and what is in its names when underscores are taken out; the first that fits."""
+"""The first that is in a name, both without underscores, is its collective."""
 
 Known = dict[str, str]
 
@@ -143,7 +134,7 @@ Known = dict[str, str]
 def collective_of(name: str) -> str:
     """`all_to_all` for `all_to_allv`, `alltoall_base_`, …; the name itself where none fits."""
     plain = name.lower().replace("_", "")
-    return next((word for word, part in _WORDS if part in plain), name)
+    return next((word for word in _COLLECTIVES if word.replace("_", "") in plain), name)
 
 
 def of_node(trace: ExecutionTrace, record: int) -> Known:
@@ -189,7 +180,7 @@ def of_call(name: str, inputs: tuple[Argument, ...], world_size: int) -> Known:
         return {}
     collective = collective_of(name.removeprefix("c10d::"))
     tensors = list(tensors_in(inputs))
-    if collective not in dict(_WORDS) or not tensors:
+    if collective not in _COLLECTIVES or not tensors:
         return {}
     has_output = collective in ("all_to_all", "all_gather", "reduce_scatter") and len(inputs) > 1
     sent = list(tensors_in(inputs[1 if has_output else 0])) or tensors
