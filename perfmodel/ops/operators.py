@@ -11,7 +11,7 @@ A signature says by position what an operator is called with, and behind `->` wh
 
 Arguments called `w`, `bias`, `mean` and `var` are parameters and buffers of a module.
 
-From it come the dims of what is launched (`perfmodel.lowering.rules.table`) and how sizes follow
+From it come the dims of what is launched (`perfmodel.lowering.arguments`) and how sizes follow
 another batch (`perfmodel.ops.edits.batch`). What is launched is rows of the measurement table, one
 behind the other: `layer_norm.bwd rows=r cols=c x2; fill:int32 rows=1 cols=1`, with a direction, a
 dtype or the tensor that has it (else the first named one), products of sizes as dims (`m` stands
