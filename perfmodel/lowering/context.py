@@ -133,11 +133,17 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
         if op.name == GRADIENT:
             gradients += sum(prod(t.shape) for t in op.tensors[:1])
         elif op.name in LISTS and not op.tensors and not op.outputs:
-            made = _concatenated(ops, index)
+            # all that a split's backward was given, else what is read next
+            caller = ops[op.parent] if op.parent != NO_OP else None
+            following = range(index + 1, min(index + GUESS_AHEAD, len(ops)))
+            made = next(_tensors(ops, following, index), None)
+            if caller is not None and caller.name.startswith(SPLITS) and caller.tensors:
+                elements = sum(prod(t.shape) for t in caller.tensors)
+                made = Tensor((elements,), caller.tensors[0].dtype)
             if made is not None:
-                ops[index] = replace(
-                    op, outputs=(made,), attributes={**op.attributes, GUESSED: "1"}
-                )
+                made = Tensor(made.shape, made.dtype)
+                about = {**op.attributes, GUESSED: "1"}
+                ops[index] = replace(op, outputs=(made,), attributes=about)
         elif op.attributes.get("collective") == ALL_REDUCE and GUESSED in op.attributes:
             gradients = 0
         elif op.name == COLLECTIVE and not (
@@ -160,18 +166,6 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
                 about |= {"in_elements": str(elements), "out_elements": str(elements)}
                 about["dtype"] = given.dtype if given is not None else "fp32"
             ops[index] = replace(op, attributes={**op.attributes, **about, GUESSED: "1"})
-
-
-def _concatenated(ops: Sequence[Op], index: int) -> Tensor | None:
-    """What a concatenation made: all that a split's backward was given, else what is read next."""
-    op = ops[index]
-    caller = ops[op.parent] if op.parent != NO_OP else None
-    if caller is not None and caller.name.startswith(SPLITS) and caller.tensors:
-        parts = caller.tensors
-        return Tensor((sum(prod(t.shape) for t in parts),), parts[0].dtype)
-    following = range(index + 1, min(index + GUESS_AHEAD, len(ops)))
-    read = next(_tensors(ops, following, index), None)
-    return Tensor(read.shape, read.dtype) if read is not None else None
 
 
 def _given(ops: Sequence[Op], index: int) -> Tensor | None:

@@ -199,8 +199,6 @@ def scalar_to_host(op: Op) -> Sequence[Piece]:
 
 RECEIVED = ("all_gather", "gather", "recv")
 """Collectives whose size is what a rank ends up with; of all others, what it gives."""
-EXCHANGED = ("all_to_all",)
-"""Collectives that take as long as the larger of what a rank gives and gets."""
 TABLE = {
     "gather": "all_gather",
     "scatter": "broadcast",
@@ -208,7 +206,6 @@ TABLE = {
     "recv": "send_recv",
     "barrier": "barrier",
 }
-NOTHING = ("wait", "init", "work_wait")
 KNOWN = (
     *("all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast", "reduce"),
     *("send_recv", "barrier"),
@@ -224,13 +221,11 @@ def collective(op: Op) -> Sequence[Piece]:
     """One kernel on the stream of collectives; a size that is not told stands at one byte."""
     about = op.attributes
     word = about.get("collective", "")
-    if word in NOTHING or not word:
-        return ()
     name = TABLE.get(word, word)
-    if name not in KNOWN:
+    if name not in KNOWN:  # as waits are not
         return ()
     elements = about.get("out_elements" if word in RECEIVED else "in_elements")
-    if word in EXCHANGED:
+    if word == "all_to_all":  # as long as the larger of what a rank gives and gets
         elements = max(elements, about.get("out_elements"), key=lambda text: float(text or 0))
     dtype = about.get("dtype", "fp32")
     size_bytes = float(elements or 0) * bytes_of(dtype)
