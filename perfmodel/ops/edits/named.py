@@ -4,7 +4,7 @@ types, of a whole graph or of its all-to-all alone; CUDA graphs; other numbers o
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -178,6 +178,7 @@ def cuda_graphs(graph: OpGraph) -> Edited:
 GROWING = {"all_gather": "out_elements", "gather": "out_elements", "reduce_scatter": "in_elements"}
 """Collectives whose size, on one side, is as many times what a rank gives or gets as there are
 ranks."""
+_OF_GROUP = ("in_split", "out_split", "group_ranks")
 
 
 def ranks(graph: OpGraph, value: str) -> Edited:
@@ -190,36 +191,25 @@ def ranks(graph: OpGraph, value: str) -> Edited:
     if not value.isdecimal() or int(value) < 2:
         raise UsageError(f"--edit 'ranks={value}': expected ranks=COUNT, a number of 2 or more")
     count, before = int(value), graph.world_size
-    edited = [
-        _among(op.attributes, before, count) if "collective" in op.attributes else None
-        for op in graph.ops
-    ]
-    apart = Counter(
-        op.attributes["collective"]
-        for op in graph.ops
-        if "collective" in op.attributes and int(op.attributes.get("group_size", before)) != before
-    )
+    ops, apart = list(graph.ops), Counter[str]()
+    for at, op in enumerate(graph.ops):
+        about = {k: v for k, v in op.attributes.items() if k not in _OF_GROUP}
+        if "collective" not in about:
+            continue
+        if int(op.attributes.get("group_size", before)) != before:
+            apart[about["collective"]] += 1
+        elif before > 1:
+            grows = GROWING.get(about["collective"])
+            if grows in about:
+                about[grows] = str(round(float(about[grows]) * count / before))
+            ops[at] = replace(op, attributes={**about, "group_size": str(count)})
     skipped = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
-    if count == before or not any(edited):
+    if count == before or all(op is old for op, old in zip(ops, graph.ops, strict=True)):
         return Edited(graph, skipped or ("no collective among all ranks",))
-    ops = tuple(
-        op if about is None else replace(op, attributes=about)
-        for op, about in zip(graph.ops, edited, strict=True)
-    )
     note = f"{count} ranks instead of {before}, each with the work it had"
-    return Edited(replace(graph, ops=ops, world_size=count, notes=(*graph.notes, note)), skipped)
-
-
-def _among(about: Mapping[str, str], before: int, count: int) -> dict[str, str] | None:
-    """The attributes of a collective among `count` ranks; None where it is not among all."""
-    if int(about.get("group_size", before)) != before or before < 2:
-        return None
-    kept = {key: text for key, text in about.items() if key not in ("in_split", "out_split")}
-    grows = GROWING.get(about["collective"])
-    if grows in kept:
-        kept[grows] = str(round(float(kept[grows]) * count / before))
-    kept.pop("group_ranks", None)
-    return {**kept, "group_size": str(count)}
+    return Edited(
+        replace(graph, ops=tuple(ops), world_size=count, notes=(*graph.notes, note)), skipped
+    )
 
 
 KEEP_OPTIMIZER = "keep-optimizer"
