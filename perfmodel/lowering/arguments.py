@@ -1,20 +1,24 @@
-"""Reading an op's arguments, and the units that products and convolutions of fp32 run in."""
+"""Reading an op's arguments; what operators launch by their records (`perfmodel.ops.operators`);
+which rule is whose."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from fnmatch import translate
+from functools import cache, lru_cache
 from itertools import pairwise, zip_longest
 from math import prod
 
-from perfmodel.cost.coefficients import coefficients
-from perfmodel.hardware import Device
-from perfmodel.lowering.piece import MissingArguments, Piece
+from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
 from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.graph import Op, Tensor, argument, tensors_in
+from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WHOLE_TENSORS, Operator
+from perfmodel.ops.operators import STREAM as STREAMED
+from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
+from perfmodel.ops.vocabulary.matmul import MATMUL
 
 HOST = "cpu"
 REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
@@ -36,20 +40,6 @@ def tensor(op: Op, index: int) -> Tensor:
     if not isinstance(value, Tensor):
         raise MissingArguments
     return value
-
-
-def optional_tensor(op: Op, index: int) -> Tensor | None:
-    """The tensor that is argument `index`, or None."""
-    value = argument(op, index)
-    return value if isinstance(value, Tensor) else None
-
-
-def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
-    """The tensors of the list that is argument `index`; none are `MissingArguments`."""
-    listed = tuple(tensors_in(argument(op, index)))
-    if not listed:
-        raise MissingArguments
-    return listed
 
 
 def tensors(op: Op, count: int) -> tuple[Tensor, ...]:
@@ -216,39 +206,164 @@ def _lies_on_host(op: Op) -> bool | None:
 FP32, TF32 = "fp32", "tf32"
 
 
-def in_units(
-    pieces: Sequence[Piece], device: Device | None, tf32_matmul: bool, tf32_convolution: bool
-) -> Iterator[Piece]:
-    """The pieces, fp32 products as TF32 where the device has it and it is allowed.
+@lru_cache(maxsize=1 << 14)
+def rule_of(name: str, target: str, scope: str = "") -> Lowering | None:
+    """The rule of an op, the target's own before that for all and that of its record; None where
+    there is none."""
+    full = f"{scope}{name}"
+    for where in (target, ANY):
+        rule = LOWERINGS.get(f"{where}/{full}")
+        if rule is not None:
+            return rule
+    record = OPERATORS.get(full)
+    if record is not None and record.launches is not None:
+        return by_record(record)
+    return next((rule for pattern, rule in _patterns(target) if pattern.fullmatch(full)), None)
 
-    PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
-    unless told otherwise, for other products (since 1.12) only when told. A dtype that is not known
-    counts as fp32. Ahead of such a convolution cuDNN lays input and weights out channels last, each
-    by a kernel, where that pays.
+
+@lru_cache(maxsize=8)
+def _patterns(target: str) -> list[tuple[re.Pattern[str], Lowering]]:
+    """The entries with a `*`, the target's own first."""
+    patterns = []
+    for where in (target, ANY):
+        keys = [key for key in LOWERINGS if key.startswith(f"{where}/") and "*" in key]
+        patterns += [(translate(key[len(where) + 1 :]), LOWERINGS[key]) for key in keys]
+    patterns += [(translate(key), by_record(OPERATORS[key])) for key in OPERATORS if "*" in key]
+    return [(re.compile(pattern), rule) for pattern, rule in patterns]
+
+
+@cache
+def by_record(record: Operator) -> Lowering:
+    """The rule that a record states; nothing is launched over no elements."""
+
+    def rule(op: Op) -> Sequence[Piece]:
+        sizes = record.bind(op, lambda place: tensor(op, place).shape or (1,))
+        if sizes is None:
+            raise MissingArguments
+        elements = {name: float(prod(each)) for name, each in sizes.items()}
+        elements |= record.flags(op)
+        dtypes = {name: tensor(op, place).dtype for name, (place, _) in record.tensors.items()}
+        pieces: list[Piece] = []
+        for row in record.rows:
+            if row.op in WHOLE_TENSORS:
+                told = dict(row.dims)
+                reads, writes = (
+                    [t for word in filter(None, text.split(",")) for t in _named(record, op, word)]
+                    for text in (told.get("reads", ""), told.get("writes", ""))
+                )
+                if row.op == STREAMED:
+                    pieces += pointwise(reads, writes, float(told.get("flop", 1.0)))
+                elif reads:
+                    pieces += copy_pieces(writes[0], reads[0])
+                else:
+                    pieces += fill_of(writes[0])
+                continue
+            dims = {
+                name: _dim(text, elements)
+                for name, text in row.dims
+                if ">" not in text or _dim(text, elements)
+            }
+            if OPS[row.op].family == MATMUL:
+                dims[FRAMEWORK] = float(framework_code(TORCH))
+            if dims.pop("if", 1.0) and all(dims[name] for name in OPS[row.op].dims):
+                dtype = dtypes.get(row.dtype, row.dtype or next(iter(dtypes.values())))
+                pieces.append(Piece(row.op, dims, dtype, row.direction, launches=row.launches))
+        return pieces
+
+    return rule
+
+
+def _named(record: Operator, op: Op, word: str) -> Iterator[Tensor]:
+    name, _, dtype = word.partition(":")
+    if name == ALL and dtype:
+        yield Tensor(broadcast(op.tensors), dtype)
+    elif name == ALL:
+        yield from op.tensors
+    elif name == OUTPUT:
+        yield made(op, tensor(op, 0).dtype)
+    else:
+        held = tensor(op, record.tensors[name][0])
+        yield Tensor(held.shape, dtype) if dtype else held
+
+
+def made(op: Op, dtype: str) -> Tensor:
+    """The first output, else one of `dtype` that the inputs broadcast to."""
+    return output(op) or Tensor(broadcast(op.tensors), dtype)
+
+
+def _dim(text: str, elements: Mapping[str, float]) -> float:
+    """A number, or a product of sizes."""
+    if text.replace(".", "").isdigit():
+        return float(text)
+    name, above, limit = text.partition(">")
+    if above:
+        return float(elements[name] > float(limit))
+    return prod(elements[each] for each in text.split("*"))
+
+
+def pointwise(
+    reads: Sequence[Tensor], writes: Sequence[Tensor], flop: float = 1.0
+) -> Sequence[Piece]:
+    """One kernel that streams these tensors; nothing where they are empty."""
+    tensors = [*reads, *writes]
+    elements = max((size(t.shape) for t in tensors), default=0)
+    if not elements:
+        return ()
+    dtype = max(tensors, key=tensor_bytes).dtype
+    full = elements * bytes_of(dtype)
+    dims = {
+        "elements": float(elements),
+        "reads": sum(map(tensor_bytes, reads)) / full,
+        "writes": sum(map(tensor_bytes, writes)) / full,
+        "flop_per_element": flop,
+    }
+    dims |= layout_dims(tensors, max((t.shape for t in tensors), key=size))
+    return (Piece("elementwise", dims, dtype),)
+
+
+def fill_of(filled: Tensor) -> Sequence[Piece]:
+    """One kernel that writes a tensor."""
+    if not size(filled.shape):
+        return ()
+    if layout_dims([filled], filled.shape):
+        return pointwise([], [filled], flop=0.0)
+    return (Piece("fill", rows_cols(filled.shape), filled.dtype),)
+
+
+def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
+    """What `target.copy_(source)` becomes."""
+    elements = size(target.shape)
+    if not elements:
+        return ()
+    to_host, from_host = target.device.startswith(HOST), source.device.startswith(HOST)
+    if to_host != from_host and target.device and source.device:
+        name = "copy_d2h" if to_host else "copy_h2d"
+        return host_device_copy(name, target, non_blocking=non_blocking)
+    if source.dtype != target.dtype or stored(source) != elements:
+        (piece,) = pointwise([source], [target], flop=0.0)
+        is_wider = bytes_of(target.dtype) > bytes_of(source.dtype)
+        return (replace(piece, dims={**piece.dims, "widened": 1.0}) if is_wider else piece,)
+    turned = [held for held in (source, target) if _is_transposed(held)]
+    if len(turned) == 1:
+        cols = turned[0].shape[turned[0].strides.index(1)]  # elements that lie side by side
+        dims = {"rows": elements / cols, "cols": float(cols)}
+        return (Piece("transpose_copy", dims, target.dtype),)
+    dims = {"elements": 2.0 * elements} | layout_dims([target, source], target.shape)
+    return (Piece("copy", dims, target.dtype),)
+
+
+def host_device_copy(
+    name: str, moved: Tensor, *, non_blocking: bool = False, pinned: bool = False
+) -> Sequence[Piece]:
+    """A copy between host and device: unless told otherwise, PyTorch waits for it.
+
+    One that is not waited for is taken to be of pinned memory.
     """
-    allowed = {MATMUL: tf32_matmul, CONVOLUTION: tf32_convolution}
-    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
-    changed = {family for family, on in allowed.items() if on and has_tf32}
-    for piece in pieces:
-        if not is_known(piece.dtype):
-            piece = replace(piece, dtype=FP32)
-        if piece.dtype == TF32 and not (has_tf32 and tf32_convolution):
-            piece = replace(piece, dtype=FP32)
-        if piece.dtype == FP32 and changed and OPS[piece.op].family in changed:
-            piece = replace(piece, dtype=TF32)
-            if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece, device):
-                piece = replace(piece, launches=piece.launches + LAYOUTS)
-        yield piece
+    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
+    return (Piece(name, dims, moved.dtype, kind="copy", blocks=not non_blocking),)
 
 
-LAYOUTS = 2
-
-
-def is_laid_out(piece: Piece, device: Device | None) -> bool:
-    """Whether operands of a convolution in TF32 lie channels first and `device` wants them last."""
-    if device is None or piece.dims.get("channels_last"):
-        return False
-    if 1.0 < piece.dims.get("groups", 1.0) == piece.dims["in_channels"]:
-        return False
-    over_fp32 = (device.tf32_tflop_per_s or 0.0) / device.fp32_tflop_per_s
-    return over_fp32 >= coefficients("gpu.convolution").tf32_direct_below
+def _is_transposed(values: Tensor) -> bool:
+    """Whether another dimension than the last is the one whose elements lie side by side."""
+    steps = [s for n, s in zip(values.shape, values.strides, strict=False) if n > 1]
+    return bool(steps) and steps[-1] != 1 and 1 in steps

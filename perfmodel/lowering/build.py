@@ -24,7 +24,7 @@ from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.samples import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, loads_data
-from perfmodel.lowering.piece import OF_PROFILE, Piece
+from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, Op
 from perfmodel.ops.vocabulary.host import RECORDED
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
@@ -123,9 +123,20 @@ class _GraphBuilder:
             return
         thread = op.thread
         self._hand_over(thread)
-        self._gap(op)
+        if op.event >= 0:  # the host's time before it was measured
+            self._until(op.step, op.event)
+        if self.times is None or thread != MAIN_THREAD or op.event < 0:
+            self._host_of(T1, op)
         if recorded.STAND_IN in op.attributes:
-            self._called(op, launching)
+            if recorded.CALL in op.attributes:  # a launch call outside of all ops
+                call = self._recorded_call(op.attributes, thread)
+                self._started(launching, call, 1, thread)
+                if rest_us := float(op.attributes[recorded.REST_US]):
+                    work = Cause.HOST_T4, thread, op.name
+                    self._taking(NodeKind.HOST, *work, rest_us, op.event)
+            else:  # work whose launch call is not recorded
+                for piece in launching:
+                    self._operation(piece, self.host)
         elif HOST_US in op.attributes:
             work = Cause.HOST_OP_WITHOUT_LAUNCH, thread, op.name
             taken_us = float(op.attributes[HOST_US]) * self.host_ratio
@@ -154,13 +165,6 @@ class _GraphBuilder:
         if self.times is None and {thread, self.thread} == self.engine.keys():
             self._host(T1, self.engine[thread], thread)
 
-    def _gap(self, op: Op) -> None:
-        """The host's time before an op: what was measured there, else what a profile knows."""
-        if op.event >= 0:
-            self._until(op.step, op.event)
-        if self.times is None or op.thread != MAIN_THREAD or op.event < 0:
-            self._host_of(T1, op)
-
     def _until(self, step: int, row: int, *, captured: bool = False) -> None:
         """What was measured up to `row` of `step`; nothing is between ops that are captured."""
         while self.stretches and (self.stretches[0].step, self.stretches[0].row) <= (step, row):
@@ -177,18 +181,6 @@ class _GraphBuilder:
         node = self.draft.add(kind, cause, Scope.HOST, thread, label, taken_us * ratio, row=row)
         self._next(node, thread)
         return node
-
-    def _called(self, op: Op, launching: list[int]) -> None:
-        """A launch call outside of all ops and what it launches, or work whose launch call is not
-        recorded."""
-        if recorded.CALL not in op.attributes:
-            for piece in launching:
-                self._operation(piece, self.host)
-            return
-        self._started(launching, self._recorded_call(op.attributes, op.thread), 1, op.thread)
-        rest_us = float(op.attributes[recorded.REST_US])
-        if rest_us:
-            self._taking(NodeKind.HOST, Cause.HOST_T4, op.thread, op.name, rest_us, op.event)
 
     def _recorded_call(self, about: Mapping[str, str], thread: str) -> int:
         """A launch call that takes as long as it took."""
@@ -277,13 +269,22 @@ class _GraphBuilder:
         kind, cause, scope = KINDS[work.kind]
         owner = int(self.lowered.owner[piece])
         op = self.lowered.graph.ops[owner]
-        stream = op.attributes.get(STREAM) or _stream(work, op)
+        pipeline = op.attributes.get(OWN_STREAM)  # has its own for all but collectives
+        usual = COPY_STREAM if pipeline and work.kind == "copy" else str(work.stream)
+        if pipeline == DISTRIBUTE and work.kind != "collective":
+            usual = DISTRIBUTION_STREAM
+        stream = op.attributes.get(STREAM) or usual
         stream = stream if work.kind == "offload" else f"{_GPU}{stream}"
         label = op.name.removeprefix(OF_PROFILE) if work.op == RECORDED else work.op
         node = self.draft.add(
             kind, cause, scope, stream, label, self.duration_us[piece] / times, piece
         )
-        begun = self._waited(owner, stream, node)
+        begun = node
+        waited_us = float(op.attributes.get(recorded.WAITED_US, 0.0))
+        if waited_us and owner not in self.of_op:  # for what is not known when it was recorded
+            about = NodeKind.WAIT, Cause.UNEXPLAINED, Scope.NONE, stream, WAITED, waited_us
+            begun = self.draft.add(*about, row=op.event)
+            self.draft.edge(begun, node, EdgeKind.PROGRAM)
         self.draft.edge(launch, begun, LAUNCH_EDGES[work.kind])
         follows = EdgeKind.STREAM_GRAPH if in_graph else STREAM_EDGES[work.kind]
         self.draft.edge(self.last.get(stream), begun, follows)
@@ -296,19 +297,6 @@ class _GraphBuilder:
         if work.kind == "kernel":
             self.issuing[op.thread] = stream
         return node
-
-    def _waited(self, owner: int, stream: str, node: int) -> int:
-        """What the operation `node` of an op begins with: itself, or where the first one waited for
-        what is not known when it was recorded, that wait."""
-        op = self.lowered.graph.ops[owner]
-        waited_us = float(op.attributes.get(recorded.WAITED_US, 0.0))
-        if not waited_us or owner in self.of_op:
-            return node
-        wait = self.draft.add(
-            NodeKind.WAIT, Cause.UNEXPLAINED, Scope.NONE, stream, WAITED, waited_us, row=op.event
-        )
-        self.draft.edge(wait, node, EdgeKind.PROGRAM)
-        return wait
 
     def _group(self, about: Mapping[str, str]) -> str:
         """What all ranks call a collective's group: its members, else its name; of a name that is
@@ -341,14 +329,6 @@ class _GraphBuilder:
             node = self.of_op.get(producer)
             if node is not None and self.draft.resource[node] != own:
                 yield node
-
-
-def _stream(piece: Piece, op: Op) -> str:
-    """The stream of a piece of `op`; a pipeline has its own for all but collectives."""
-    pipeline = op.attributes.get(OWN_STREAM)
-    if pipeline == DISTRIBUTE and piece.kind != "collective":
-        return DISTRIBUTION_STREAM
-    return COPY_STREAM if pipeline and piece.kind == "copy" else piece.stream
 
 
 def execution_graph(

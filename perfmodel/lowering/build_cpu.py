@@ -15,12 +15,11 @@ from perfmodel.base.arrays import Floats
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
-from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
+from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, CALL, NODE, STEP, UPDATE
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD
 
 _HOST = (NodeKind.HOST, Cause.HOST_OP_WITHOUT_LAUNCH, Scope.HOST)
@@ -35,32 +34,18 @@ def cpu_graph(steps: Sequence[Sequence[Piece]], duration_us: Floats, rank: int =
     The threads that an operator works with are part of its duration; collectives are waited for.
     """
     draft, marks, place = Draft(rank), [], 0
-    before = None
+    taken_us = duration_us.tolist()
     for number, step in enumerate(steps):
-        name = f"step {number}"
-        start = before = _behind(draft, before, _MARK, name)
+        start = draft.add(*_MARK, MAIN_THREAD, f"step {number}")
         for piece in step:
             what = _COLLECTIVE if piece.kind == "collective" else _HOST
-            before = _behind(draft, before, what, piece.op, float(duration_us[place]), place)
+            draft.add(*what, MAIN_THREAD, piece.op, taken_us[place], place)
             place += 1
-        before = _behind(draft, before, _MARK, f"end of {name}")
-        marks.append((number, start, before))
+        marks.append((number, start, draft.add(*_MARK, MAIN_THREAD, f"end of step {number}")))
+    for node in range(1, len(draft.kind)):
+        draft.edge(node - 1, node, EdgeKind.PROGRAM)
     none = np.zeros(0, np.int64)
     return Built(draft.graph(marks), np.array(draft.piece, np.int64), none, none)
-
-
-def _behind(
-    draft: Draft,
-    before: int | None,
-    what: tuple[NodeKind, Cause, Scope],
-    label: str,
-    duration_us: float = 0.0,
-    piece: int = NONE,
-) -> int:
-    """A node of the one thread, behind the one before."""
-    node = draft.add(*what, MAIN_THREAD, label, duration_us, piece)
-    draft.edge(before, node, EdgeKind.PROGRAM)
-    return node
 
 
 ALL_REDUCE = "c10d::allreduce_"
@@ -86,27 +71,21 @@ def cpu_steps(graph: OpGraph) -> list[list[Piece]]:
 
 def _host_pieces(graph: OpGraph, step: int) -> list[Piece]:
     """Calls from Python, autograd nodes, buckets of gradients, parameters that an optimizer visits,
-    and the step."""
+    and the step; of each beside what it calls."""
     counts = dict.fromkeys((CALL, NODE, BUCKET, UPDATE), 0)
     for op in graph.ops:
-        kind = _kind(graph, op) if op.step == step else ""
-        if kind:
-            counts[kind] += 1
+        if op.step != step:
+            continue
+        if op.name.startswith(AUTOGRAD_NODE):
+            counts[NODE] += 1
+        elif op.name == ALL_REDUCE:
+            counts[BUCKET] += 1
+        elif not op.name.startswith(ANNOTATION_PREFIXES):
+            above = "" if op.parent == NO_OP else graph.ops[op.parent].name
+            if not above or above.startswith(ANNOTATION_PREFIXES):
+                counts[UPDATE if op.phase == OPTIMIZER else CALL] += 1
     pieces = [Piece(kind, {"count": float(n)}, kind="host") for kind, n in counts.items() if n]
     return [*pieces, Piece(STEP, kind="host")]
-
-
-def _kind(graph: OpGraph, op: Op) -> str:
-    """What of the host's own work an op stands for, beside what it calls; `""` for none."""
-    if op.name.startswith(AUTOGRAD_NODE):
-        return NODE
-    if op.name == ALL_REDUCE:
-        return BUCKET
-    if op.name.startswith(ANNOTATION_PREFIXES):
-        return ""
-    if op.parent != NO_OP and not graph.ops[op.parent].name.startswith(ANNOTATION_PREFIXES):
-        return ""
-    return UPDATE if op.phase == OPTIMIZER else CALL
 
 
 STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"

@@ -79,8 +79,15 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
             pooled = next(tensors_in(op.inputs), None)
             if pooled is None:
                 continue
-            fits = (at for at in reversed(waiting) if _made(graph.ops[at], pooled))
-            forward = next(fits, None)
+            forward = None
+            for at in reversed(waiting):  # as its output says, or its offsets, of bags for it
+                known, tensors = output(graph.ops[at]), graph.ops[at].tensors
+                lengths = {size(t.shape) for t in tensors if len(t.shape) == 1}
+                batch = pooled.shape[0] if pooled.shape else 0
+                fits = any((t - 1) * batch + 1 in lengths for t in lengths if t > 1)
+                if known.shape == pooled.shape if known is not None else fits:
+                    forward = at
+                    break
             if forward is not None:
                 waiting.remove(forward)
                 yield forward, index, pooled
@@ -91,17 +98,6 @@ def _lookup_kind(name: str) -> str:
     if fnmatchcase(name, LOOKUP_BACKWARD):
         return "backward"
     return "forward" if any(fnmatchcase(name, pattern) for pattern in LOOKUPS) else "neither"
-
-
-def _made(lookup: Op, pooled: Tensor) -> bool:
-    """Whether a lookup may have returned a tensor like this: as its offsets have bags for it."""
-    known = output(lookup)
-    if known is not None:
-        return known.shape == pooled.shape
-    batch = pooled.shape[0] if pooled.shape else 0
-    lengths = {size(t.shape) for t in lookup.tensors if len(t.shape) == 1}
-    tables = {length - 1 for length in lengths}
-    return any((t * batch + 1) in lengths for t in tables if t > 0)
 
 
 def _read_later(graph: OpGraph, index: int) -> Tensor | None:
@@ -137,15 +133,28 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
         if op.name == GRADIENT:
             gradients += sum(prod(t.shape) for t in op.tensors[:1])
         elif op.name in LISTS and not op.tensors and not op.outputs:
-            made = _concatenated(ops, index)
+            # all that a split's backward was given, else what is read next
+            caller = ops[op.parent] if op.parent != NO_OP else None
+            following = range(index + 1, min(index + GUESS_AHEAD, len(ops)))
+            made = next(_tensors(ops, following, index), None)
+            if caller is not None and caller.name.startswith(SPLITS) and caller.tensors:
+                elements = sum(prod(t.shape) for t in caller.tensors)
+                made = Tensor((elements,), caller.tensors[0].dtype)
             if made is not None:
-                ops[index] = replace(op, outputs=(made,), attributes=_marked(op, {}))
+                made = Tensor(made.shape, made.dtype)
+                about = {**op.attributes, GUESSED: "1"}
+                ops[index] = replace(op, outputs=(made,), attributes=about)
         elif op.attributes.get("collective") == ALL_REDUCE and GUESSED in op.attributes:
             gradients = 0
         elif op.name == COLLECTIVE and not (
             "in_elements" in op.attributes or op.attributes.get("collective") == "wait"
         ):
-            word = _word(ops, index)
+            above, names = op, [op.attributes.get(key, "") for key in ("collective", "annotation")]
+            while above.parent != NO_OP:
+                above = ops[above.parent]
+                names.append(above.name)
+            words = (collective_of(name.replace("2", "to")) for name in names)
+            word = next((word for word in words if word in KNOWN), None)
             if word is None:
                 continue
             about = {"collective": word, "group_size": str(world_size)}
@@ -156,23 +165,7 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
             if elements:
                 about |= {"in_elements": str(elements), "out_elements": str(elements)}
                 about["dtype"] = given.dtype if given is not None else "fp32"
-            ops[index] = replace(op, attributes=_marked(op, about))
-
-
-def _marked(op: Op, about: dict[str, str]) -> dict[str, str]:
-    return {**op.attributes, **about, GUESSED: "1"}
-
-
-def _concatenated(ops: Sequence[Op], index: int) -> Tensor | None:
-    """What a concatenation made: all that a split's backward was given, else what is read next."""
-    op = ops[index]
-    caller = ops[op.parent] if op.parent != NO_OP else None
-    if caller is not None and caller.name.startswith(SPLITS) and caller.tensors:
-        parts = caller.tensors
-        return Tensor((sum(prod(t.shape) for t in parts),), parts[0].dtype)
-    following = range(index + 1, min(index + GUESS_AHEAD, len(ops)))
-    read = next(_tensors(ops, following, index), None)
-    return Tensor(read.shape, read.dtype) if read is not None else None
+            ops[index] = replace(op, attributes={**op.attributes, **about, GUESSED: "1"})
 
 
 def _given(ops: Sequence[Op], index: int) -> Tensor | None:
@@ -193,14 +186,3 @@ def _tensors(ops: Sequence[Op], places: range, index: int) -> Iterator[Tensor]:
             first = other.tensors[0]
             if prod(first.shape) > 1:
                 yield first
-
-
-def _word(ops: Sequence[Op], index: int) -> str | None:
-    """Which collective it is, by the names of its callers and the annotation around it."""
-    op = ops[index]
-    names = [op.attributes.get("collective", ""), op.attributes.get("annotation", "")]
-    while op.parent != NO_OP:
-        op = ops[op.parent]
-        names.append(op.name)
-    words = (collective_of(name.replace("2", "to")) for name in names)
-    return next((word for word in words if word in KNOWN), None)

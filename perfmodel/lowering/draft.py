@@ -201,10 +201,25 @@ class Capture:
     def of(cls, lowered: Lowered, launching: Mapping[int, bool]) -> Capture:
         """`launching`: the outermost ops in order, to whether they start anything."""
         alone = _launched_alone(lowered)
-        possible = _in_graphs(lowered, launching, alone)
+        possible: dict[int, bool] = {}
+        is_open, step = False, None
+        for top, starts in launching.items():  # a graph begins with what starts something
+            is_open = is_open and lowered.graph.ops[top].step == step
+            step = lowered.graph.ops[top].step
+            if top in alone:
+                is_open = is_open and alone[top] == AHEAD
+                continue
+            possible[top] = starts and not is_open
+            is_open = is_open or starts
         if not lowered.graph.cuda_graphs:
             return cls(possible, {}, ())
-        return cls(possible, possible, _notes(launching, possible, alone))
+        starting = [top for top, starts in launching.items() if starts]
+        held = sum(top in possible for top in starting)
+        left = Counter(alone[top] for top in starting if top in alone)
+        because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
+        told = f"CUDA graphs: {sum(possible.values())} hold {held} calls"
+        note = Note(f"{told}; launched alone: {because}" if because else told)
+        return cls(possible, possible, (note,))
 
 
 def _launched_alone(lowered: Lowered) -> dict[int, str]:
@@ -223,31 +238,3 @@ def _launched_alone(lowered: Lowered) -> dict[int, str]:
         if piece.blocks or piece.kind in ("offload", "host"):
             alone.setdefault(top, WAITS)
     return alone
-
-
-def _in_graphs(
-    lowered: Lowered, launching: Mapping[int, bool], alone: dict[int, str]
-) -> dict[int, bool]:
-    """Ops that graphs can launch; each begins with what starts something, and ends with a step."""
-    begins: dict[int, bool] = {}
-    is_open, step = False, None
-    for top, starts in launching.items():
-        is_open = is_open and lowered.graph.ops[top].step == step
-        step = lowered.graph.ops[top].step
-        if top in alone:
-            is_open = is_open and alone[top] == AHEAD
-            continue
-        begins[top] = starts and not is_open
-        is_open = is_open or starts
-    return begins
-
-
-def _notes(
-    launching: Mapping[int, bool], graphs: dict[int, bool], alone: dict[int, str]
-) -> tuple[Note, ...]:
-    starting = [top for top, starts in launching.items() if starts]
-    held = sum(top in graphs for top in starting)
-    left = Counter(alone[top] for top in starting if top in alone)
-    because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
-    told = f"CUDA graphs: {sum(graphs.values())} hold {held} calls"
-    return (Note(f"{told}; launched alone: {because}" if because else told),)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.base.arrays import Ints
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
-from perfmodel.lowering.arguments import in_units
+from perfmodel.lowering.arguments import FP32, TF32
 from perfmodel.lowering.context import complete_ops
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target, pieces_by_op
+from perfmodel.ops.dtypes import is_known
 from perfmodel.ops.graph import NO_OP, OpGraph, last_called, outermost_of
 from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, Rows
+from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 from perfmodel.ops.vocabulary.movement import HOST_COPIES
 
 if TYPE_CHECKING:
@@ -165,3 +170,41 @@ def lower(
         Counter(ops[index].name for index in order if kept[index][0].op == UNKNOWN),
         Counter(ops[index].name for index in undivided),
     )
+
+
+def in_units(
+    pieces: Sequence[Piece], device: Device | None, tf32_matmul: bool, tf32_convolution: bool
+) -> Iterator[Piece]:
+    """The pieces, fp32 products as TF32 where the device has it and it is allowed.
+
+    PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
+    unless told otherwise, for other products (since 1.12) only when told. A dtype that is not known
+    counts as fp32. Ahead of such a convolution cuDNN lays input and weights out channels last, each
+    by a kernel, where that pays.
+    """
+    allowed = {MATMUL: tf32_matmul, CONVOLUTION: tf32_convolution}
+    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
+    changed = {family for family, on in allowed.items() if on and has_tf32}
+    for piece in pieces:
+        if not is_known(piece.dtype):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == TF32 and not (has_tf32 and tf32_convolution):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == FP32 and changed and OPS[piece.op].family in changed:
+            piece = replace(piece, dtype=TF32)
+            if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece, device):
+                piece = replace(piece, launches=piece.launches + LAYOUTS)
+        yield piece
+
+
+LAYOUTS = 2
+
+
+def is_laid_out(piece: Piece, device: Device | None) -> bool:
+    """Whether operands of a convolution in TF32 lie channels first and `device` wants them last."""
+    if device is None or piece.dims.get("channels_last"):
+        return False
+    if 1.0 < piece.dims.get("groups", 1.0) == piece.dims["in_channels"]:
+        return False
+    over_fp32 = (device.tf32_tflop_per_s or 0.0) / device.fp32_tflop_per_s
+    return over_fp32 >= coefficients("gpu.convolution").tf32_direct_below

@@ -76,8 +76,8 @@ ANY = "any"
 
 
 def entries(*names: str, target: str = ANY, scope: str = "") -> tuple[str, ...]:
-    """Registry keys of ops by their names, in words; those without `::` are ATen's. `scope`: `LEAF
-    WHOLE`."""
+    """Registry keys of ops by their names, in words; those without `::` are ATen's. `target`: one,
+    or several in words; `scope`: `LEAF WHOLE`."""
     words = (word for text in names for word in text.split())
-    full = (word if "::" in word else f"aten::{word}" for word in words)
-    return tuple(f"{target}/{scope}{name}" for name in full)
+    full = [word if "::" in word else f"aten::{word}" for word in words]
+    return tuple(f"{each}/{scope}{name}" for each in target.split() for name in full)

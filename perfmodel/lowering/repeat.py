@@ -39,13 +39,23 @@ def with_carried_edges(built: Built, lowered: Lowered) -> Built:
     graph = built.graph
     if len(graph.marks.name) != 1:
         return built
-    stage = _stages(built, lowered)
+    names = [op.attributes.get(OWN_STREAM) for op in lowered.graph.ops]
+    of_op = np.array([{None: OWN, FETCH: FETCHED}.get(name, FED) for name in names], np.int64)
+    stage, rows = np.full(len(built.piece), OWN), np.flatnonzero(built.piece != NONE)
+    if len(rows):
+        stage[rows] = of_op[lowered.owner][built.piece[rows]]
     kept = graph.edges_
     apart = np.isin(kept.kind, _WAITS) & (stage[kept.source] != stage[kept.target])
     start, end = int(graph.marks.start[0]), int(graph.marks.end[0])
     last = kept.source[(kept.target == end) & (kept.kind == EdgeKind.PROGRAM)]
     of_host = (int(last[0]), start, EdgeKind.PROGRAM, 1)  # the host goes on with the next step
-    links = [of_host, *_of_streams(graph), *_of_pipeline(graph, stage)]
+    links = [of_host, *_of_pipeline(graph, stage)]
+    on_stream = np.flatnonzero(np.isin(graph.nodes_.kind, (*DEVICE_KINDS, NodeKind.OFFLOAD)))
+    resource = graph.nodes_.resource[on_stream]
+    for each in distinct(resource).tolist():  # from the last operation to the first of the next
+        own = on_stream[resource == each]
+        first = int(own[0])
+        links.append((int(own[-1]), first, _STREAM_EDGE[int(graph.nodes_.kind[first])], 1))
     return replace(built, graph=replace(graph, edges_=kept.where(~apart), carried=_carried(links)))
 
 
@@ -99,30 +109,6 @@ def _carried(links: list[Link]) -> CarriedEdges:
     return CarriedEdges(edges, np.array(distance, np.int64))
 
 
-def _stages(built: Built, lowered: Lowered) -> Ints:
-    """Per node: `OWN`, `FED` or `FETCHED`."""
-    told = [op.attributes.get(OWN_STREAM) for op in lowered.graph.ops]
-    stage = {None: OWN, FETCH: FETCHED}
-    marked = np.array([stage.get(name, FED) for name in told], np.int64)
-    of_piece = marked[lowered.owner] if len(lowered) else np.zeros(0, np.int64)
-    stages = np.full(len(built.piece), OWN)
-    rows = np.flatnonzero(built.piece != NONE)
-    stages[rows] = of_piece[built.piece[rows]]
-    return stages
-
-
-def _of_streams(graph: ExecutionGraph) -> list[Link]:
-    """From each stream's last operation to its first of the next step."""
-    nodes = graph.nodes_
-    rows = np.flatnonzero(np.isin(nodes.kind, (*DEVICE_KINDS, NodeKind.OFFLOAD)))
-    links = []
-    for resource in distinct(nodes.resource[rows]).tolist():
-        own = rows[nodes.resource[rows] == resource]
-        first = int(own[0])
-        links.append((int(own[-1]), first, _STREAM_EDGE[int(nodes.kind[first])], 1))
-    return links
-
-
 def _of_pipeline(graph: ExecutionGraph, stage: Ints) -> list[Link]:
     """Hand-overs between the pipeline's copies, its distribution, the rows that it fetches, and the
     step's own work."""
@@ -141,15 +127,10 @@ def _of_pipeline(graph: ExecutionGraph, stage: Ints) -> list[Link]:
     links: list[Link] = []
     for number, given in enumerate(stages):
         end = own if given is copies else last
+        streams = nodes.resource[given]
+        last_given = [int(given[streams == stream][-1]) for stream in distinct(streams)]
         for later, taken in enumerate([*stages[number + 1 :], end], 1):
-            links += _handed(graph, given, taken, later)
+            if len(taken):
+                first = int(taken[0])
+                links += [(node, first, EdgeKind.EVENT_WAIT, later) for node in last_given]
     return links
-
-
-def _handed(graph: ExecutionGraph, given: Ints, taken: Ints, distance: int) -> list[Link]:
-    """From the last of `given` on each stream to the first of `taken`."""
-    if not len(given) or not len(taken):
-        return []
-    streams = graph.nodes_.resource[given]
-    last = [int(given[streams == stream][-1]) for stream in distinct(streams)]
-    return [(node, int(taken[0]), EdgeKind.EVENT_WAIT, distance) for node in last]

@@ -7,7 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from perfmodel.lowering.arguments import all_on_host, bytes_of, is_hosts, on_host, tensor_bytes
+from perfmodel.lowering.arguments import (
+    all_on_host,
+    bytes_of,
+    is_hosts,
+    on_host,
+    rule_of,
+    tensor_bytes,
+)
 from perfmodel.lowering.context import GUESSED
 from perfmodel.lowering.piece import (
     LEAF,
@@ -19,7 +26,6 @@ from perfmodel.lowering.piece import (
     Piece,
     nothing,
 )
-from perfmodel.lowering.records import rule_of
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.host import UNKNOWN
 
@@ -120,24 +126,21 @@ class _Rules:
             return ()
         about = frozenset(op.attributes.items())
         key = rule, op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs)), about
-        if key not in self._answers:
-            if len(self._answers) >= _MAX_ANSWERS:
-                self._answers.clear()
-            self._answers[key] = self._lower(rule, op)
-        return self._answers[key]
-
-    def _lower(self, rule: Lowering, op: Op) -> Pieces | None:
+        if key in self._answers:
+            return self._answers[key]
+        if len(self._answers) >= _MAX_ANSWERS:
+            self._answers.clear()
         is_left = self._target != CPU and not op.name.startswith(TIER) and self._is_left(op)
-        if is_left and rule is not fallback:
-            return ()
-        try:
-            inputs, outputs = map(_without_ids, op.inputs), map(_without_ids, op.outputs)
-            call = Op(op.name, tuple(inputs), tuple(outputs), attributes=op.attributes)
-            pieces = tuple(rule(call))
-        except MissingArguments:
-            return None
-        if GUESSED in op.attributes:
-            return tuple(replace(piece, guessed=True) for piece in pieces)
+        pieces: Pieces | None = ()
+        if not is_left or rule is fallback:
+            inputs, outputs = (tuple(map(_without_ids, each)) for each in (op.inputs, op.outputs))
+            try:
+                pieces = tuple(rule(Op(op.name, inputs, outputs, attributes=op.attributes)))
+            except MissingArguments:
+                pieces = None
+            if pieces and GUESSED in op.attributes:
+                pieces = tuple(replace(piece, guessed=True) for piece in pieces)
+        self._answers[key] = pieces
         return pieces
 
 

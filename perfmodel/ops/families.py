@@ -25,31 +25,13 @@ OF_CORES = (COMPUTE_BOUND, MEMORY_BOUND)
 """What a device does by itself."""
 
 CLASS_OF_FAMILY = {
-    MATMUL: COMPUTE_BOUND,
-    "convolution": COMPUTE_BOUND,
-    "attention": COMPUTE_BOUND,
-    "communication": COMMUNICATION,
-    "memcpy_peer": COMMUNICATION,
+    **dict.fromkeys((MATMUL, "convolution", "attention"), COMPUTE_BOUND),
+    **dict.fromkeys(("communication", "memcpy_peer"), COMMUNICATION),
     "memcpy_host": HOST_COPY,
-    "memcpy": MEMORY_BOUND,
-    "memset": MEMORY_BOUND,
-    "gemv": MEMORY_BOUND,
-    "embedding": MEMORY_BOUND,
-    "elementwise": MEMORY_BOUND,
-    "reduction": MEMORY_BOUND,
-    "norm": MEMORY_BOUND,
-    "softmax": MEMORY_BOUND,
-    "sort": MEMORY_BOUND,
-    "scan": MEMORY_BOUND,
-    "gather_scatter": MEMORY_BOUND,
-    "cat_split": MEMORY_BOUND,
-    "transpose": MEMORY_BOUND,
-    "optimizer": MEMORY_BOUND,
-    "pooling": MEMORY_BOUND,
-    "dropout": MEMORY_BOUND,
-    "loss": MEMORY_BOUND,
-    "random": MEMORY_BOUND,
-    OTHER: MEMORY_BOUND,
+    **dict.fromkeys(("memcpy", "memset", "gemv", "embedding", "elementwise"), MEMORY_BOUND),
+    **dict.fromkeys(("reduction", "norm", "softmax", "sort", "scan"), MEMORY_BOUND),
+    **dict.fromkeys(("gather_scatter", "cat_split", "transpose", "optimizer"), MEMORY_BOUND),
+    **dict.fromkeys(("pooling", "dropout", "loss", "random", OTHER), MEMORY_BOUND),
 }
 """Every family, and the resource that bounds its kernels unless they are tiny.
 

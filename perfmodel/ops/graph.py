@@ -1,4 +1,4 @@
-"""The op graph: what a program does, the same on every machine; as a frame, HTML or networkx."""
+"""The op graph: what a program does, the same on every machine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    import networkx as nx
-    import pandas as pd
-
 
 NO_OP = -1
 FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimizer", "input")
@@ -122,61 +117,6 @@ class OpGraph:
         """Indices of the ops that no other op called."""
         return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row per op: name, phase, thread, step, parent, shapes, dtypes, attributes."""
-        import pandas as pd
-
-        ops = self.ops
-        return pd.DataFrame(
-            {
-                "name": [op.name for op in ops],
-                "phase": [op.phase for op in ops],
-                "thread": [op.thread for op in ops],
-                "step": [op.step for op in ops],
-                "parent": [op.parent for op in ops],
-                "input_shapes": [" ".join(map(shape_text, op.tensors)) for op in ops],
-                "input_dtypes": [" ".join(tensor.dtype for tensor in op.tensors) for op in ops],
-                "output_shapes": [" ".join(map(shape_text, tensors_in(op.outputs))) for op in ops],
-                "event": [op.event for op in ops],
-                "attributes": [dict(op.attributes) for op in ops],
-            }
-        )
-
-    def to_networkx(self) -> nx.DiGraph:
-        """Ops as nodes by index with `name phase thread step`; edges of kind `calls` (caller to
-        callee) and `data`."""
-        import networkx as nx
-
-        result: nx.DiGraph = nx.DiGraph()
-        for index, op in enumerate(self.ops):
-            result.add_node(index, name=op.name, phase=op.phase, thread=op.thread, step=op.step)
-            if op.parent != NO_OP:
-                result.add_edge(op.parent, index, kind="calls")
-        result.add_edges_from(self.data.tolist(), kind="data")
-        return result
-
-    def _repr_html_(self) -> str:
-        """A table of the outermost ops by phase and name, most frequent first, and the notes."""
-        from html import escape
-
-        from perfmodel.plot import table_html
-
-        outermost = [self.ops[index] for index in self.top_level()]
-        count = Counter((op.phase, op.name) for op in outermost)
-        rows = [
-            [phase, name, calls]
-            for (phase, name), calls in sorted(
-                count.most_common(_ROWS), key=lambda row: (PHASES.index(row[0][0]), -row[1])
-            )
-        ]
-        steps = len({op.step for op in self.ops})
-        caption = (
-            f"{self.source} rank {self.rank}: {len(self)} ops, {len(outermost)} outermost, "
-            f"{len(self.data)} data dependencies, {steps} steps"
-        )
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return table_html(rows, ["phase", "op", "calls"], caption) + notes
-
 
 def tensors_in(argument: Argument) -> Iterator[Tensor]:
     """The tensors in an argument, lists and tuples opened, in order."""
@@ -238,12 +178,3 @@ def dtype_notes(unknown: Counter[str]) -> list[str]:
     return [
         f"{count} tensors have the unknown type {word!r}" for word, count in sorted(unknown.items())
     ]
-
-
-_ROWS = 25
-"""Ops in the HTML table: those called most often."""
-
-
-def shape_text(tensor: Tensor) -> str:
-    """`512x64`; `scalar` without dimensions."""
-    return "x".join(map(str, tensor.shape)) or "scalar"

@@ -11,7 +11,7 @@ A signature says by position what an operator is called with, and behind `->` wh
 
 Arguments called `w`, `bias`, `mean` and `var` are parameters and buffers of a module.
 
-From it come the dims of what is launched (`perfmodel.lowering.rules.table`) and how sizes follow
+From it come the dims of what is launched (`perfmodel.lowering.arguments`) and how sizes follow
 another batch (`perfmodel.ops.edits.batch`). What is launched is rows of the measurement table, one
 behind the other: `layer_norm.bwd rows=r cols=c x2; fill:int32 rows=1 cols=1`, with a direction, a
 dtype or the tensor that has it (else the first named one), products of sizes as dims (`m` stands
@@ -20,7 +20,7 @@ elements, or none of those behind `if=`, nothing is launched.
 
 `stream reads=x,y writes=out flop=4` is one elementwise kernel over the tensors of these names:
 arguments, `all` of them, or what is made (`out`, else as all broadcast); with a dtype behind `:`, a
-new tensor of the same sizes.
+new tensor of the same sizes. `move reads=x writes=out` is a copy, `write writes=x` a fill.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ T = TypeVar("T")
 Sizes = Mapping[str, tuple[T, ...]]
 _REPEATED, _ONES = "...", "1*"
 STREAM, ALL, OUTPUT = "stream", "all", "out"
+WHOLE_TENSORS = (STREAM, "move", "write")
 _NONE = -1
 """How many sizes stand before a dimension that a tensor does not have."""
 _PARAMETERS = ("w", "bias", "mean", "var")
@@ -174,12 +175,6 @@ OPERATORS: Registry[Operator] = Registry("operator", "perfmodel.operators")
 LEAF = "leaf:"
 
 
-def full_name(name: str) -> str:
-    """An operator's name; one without `::` is ATen's."""
-    own = name.removeprefix(LEAF)
-    return name if "::" in own else f"{name.removesuffix(own)}aten::{own}"
-
-
 def is_elementwise(name: str) -> bool:
     """Whether an operator of PyTorch is one kernel that streams what it is given."""
     record = operator_of(name) if name.startswith("aten::") else None
@@ -192,7 +187,9 @@ def operator_of(name: str) -> Operator | None:
 
 
 def _add(names: str, signature: str, launches: str | None = None) -> None:
-    OPERATORS.register(*map(full_name, names.split()))(Operator(signature, launches))
+    """A name without `::` is ATen's."""
+    full = (re.sub(rf"^({LEAF})?(?=\w+$)", r"\1aten::", name) for name in names.split())
+    OPERATORS.register(*full)(Operator(signature, launches))
 
 
 NAMED = "add sub mul div relu gelu silu sigmoid tanh clamp_min"
@@ -203,7 +200,11 @@ def _both(names: str) -> str:
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
-_STREAMED = "stream reads=all writes=out"
+_STREAMED, _MOVE, _WRITE = (
+    "stream reads=all writes=out",
+    "move reads=x writes=out",
+    "write writes=x",
+)
 # What the measurement table has by name where operands are alike (`perfmodel.lowering.rules`).
 _add(f"{_both(NAMED)} pow threshold_backward", "x[*s]", _STREAMED)
 _add(
@@ -233,9 +234,9 @@ _add(
     _STREAMED,
 )
 _add("upsample_nearest2d upsample_bilinear2d", "x[n,*s] -> [n,=]...", _STREAMED)
-# Names that call another op, which does the work.
-_ALIASES = _both("divide multiply subtract absolute negative clip square rsub prelu")
-_add(" ".join(f"{LEAF}{name}" for name in _ALIASES.split()), "x[*s]", _STREAMED)
+_ALIASES = _both("divide multiply subtract absolute negative clip square rsub prelu").split()
+# They call another op, which does the work.
+_add(" ".join(f"{LEAF}{name}" for name in _ALIASES), "x[*s]", _STREAMED)
 _add(
     _both("eq ne lt le gt ge isnan isinf isneginf isposinf signbit isin"),
     "_",
@@ -246,12 +247,11 @@ _add(
     "x[*s]",
     "stream reads=x writes=x,x:bool flop=10",
 )
-_LOSS_BACKWARD = "stream reads=all writes=out flop=4"
 _add(
     "mse_loss_backward binary_cross_entropy_backward smooth_l1_loss_backward huber_loss_backward "
     "l1_loss_backward kl_div_backward soft_margin_loss_backward",
     "x[*s]",
-    _LOSS_BACKWARD,
+    f"{_STREAMED} flop=4",
 )
 for _names, _dtype in {
     "FloatToHFP8Quantized FloatToMSFPQuantized": "uint8",
@@ -264,6 +264,15 @@ for _names, _dtype in {
         "x[*s]",
         f"stream reads=x writes=x:{_dtype}",
     )
+_add(
+    "fill_ fill eye_ leaf:zero_ leaf:zeros_like leaf:ones_like leaf:full_like",
+    "x[*s]",
+    "write writes=x",
+)
+_add("_amp_update_scale_", "x[*s]", "stream writes=x flop=0")
+_add("leaf:clone leaf:contiguous leaf:_to_copy", "x[*s]", _MOVE)
+# A copy, which is then filled in place.
+_add("leaf:masked_fill", "x[*s] mask[*m]", f"{_MOVE}; stream reads=out,mask writes=out")
 # The range of each row, then its elements in one byte each.
 _add(
     "fbgemm::FloatToFP8RowwiseQuantized fbgemm::FloatToFused8BitRowwiseQuantized",
@@ -282,8 +291,8 @@ _add("dot vdot", "x[*k]", "mm b=1 m=1 n=1 k")
 _add("matmul", "a[*s,k] b[*t,k,n] -> [*s,n]")
 
 _ALONG = "rows=a*z cols=c strided=z>1"
-_add("_softmax _safe_softmax", "x[*a,c,*z] @c", f"softmax {_ALONG}")
-_add("leaf:softmax leaf:special_softmax", "x[*a,c,*z] @c", f"softmax {_ALONG}")
+_SOFTMAX = "_softmax _safe_softmax leaf:softmax leaf:special_softmax"
+_add(_SOFTMAX, "x[*a,c,*z] @c", f"softmax {_ALONG}")
 _add("_log_softmax leaf:log_softmax", "x[*a,c,*z] @c", f"log_softmax {_ALONG}")
 # The product of gradient and output, then the gradient.
 _add("_softmax_backward_data", "g[*a,c,*z] _ @c", f"softmax.bwd {_ALONG} x2")
@@ -295,8 +304,8 @@ _add("_fused_rms_norm leaf:rms_norm", _NORMALISED, "rms_norm rows=r cols=c")
 # The gradient of the input, then of the weight.
 _add("_fused_rms_norm_backward", "_ x[*r,*c] (c) -> [*r,*c] =...", "rms_norm.bwd rows=r cols=c x2")
 _LIKE_SECOND = "_ x[*s] -> [*s] =..."
-_add("native_layer_norm_backward native_group_norm_backward", _LIKE_SECOND)
-_add("native_batch_norm_backward convolution_backward", _LIKE_SECOND)
+_BACKWARD = "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward"
+_add(f"{_BACKWARD} convolution_backward", _LIKE_SECOND)
 _CHANNELS = "x[n,c,*s] w bias mean var -> [n,c,*s] =..."
 _add("cudnn_batch_norm miopen_batch_norm leaf:batch_norm", _CHANNELS, "batch_norm rows=n*s cols=c")
 _add(

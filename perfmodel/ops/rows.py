@@ -95,51 +95,49 @@ class Rows:
         """
         op = _texts(frame, "op", "")
         known = {name for each in set(op) if each in OPS for name in _dims_of(OPS[each])}
+        dims = {name: _numbers(frame, name) for name in known if name in frame}
+        flags: dict[str, Any] = {}
+        if "cache" in frame:  # flushed before the call, or the same call came before
+            flags = {name: frame["cache"] == name for name in ("cold", "warm")}
+        if FRAMEWORK in frame:
+            codes = {name: framework_code(name) for name in frame[FRAMEWORK].unique()}
+            dims[FRAMEWORK] = np.array([codes[name] for name in frame[FRAMEWORK]], np.float64)
+        if "variant" in frame:  # dims without a column that it names, as `pinned` of copies
+            named = (known - set(frame.columns)) & set(frame["variant"].dropna())
+            flags |= {name: frame["variant"] == name for name in named}
+        dims |= {name: each.to_numpy(np.float64) for name, each in flags.items()}
         return cls(
             op,
             _texts(frame, "dtype", "fp32"),
             _texts(frame, "direction", "fwd"),
             _texts(frame, "timing", KERNEL),
-            {name: _numbers(frame, name) for name in known if name in frame}
-            | _cold(frame)
-            | _framework(frame)
-            | _variants(frame, known)
-            | _called_by_columns(frame),
+            dims | _called_by_columns(frame),
         )
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """The rows of all `parts`, in turn."""
         names = sorted({name for part in parts for name in part.dims})
-
-        def column(name: str) -> Floats:
-            none = [part.dims.get(name, np.full(len(part), np.nan)) for part in parts]
-            return np.concatenate(none) if none else np.zeros(0)
-
-        return cls(
-            tuple(each for part in parts for each in part.op),
-            tuple(each for part in parts for each in part.dtype),
-            tuple(each for part in parts for each in part.direction),
-            tuple(each for part in parts for each in part.timing),
-            {name: column(name) for name in names},
+        op, dtype, direction, timing = (
+            tuple(each for part in parts for each in getattr(part, column))
+            for column in ("op", "dtype", "direction", "timing")
         )
+        dims = {
+            name: np.concatenate(
+                [part.dims.get(name, np.full(len(part), np.nan)) for part in parts]
+            )
+            for name in names
+        }
+        return cls(op, dtype, direction, timing, dims)
 
     def take(self, index: Ints) -> Rows:
         """The rows at `index`, in that order."""
         if self._are_all(index):
             return self
-        places = index.tolist()
-
-        def texts(column: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(map(column.__getitem__, places))
-
-        return Rows(
-            texts(self.op),
-            texts(self.dtype),
-            texts(self.direction),
-            texts(self.timing),
-            {name: values[index] for name, values in self.dims.items()},
-        )
+        columns, places = (self.op, self.dtype, self.direction, self.timing), index.tolist()
+        op, dtype, direction, timing = (tuple(map(each.__getitem__, places)) for each in columns)
+        dims = {name: values[index] for name, values in self.dims.items()}
+        return Rows(op, dtype, direction, timing, dims)
 
     def in_framework(self) -> Floats:
         """Per row, the place of its framework in `FRAMEWORKS` from 1 on; 0 where not known."""
@@ -275,13 +273,8 @@ def _texts(frame: pd.DataFrame, column: str, usual: str) -> tuple[str, ...]:
     values = frame[column].tolist()
     if set(map(type, values)) == {str}:
         return tuple(values)
-    return tuple(each if isinstance(each, str) else _text(each, usual) for each in values)
-
-
-def _text(value: object, usual: str) -> str:
-    import pandas as pd
-
-    return usual if pd.isna(value) else str(value)
+    is_none = frame[column].isna().tolist()
+    return tuple(usual if gone else str(t) for t, gone in zip(values, is_none, strict=True))
 
 
 def _numbers(frame: pd.DataFrame, column: str) -> Floats:
@@ -292,22 +285,6 @@ def _numbers(frame: pd.DataFrame, column: str) -> Floats:
         return np.asarray(values.to_numpy(np.float64))
     except (ValueError, TypeError) as error:
         raise ModelError(f"column {column}: {error}") from None
-
-
-def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
-    """Of a frame with a column `cache`: `cold`, 1 where it was flushed before the call, and `warm`,
-    1 where the same call came before; else 0."""
-    if "cache" not in frame:
-        return {}
-    return {name: (frame["cache"] == name).to_numpy(np.float64) for name in ("cold", "warm")}
-
-
-def _variants(frame: pd.DataFrame, known: set[str]) -> dict[str, Floats]:
-    """Dims without a column that a `variant` names, as `pinned` of copies: 1 there, else 0."""
-    if "variant" not in frame:
-        return {}
-    named = (known - set(frame.columns)) & set(frame["variant"].dropna())
-    return {name: (frame["variant"] == name).to_numpy(np.float64) for name in named}
 
 
 FIRST_TURNED, SECOND_TURNED = "first_turned", "second_turned"
@@ -333,10 +310,3 @@ def framework_code(name: object) -> int:
     if isinstance(name, float):
         return int(name) if name in range(1, len(FRAMEWORKS) + 1) else 0
     return FRAMEWORKS.index(name) + 1 if name in FRAMEWORKS else 0
-
-
-def _framework(frame: pd.DataFrame) -> dict[str, Floats]:
-    if FRAMEWORK not in frame:
-        return {}
-    codes = {name: framework_code(name) for name in frame[FRAMEWORK].unique()}
-    return {FRAMEWORK: np.array([codes[name] for name in frame[FRAMEWORK]], np.float64)}

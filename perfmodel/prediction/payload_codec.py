@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, has_code
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
-from perfmodel.ops.edits.precision import CLAMPED
+from perfmodel.ops.edits.named import CLAMPED
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.transferred import source_machine
 from perfmodel.timeline.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind

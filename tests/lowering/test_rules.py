@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.lowering import Piece, lower
-from perfmodel.lowering.rules.elementwise import multi_tensor_launches
+from perfmodel.lowering.rules.vector import multi_tensor_launches
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 

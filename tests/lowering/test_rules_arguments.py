@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from perfmodel.lowering.arguments import by_record
 from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, MissingArguments, Piece
-from perfmodel.lowering.records import by_record
 from perfmodel.ops.graph import Argument, Op, Tensor
 from perfmodel.ops.operators import OPERATORS
 

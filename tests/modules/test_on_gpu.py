@@ -8,7 +8,6 @@ import pytest
 
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
-from perfmodel.ops.read.on_gpu import longest
 from perfmodel.ops.read.program import Call
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
@@ -79,12 +78,17 @@ def test_a_column_of_ids_is_looked_up_element_by_element() -> None:
         assert "by_elements" not in dims
 
 
-def test_the_longest_of_bags_of_which_the_mean_is_known() -> None:
-    assert longest(30, 1) == 30
-    assert longest(2 * 10_000, 10_000) == pytest.approx(
-        2 * sum(1 / n for n in range(1, 10_001)), 1e-4
-    )
-    assert longest(3, 4) <= 3
+@pytest.mark.parametrize(
+    ("ids", "bags", "longest"),
+    [(30, 1, 30.0), (20_000, 10_000, 2 * sum(1 / n for n in range(1, 10_001))), (3, 4, 1.47)],
+)
+def test_the_longest_of_bags_of_which_the_mean_is_known(
+    ids: int, bags: int, longest: float
+) -> None:
+    table, given = torch.nn.EmbeddingBag(50, 8), torch.zeros(ids, dtype=torch.int64)
+    graph = graph_of_module(table, [given, torch.zeros(bags, dtype=torch.int64)])
+    (bag,) = (piece for piece in lower(graph, "cuda").pieces if piece.op == "embedding_bag")
+    assert bag.dims["longest_bag"] == pytest.approx(longest, rel=1e-2)
 
 
 def test_a_recurrent_layer_of_whose_outputs_one_is_used_has_its_backward_pass() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.lowering.records import by_record
+from perfmodel.lowering.arguments import by_record
 from perfmodel.ops.graph import Argument, Op, Tensor
-from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, STREAM, Operator, operator_of
+from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WHOLE_TENSORS, Operator, operator_of
 from perfmodel.ops.spec import OPS
 
 T = Tensor
@@ -84,7 +84,7 @@ def test_operators_that_are_a_record_alone(
 def test_records_launch_what_there_is() -> None:
     for name in OPERATORS:
         for row in OPERATORS[name].rows:
-            if row.op == STREAM:
+            if row.op in WHOLE_TENSORS:
                 words = {word for _, text in row.dims for word in text.split(",")}
                 operands = {word.partition(":")[0] for word in words if not word.isdigit()}
                 assert operands <= {ALL, OUTPUT, *OPERATORS[name].tensors}, name

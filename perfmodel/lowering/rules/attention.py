@@ -3,14 +3,14 @@ over all inputs, then step after step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
-from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, size, tensor, tensors
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Lowering, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, numbers, size, tensor, tensors
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
+from perfmodel.ops.spec import OPS
 
 FORWARD, BACKWARD = ("fwd", 0, 1), ("bwd", 1, 3)
 """Direction, where the query is (key and value follow), and launches: flash attention's backward
@@ -63,25 +63,18 @@ def attention(op: Op) -> Sequence[Piece]:
     return (Piece("attention", dims, given[0].dtype, direction, launches=launches),)
 
 
-_JAGGED = (
-    *("tokens", "pairs", "heads", "head_dim", "value_dim"),
-    *("cutlass", "bias_buckets", "sequences"),
-)
-_JAGGED_WAYS = {
-    "any/hstu::attention": "fwd",
-    "any/hstu::attention_backward": "bwd",
-    "any/hstu::attention_bias_backward": "bwd_bias",
-}
+_JAGGED = {"attention": "fwd", "attention_backward": "bwd", "attention_bias_backward": "bwd_bias"}
 
 
-@LOWERINGS.register(*_JAGGED_WAYS)
+@LOWERINGS.register(*(f"any/hstu::{name}" for name in _JAGGED))
 def jagged_attention(op: Op) -> Sequence[Piece]:
     """Over sequences of many lengths, whose sums are attributes."""
-    if any(name not in op.attributes for name in _JAGGED):
+    spec = OPS["jagged_attention"]
+    names = (*spec.dims, *spec.defaults)
+    if any(name not in op.attributes for name in names):
         raise MissingArguments
-    dims = {name: float(op.attributes[name]) for name in _JAGGED}
-    way = _JAGGED_WAYS[f"any/{op.name}"]
-    return (Piece("jagged_attention", dims, tensor(op, 0).dtype, way),)
+    direction = _JAGGED[op.name.removeprefix("hstu::")]
+    return (Piece("jagged_attention", numbers(op, *names), tensor(op, 0).dtype, direction),)
 
 
 @LOWERINGS.register(*entries("matmul einsum_pair", scope=LEAF))
@@ -118,107 +111,66 @@ _FACTS = ("steps", "batch", "inputs", "hidden", "gates", "layers", "directions")
 """Attributes of the op (`perfmodel.ops.read.recorder`), since its weights are one flat list."""
 STEP_READS = 2.0
 """Per gate and hidden unit: its share of the inputs' product and of the states' product."""
-FORWARD_UNITS, BACKWARD_UNITS = {1: 384}, {1: 256}
-USUAL_FORWARD_UNITS, USUAL_BACKWARD_UNITS = 192, 128
-"""Up to how many hidden units all steps are one kernel, by gates; not of packed sequences.
+MAX_UNITS = {"fwd": (384, 192), "bwd": (256, 128)}
+"""Up to how many hidden units all steps are one kernel, of plain layers and of others; not of
+packed sequences.
 
 Source: aten/src/ATen/native/cudnn/RNN.cpp (`use_rnn_persist_small_h`), which asks for that.
 """
 GRU_GATES = 3
 """Of LSTMs no profile shows how cuDNN sums the gradients of biases."""
-Facts = dict[str, int]
 
 
-@LOWERINGS.register(*entries("_cudnn_rnn"))
+@LOWERINGS.register(*entries("_cudnn_rnn _cudnn_rnn_backward"))
 def recurrent(op: Op) -> Sequence[Piece]:
-    """LSTM, GRU and plain layers; cuDNN multiplies in TF32, unless told otherwise."""
-    return _pieces(op, _layers)
+    """LSTM, GRU and plain layers; cuDNN multiplies in TF32, unless told otherwise.
 
-
-@LOWERINGS.register(*entries("_cudnn_rnn_backward"))
-def recurrent_backward(op: Op) -> Sequence[Piece]:
-    """Their gradients."""
-    return _pieces(op, _gradients)
-
-
-def _step_by_step(rule: Lowering, op: Op) -> Sequence[Piece]:
-    """The rule without the kernels that are cuDNN's own."""
-    return rule(replace(op, attributes={**op.attributes, "packed": "1", "biases": "0"}))
-
-
-LOWERINGS.register("rocm/aten::_cudnn_rnn")(partial(_step_by_step, recurrent))
-LOWERINGS.register("rocm/aten::_cudnn_rnn_backward")(partial(_step_by_step, recurrent_backward))
-
-
-def _pieces(op: Op, of: Callable[[Facts, str], Iterator[Piece]]) -> Sequence[Piece]:
+    A product of all inputs of a layer, then one of the state and its gates for each step; steps of
+    layers above one another do not overlap, as profiles of one H200 with cuDNN 9.19 show. Backward
+    the same steps from last to first: the gradients of a step's gates, of them that of the state
+    before; then of each layer those of its inputs, of its two weights and of its biases, of all
+    steps at once.
+    """
     if any(name not in op.attributes for name in _FACTS):
         raise MissingArguments
-    facts = {name: int(op.attributes[name]) for name in _FACTS}
-    if not min(facts.values()):
+    steps, batch, inputs, hidden, gates, layers, directions = (
+        int(op.attributes[name]) for name in _FACTS
+    )
+    if not min(steps, batch, inputs, hidden, gates, layers, directions):
         return ()
-    facts |= {name: int(op.attributes.get(name, "1")) for name in ("biases", "packed")}
+    has_biases, is_packed = (op.attributes.get(name, "1") != "0" for name in ("biases", "packed"))
     dtype = tensors(op, 1)[0].dtype  # of the first gradient that is told, backward
-    return tuple(of(facts, TF32 if dtype == FP32 else dtype))
+    usual, dtype = dtype if dtype != TF32 else FP32, TF32 if dtype == FP32 else dtype
+    wide, rows, passes = gates * hidden, steps * batch, layers * directions
+    read = [inputs] * directions + [hidden * directions] * (passes - directions)
+    direction = "bwd" if op.name.endswith("_backward") else "fwd"
+    persists = hidden <= MAX_UNITS[direction][gates > 1] and not is_packed
+    chain = {"steps": steps, "batch": batch, "hidden": hidden, "gates": gates}
+    one_kernel = Piece("persistent_rnn", {name: float(n) for name, n in chain.items()}, usual)
+
+    def product(m: int, n: int, k: int) -> Piece:
+        return Piece("mm", {"b": 1.0, "m": float(m), "n": float(n), "k": float(k)}, dtype)
+
+    def pointwise(steps: int, reads: float, writes: float) -> Piece:
+        dims = {"elements": float(steps * batch * wide), "reads": reads, "writes": writes}
+        return Piece("elementwise", {**dims, "flop_per_element": 10.0}, usual)
+
+    if direction == "fwd":
+        of_inputs = [product(rows, wide, k) for k in read]
+        if persists:
+            return [*of_inputs, *[pointwise(steps, 1.0, 1.0), one_kernel] * passes]  # biases first
+        step = [product(batch, wide, hidden), pointwise(1, STEP_READS, 1.0 / gates)]
+        return of_inputs + step * (steps * passes)
+    step = [pointwise(1, STEP_READS, 1.0), product(batch, hidden, wide)]
+    found = [one_kernel] * passes if persists else step * (steps * passes)
+    for k in read:
+        found += [product(rows, k, wide), product(wide, k, rows), product(wide, hidden, rows)]
+        if has_biases and gates == GRU_GATES:
+            found.append(replace(one_kernel, op="rnn_bias_gradient"))
+    return found
 
 
-def _layers(facts: Facts, dtype: str) -> Iterator[Piece]:
-    """A product of all inputs of a layer, then one of the state and its gates for each step; steps
-    of layers above one another do not overlap, as profiles of one H200 with cuDNN 9.19 show."""
-    batch, hidden = facts["batch"], facts["hidden"]
-    wide, rows = facts["gates"] * hidden, facts["steps"] * batch
-    yield from (_product(rows, wide, k, dtype) for k in _inputs(facts))
-    if _persists(facts, FORWARD_UNITS.get(facts["gates"], USUAL_FORWARD_UNITS)):
-        for _ in range(facts["layers"] * facts["directions"]):
-            yield _gates(facts, facts["steps"], 1.0, 1.0, dtype)  # biases
-            yield _chain("persistent_rnn", facts, dtype)
-        return
-    for _ in range(facts["steps"] * facts["layers"] * facts["directions"]):
-        yield _product(batch, wide, hidden, dtype)
-        yield _gates(facts, 1, STEP_READS, 1.0 / facts["gates"], dtype)
-
-
-def _gradients(facts: Facts, dtype: str) -> Iterator[Piece]:
-    """The same steps from last to first: the gradients of a step's gates, of them that of the state
-    before; then of each layer those of its inputs, of its two weights and of its biases, of all
-    steps at once."""
-    batch, hidden = facts["batch"], facts["hidden"]
-    wide, rows = facts["gates"] * hidden, facts["steps"] * batch
-    if _persists(facts, BACKWARD_UNITS.get(facts["gates"], USUAL_BACKWARD_UNITS)):
-        for _ in range(facts["layers"] * facts["directions"]):
-            yield _chain("persistent_rnn", facts, dtype)
-    else:
-        for _ in range(facts["steps"] * facts["layers"] * facts["directions"]):
-            yield _gates(facts, 1, STEP_READS, 1.0, dtype)
-            yield _product(batch, hidden, wide, dtype)
-    for k in _inputs(facts):
-        yield _product(rows, k, wide, dtype)
-        yield _product(wide, k, rows, dtype)
-        yield _product(wide, hidden, rows, dtype)
-        if facts["biases"] and facts["gates"] == GRU_GATES:
-            yield _chain("rnn_bias_gradient", facts, dtype)
-
-
-def _persists(facts: Facts, units: int) -> bool:
-    return facts["hidden"] <= units and not facts["packed"]
-
-
-def _inputs(facts: Facts) -> Iterator[int]:
-    """Features that each layer reads, in each direction."""
-    for layer in range(facts["layers"]):
-        read = facts["hidden"] * facts["directions"] if layer else facts["inputs"]
-        yield from [read] * facts["directions"]
-
-
-def _product(m: int, n: int, k: int, dtype: str) -> Piece:
-    return Piece("mm", {"b": 1.0, "m": float(m), "n": float(n), "k": float(k)}, dtype)
-
-
-def _chain(op: str, facts: Facts, dtype: str) -> Piece:
-    dims = {name: float(facts[name]) for name in ("steps", "batch", "hidden", "gates")}
-    return Piece(op, dims, FP32 if dtype == TF32 else dtype)
-
-
-def _gates(facts: Facts, steps: int, reads: float, writes: float, dtype: str) -> Piece:
-    elements = float(steps * facts["batch"] * facts["gates"] * facts["hidden"])
-    dims = {"elements": elements, "reads": reads, "writes": writes, "flop_per_element": 10.0}
-    return Piece("elementwise", dims, FP32 if dtype == TF32 else dtype)
+@LOWERINGS.register(*entries("_cudnn_rnn _cudnn_rnn_backward", target="rocm"))
+def recurrent_on_rocm(op: Op) -> Sequence[Piece]:
+    """The same without the kernels that are cuDNN's own."""
+    return recurrent(replace(op, attributes={**op.attributes, "packed": "1", "biases": "0"}))

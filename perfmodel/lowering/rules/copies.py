@@ -1,5 +1,6 @@
-"""Bytes that only move: copies within a device, with another type or layout, to the host and back;
-and collectives, from what the op graph says of them (`perfmodel.ops.read.attributes`)."""
+"""Ops that put nothing on a stream; bytes that only move: copies within a device, with another type
+or layout, to the host and back; collectives, from what the op graph says of them
+(`perfmodel.ops.read.attributes`); kernels that are ops of their own (compiled, recorded)."""
 
 from __future__ import annotations
 
@@ -8,69 +9,129 @@ from dataclasses import replace
 
 from perfmodel.lowering.arguments import (
     HOST,
-    broadcast,
     bytes_of,
+    copy_pieces,
+    fill_of,
     flag,
-    layout_dims,
+    host_device_copy,
+    numbers,
     output,
+    pointwise,
     size,
-    stored,
     tensor,
+    tensor_bytes,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.lowering.records import fill_of, pointwise
-from perfmodel.ops.graph import Op, Tensor, integer, integers
+from perfmodel.lowering.piece import (
+    LEAF,
+    LOWERINGS,
+    OF_PROFILE,
+    WHOLE,
+    Kind,
+    MissingArguments,
+    Piece,
+    Stream,
+    entries,
+    nothing,
+)
+from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, integer, integers, tensors_in
+from perfmodel.ops.vocabulary.host import RECORDED
 
-CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"
-MEMCPY = ("memcpy_h2d", "memcpy_d2h")
+VIEWS = (
+    "view _unsafe_view _reshape_alias as_strided as_strided_ expand expand_as view_as transpose "
+    "transpose_ t t_ permute movedim swapaxes mT numpy_T squeeze squeeze_ unsqueeze unsqueeze_ "
+    "flatten_dense_tensors_view unflatten slice select narrow split split_with_sizes chunk unbind "
+    "tensor_split unsafe_split unsafe_split_with_sizes unsafe_chunk diagonal unfold view_as_real "
+    "view_as_complex real imag alias detach detach_ conj _conj _neg_view broadcast_tensors "
+    "broadcast_to lift lift_fresh _lazy_clone _values _indices values indices _to_dense_view "
+    "positive hsplit vsplit dsplit"
+)
+ALLOCATIONS = (
+    "empty empty_strided empty_like new_empty new_empty_strided resize_as_ set_ set_data "
+    "_efficientzerotensor empty_quantized sparse_coo_tensor _sparse_coo_tensor_unsafe "
+    "_sparse_coo_tensor_with_dims_and_tensors _coalesced_ resize_ _pin_memory pin_memory"
+)
+QUERIES = (
+    "result_type is_pinned is_same_size size stride numel dim is_floating_point is_complex "
+    "is_nonzero_view requires_grad_ retain_grad output_nr _version record_stream "
+    "_has_compatible_shallow_copy_type can_cast promote_types is_leaf _nested_tensor_size "
+    "sym_size _is_zerotensor is_conj is_neg can_use_view _nnz sparse_dim dense_dim _dimI _dimV "
+    "is_coalesced _has_same_storage_numel _assert_async_view _debug_has_internal_overlap data "
+    "resolve_conj resolve_neg c10d::barrier_without_device prim::device prim::dtype "
+    "profiler::_record_function_enter profiler::_record_function_enter_new "
+    "profiler::_record_function_exit torch::compiled_call torch::cuda::synchronize "
+    "record_param_comms_end"
+)
+
+PASSING_ON = (
+    "Add Sub Clone View UnsafeView ReshapeAlias Expand T Transpose Permute Squeeze Unsqueeze Alias "
+    "AsStrided Detach ToCopy Contiguous Broadcast Identity Dropout Select Slice Split Unbind Copy "
+    "CopySlices Unflatten Flatten Narrow Lift Positive"
+)
+"""Nodes of the backward pass that launch nothing themselves; where they do, what they call is in
+the graph."""
+LOWERINGS.register(
+    *entries(VIEWS, ALLOCATIONS, QUERIES),
+    *(f"any/{name}" for name in ("detach", "detach_", "requires_grad_")),  # as old profiles do
+    *(
+        f"any/{LEAF}{name}Backward{number}"
+        for name in PASSING_ON.split()
+        for number in ("", "0", "1")
+    ),
+    *entries("torch::autograd::AccumulateGrad torch::autograd::GraphRoot", scope=LEAF),
+    *entries("torch::autograd::CopyBackwards torch::autograd::CopySlices", scope=LEAF),
+    f"any/{LEAF}{AUTOGRAD_NODE}*",
+    f"cpu/{WHOLE}{OF_PROFILE}*",  # a CPU has no counterpart of a GPU's kernel
+)(nothing)
 
 
-def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
-    """What `target.copy_(source)` becomes."""
-    elements = size(target.shape)
-    if not elements:
+TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
+
+
+@LOWERINGS.register(
+    *(f"any/triton_{kind}_*" for kind in ("poi", "red", "per", "for")), *entries("triton::*")
+)
+def inductor_kernel(op: Op) -> Sequence[Piece]:
+    """Streams its operands once; the last one is written."""
+    tensors: list[Tensor] = [t for t in op.tensors if size(t.shape)]
+    if not tensors:
+        raise MissingArguments
+    return pointwise(tensors[:-1], tensors[-1:])
+
+
+@LOWERINGS.register("any/hugectr::*", "any/hstu::*")
+def hugectr_kernel(op: Op) -> Sequence[Piece]:
+    """One kernel over all operands, counted in the widest; attributes say what tensors do not."""
+    inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
+    widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
+    if widest is None:
+        raise MissingArguments
+    full = tensor_bytes(widest)
+    if not full:
         return ()
-    to_host, from_host = target.device.startswith(HOST), source.device.startswith(HOST)
-    if to_host != from_host and target.device and source.device:
-        name = "copy_d2h" if to_host else "copy_h2d"
-        return host_device_copy(name, target, non_blocking=non_blocking)
-    if source.dtype != target.dtype or stored(source) != elements:
-        (piece,) = pointwise([source], [target], flop=0.0)
-        is_wider = bytes_of(target.dtype) > bytes_of(source.dtype)
-        return (replace(piece, dims={**piece.dims, "widened": 1.0}) if is_wider else piece,)
-    if TRANSPOSED in (layout(source), layout(target)) and layout(source) != layout(target):
-        rows, cols = _matrix(source if layout(source) == TRANSPOSED else target)
-        return (Piece("transpose_copy", {"rows": rows, "cols": cols}, target.dtype),)
-    dims = {"elements": 2.0 * elements} | layout_dims([target, source], target.shape)
-    return (Piece("copy", dims, target.dtype),)
+    dims = {
+        "elements": float(widest.elements),
+        "reads": sum(map(tensor_bytes, inputs)) / full,
+        "writes": sum(map(tensor_bytes, outputs)) / full,
+    }
+    dims |= numbers(op, *TOLD)
+    return (Piece("elementwise", dims, widest.dtype),)
 
 
-def host_device_copy(
-    name: str, moved: Tensor, *, non_blocking: bool = False, pinned: bool = False
-) -> Sequence[Piece]:
-    """A copy between host and device: unless told otherwise, PyTorch waits for it.
-
-    One that is not waited for is taken to be of pinned memory.
-    """
-    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
-    return (Piece(name, dims, moved.dtype, kind="copy", blocks=not non_blocking),)
+KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "collective"}
 
 
-def layout(values: Tensor) -> str:
-    """Whether the last dimension is the one whose elements lie side by side."""
-    lengths = [(n, s) for n, s in zip(values.shape, values.strides, strict=False) if n > 1]
-    if not lengths:
-        return CONTIGUOUS
-    if lengths[-1][1] == 1:
-        return CONTIGUOUS
-    return TRANSPOSED if any(stride == 1 for _, stride in lengths) else STRIDED
+@LOWERINGS.register(f"cuda/{WHOLE}{OF_PROFILE}*", f"rocm/{WHOLE}{OF_PROFILE}*")
+def recorded_operation(op: Op) -> Sequence[Piece]:
+    """One operation that takes as long as it did."""
+    kind = KINDS.get(op.attributes.get("kind", ""))
+    if kind is None or "recorded_us" not in op.attributes:
+        raise MissingArguments
+    dims = numbers(op, "recorded_us", "ratio", "spread")
+    stream: Stream = "comm" if kind == "collective" else "compute"
+    return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks="blocks" in op.attributes),)
 
 
-def _matrix(values: Tensor) -> tuple[float, float]:
-    """A transposed tensor as rows x cols: `cols` are the elements that lie side by side."""
-    at = values.strides.index(1)
-    cols = values.shape[at]
-    return size(values.shape) / cols, float(cols)
+MEMCPY = ("memcpy_h2d", "memcpy_d2h")
 
 
 @LOWERINGS.register(*entries("copy_", "copy", "_copy_from"))
@@ -100,14 +161,6 @@ def into_zeros(op: Op) -> Sequence[Piece]:
     return (*fill_of(whole), *copy_pieces(replace(gradient, strides=tuple(strides)), gradient))
 
 
-@LOWERINGS.register(*entries("masked_fill", scope=LEAF))
-def masked_fill(op: Op) -> Sequence[Piece]:
-    """`(x, mask, value)`: a copy, which is then filled in place."""
-    values, mask = tensor(op, 0), tensor(op, 1)
-    made = output(op) or replace(values, shape=broadcast((values, mask)), strides=())
-    return (*copy_pieces(made, values), *pointwise([made, mask], [made]))
-
-
 @LOWERINGS.register(*entries("constant_pad_nd", scope=LEAF))
 def padded(op: Op) -> Sequence[Piece]:
     """`(x, pad, value)`: a tensor filled with the value, and what is kept copied into it."""
@@ -119,15 +172,6 @@ def padded(op: Op) -> Sequence[Piece]:
         *fill_of(result),
         *copy_pieces(replace(result, shape=kept), replace(values, shape=kept)),
     )
-
-
-@LOWERINGS.register(*entries("clone contiguous _to_copy", scope=LEAF))
-def clone(op: Op) -> Sequence[Piece]:
-    """A copy of the first argument, of another type or on another device as the output is."""
-    source, result = tensor(op, 0), output(op)
-    if result is None and op.name == "aten::_to_copy":
-        raise MissingArguments
-    return copy_pieces(result or replace(source, strides=()), source)
 
 
 @LOWERINGS.register(
@@ -148,17 +192,13 @@ def maybe_copied(op: Op) -> Sequence[Piece]:
 def scalar_to_host(op: Op) -> Sequence[Piece]:
     """One element to the host, which waits for it; nothing where it is there already."""
     values = tensor(op, 0)
-    return (
-        ()
-        if values.device.startswith(HOST)
-        else host_device_copy("copy_d2h", Tensor((1,), values.dtype))
-    )
+    if values.device.startswith(HOST):
+        return ()
+    return host_device_copy("copy_d2h", Tensor((1,), values.dtype))
 
 
 RECEIVED = ("all_gather", "gather", "recv")
 """Collectives whose size is what a rank ends up with; of all others, what it gives."""
-EXCHANGED = ("all_to_all",)
-"""Collectives that take as long as the larger of what a rank gives and gets."""
 TABLE = {
     "gather": "all_gather",
     "scatter": "broadcast",
@@ -166,7 +206,6 @@ TABLE = {
     "recv": "send_recv",
     "barrier": "barrier",
 }
-NOTHING = ("wait", "init", "work_wait")
 KNOWN = (
     *("all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast", "reduce"),
     *("send_recv", "barrier"),
@@ -182,13 +221,11 @@ def collective(op: Op) -> Sequence[Piece]:
     """One kernel on the stream of collectives; a size that is not told stands at one byte."""
     about = op.attributes
     word = about.get("collective", "")
-    if word in NOTHING or not word:
-        return ()
     name = TABLE.get(word, word)
-    if name not in KNOWN:
+    if name not in KNOWN:  # as waits are not
         return ()
     elements = about.get("out_elements" if word in RECEIVED else "in_elements")
-    if word in EXCHANGED:
+    if word == "all_to_all":  # as long as the larger of what a rank gives and gets
         elements = max(elements, about.get("out_elements"), key=lambda text: float(text or 0))
     dtype = about.get("dtype", "fp32")
     size_bytes = float(elements or 0) * bytes_of(dtype)

@@ -1,8 +1,5 @@
 """What operators become on a CPU: one stretch of their thread's time each.
 
-How often rows repeat, and how many entries a sparse gradient has, comes with the op as attributes
-(`perfmodel.ops.read.attributes`); without them indices are taken to be uniform.
-
 That is also how `collect ops` measures them: what a kernel calls inside is part of it.
 """
 
@@ -10,62 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import matrix, numbers, result_shape, size, tensor
+from perfmodel.lowering.arguments import by_record, result_shape, rule_of, size, tensor
 from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
-from perfmodel.lowering.records import by_record, rule_of
-from perfmodel.lowering.rules.elementwise import named
-from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
+from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import Op
 from perfmodel.ops.operators import Operator
 from perfmodel.ops.vocabulary.host import VIEW
-
-REUSE = ("zipf_alpha", "unique_rows")
-SPARSE = "sparse"
-
-
-def _bag(
-    op: Op, direction: str, table: tuple[int, int], lookups: int, batch: int, dtype: str
-) -> Sequence[Piece]:
-    if not lookups or not batch:
-        return ()
-    dims = {
-        "hash_size": float(table[0]),
-        "dim": float(table[1]),
-        "batch": float(batch),
-        "pooling": max(lookups / batch, 1.0),
-        **numbers(op, *REUSE),
-    }
-    return (Piece("embedding_bag", dims, dtype, direction),)
-
-
-@LOWERINGS.register(
-    *entries("_embedding_bag", "_embedding_bag_forward_only", target="cpu", scope=WHOLE)
-)
-def embedding_bag(op: Op) -> Sequence[Piece]:
-    """`_embedding_bag(weight, indices, offsets, …)`."""
-    weight, indices, offsets = (tensor(op, place) for place in range(3))
-    return _bag(op, "fwd", matrix(weight), size(indices.shape), size(offsets.shape), weight.dtype)
-
-
-@LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
-def embedding_bag_backward(op: Op) -> Sequence[Piece]:
-    """`_embedding_bag_backward(grad, indices, …, num_weights, …)`: a row of gradient per lookup."""
-    grad, indices = tensor(op, 0), tensor(op, 1)
-    batch, dim = matrix(grad)
-    rows = next((int(it) for it in op.inputs[6:7] if isinstance(it, int)), size(indices.shape))
-    return _bag(op, "bwd", (rows, dim), size(indices.shape), batch, grad.dtype)
-
-
-@LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
-def add(op: Op) -> Sequence[Piece]:
-    """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
-    tensors = op.tensors
-    if len(tensors) < 2 or tensors[1].layout != SPARSE:
-        return named(op)
-    if op.attributes.get("tables", "1") != "1" or "lookups" not in op.attributes:
-        raise MissingArguments
-    table, lookups = tensors[0], round(float(op.attributes["lookups"]))
-    return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
 
 
 @LOWERINGS.register(

@@ -17,7 +17,16 @@ from dataclasses import replace
 from math import expm1
 from typing import cast
 
-from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size, tensor, tensors
+from perfmodel.lowering.arguments import (
+    REUSE,
+    fill_of,
+    length,
+    matrix,
+    numbers,
+    size,
+    tensor,
+    tensors,
+)
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
@@ -28,9 +37,9 @@ from perfmodel.lowering.piece import (
     Piece,
     entries,
 )
-from perfmodel.lowering.records import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
+from perfmodel.lowering.rules.vector import SPARSE, named
 from perfmodel.ops.graph import Op, Tensor, argument, integer
 from perfmodel.ops.spec import OPS
 
@@ -58,7 +67,9 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
 
 
 @LOWERINGS.register(
-    *entries("_embedding_bag", "_embedding_bag_forward_only"), *entries("embedding_bag", scope=LEAF)
+    *entries("_embedding_bag _embedding_bag_forward_only"),
+    *entries("_embedding_bag _embedding_bag_forward_only", target="cpu", scope=WHOLE),
+    *entries("embedding_bag", scope=LEAF),
 )
 def embedding_bag(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
@@ -67,18 +78,13 @@ def embedding_bag(op: Op) -> Sequence[Piece]:
     return (bag(table, lookups, bags, op),) if lookups and bags else ()
 
 
-def on_gpus(*names: str, scope: str) -> tuple[str, ...]:
-    """Registry keys of ops on either target of GPUs."""
-    return (
-        *entries(*names, target="cuda", scope=scope),
-        *entries(*names, target="rocm", scope=scope),
-    )
+_GPUS = "cuda rocm"
 
 
 @LOWERINGS.register(*entries("_embedding_bag_dense_backward", scope=WHOLE))
 def dense_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`."""
-    gradient, lookups, rows, guessed = _dense_of_bags(op)
+    gradient, lookups, rows, guessed = _dense(op)
     if not lookups or not gradient.shape:
         return ()
     piece = bag(Tensor((rows, gradient.shape[-1]), gradient.dtype), lookups, gradient.shape[0], op)
@@ -86,13 +92,7 @@ def dense_backward(op: Op) -> Sequence[Piece]:
     return (replace(piece, dims=dims, direction="bwd", guessed=guessed),)
 
 
-@LOWERINGS.register(*on_gpus("_embedding_bag_dense_backward", scope=WHOLE))
-def dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
-    """The same by a sort."""
-    return _sorted_gradient(*_dense_of_bags(op))
-
-
-def _dense_of_bags(op: Op) -> tuple[Tensor, int, int, bool]:
+def _dense(op: Op) -> tuple[Tensor, int, int, bool]:
     """(gradient, lookups, rows of the table, whether they are a guess)."""
     lookups = size(tensor(op, 1).shape)
     counts = (integer(op, at) for at in range(2, len(op.inputs)))
@@ -100,13 +100,12 @@ def _dense_of_bags(op: Op) -> tuple[Tensor, int, int, bool]:
     return tensor(op, 0), lookups, lookups if rows is None else rows, rows is None
 
 
-def _sorted_gradient(
-    gradient: Tensor, lookups: int, rows: int, guessed: bool = False
-) -> Sequence[Piece]:
+def _sorted_gradient(op: Op) -> Sequence[Piece]:
     """Zeros for the table, the indices sorted by all of their bits, rows that are equal added up.
 
     Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu.
     """
+    gradient, lookups, rows, guessed = _dense(op)
     dim = length(gradient, -1)
     if not lookups or not dim:
         return ()
@@ -128,34 +127,50 @@ def sparse_backward(op: Op) -> Sequence[Piece]:
     return (replace(piece, direction="bwd"),)
 
 
-@LOWERINGS.register(*on_gpus("_embedding_bag_backward", scope=LEAF))
-def bag_backward_on_gpu(op: Op) -> Sequence[Piece]:
-    """As `bag_backward`, of a dense gradient by a sort."""
-    return bag_backward(op) if argument(op, _SPARSE) is True else dense_backward_on_gpu(op)
-
-
-@LOWERINGS.register(*entries("_embedding_bag_backward", scope=LEAF))
+@LOWERINGS.register(
+    *entries("_embedding_bag_backward", scope=LEAF),
+    *entries("_embedding_bag_backward", target=_GPUS, scope=LEAF),
+    *entries("_embedding_bag_dense_backward embedding_dense_backward", target=_GPUS, scope=WHOLE),
+)
 def bag_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: of a
-    sparse gradient a row per lookup, picked from the bags' gradients."""
-    if argument(op, _SPARSE) is not True:
-        return dense_backward(op)
+    sparse gradient a row per lookup, picked from the bags' gradients; of a dense one by a sort."""
+    is_sparse = op.name == "aten::_embedding_bag_backward" and argument(op, _SPARSE) is True
+    if not is_sparse:
+        return _sorted_gradient(op)
     gradient, indices = tensor(op, 0), tensor(op, 1)
     return gathered("index_select", gradient, size(indices.shape), length(gradient, -1))
-
-
-@LOWERINGS.register(*on_gpus("embedding_dense_backward", scope=WHOLE))
-def embedding_dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
-    """`(gradient, indices, num_weights, …)`; without the number, of as many rows as lookups."""
-    rows, lookups = integer(op, 2), size(tensor(op, 1).shape)
-    return _sorted_gradient(tensor(op, 0), lookups, lookups if rows is None else rows)
 
 
 @LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))
 def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     """Zeros for the table, then the rows added."""
-    pieces = embedding_dense_backward_on_gpu(op)
+    pieces = _sorted_gradient(op)
     return (pieces[0], replace(pieces[-1], launches=1)) if pieces else ()
+
+
+@LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
+def bag_backward_on_cpu(op: Op) -> Sequence[Piece]:
+    """A row of gradient per lookup."""
+    gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
+    batch, dim = matrix(gradient)
+    rows = integer(op, 6)
+    if not lookups or not batch:
+        return ()
+    table = Tensor((lookups if rows is None else rows, dim), gradient.dtype)
+    return (replace(bag(table, lookups, batch, op), direction="bwd"),)
+
+
+@LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
+def update_on_cpu(op: Op) -> Sequence[Piece]:
+    """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
+    tensors = op.tensors
+    if len(tensors) < 2 or tensors[1].layout != SPARSE:
+        return named(op)
+    if op.attributes.get("tables", "1") != "1" or "lookups" not in op.attributes:
+        raise MissingArguments
+    lookups = round(float(op.attributes["lookups"]))
+    return (replace(bag(tensors[0], lookups, lookups, op), direction="update"),) if lookups else ()
 
 
 @LOWERINGS.register(f"any/{TIER}*")

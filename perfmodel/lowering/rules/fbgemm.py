@@ -8,9 +8,8 @@ FBGEMM 0.2 to 1.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from perfmodel.lowering.arguments import (
     HOST,
@@ -76,17 +75,11 @@ def _place(inputs: Sequence[object]) -> tuple[int, int]:
     return position
 
 
-class Call(NamedTuple):
-    """A lookup: its row of the measurement table, bits of a key, and bags of all tables."""
-
-    piece: Piece
-    key_bits: int
-    bags: int
-
-
-def call_of(inputs: Sequence[Argument], pooled: Tensor | None, op: Op) -> Call | None:
-    """A lookup by its arguments, and its output or the gradient of that; None of no rows. Tables
-    in host memory are read over the bus.
+def call_of(
+    inputs: Sequence[Argument], pooled: Tensor | None, op: Op
+) -> tuple[Piece, int, int] | None:
+    """(a lookup, bits of a key, bags of all tables), by its arguments and its output or the
+    gradient of that; None of no rows. Tables in host memory are read over the bus.
 
     Unpooled, every lookup is a bag of its own. `dim` is that of the rows looked up, where an op
     says (`lookup_dim`): of tables of several widths, one may have most of the lookups.
@@ -124,7 +117,10 @@ def call_of(inputs: Sequence[Argument], pooled: Tensor | None, op: Op) -> Call |
     if "int_nbit" in op.name and indices.dtype == "int32":
         dims["index_bytes"] = NARROW_KEY_BYTES
     dims |= numbers(op, "hash_size", "row_bytes", *REUSE)
-    dims |= _widths(op, dims)
+    if read := numbers(op, "lookup_dim").get("lookup_dim", 0.0):  # outputs keep their bytes
+        more = read / dims["dim"]
+        dims |= {"dim": read, "output_bytes": dims["output_bytes"] / more}
+        dims |= {"row_bytes": dims["row_bytes"] * more} if "row_bytes" in dims else {}
     if unpooled:
         dims |= {"batch": lookups / tables, "longest_bag": 1.0}
     dtype = weights.dtype
@@ -134,17 +130,7 @@ def call_of(inputs: Sequence[Argument], pooled: Tensor | None, op: Op) -> Call |
     piece = Piece("tbe_host" if over_bus else "tbe", dims, dtype, guessed=not is_stated)
     bits = inputs[at - 1] if at - bounds == BITS_BETWEEN else None
     key_bits = bits if isinstance(bits, int) and bits > 0 else bits_of(int(rows))
-    return Call(piece, key_bits, batch * tables) if lookups else None
-
-
-def _widths(op: Op, dims: Mapping[str, float]) -> dict[str, float]:
-    """The mean width of rows looked up in the place of that of tables; outputs keep their bytes."""
-    read = numbers(op, "lookup_dim").get("lookup_dim", 0.0)
-    if not read:
-        return {}
-    more = read / dims["dim"]
-    found = {"dim": read, "output_bytes": dims["output_bytes"] / more}
-    return found | ({"row_bytes": dims["row_bytes"] * more} if "row_bytes" in dims else {})
+    return (piece, key_bits, batch * tables) if lookups else None
 
 
 @LOWERINGS.register(
@@ -157,13 +143,7 @@ def _widths(op: Op, dims: Mapping[str, float]) -> dict[str, float]:
 def lookup(op: Op) -> Sequence[Piece]:
     """One kernel forward."""
     call = call_of(op.inputs, output(op), op)
-    return (call.piece,) if call else ()
-
-
-def optimizer_of(name: str) -> str:
-    """`rowwise_adagrad` of `torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>`."""
-    names = [o for o in (*STATE_BYTES, "sgd", "Dense") if f"_{o}_" in name or f"_{o}>" in name]
-    return max(names, key=len, default="")
+    return call[:1] if call else ()
 
 
 @LOWERINGS.register(
@@ -180,7 +160,9 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
         return ()
     table, key_bits, bags = call
     dims = table.dims
-    per_row, per_element = STATE_BYTES.get(optimizer_of(op.name), (0.0, 0.0))
+    # `rowwise_adagrad` of `torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>`
+    optimizers = [o for o in STATE_BYTES if f"_{o}_" in op.name or f"_{o}>" in op.name]
+    per_row, per_element = STATE_BYTES.get(max(optimizers, key=len, default=""), (0.0, 0.0))
     lookups = round(dims["lookups"])
     in_order = tuple(sorted_rows(1, lookups, "int64", key_bits=key_bits))
     is_weighted = bool(dims["weighted"])
@@ -197,15 +179,11 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     )
 
 
-def over_segments(
-    op: str, values: Tensor, segments: int, *, weighted: bool | None = None
-) -> Sequence[Piece]:
+def over_segments(op: str, values: Tensor, segments: int) -> Sequence[Piece]:
     """One kernel over the values of a jagged tensor."""
     if not size(values.shape) or not segments:
         return ()
     dims = {"elements": float(size(values.shape)), "segments": float(segments)}
-    if weighted is not None:
-        dims["weighted"] = float(weighted)
     return (Piece(op, dims, values.dtype),)
 
 
@@ -218,11 +196,9 @@ def permute_pooled(op: Op) -> Sequence[Piece]:
     (values,) = tensors(op, 1)
     if not size(values.shape):
         return ()
-    dims = rows_cols(values.shape)
-    tables = [size(t.shape) for t in op.tensors[1:] if len(t.shape) == 1]
-    return (
-        Piece("permute_pooled", dims | {"tables": float(max(tables, default=0))}, values.dtype),
-    )
+    tables = max((size(t.shape) for t in op.tensors[1:] if len(t.shape) == 1), default=0)
+    dims = {**rows_cols(values.shape), "tables": float(tables)}
+    return (Piece("permute_pooled", dims, values.dtype),)
 
 
 @LOWERINGS.register(

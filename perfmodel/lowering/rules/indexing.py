@@ -19,7 +19,6 @@ from perfmodel.lowering.arguments import (
     size,
     stored,
     tensor,
-    tensor_list,
     tensors,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
@@ -70,18 +69,25 @@ def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float
     return float((bags * mean * share[:, 0] / counts[:, 0]).max())
 
 
-@LOWERINGS.register(*entries("index_select embedding", scope=LEAF))
-def index_select(op: Op) -> Sequence[Piece]:
+@LOWERINGS.register(
+    *entries("index_select embedding", scope=LEAF),
+    *entries("gather take take_along_dim masked_select_backward"),
+)
+def looked_up(op: Op) -> Sequence[Piece]:
     """`index_select(table, dim, index)`, which today calls `gather`, and `embedding(table, index)`;
-    the index may have any shape.
+    the index may have any shape. `gather(table, dim, index)`: an element per index, or as many as
+    it is expanded to.
 
     Rows are whole where no dimension is before them and their indices lie side by side (a column of
     ids does not; of more dimensions they are made to).
     """
-    name, table = op.name.removeprefix("aten::"), tensor(op, 0)
-    index, dim = op.tensors[-1], integer(op, 1) or 0
-    if name == "embedding":
-        index, dim = tensor(op, 1), 0
+    name, table, dim = op.name.removeprefix("aten::"), tensor(op, 0), integer(op, 1) or 0
+    if name not in ("index_select", "embedding"):
+        table, index = tensors(op, 2)
+        rows, is_whole = stored(index), size(table.shape[:dim]) == 1
+        turns, cols = 0.0 if is_whole else GATHER_TURNS, size(index.shape) // max(rows, 1)
+        return gathered("gather", table, rows, cols, by_elements=turns)
+    index, dim = (tensor(op, 1), 0) if name == "embedding" else (op.tensors[-1], dim)
     held = length(table, dim) if table.shape else 1
     longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
     is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
@@ -102,16 +108,6 @@ def index_add(op: Op) -> Sequence[Piece]:
         return gathered("index_put", table, rows, cols)
     by_vectors = {"by_vectors": 1.0} if op.name.startswith("hugectr::") else {}
     return [replace(each, dims={**each.dims, **by_vectors}) for each in added(op, rows, cols)]
-
-
-@LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))
-def gather(op: Op) -> Sequence[Piece]:
-    """`gather(table, dim, index)`: an element per index, or as many as it is expanded to."""
-    table, index = tensors(op, 2)
-    rows, dim = stored(index), integer(op, 1) or 0
-    turns = 0.0 if size(table.shape[:dim]) == 1 else GATHER_TURNS
-    cols = size(index.shape) // max(rows, 1)
-    return gathered("gather", table, rows, cols, by_elements=turns)
 
 
 def _places_of(table: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, int, int]:
@@ -233,32 +229,30 @@ WAITED = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
 """A number that the host waits for."""
 
 
-def _along(op: Op, position: int) -> tuple[Tensor, int, int]:
-    """(first tensor, its rows and cols) that the op runs along; variants with an output given
-    record it oddly."""
-    (values, *_), dims = tensors(op, 1), integers(op, position)
-    if not values.shape or not size(values.shape):
-        return values, 1, size(values.shape)
-    cols = length(values, dims[0] if dims else -1)
-    return values, size(values.shape) // cols, cols
+_SORTS, _LARGEST = "sort argsort msort", "topk kthvalue"
 
 
-@LOWERINGS.register(*entries("sort argsort msort"))
-def sort(op: Op) -> Sequence[Piece]:
-    """`sort(x, dim, …)`; `sort(x, stable, dim, …)` has a flag in front."""
-    _, rows, cols = _along(op, 1)
-    return sorted_rows(rows, cols, tensor(op, 0).dtype, pairs=False)
-
-
-@LOWERINGS.register(*entries("topk kthvalue"))
-def topk(op: Op) -> Sequence[Piece]:
-    """`topk(x, k, dim, …)`."""
-    _, rows, cols = _along(op, 2)
-    if not rows * cols:
+@LOWERINGS.register(*entries(_SORTS, _LARGEST, "cumsum cumsum_ cumprod logcumsumexp cummax cummin"))
+def along(op: Op) -> Sequence[Piece]:
+    """`sort(x, dim, …)`, `sort(x, stable, dim, …)`, `topk(x, k, dim, …)`, `cumsum(x, dim)`, which
+    along one of several dimensions is one kernel, else two. Variants with an output given record
+    the dimension oddly."""
+    name = op.name.removeprefix("aten::")
+    is_largest = name in _LARGEST.split()
+    (values, *_), dim = tensors(op, 1), integers(op, 1 + is_largest)
+    total = size(values.shape)
+    cols = length(values, dim[0] if dim else -1) if values.shape and total else total
+    if not total:
         return ()
-    k = integer(op, 1)
-    dims = {"rows": float(rows), "cols": float(cols), "k": float(max(k or 1, 1))}
-    return (Piece("topk", dims, tensor(op, 0).dtype, launches=2, guessed=k is None),)
+    rows = total // cols
+    if name in _SORTS.split():
+        return sorted_rows(rows, cols, values.dtype, pairs=False)
+    dims = {"rows": float(rows), "cols": float(cols)}
+    if is_largest:
+        k = integer(op, 1)
+        dims["k"] = float(max(k or 1, 1))
+        return (Piece("topk", dims, values.dtype, launches=2, guessed=k is None),)
+    return scan(cols, values.dtype) if rows == 1 else (Piece("cumsum", dims, values.dtype),)
 
 
 @LOWERINGS.register(
@@ -273,17 +267,6 @@ def unique(op: Op) -> Sequence[Piece]:
     dims = {"rows": 1.0, "cols": float(count)}
     launches = sort_launches(count, 8 * bytes_of(values.dtype), BLOCK_KEYS) + 4
     return (Piece("unique", dims, values.dtype, launches=launches), WAITED)
-
-
-@LOWERINGS.register(*entries("cumsum cumsum_ cumprod logcumsumexp cummax cummin"))
-def cumsum(op: Op) -> Sequence[Piece]:
-    """`cumsum(x, dim)`: along the last of several dimensions one kernel, else two."""
-    values, rows, cols = _along(op, 1)
-    if not rows * cols:
-        return ()
-    if rows == 1:
-        return scan(cols, values.dtype)
-    return (Piece("cumsum", {"rows": float(rows), "cols": float(cols)}, values.dtype),)
 
 
 CAT_TENSORS_PER_LAUNCH = 128
@@ -304,7 +287,10 @@ def cat(op: Op) -> Sequence[Piece]:
     if "cat" in op.name and "con" not in op.name and not op.tensors and result is not None:
         whole = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
         return (Piece("cat", whole, result.dtype),)
-    held = [t for t in tensor_list(op, 0) if size(t.shape)]
+    listed = list(tensors_in(argument(op, 0)))
+    if not listed:
+        raise MissingArguments
+    held = [t for t in listed if size(t.shape)]
     if not held:
         return ()
     total, count = sum(size(t.shape) for t in held), len(held)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.ops.edits.assemble import Edited, move, remove
+from perfmodel.ops.edits.assemble import Edited, fuse_tables, move, remove
 from perfmodel.ops.edits.batch import rebatch
-from perfmodel.ops.edits.fuse import fuse
-from perfmodel.ops.edits.named import cuda_graphs
-from perfmodel.ops.edits.optimizers import optimizer
-from perfmodel.ops.edits.precision import cast
+from perfmodel.ops.edits.named import cast, cuda_graphs
 
-__all__ = ["Edited", "cast", "cuda_graphs", "fuse", "move", "optimizer", "rebatch", "remove"]
+__all__ = ["Edited", "cast", "cuda_graphs", "fuse_tables", "move", "rebatch", "remove"]

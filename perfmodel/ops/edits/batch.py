@@ -1,30 +1,52 @@
-"""`rebatch`: the same program at another batch, and products whose operands no longer fit."""
+"""`rebatch`: the same program at another batch, and products whose operands no longer fit.
+
+Of each tensor it is followed from op to op, by the records of operators, which sizes the batch is a
+factor of, and how often (`Powers`); a size that it is a factor of becomes as much larger.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from fractions import Fraction
+from itertools import chain, product
 from math import prod
 from typing import TypeAlias
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited
-from perfmodel.ops.edits.followed import Follower
+from perfmodel.ops.edits.leaves import Leaves, first_operand
 from perfmodel.ops.edits.leaves import batch_of as batch_of
-from perfmodel.ops.edits.leaves import first_operand
-from perfmodel.ops.edits.returned import Batch, Shape, returned_by
-from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import (
+    NO_OP,
+    Argument,
+    Op,
+    OpGraph,
+    Tensor,
+    argument,
+    integer,
+    integers,
+    last_called,
+    tensors_in,
+)
+from perfmodel.ops.operators import operator_of
 
+Shape: TypeAlias = tuple[int, ...]
+Powers: TypeAlias = tuple[int, ...]
+"""Of each dimension, how often the batch is a factor of its size."""
+Known: TypeAlias = tuple[Shape, Powers]
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
-_INDEXED = {"aten::select": 2, "aten::slice": 3, "aten::narrow": 3, "aten::arange": 1}
-"""Position of an integer that may count samples: an index, an end, a length."""
-_SPLITS = re.compile("split|all_?to_?all")
-"""Ops whose lists of integers are parts of a dimension."""
+_CREATIONS = ("aten::empty", "aten::zeros", "aten::ones", "aten::full")
+"""What gives scratch space, whose size need not be any other tensor's."""
+_VIEWS = (
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "unflatten", "view_as"),
+    *("squeeze", "unsqueeze", "squeeze_", "unsqueeze_", "ravel"),
+)
+_PARTS = (
+    *("slice", "narrow", "split", "split_with_sizes", "chunk", "unsafe_split", "tensor_split"),
+)
 _SHOWN = 5
-Pairs: TypeAlias = list[tuple[Tensor, Tensor]]
-"""Tensors as they were, and as they are."""
 
 
 def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
@@ -39,21 +61,16 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     if type(batch) is not int or batch < 1:
         raise WorkloadError(f"batch {batch!r}: expected an integer of at least 1")
     old = batch_of(graph) if old is None else old
-    found = Follower(graph, Batch(old, batch))
-    ops = tuple(
-        _resized(op, found.inputs[index], found.outputs[index])
-        for index, op in enumerate(graph.ops)
-    )
+    found = _Follower(graph, old, batch)
+    ops = tuple(found.resized(index) for index in range(len(graph)))
     unfit = list(_conflicts(graph, ops))
     if unfit and len(graph.data):
         raise WorkloadError(f"{graph.source}: batch {old} to {batch}: {unfit[0]}")
     skipped = [*unfit[:_SHOWN], *found.leaves.skipped()]
     if found.guessed:
-        guessed = sorted(set(found.guessed))
-        names = ", ".join(dict.fromkeys(graph.ops[i].name for i in guessed[:_SHOWN]))
-        skipped.append(
-            f"{len(guessed)} ops have sizes that may be the batch or not ({names}, …): guessed"
-        )
+        names = ", ".join(dict.fromkeys(graph.ops[i].name for i in sorted(found.guessed)[:_SHOWN]))
+        count = len(found.guessed)
+        skipped.append(f"{count} ops have sizes that may be the batch or not ({names}, …): guessed")
     if found.in_proportion:
         skipped.append(f"{found.in_proportion} sizes that the data decides: scaled in proportion")
     stated = sum("lookups" in op.attributes for op in ops)
@@ -68,113 +85,304 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
 def _conflicts(graph: OpGraph, ops: tuple[Op, ...]) -> Iterator[str]:
     """A text for each product of `ops` whose inner sizes differ, and did not in `graph`."""
     for index, (was, now) in enumerate(zip(graph.ops, ops, strict=True)):
-        if now.name in _PRODUCTS and _operands(was) is None and (unfit := _operands(now)):
+        if now.name in _PRODUCTS and _unfit(was) is None and (unfit := _unfit(now)):
             yield (
                 f"op {index} ({now.name}): operands of {unfit[0]} and {unfit[1]} "
                 "do not fit: one of them does not change with the batch"
             )
 
 
-def _operands(op: Op) -> list[list[int]] | None:
+def _unfit(op: Op) -> list[list[int]] | None:
     """Shapes of a product's operands where they do not fit."""
     given = op.inputs[first_operand(op) :][:2]
     shapes = [list(t.shape) for t in given if isinstance(t, Tensor) and len(t.shape) > 1]
     return shapes if len(shapes) > 1 and shapes[0][-1] != shapes[1][-2] else None
 
 
-def _resized(op: Op, read: tuple[tuple[Shape, ...], ...], made: list[Shape | None]) -> Op:
-    """An op whose tensors have other shapes; `made` holds None for what is no tensor."""
-    shapes = chain.from_iterable(read)
-    inputs = tuple(_with_shapes(item, shapes) for item in op.inputs)
-    tensors = zip(made, returned_by(op), strict=True)
-    returned = (shape for shape, tensor in tensors if tensor is not None)
-    outputs = tuple(_with_shapes(item, returned) for item in op.outputs)
-    if inputs == op.inputs and outputs == op.outputs:
-        return op
-    was, now = ([*tensors_in(op.outputs), *op.tensors], [*tensors_in((outputs, inputs))])
-    pairs = list(zip(was, now, strict=True))
-    return replace(
-        op,
-        inputs=_with_integers(op, inputs, pairs),
-        outputs=outputs,
-        attributes=_attributes(op.attributes, pairs, len(op.tensors)),
-    )
+class _Follower:
+    """Goes through a graph in program order, from batch `old` to `new`.
+
+    What an op returns is known by its record, by the op around it that returns the same tensor, by
+    what it called, or by the shapes of its inputs, in this order.
+    """
+
+    def __init__(self, graph: OpGraph, old: int, new: int) -> None:
+        self.guessed: set[int] = set()
+        """Ops some of whose sizes could be the batch's or not."""
+        self.in_proportion = 0
+        """Sizes that had to be rounded: lists whose length the data decides."""
+        self.leaves = Leaves(graph, old)
+        self._graph, self._ops, self._old, self._new = graph, graph.ops, old, new
+        self._read: list[list[list[Powers]]] = []
+        """Per op and argument, of each tensor in it."""
+        self._made: list[list[Powers | None]] = []
+        self._known: dict[tuple[int, int], tuple[Known, int]] = {}
+        """By tensor and storage, with the op that had it last: ids are those of others later."""
+        self._stored: defaultdict[int, dict[Shape, Powers]] = defaultdict(dict)
+        self._seen: defaultdict[int, set[int]] = defaultdict(set)
+        self._last = last_called(self._ops)
+        closing: list[list[int]] = [[] for _ in self._ops]
+        for index, last in reversed(list(enumerate(self._last))):
+            closing[last].append(index)
+        for index, op in enumerate(self._ops):
+            self._made.append([None] * len(returned_by(op)))
+            self._read.append(
+                [
+                    [self._of_read(index, place, tensor) for tensor in tensors_in(item)]
+                    for place, item in enumerate(op.inputs)
+                ]
+            )
+            self._return(index, is_done=False)
+            for done in closing[index]:
+                self._return(done, is_done=True)
+
+    def _of_read(self, index: int, place: int, tensor: Tensor) -> Powers:
+        shape, fixed = tensor.shape, (0,) * len(tensor.shape)
+        known = self._known.get((tensor.tensor_id, tensor.storage_id))
+        if known and known[0][0] == shape:
+            return known[0][1]
+        if not shape or self.leaves.is_gradient(index):
+            return fixed
+        if stored := self._stored.get(tensor.storage_id):
+            return stored.get(shape) or self._like(index, shape)
+        at = self.leaves.grows_at(index, place, tensor)
+        return self._keep(index, tensor, tuple(int(each == at) for each in range(len(shape))))
+
+    def _keep(self, index: int, tensor: Tensor, powers: Powers) -> Powers:
+        shape = tensor.shape
+        if tensor.storage_id >= 0:
+            self._stored[tensor.storage_id][shape] = powers
+        if tensor.tensor_id >= 0:
+            self._known[tensor.tensor_id, tensor.storage_id] = (shape, powers), index
+        for size, power in _values(shape, powers):
+            self._seen[size].add(power)
+        return powers
+
+    def _return(self, index: int, *, is_done: bool) -> None:
+        """What is known of an op's outputs before what it calls, or once all of that is done."""
+        made = returned_by(self._ops[index])
+        said = [] if is_done or not made else self._said(index, made)
+        for at, tensor in enumerate(made):
+            if tensor is None or self._made[index][at] is not None:
+                continue
+            powers = said[at] if at < len(said) else None
+            if powers is None or len(powers) != len(tensor.shape):
+                # as called by this op, or, before it is done, as an op around it returns it
+                known, other = self._known.get((tensor.tensor_id, tensor.storage_id), (None, 0))
+                is_near = other > index if is_done else self._last[other] >= index > other
+                if known and known[0] == tensor.shape and is_near:
+                    powers = known[1]
+                elif is_done:
+                    powers = self._like(index, tensor.shape)
+                else:
+                    continue
+            self._made[index][at] = self._keep(index, tensor, powers)
+
+    def _said(self, index: int, made: Sequence[Tensor | None]) -> Sequence[Powers | None]:
+        """What is known of an op's outputs by its name, or by its record."""
+        op, given, first = self._ops[index], self._read[index], made[0]
+        name, x = op.name.removeprefix("aten::"), argument(op, 0)
+        if name.startswith("fbgemm::") and "embedding" in name and "backward" not in name:
+            lists = (each for item in given for each in item if len(each) == 1)
+            return [(1, 0) if any(map(sum, lists)) else None] * len(made)
+        if name in ("cat", "concat", "stack"):
+            return [_joined(op, given[0] if given else [])]
+        if isinstance(x, Tensor) and first is not None:
+            powers = given[0][0]
+            if name in _VIEWS:
+                return [viewed(x.shape, powers, first.shape, self._old)]
+            if name == "as_strided" and first.elements <= x.elements and not any(powers):
+                return [(0,) * len(first.shape)]
+            if name in _PARTS and powers:
+                at = (integer(op, 1 if name in ("slice", "narrow") else 2) or 0) % len(powers)
+                return [
+                    None if part is None else self._part(x.shape[at], powers, part.shape, at)
+                    for part in made
+                ]
+            if name == "permute" and len(order := integers(op, 1) or ()) == len(powers):
+                return [tuple(powers[at] for at in order)]
+            if name in ("transpose", "swapaxes", "transpose_") and powers:
+                a, b = ((integer(op, place) or 0) % len(powers) for place in (1, 2))
+                turned = {a: powers[b], b: powers[a]}
+                return [tuple(turned.get(at, power) for at, power in enumerate(powers))]
+        record = operator_of(op.name)
+        alone = {at: given[at][0] for at, one in enumerate(op.inputs) if isinstance(one, Tensor)}
+        if record is None or (bound := record.bind(op, alone.get)) is None:
+            return []
+        return list(record.returned(bound, made, lambda sizes: (0,) * len(sizes)))
+
+    def _part(self, whole: int, powers: Powers, part: Shape, at: int) -> Powers:
+        """A stretch of dimension `at`; a small one that is no part of the batch stays."""
+        size = part[at] if at < len(part) else 0
+        stays = 2 * size <= whole and size % self._old and (whole % size or whole % self._old)
+        return (*powers[:at], 0 if stays else powers[at], *powers[at + 1 :])
+
+    def _like(self, index: int, shape: Shape) -> Powers:
+        """Like a tensor of the op, or of those around it, of the same shape; else size by size like
+        one of that value there, or anywhere before. The batch is in one of them at most; where a
+        value has several powers, the first size has the largest, others the least."""
+        scopes = list(self._scopes(index))
+        for scope in scopes:
+            if same := [powers for other, powers in scope if other == shape]:
+                return max(same)
+        values = [[value for pair in scope for value in _values(*pair)] for scope in scopes]
+        is_made = self._ops[index].name.startswith(_CREATIONS)
+        found: list[int] = []
+        for at, size in enumerate(shape):
+            near = next(filter(None, (_of(size, scope, len(shape)) for scope in values)), set())
+            is_first = at == 0 and (bool(near) or size == self._old)
+            if not near and not (is_made and at):
+                near = self._seen.get(size, set())
+            usual = int(size > 0 == size % self._old and len(shape) == 1)
+            power = (max if is_first else min)(near, default=usual)
+            if len(near) > 1 or (usual and not near) or (power and any(found)):
+                self.guessed.add(index)
+            found.append(0 if any(found) else power)
+        return tuple(found)
+
+    def _scopes(self, index: int) -> Iterator[list[Known]]:
+        """Of an op, and of those around it: shapes and powers of outputs that are known, then of
+        inputs."""
+        while index != NO_OP:
+            if index < len(self._read):
+                op = self._ops[index]
+                made = zip(returned_by(op), self._made[index], strict=True)
+                read = zip(op.tensors, chain.from_iterable(self._read[index]), strict=True)
+                yield [(t.shape, powers) for t, powers in (*made, *read) if t and powers]
+            index = self._ops[index].parent
+
+    def resized(self, index: int) -> Op:
+        """An op at the new batch: its tensors, lists of their sizes, and what collectives say."""
+        op, read = self._ops[index], chain.from_iterable(self._read[index])
+        inputs = tuple(self._with(index, item, read) for item in op.inputs)
+        pairs = zip(self._made[index], returned_by(op), strict=True)
+        made = (powers or () for powers, tensor in pairs if tensor is not None)
+        outputs = tuple(self._with(index, item, made) for item in op.outputs)
+        if inputs == op.inputs and outputs == op.outputs:
+            return op
+        before, after = (
+            [*tensors_in(each)] for each in ((op.outputs, op.inputs), (outputs, inputs))
+        )
+        renamed: dict[Argument, Argument] = {}
+        for was, now in zip(before, after, strict=True):
+            renamed.setdefault(was.shape, now.shape)
+            renamed.setdefault(was.strides, now.strides)
+        inputs = tuple(renamed.get(i, i) if i and isinstance(i, tuple) else i for i in inputs)
+        about = _attributes(op.attributes, before, after, len(op.tensors))
+        return replace(op, inputs=inputs, outputs=outputs, attributes=about)
+
+    def _with(self, index: int, item: Argument, each: Iterator[Powers]) -> Argument:
+        """An argument with the sizes of `each` tensor in it, in order."""
+        if isinstance(item, tuple):
+            return tuple(self._with(index, part, each) for part in item)
+        if not isinstance(item, Tensor) or not any(powers := next(each, ())):
+            return item
+        pairs = zip(item.shape, powers, strict=True)
+        shape = tuple(self._size(index, size, power) for size, power in pairs)
+        return replace(item, shape=shape, strides=_strides(item, shape))
+
+    def _size(self, index: int, size: int, power: int) -> int:
+        """A size at the new batch; one next to a multiple of the batch stays next to it. Parts of
+        the batch must come out whole, what the data decides is rounded."""
+        multiple = round(size / self._old) * self._old if power else size
+        rest = size - multiple if multiple and abs(size - multiple) == 1 else 0
+        found = (size - rest) * Fraction(self._new, self._old) ** power + rest
+        if found.denominator > 1:
+            if size < self._old:
+                raise WorkloadError(
+                    f"{self._graph.source}: op {index} ({self._ops[index].name}) splits a batch of "
+                    f"{self._old} into parts of {self._old / Fraction(size)}: {self._new} samples "
+                    "are no whole number of such parts"
+                )
+            self.in_proportion += 1
+        return round(found)
 
 
-def _with_shapes(argument: Argument, each: Iterator[Shape | None]) -> Argument:
-    """With the shape of `each` tensor in it, in order."""
-    if isinstance(argument, tuple):
-        return tuple(_with_shapes(item, each) for item in argument)
-    if isinstance(argument, Tensor):
-        shape = next(each, None)
-        if shape is not None and shape != argument.shape:
-            return replace(argument, shape=shape, strides=_strides(argument, shape))
-    return argument
+def returned_by(op: Op) -> tuple[Tensor | None, ...]:
+    """The tensors that an op returned, lists opened; None for what is no tensor."""
+    items = chain.from_iterable(o if isinstance(o, tuple) else (o,) for o in op.outputs)
+    return tuple(item if isinstance(item, Tensor) else None for item in items)
+
+
+def _values(shape: Shape, powers: Powers) -> Iterator[tuple[int, int]]:
+    """Sizes, and numbers of elements, with their powers."""
+    yield from zip(shape, powers, strict=True)
+    if len(shape) > 1:
+        yield prod(shape), sum(powers)
+
+
+def viewed(was: Shape, powers: Powers, made: Shape, batch: int) -> Powers | None:
+    """What `made`, a view of a tensor of shape `was`, has of its powers.
+
+    Neighbours that multiply to the same number stand for each other; of several that one size
+    becomes, the one that is the batch itself has its power, else the first that the batch divides,
+    else the first. None where the numbers of elements differ.
+    """
+    if prod(was) != prod(made) or not prod(made):
+        return None
+    found: list[int] = []
+    low = high = 0
+    while low < len(was) or high < len(made):
+        first, second, left, right = low, high, 1, 1
+        while True:
+            if left <= right and low < len(was) and (left < right or low == first):
+                left, low = left * was[low], low + 1
+            elif high < len(made) and (right < left or high == second):
+                right, high = right * made[high], high + 1
+            if left == right or (low == len(was) and high == len(made)):
+                break
+        group, total = made[second:high], sum(powers[first:low])
+        if was[first:low] == group:
+            found += powers[first:low]
+            continue
+        ranked = sorted(group, key=lambda size: (size == 1, size != batch, size % batch != 0))
+        chosen = group.index(ranked[0]) if group else 0
+        found += [total if at == chosen else 0 for at in range(len(group))]
+    return tuple(found)
+
+
+def _joined(op: Op, parts: Sequence[Powers]) -> Powers | None:
+    is_stack = op.name == "aten::stack"
+    shapes = [t.shape for t in op.tensors[: len(parts)]]
+    parts = [p for p, shape in zip(parts, shapes, strict=True) if is_stack or shape != (0,)]
+    if not parts or len({len(part) for part in parts}) > 1:
+        return None
+    at = (integer(op, 1) or 0) % (len(parts[0]) + is_stack)
+    along = () if is_stack else (max(part[at] for part in parts),)
+    return (*parts[0][:at], *((0,) if is_stack else along), *parts[0][at + (not is_stack) :])
 
 
 def _strides(tensor: Tensor, shape: Shape) -> Shape:
-    """Dense strides in the order of the old ones; others grow where they step over the batch."""
-    if not tensor.strides:
-        return ()
-    order = sorted(range(len(shape)), key=lambda i: (-tensor.strides[i], i))
-    dense, now = ([prod(each[j] for j in order[order.index(i) + 1 :]) for i in range(len(shape))]
-                  for each in (tensor.shape, shape))  # fmt: skip
-    if tuple(dense) == tensor.strides:
-        return tuple(now)
-    return tuple(
-        stride * new // old if old and stride % old == 0 else stride
-        for stride, old, new in zip(tensor.strides, dense, now, strict=True)
-    )
+    """Strides as many times what they were as what lies within them in dense memory."""
+    order = sorted(range(len(tensor.strides)), key=lambda i: (-tensor.strides[i], i))
+    found = list(tensor.strides)
+    for at, dim in enumerate(order):
+        old, new = (prod(each[j] for j in order[at + 1 :]) for each in (tensor.shape, shape))
+        if old and found[dim] % old == 0:
+            found[dim] = found[dim] * new // old
+    return tuple(found)
 
 
-def _with_integers(op: Op, inputs: tuple[Argument, ...], pairs: Pairs) -> tuple[Argument, ...]:
-    """`inputs` with lists of sizes and counts of samples as the tensors have them now."""
-    renamed: dict[Argument, Argument] = {}
-    for was, now in pairs:
-        if was.shape:
-            renamed.setdefault(was.shape, now.shape)
-        if was.strides:
-            renamed.setdefault(was.strides, now.strides)
-    changed = [
-        (old, new)
-        for was, now in pairs
-        for old, new in zip(was.shape, now.shape, strict=True)
-        if old != new
-    ]
-    arguments = list(inputs)
-    for place, item in enumerate(inputs):
-        sizes = [each for each in item if type(each) is int] if isinstance(item, tuple) else []
-        if sizes and len(sizes) == len(item):  # type: ignore[arg-type]
-            arguments[place] = renamed.get(item, item)
-            if item not in renamed and _SPLITS.search(op.name):
-                arguments[place] = _parts(tuple(sizes), changed)
-        elif type(item) is int and place == _INDEXED.get(op.name):
-            near = (new - (old - item) for old, new in changed if item in (old, old - 1))
-            arguments[place] = next(near, item)
-    return tuple(arguments)
-
-
-def _parts(parts: Shape, changed: list[tuple[int, int]]) -> Shape:
-    """Parts that one dimension is split into."""
-    for old, new in changed:
-        if sum(parts) == old and not any(part * new % old for part in parts):
-            return tuple(part * new // old for part in parts)
-    return parts
-
-
-def _attributes(about: Mapping[str, str], pairs: Pairs, read: int) -> Mapping[str, str]:
+def _attributes(
+    about: Mapping[str, str], before: Sequence[Tensor], after: Sequence[Tensor], read: int
+) -> Mapping[str, str]:
     """What is said of a collective, with its elements and splits in proportion to those of the
     tensors that it is given, the last `read`, or else of those that it returns."""
-    known = dict(about)
-    parts = (pairs[len(pairs) - read :], pairs[: len(pairs) - read])
-    totals = [[sum(pair[at].elements for pair in part) for at in (0, 1)] for part in parts]
-    for side in ("in", "out"):
-        value = int(known.get(f"{side}_elements", "0"))
-        fits = ((old, new) for old, new in totals if old != new and old and value % old == 0)
-        old, new = next(fits, (1, 1)) if value else (1, 1)
-        if old != new:
-            known[f"{side}_elements"] = str(value // old * new)
+    known, count = dict(about), len(before) - read
+    for side, part in product(("in", "out"), (slice(count, None), slice(count))):
+        old, new = (sum(t.elements for t in each[part]) for each in (before, after))
+        elements = int(known.get(f"{side}_elements", "0"))
+        if elements and elements == int(about[f"{side}_elements"]) and old and elements % old == 0:
+            known[f"{side}_elements"] = str(elements // old * new)
             if split := known.get(f"{side}_split"):
-                sizes = [round(int(part) * new / old) for part in split.split(",")]
+                sizes = [round(int(size) * new / old) for size in split.split(",")]
                 known[f"{side}_split"] = ",".join(map(str, sizes))
     return known
+
+
+def _of(size: int, values: Sequence[tuple[int, int]], rank: int) -> set[int]:
+    """Powers of sizes of that value; of a list's also of those next to it, as offsets are."""
+    same = {power for value, power in values if value == size}
+    if same or rank > 1:
+        return same
+    return {power for value, power in values if abs(value - size) == 1 < value and power}

@@ -16,16 +16,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
-from perfmodel.ops.edits.fuse import is_fusible
 from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, integer, tensors_in
-from perfmodel.ops.operators import operator_of
+from perfmodel.ops.operators import is_elementwise, operator_of
 
 POINTWISE = {
     f"aten::{name}{ending}"
     for name in (
         *("copy", "clone", "_to_copy", "cat", "stack", "repeat", "constant_pad_nd", "embedding"),
         *("fill", "zero", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like"),
-        *("arange", "scalar_tensor"),
+        *("arange", "scalar_tensor", "masked_fill"),
     )
     for ending in ("", "_")
 }
@@ -157,16 +156,12 @@ class _Compiler:
         is_inlined = is_read and kernel.is_pointwise and max(kernel.sizes) < part.elements
         if part.elements not in kernel.sizes and not is_inlined:
             return False
-        return not self._between(other, self.of_part[-1])
-
-    def _between(self, one: int, two: int) -> bool:
-        """Whether a third kernel waits for one of two and is waited for by the other."""
-        before = self.kernels[one].before | self.kernels[two].before
-        ends = 1 << one | 1 << two
-        return any(
-            before >> each & 1 and kernels.before & ends
+        ends = other, self.of_part[-1]
+        before = self.kernels[ends[0]].before | self.kernels[ends[1]].before
+        return not any(  # a third kernel waits for one of the two and is waited for by the other
+            before >> each & 1 and kernels.before & (1 << ends[0] | 1 << ends[1])
             for each, kernels in self.kernels.items()
-            if each not in (one, two)
+            if each not in ends
         )
 
     def _merge(self, into: int, gone: int) -> None:
@@ -188,16 +183,6 @@ class _Compiler:
             if other.before >> into & 1:
                 other.before |= kept.before
 
-    def _in_order(self) -> Iterator[tuple[int, _Kernel]]:
-        """Each kernel behind those that it waits for, else by its last part."""
-        left = sorted(self.kernels.items(), key=lambda item: item[1].parts[-1])
-        done = 0
-        while left:
-            place = next(i for i, (_, each) in enumerate(left) if not each.before & ~done)
-            at, kernel = left.pop(place)
-            done |= 1 << at
-            yield at, kernel
-
     def ops(self, given: int) -> Iterator[Op]:
         """One op per kernel, behind the begin of a call that is given that many tensors."""
         yield Op(CALL, attributes={HOST_US: str(CALL_US + INPUT_US * given)})
@@ -205,7 +190,11 @@ class _Compiler:
         for at, made in enumerate(self.sources):
             for storage, producer in made.items():
                 readers.setdefault((producer, storage), set()).add(self.of_part[at])
-        for at, kernel in self._in_order():
+        left, done = sorted(self.kernels.items(), key=lambda item: item[1].parts[-1]), 0
+        while left:  # each behind those that it waits for, else by its last part
+            place = next(i for i, (_, each) in enumerate(left) if not each.before & ~done)
+            at, kernel = left.pop(place)
+            done |= 1 << at
             if not self.parts[kernel.parts[0]].is_fused:
                 yield self.parts[kernel.parts[0]].op
                 continue
@@ -247,20 +236,15 @@ def compiled(graph: OpGraph) -> OpGraph:
     for op in _channels_last(called):
         for part in _parts(op):
             compiler.add(part)
-    ops = tuple(compiler.ops(_inputs(called)))
+    made, given = set[int](), set[int]()  # tensors: parameters, buffers and arguments
+    for op in called:
+        given |= {t.storage_id for t in op.tensors} - made
+        made |= {t.storage_id for t in tensors_in(op.outputs)}
+    ops = tuple(compiler.ops(len(given - {-1})))
     before = sum(part.is_fused for part in compiler.parts)
     after = sum(op.name.startswith(PREFIX) for op in ops)
     note = f"compiled: {before} loops in {after} kernels of Inductor"
     return replace(graph, ops=ops, notes=(*graph.notes, note))
-
-
-def _inputs(ops: Iterable[Op]) -> int:
-    """Tensors that a call is given: parameters, buffers and arguments."""
-    made, given = set[int](), set[int]()
-    for op in ops:
-        given |= {t.storage_id for t in op.tensors} - made
-        made |= {t.storage_id for t in tensors_in(op.outputs)}
-    return len(given - {-1})
 
 
 def _channels_last(ops: Sequence[Op]) -> Iterator[Op]:
@@ -302,19 +286,29 @@ def _parts(op: Op) -> Iterable[_Part]:
     """What Inductor sees in an op; nothing where it only looks at or sets aside memory."""
     reads, writes = op.tensors, tuple(tensors_in(op.outputs))
     if op.name in NORMALISATIONS and reads and writes:
-        return _normalised(op, reads, writes, _row(op))
+        total, row = reads[0].elements, _row(op)
+        if row <= MAX_ROW:  # its means and its elements in one kernel
+            sizes = frozenset((total, max(total // max(row, 1), 1)))
+            return (_Part(op, reads, writes, total, sizes, reduces=True),)
+        channels = max((t.elements for t in reads[1:]), default=1)
+        means, after = Tensor((channels,), "fp32", device=reads[0].device), frozenset((channels,))
+        first = _Part(op, reads[:1], (means,), total, after, reduces=True)
+        return (first, _Part(op, (*reads, means), writes, total))
     if op.name in REDUCTIONS and len(reads) == 1 and writes:
         total, rows = reads[0].elements, max(writes[0].elements, 1)
         is_short = total // rows <= MAX_ROW
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
     small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
-    if writes and (_is_pointwise(op) or op.name in REDUCTIONS or small):
+    is_pointwise = op.name in POINTWISE or (is_elementwise(op.name) and op.name not in ATEN_KERNELS)
+    if writes and (is_pointwise or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
         return (_Part(op, reads, writes, elements, joins=not small),)
-    if _only_looks(op, reads, writes):
+    given = {tensor.storage_id for tensor in reads} - {-1}
+    is_view = not op.name.endswith("_") and all(t.storage_id in given for t in writes)
+    if "::empty" in op.name or "::new_empty" in op.name or (writes and is_view):
         return ()
     if op.name == CONVOLUTION and len(op.inputs) > _BIAS:
         bias = op.inputs[_BIAS]
@@ -329,25 +323,6 @@ def _parts(op: Op) -> Iterable[_Part]:
     return (_Part(replace(op, parent=NO_OP), reads, writes, 0, is_fused=False),)
 
 
-def _is_pointwise(op: Op) -> bool:
-    return op.name in POINTWISE or (is_fusible(op) and op.name not in ATEN_KERNELS)
-
-
-def _normalised(
-    op: Op, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...], row: int
-) -> Iterable[_Part]:
-    """Its means, then its elements; both in one kernel where a row is short."""
-    total = reads[0].elements
-    if row <= MAX_ROW:
-        sizes = frozenset((total, max(total // max(row, 1), 1)))
-        return (_Part(op, reads, writes, total, sizes, reduces=True),)
-    channels = max((t.elements for t in reads[1:]), default=1)
-    means = Tensor((channels,), "fp32", device=reads[0].device)
-    after = frozenset((channels,))
-    first = _Part(op, reads[:1], (means,), total, after, reduces=True)
-    return (first, _Part(op, (*reads, means), writes, total))
-
-
 def _window(op: Op) -> int:
     sizes = op.inputs[1]
     if not isinstance(sizes, tuple):
@@ -355,11 +330,3 @@ def _window(op: Op) -> int:
     window = prod(size for size in sizes if isinstance(size, int))
     dims = int(next(c for c in op.name.partition("pool")[2] if c.isdigit()))
     return window if len(sizes) > 1 else prod((window,) * dims)
-
-
-def _only_looks(op: Op, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> bool:
-    """Views, which give what they were given, and allocations."""
-    if "::empty" in op.name or "::new_empty" in op.name:
-        return True
-    given = {tensor.storage_id for tensor in reads} - {-1}
-    return bool(writes) and not op.name.endswith("_") and all(t.storage_id in given for t in writes)

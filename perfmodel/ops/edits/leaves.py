@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from math import prod
-from typing import TypeAlias
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import (
@@ -38,8 +37,6 @@ _LED_BY_BATCH = {"aten::embedding": 1, "aten::embedding_bag": 2}
 _INTEGERS = ("int32", "int64")
 _DATA_DEPENDENT_FACTOR = 4
 """Lists of indices this many times the batch or longer grow with it, divisible by it or not."""
-Scaled: TypeAlias = tuple[int, int] | None
-"""A dimension that grows with the batch, and how many of its elements do not; None: none does."""
 
 
 def first_operand(op: Op) -> int:
@@ -47,12 +44,6 @@ def first_operand(op: Op) -> int:
     record = operator_of(op.name)
     assert record is not None
     return next(iter(record.tensors.values()))[0]
-
-
-def _parameters(op: Op) -> list[int]:
-    """Where an operator has its parameters; what else it reads may be the step's input."""
-    record = operator_of(op.name)
-    return [] if record is None else record.parameters
 
 
 def _tensor(op: Op, place: int) -> Tensor | None:
@@ -67,28 +58,30 @@ class Leaves:
         self._ops, self._batch = graph.ops, batch
         updated = [t for op in graph.ops if op.phase == OPTIMIZER for t in op.tensors]
         self._fixed_storages = {t.storage_id for t in updated if t.storage_id >= 0}
-        self._fixed_shapes = {t.shape for t in updated if len(t.shape) > 1}
         self._rows: set[int] = set()
         self._parameter_shapes: set[tuple[int, ...]] = set()
         for op in graph.ops:
             is_layer = op.name in _LAYERS and op.phase != BACKWARD
             rows = _tensor(op, first_operand(op)) if is_layer else None
-            if rows is not None and len(rows.shape) > 1 and rows.tensor_id < 0:
-                self._rows.add(prod(rows.shape[:-1]))
-            elif op.name not in _CONVOLUTIONS:
+            if rows is None or len(rows.shape) < 2 or rows.tensor_id >= 0:
                 continue
-            weights = (_tensor(op, place) for place in _parameters(op))
+            self._rows.add(prod(rows.shape[:-1]))
+            record = operator_of(op.name)
+            weights = (_tensor(op, place) for place in record.parameters) if record else ()
             shapes = {t.shape for t in weights if t is not None}
             self._parameter_shapes |= shapes | {shape[::-1] for shape in shapes}
 
     def skipped(self) -> list[str]:
         """What of a change of the batch is a guess, or is left out."""
+        if not self._rows:
+            return []
         odd = ", ".join(map(str, sorted(n for n in self._rows if n % self._batch)[:_SHOWN]))
         kept = f"layers of {odd} rows, no multiple of {self._batch}: kept; see `old=`"
-        return [_GUESSED] * bool(self._rows) + [kept] * bool(odd)
+        return [_GUESSED, kept] if odd else [_GUESSED]
 
-    def scaled(self, index: int, position: int, tensor: Tensor) -> Scaled:
-        """What grows of a tensor that an op reads first, as the argument at `position`."""
+    def grows_at(self, index: int, position: int, tensor: Tensor) -> int | None:
+        """Which dimension is the batch's of a tensor that an op reads first, as the argument at
+        `position`; None: none is."""
         op = self._ops[index]
         if op.name in _PRODUCTS and position - (at := first_operand(op)) in (0, 1):
             left, right = _tensor(op, at), _tensor(op, at + 1)
@@ -96,9 +89,9 @@ class Leaves:
                 rows, inner = (n in self._rows and not n % self._batch for n in left.shape)
                 is_transposed = left.strides[:1] == (1,) and left.strides[1:] > (1,)
                 if inner and op.phase == BACKWARD and (is_transposed or not rows):
-                    return (1, 0) if position == at else (0, 0)
+                    return int(position == at)
                 if rows:
-                    return (0, 0) if position == at else None
+                    return 0 if position == at else None
         return (
             None if self.is_fixed(index, position, tensor) else self._of_input(op, position, tensor)
         )
@@ -106,13 +99,13 @@ class Leaves:
     def is_fixed(self, index: int, position: int, tensor: Tensor) -> bool:
         """Whether it is a parameter, a gradient, an optimizer's state, or of a table."""
         op, lead = self._ops[index], tensor.shape[0] if tensor.shape else 0
+        record = operator_of(op.name)
         is_list = tensor.dtype in _INTEGERS and lead >= self._batch
         is_rows = lead == self._batch or (lead in self._rows and len(tensor.shape) > 1)
         return (
             op.phase == OPTIMIZER
             or tensor.storage_id in self._fixed_storages
-            or position in _parameters(op)
-            or (tensor.storage_id < 0 and tensor.shape in self._fixed_shapes)
+            or (record is not None and position in record.parameters)
             or (tensor.tensor_id < 0 and tensor.shape in self._parameter_shapes and not is_rows)
             or (op.name.startswith("fbgemm::") and not is_list)
             or self.is_gradient(index)
@@ -124,7 +117,7 @@ class Leaves:
             index = self._ops[index].parent
         return index != NO_OP
 
-    def _of_input(self, op: Op, position: int, tensor: Tensor) -> Scaled:
+    def _of_input(self, op: Op, position: int, tensor: Tensor) -> int | None:
         """Of a step's input: the batch leads, or stands elsewhere; flat lists hold so many per
         sample. A dimension that is taken apart by `select` is not the batch."""
         shape, batch = tensor.shape, self._batch
@@ -133,14 +126,13 @@ class Leaves:
         places = range(1 if leads_only else len(shape))
         at = next((i for i in places if shape[i] == batch and i != taken), None)
         if at is not None:
-            return (at, 0)
+            return at
         lead, is_flat = shape[0], len(shape) == 1
-        if lead and lead % batch == 0 and taken != 0:
-            return (0, 0)
-        if is_flat and 1 < batch < lead and lead % batch == 1:
-            return (0, 1)
+        is_offsets = is_flat and 1 < batch < lead and lead % batch == 1
         is_list = is_flat and tensor.dtype in _INTEGERS
-        return (0, 0) if is_list and lead > _DATA_DEPENDENT_FACTOR * batch else None
+        is_long = is_list and lead > _DATA_DEPENDENT_FACTOR * batch
+        is_multiple = bool(lead) and lead % batch == 0 and taken != 0
+        return 0 if is_multiple or is_offsets or is_long else None
 
 
 def batch_of(graph: OpGraph) -> int:
@@ -156,24 +148,8 @@ def batch_of(graph: OpGraph) -> int:
     name, shape = next(shapes, ("", ()))
     if name in _CONVOLUTIONS and shape[0] > 1:
         return shape[0]
-    votes, leading = _leading_sizes(graph), shape[:-1]
-    rows = prod(leading)
-    if len(leading) > 1:
-        votes = Counter({size: votes[size] for size in leading if size > 1})
-    elif rows > 1:
-        votes = Counter({s: n for s, n in votes.items() if rows % s == 0 and rows not in votes})
-    likeliest = max(votes, key=lambda size: (votes[size], size), default=rows)
-    if likeliest < 1 or (likeliest == 1 and not leading):
-        raise WorkloadError(f"{graph.source}: no input shows the batch size: pass `old=`")
-    return likeliest
-
-
-def _leading_sizes(graph: OpGraph) -> Counter[int]:
-    """How many of the graph's inputs begin with each size above 1."""
-    leaves = Leaves(graph, 2)
-    seen: set[int] = set()
-    votes: Counter[int] = Counter()
-    for index, op in enumerate(graph.ops):
+    leaves, seen, votes = Leaves(graph, 2), set[int](), Counter[int]()
+    for index, op in enumerate(graph.ops):  # how many inputs begin with each size above 1
         for position, item in enumerate(op.inputs):
             for tensor in tensors_in(item):
                 is_new = tensor.tensor_id not in seen
@@ -183,4 +159,13 @@ def _leading_sizes(graph: OpGraph) -> Counter[int]:
                     votes[tensor.shape[0]] += tensor.shape[0] > 1
                 seen.add(tensor.tensor_id)
         seen.update(tensor.tensor_id for tensor in tensors_in(op.outputs))
-    return +votes
+    votes, leading = +votes, shape[:-1]
+    rows = prod(leading)
+    if len(leading) > 1:
+        votes = Counter({size: votes[size] for size in leading if size > 1})
+    elif rows > 1:
+        votes = Counter({s: n for s, n in votes.items() if rows % s == 0 and rows not in votes})
+    likeliest = max(votes, key=lambda size: (votes[size], size), default=rows)
+    if likeliest < 1 or (likeliest == 1 and not leading):
+        raise WorkloadError(f"{graph.source}: no input shows the batch size: pass `old=`")
+    return likeliest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -151,13 +152,11 @@ class ProfileArguments:
 
 def _profiled(dims: Any, dtype: str, strides: Any) -> Tensor:
     """A tensor of a profile; what is no list of sizes, or strides that do not fit, say nothing."""
-    sizes, steps = (_whole(each) for each in (dims, strides))
+    sizes, steps = (
+        tuple(given) if all(isinstance(each, int) for each in given) else ()
+        for given in (each if isinstance(each, list) else [each] for each in (dims, strides))
+    )
     return Tensor(sizes, dtype, strides=steps if len(steps) == len(sizes) else ())
-
-
-def _whole(numbers: Any) -> tuple[int, ...]:
-    given = numbers if isinstance(numbers, list) else [numbers]
-    return tuple(given) if all(isinstance(each, int) for each in given) else ()
 
 
 @lru_cache(maxsize=1 << 14)
@@ -169,14 +168,10 @@ def _concrete(text: str) -> Argument:
     if text[0] == "[":
         inner = text[1:-1].strip()
         return tuple(_concrete(item.strip()) for item in inner.split(",")) if inner else ()
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    return text
 
 
 def usual_dtype(type_texts: Iterable[str]) -> str:

@@ -15,12 +15,12 @@ of a row that is looked up, means of the others), and of each table in lists wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from perfmodel.ops.dtypes import dtype_of_torch
-from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
+from perfmodel.ops.graph import Argument, Op, tensors_in
 from perfmodel.trace.columns import NONE, RankTrace
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def _short(value: float) -> str:
 
 SPARSE = "sparse"
 EMBEDDING_BAGS = (
-    "aten::embedding_bag",
-    "aten::_embedding_bag",
-    "aten::_embedding_bag_forward_only",
+    *("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"),
 )
 SPARSE_CONSTRUCTOR = "aten::_sparse_coo_tensor"
 UPDATES = ("aten::add_", "aten::add")
@@ -104,49 +102,31 @@ def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     entries: dict[int, int] = {}
     completed = []
     for op in ops:
+        is_told = op.name in (*EMBEDDING_BAGS, *UPDATES) or op.name.startswith(SPARSE_CONSTRUCTOR)
+        tensors, lookups, bags = op.tensors if is_told else (), 0, 0
         if op.name.startswith(SPARSE_CONSTRUCTOR):
-            values = [tensor for tensor in op.tensors if len(tensor.shape) > 1]
+            values = [tensor for tensor in tensors if len(tensor.shape) > 1]
             made = (tensor for tensor in tensors_in(op.outputs) if tensor.layout == SPARSE)
             entries |= {t.tensor_id: values[-1].shape[0] for t in made if values}
-        added = _lookup_attributes(op, entries) if "lookups" not in op.attributes else {}
-        completed.append(replace(op, attributes={**op.attributes, **added}) if added else op)
+        elif op.name in EMBEDDING_BAGS and len(tensors) >= 3:
+            lookups, bags = tensors[1].elements, tensors[2].elements
+        elif op.name in UPDATES and len(tensors) >= 2 and tensors[1].layout == SPARSE:
+            lookups = bags = entries.get(tensors[1].tensor_id, 0)
+        if lookups and bags and len(tensors[0].shape) == 2 and "lookups" not in op.attributes:
+            rows, dim = tensors[0].shape
+            known = {"tables": 1, "lookups": lookups, "batch": bags, "dim": dim, "hash_size": rows}
+            texts = {key: str(value) for key, value in known.items()}
+            about = {**op.attributes, **texts, "pooling": f"{lookups / bags}"}
+            op = replace(op, attributes=about)
+        completed.append(op)
     return completed
 
 
-def _lookup_attributes(op: Op, entries: Mapping[int, int]) -> dict[str, str]:
-    if op.name in EMBEDDING_BAGS and len(op.tensors) >= 3:
-        weight, indices, offsets = op.tensors[:3]
-        return _attributes(weight, indices.elements, offsets.elements)
-    if op.name in UPDATES and len(op.tensors) >= 2:
-        weight, gradient = op.tensors[:2]
-        lookups = entries.get(gradient.tensor_id, 0)
-        return _attributes(weight, lookups, lookups) if gradient.layout == SPARSE else {}
-    return {}
-
-
-def _attributes(weight: Tensor, lookups: int, bags: int) -> dict[str, str]:
-    if len(weight.shape) != 2 or not lookups or not bags:
-        return {}
-    rows, dim = weight.shape
-    numbers = {"tables": 1, "lookups": lookups, "batch": bags, "dim": dim, "hash_size": rows}
-    return {**{key: str(value) for key, value in numbers.items()}, "pooling": f"{lookups / bags}"}
-
-
-_WORDS = (
-    ("reduce_scatter", "reducescatter"),
-    ("all_reduce", "allreduce"),
-    ("all_to_all", "alltoall"),
-    ("all_gather", "allgather"),
-    ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
-    ("wait", "wait"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send", "send"),
-    ("recv", "recv"),
+_COLLECTIVES = (
+    *("reduce_scatter", "all_reduce", "all_to_all", "all_gather", "broadcast", "barrier", "wait"),
+    *("gather", "scatter", "reduce", "send", "recv"),
 )
-"""A collective, and what is in its names when underscores are taken out; the first that fits."""
+"""The first that is in a name, both without underscores, is its collective."""
 
 Known = dict[str, str]
 
@@ -154,18 +134,19 @@ Known = dict[str, str]
 def collective_of(name: str) -> str:
     """`all_to_all` for `all_to_allv`, `alltoall_base_`, …; the name itself where none fits."""
     plain = name.lower().replace("_", "")
-    return next((word for word, part in _WORDS if part in plain), name)
+    return next((word for word in _COLLECTIVES if word.replace("_", "") in plain), name)
 
 
 def of_node(trace: ExecutionTrace, record: int) -> Known:
     """What row `record` of the trace's collectives says."""
     table, text = trace.collectives, trace.strings
+    word = text[int(table.dtype[record])]
     return _known(
         collective=collective_of(text[int(table.name[record])]),
         process_group=text[int(table.group[record])],
         group_size=int(table.group_size[record]),
         group_ranks=trace.group_ranks(record),
-        dtype=_dtype(text[int(table.dtype[record])]),
+        dtype=dtype_of_torch(word) or word,
         in_elements=int(table.in_elements[record]),
         out_elements=int(table.out_elements[record]),
         in_split=table.in_split[record],
@@ -176,11 +157,12 @@ def of_node(trace: ExecutionTrace, record: int) -> Known:
 def of_event(rank: RankTrace, row: int) -> Known:
     """What the `record_param_comms` event in `row` says."""
     text = rank.strings
+    word = text[int(rank.collective_dtype[row])].strip('"')
     return _known(
         collective=collective_of(text[int(rank.collective[row])]),
         process_group=text[int(rank.process_group[row])],
         group_size=int(rank.group_size[row]),
-        dtype=_dtype(text[int(rank.collective_dtype[row])].strip('"')),
+        dtype=dtype_of_torch(word) or word,
         in_elements=int(rank.in_elements[row]),
         out_elements=int(rank.out_elements[row]),
         in_split=_numbers(text[int(rank.in_split[row])]),
@@ -198,7 +180,7 @@ def of_call(name: str, inputs: tuple[Argument, ...], world_size: int) -> Known:
         return {}
     collective = collective_of(name.removeprefix("c10d::"))
     tensors = list(tensors_in(inputs))
-    if collective not in dict(_WORDS) or not tensors:
+    if collective not in _COLLECTIVES or not tensors:
         return {}
     has_output = collective in ("all_to_all", "all_gather", "reduce_scatter") and len(inputs) > 1
     sent = list(tensors_in(inputs[1 if has_output else 0])) or tensors
@@ -222,10 +204,6 @@ def _known(**about: str | int | Iterable[int]) -> Known:
         if text and value != NONE:
             known[key] = text
     return known
-
-
-def _dtype(word: str) -> str:
-    return dtype_of_torch(word) or word
 
 
 def _numbers(text: str) -> tuple[int, ...]:

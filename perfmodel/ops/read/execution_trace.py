@@ -30,16 +30,6 @@ _USER_SCOPE = 7
 """PyTorch's `RecordScope` of annotations; the process and thread nodes carry it too."""
 
 
-def _nested(trace: ExecutionTrace) -> Nested:
-    """The nodes of an execution trace."""
-    names = trace.names(np.arange(len(trace)))
-    before = trace.parent < np.arange(len(trace))
-    parents = np.where(before, trace.parent, NO_OP).tolist()
-    roles = _thread_roles(trace, names, parents)
-    threads = [roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
-    return Nested(names, (trace.scope != _USER_SCOPE).tolist(), parents, threads)
-
-
 def _thread_roles(trace: ExecutionTrace, names: list[str], parents: list[int]) -> dict[int, str]:
     """Thread number to `main`, `autograd` or `other:N`.
 
@@ -86,7 +76,11 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
     Ops before the first `ProfilerStep` have step -1; without steps all are step 0. Raises
     `TraceError` for a trace none of whose ops has arguments.
     """
-    nested = _nested(trace)
+    every = trace.names(np.arange(len(trace)))
+    parents = np.where(trace.parent < np.arange(len(trace)), trace.parent, NO_OP).tolist()
+    roles = _thread_roles(trace, every, parents)
+    threads = [roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
+    nested = Nested(every, (trace.scope != _USER_SCOPE).tolist(), parents, threads)
     rows, names = nested.at, [nested.names[row] for row in nested.at]
     decoded = ExecutionTraceArguments(trace.documents)
     inputs, outputs = (
@@ -99,7 +93,7 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
             "capture it with PyTorch's execution-trace observer"
         )
     world_size = max([world_size, *(group.size for group in trace.process_groups)])
-    records = _records(trace)
+    records = {row: at for at, row in enumerate(trace.collectives.row.tolist())}
     said = [
         of_node(trace, records[row]) if row in records else of_call(name, given, world_size)
         for row, name, given in zip(rows, names, inputs, strict=True)
@@ -124,11 +118,6 @@ def arguments_of(which: Arguments, decoded: ExecutionTraceArguments) -> list[tup
     return list(map(decoded.of, *(column.tolist() for column in columns)))
 
 
-def _records(trace: ExecutionTrace) -> dict[int, int]:
-    """Rows of collectives, to their records."""
-    return {row: at for at, row in enumerate(trace.collectives.row.tolist())}
-
-
 def of_pair(
     rank: RankTrace,
     links: Links,
@@ -148,7 +137,7 @@ def of_pair(
     decoded = ExecutionTraceArguments(execution_trace.documents)
     inputs = arguments_of(execution_trace.inputs, decoded)
     outputs = arguments_of(execution_trace.outputs, decoded)
-    records = _records(execution_trace)
+    records = {row: at for at, row in enumerate(execution_trace.collectives.row.tolist())}
     ops = []
     copies = defaultdict(list)
     for index, op in enumerate(graph.ops):
@@ -165,28 +154,20 @@ def of_pair(
     notes = [*execution_trace.warnings, *dtype_notes(decoded.unknown_dtypes)]
     if unpaired:
         notes.append(f"{unpaired} of {len(ops)} ops are not in {execution_trace.where}")
+    made, read = (each.tolist() for each in execution_trace.data_dependencies())
+    data = [  # within one pass over the execution trace
+        pair
+        for source, target in zip(made, read, strict=True)
+        if source in copies and len(copies[source]) == len(copies.get(target, ()))
+        for pair in zip(copies[source], copies[target], strict=True)
+    ]
     return replace(
         graph,
         ops=tuple(ops),
-        data=_data(execution_trace, copies),
+        data=np.array(data, np.int64).reshape(-1, 2),
         world_size=world_size,
         notes=(*rank.warnings, *notes),
     )
-
-
-def _data(execution_trace: ExecutionTrace, copies: dict[int, list[int]]) -> Ints:
-    """Dependencies between ops of one pass over the execution trace."""
-    producer, consumer = execution_trace.data_dependencies()
-    pairs = [
-        pair
-        for made, read in zip(producer.tolist(), consumer.tolist(), strict=True)
-        if made in copies and read in copies and len(copies[made]) == len(copies[read])
-        for pair in zip(copies[made], copies[read], strict=True)
-    ]
-    return np.array(pairs, np.int64).reshape(-1, 2)
-
-
-Timed = dict[int, tuple[RankTrace, Links]]
 
 
 def op_graph(trace: Trace) -> tuple[OpGraph, ...]:
@@ -201,17 +182,13 @@ def op_graph(trace: Trace) -> tuple[OpGraph, ...]:
     if not numbers:
         raise TraceError(f"{trace.source}: holds neither a profile nor an execution trace")
     world_size = max([len(numbers), *(rank.world_size or 1 for rank in trace.ranks)])
-    return tuple(_of_rank(trace, number, timed, world_size) for number in numbers)
-
-
-def _of_rank(trace: Trace, number: int, timed: Timed, world_size: int) -> OpGraph:
-    execution_trace = trace.execution_traces.get(number)
-    if number not in timed:
-        assert execution_trace is not None
-        return of_execution_trace(execution_trace, number, world_size)
-    rank, links = timed[number]
-    pairing = trace.pairings.get(number)
-    if execution_trace is None or pairing is None or pairing.matched_frac < MIN_PAIRED_FRAC:
-        return of_kineto(rank, links, world_size)
-
-    return of_pair(rank, links, execution_trace, pairing, world_size)
+    graphs = []
+    for number in numbers:
+        known, pairing = trace.execution_traces.get(number), trace.pairings.get(number)
+        if number not in timed:
+            graphs.append(of_execution_trace(trace.execution_traces[number], number, world_size))
+        elif known is None or pairing is None or pairing.matched_frac < MIN_PAIRED_FRAC:
+            graphs.append(of_kineto(*timed[number], world_size))
+        else:
+            graphs.append(of_pair(*timed[number], known, pairing, world_size))
+    return tuple(graphs)

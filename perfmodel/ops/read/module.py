@@ -10,7 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,47 +37,47 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
     Raises `ModuleError` where PyTorch or the class is missing, where construction or the call
     fails, and where an operator depends on values.
     """
-    with _as_it_was(_torch()), _step(program.name, "tracing it"):
-        return _graph_of_program(program, call)
-
-
-def _graph_of_program(program: Program, call: Call) -> OpGraph:
     torch = _torch()
     from torch._subclasses.fake_tensor import DataDependentOutputException, unset_fake_temporarily
 
-    source = _loaded(program)
-    made = getattr(source, program.class_name, None)
-    if not (isinstance(made, type) and issubclass(made, torch.nn.Module)):
-        known = [name for name, each in vars(source).items() if _is_module(torch, each, source)]
-        raise ModuleError(
-            f"{program.path}: no torch.nn.Module {program.class_name!r}; "
-            f"it has {', '.join(known) or 'none'}"
-        )
+    name = program.name
 
     def build() -> tuple[Any, list[Any]]:
         init = list(program.init)
         if not init and hasattr(source, "get_init_inputs"):
-            with _step(program.name, "get_init_inputs()"):
+            with _step(name, "get_init_inputs()"):
                 init = list(source.get_init_inputs())
-        with _step(program.name, "its constructor"):
+        with _step(name, "its constructor"):
             try:
                 module = made(*init)
             except DataDependentOutputException:  # it looks at values: build it for real
                 with unset_fake_temporarily():
                     module = made(*init)
                 module = _faked(module)
-        if program.inputs:
-            inputs = _inputs(torch, source, program)
-        elif hasattr(source, "get_inputs"):
-            with _step(program.name, "get_inputs()"):
-                inputs = list(source.get_inputs())
-        else:
+        given, function = program.inputs, "get_inputs"
+        if len(given) == 1 and hasattr(source, given[0]):
+            function = given[0]
+        elif given:
+            return module, [_input(torch, text) for text in given]
+        elif not hasattr(source, function):
             raise ModuleError(
                 f"{program.path}: no get_inputs(): give --input 1024x1024:fp16, or its name"
             )
-        return module, inputs
+        with _step(name, f"{function}()"):
+            return module, list(getattr(source, function)())
 
-    return _traced(build, program.name, call)
+    with _as_it_was(torch), _step(name, "tracing it"):
+        source = _loaded(program)
+        made: Any = getattr(source, program.class_name, None)
+        if not (isinstance(made, type) and issubclass(made, torch.nn.Module)):
+            classes = [each for each in vars(source).values() if isinstance(each, type)]
+            modules = [each for each in classes if issubclass(each, torch.nn.Module)]
+            known = [each.__name__ for each in modules if each.__module__ == source.__name__]
+            raise ModuleError(
+                f"{program.path}: no torch.nn.Module {program.class_name!r}; "
+                f"it has {', '.join(known) or 'none'}"
+            )
+        return _traced(build, name, call)
 
 
 def graph_of_module(
@@ -155,18 +155,6 @@ def _as_it_was(torch: Any) -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-def _is_module(torch: Any, each: Any, source: ModuleType) -> bool:
-    is_class = isinstance(each, type) and issubclass(each, torch.nn.Module)
-    return is_class and each.__module__ == source.__name__
-
-
-def _inputs(torch: Any, source: ModuleType, program: Program) -> list[Any]:
-    if len(program.inputs) == 1 and hasattr(source, program.inputs[0]):
-        with _step(program.name, f"{program.inputs[0]}()"):
-            return list(getattr(source, program.inputs[0])())
-    return [_input(torch, text) for text in program.inputs]
-
-
 def _input(torch: Any, text: str) -> Any:
     sizes, _, word = text.partition(":")
     words = DTYPES | OTHER_DTYPES
@@ -190,7 +178,13 @@ def _step(where: str, what: str) -> Iterator[None]:
     except (PerfmodelError, KeyboardInterrupt):
         raise
     except BaseException as error:  # an end of the process is one, and a class of the user's own
-        raise ModuleError(f"{where}: {what} fails{_place(error)}: {_reason(error)}") from error
+        kind, operator, reason = type(error).__name__, getattr(error, "func", None), ""
+        with suppress(Exception):
+            reason = " ".join(str(error).split())[:160]
+        reason = f"{kind}: {reason}" if reason else kind
+        if operator is not None and ("Dynamic" in kind or "DataDependent" in kind):
+            reason = f"{operator} depends on values, and nothing is computed here"
+        raise ModuleError(f"{where}: {what} fails{_place(error)}: {reason}") from error
 
 
 def _place(error: BaseException) -> str:
@@ -203,18 +197,6 @@ def _place(error: BaseException) -> str:
     own = [f for f in frames if "/torch/" not in f.filename and Path(f.filename).parent != here]
     own = [f for f in own if not f.filename.startswith("<frozen ")]
     return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
-
-
-def _reason(error: BaseException) -> str:
-    kind = type(error).__name__
-    operator = getattr(error, "func", None)
-    if operator is not None and ("Dynamic" in kind or "DataDependent" in kind):
-        return f"{operator} depends on values, and nothing is computed here"
-    try:
-        text = " ".join(str(error).split())
-    except Exception:
-        text = ""
-    return f"{kind}: {text[:160]}" if text else kind
 
 
 def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -> OpGraph:
@@ -235,8 +217,13 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
             _apply(module, lambda value: cast(torch, value, dtype))
             inputs = [mapped(lambda x: cast(torch, x, dtype), value) for value in inputs]
         if call.batch is not None:
+
+            def of_batch(x: Any) -> Any:
+                has_batch = isinstance(x, torch.Tensor) and x.dim()
+                return torch.empty((call.batch, *x.shape[1:]), dtype=x.dtype) if has_batch else x
+
             with _step(name, f"a batch of {call.batch}"):
-                inputs = [mapped(lambda x: _of_batch(torch, x, call.batch), v) for v in inputs]
+                inputs = [mapped(of_batch, value) for value in inputs]
         autocast = nullcontext()
         if call.autocast is not None:
             recorder.is_autocast = True
@@ -281,12 +268,6 @@ def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> A
                 if value is not None:
                     held[key] = made.setdefault(id(value), _like(change(value.detach()), value))
     return module
-
-
-def _of_batch(torch: Any, value: Any, batch: int | None) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.dim():
-        return value
-    return torch.empty((batch, *value.shape[1:]), dtype=value.dtype)
 
 
 @contextmanager

@@ -85,7 +85,12 @@ class Nested:
             phase_of_call(name) if op else phase_of_label(name)
             for name, op in zip(names, is_op, strict=True)
         ]
-        self._phases = inherit_phases(own, around, threads)
+        engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD}
+        self._phases: list[str] = []
+        for phase, above, thread in zip(own, around, threads, strict=True):
+            is_nested = above != NO_OP and threads[above] == thread
+            alone = BACKWARD if thread in engine - {MAIN_THREAD} else FORWARD
+            self._phases.append(phase or (self._phases[above] if is_nested else "") or alone)
 
     def ops(
         self,
@@ -96,11 +101,23 @@ class Nested:
         said: Sequence[Mapping[str, str]],
     ) -> tuple[Op, ...]:
         """The ops, given of each its step, arguments, event, and what else is said of it; the
-        annotation around it stands among its attributes."""
+        annotation around it stands among its attributes.
+
+        A phase is an op's own, else that of what is around it; what stands alone is backward on
+        threads that the autograd engine uses but `main`. Copies are input where none but copies,
+        allocations and the optimizer's `zero_grad` precede them in a step."""
         index_of = {at: index for index, at in enumerate(self.at)}
         names = [self.names[at] for at in self.at]
         parents = [index_of.get(self._owner[at], NO_OP) for at in self.at]
-        phases = with_arrivals([self._phases[at] for at in self.at], names, parents, steps)
+        phases, done = [self._phases[at] for at in self.at], set[int]()
+        for op, (name, parent, step) in enumerate(zip(names, parents, steps, strict=True)):
+            if parent != NO_OP:
+                phases[op] = INPUT if phases[parent] == INPUT else phases[op]
+            elif step not in done and phases[op] == FORWARD:
+                if name in _ARRIVING:  # copies that begin a step
+                    phases[op] = INPUT
+                elif name not in _IDLE:
+                    done.add(step)
         labels = [self._label[at] for at in self.at]
         alone = {text: MappingProxyType({"annotation": text} if text else {}) for text in labels}
         attributes = (
@@ -239,38 +256,3 @@ def phase_of_label(label: str) -> str | None:
 def phase_of_call(name: str) -> str | None:
     """`backward` for a call of the autograd engine."""
     return BACKWARD if _CALLS.match(name) else None
-
-
-def inherit_phases(
-    own: Sequence[str | None], parent: Sequence[int], threads: Sequence[str]
-) -> list[str]:
-    """Per row its own phase, else that of the row around it; parents come first.
-
-    What stands alone is backward on threads that the autograd engine uses but `main`.
-    """
-    engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD} - {MAIN_THREAD}
-    phases: list[str] = []
-    for phase, above, thread in zip(own, parent, threads, strict=True):
-        around = phases[above] if above != NO_OP and threads[above] == thread else None
-        phases.append(phase or around or (BACKWARD if thread in engine else FORWARD))
-    return phases
-
-
-def with_arrivals(
-    phases: list[str], names: Sequence[str], parents: Sequence[int], steps: Sequence[int]
-) -> list[str]:
-    """`phases` with the copies that begin a step as `input`, and all that they call.
-
-    They begin a step when none but copies, allocations and the optimizer's `zero_grad` precede.
-    """
-    done: set[int] = set()
-    for op, (name, parent, step) in enumerate(zip(names, parents, steps, strict=True)):
-        if parent != NO_OP:
-            if phases[parent] == INPUT:
-                phases[op] = INPUT
-        elif step not in done and phases[op] == FORWARD:
-            if name in _ARRIVING:
-                phases[op] = INPUT
-            elif name not in _IDLE:
-                done.add(step)
-    return phases

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import log, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -28,26 +29,44 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
-from perfmodel.ops.read.on_gpu import (
-    AS_ONE,
-    BAGS,
-    EVEN,
-    FUSED,
-    IN_FP32,
-    INDICES,
-    LONGEST_BAG,
-    LOOKUPS,
-    OFFSETS,
-    OPERATORS,
-    RECURRENT,
-    RECURRENT_OP,
-    ROWS_OF_BAGS,
-    copied_first,
-    longest,
-    on_gpu,
-    recurrent_facts,
-)
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
+
+AS_ONE = {
+    "scaled_dot_product_attention": "aten::scaled_dot_product_attention",
+    "dropout": "aten::native_dropout",
+}
+FUSED = {"rms_norm": "aten::_fused_rms_norm"}
+"""Functions that are one operator on a GPU, whatever they become on the tracing machine; `FUSED`
+have one of their own for the backward pass as well (since PyTorch 2.8)."""
+IN_FP32 = frozenset(
+    (
+        *("layer_norm", "group_norm", "softmax", "log_softmax", "norm", "exp", "log", "pow"),
+        *("prod", "cumsum", "cumprod", "sum", "mse_loss", "l1_loss", "smooth_l1_loss"),
+        *("cross_entropy", "nll_loss", "kl_div", "softplus", "rsqrt", "reciprocal"),
+    )
+)
+"""What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
+RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Functions of recurrent layers, and how many gates each has."""
+RECURRENT_OP = "aten::_cudnn_rnn"
+_MIN_CUDNN_NORM_DIMS = 3
+"""PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
+_SUM = "aten::sum"
+"""Sums of integers are of 64 bits, and its kernel reads such."""
+_SIDE_BY_SIDE = frozenset(
+    f"aten::{name}"
+    for name in ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
+)
+"""What has its input copied where it lies otherwise."""
+EVEN, OFFSETS = "aten::arange", 2
+BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+"""What makes offsets of bags of one length, what reads them, and where among its inputs."""
+ROWS_OF_BAGS, INDICES = "aten::_embedding_bag_backward", 1
+"""Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
+_EULER_GAMMA = 0.5772156649
+OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
+"""Methods that are operators of another name. Not indexing: it is views, or an operator below."""
+
 
 DEVICE = "cuda:0"
 
@@ -110,8 +129,9 @@ class Recorder:
         functional = self._torch.nn.functional
         whole = (*AS_ONE, *FUSED)
         usual = {name: getattr(functional, name) for name in whole if hasattr(functional, name)}
-        for name, func in usual.items():
-            setattr(functional, name, self._whole(name, func))
+        for name, func in usual.items():  # one op also where PyTorch's own Python calls it
+            called = partial(lambda func, *args, **kwargs: self.function(func, args, kwargs), func)
+            setattr(functional, name, called)
         try:
             with operators(), functions():
                 yield
@@ -119,21 +139,13 @@ class Recorder:
             for name, func in usual.items():
                 setattr(functional, name, func)
 
-    def _whole(self, name: str, func: Any) -> Any:
-        """`func`, recorded as one op also where PyTorch's own Python calls it."""
-
-        def called(*args: Any, **kwargs: Any) -> Any:
-            return self.function(func, args, kwargs)
-
-        called.__name__ = name
-        return called
-
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name = getattr(func, "__name__", "")
         if name in AS_ONE and not self._is_silent:
             return self._as_one(AS_ONE[name], func, args, kwargs)
-        if name in FUSED and not self._is_silent and _of_one_dtype(args, kwargs):
+        dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
+        if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
         if name in RECURRENT:
             about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
@@ -159,14 +171,15 @@ class Recorder:
     def backward(self, loss: Any) -> None:
         """The backward pass from `loss`, each node an op with all that is done before the next."""
         self.phase = BACKWARD
+
+        def begin(name: str, gradients: Any) -> None:
+            self._node = len(self.ops)
+            self.ops.append(Op(name, thread=AUTOGRAD_THREAD, phase=BACKWARD))
+
         for node in _nodes(loss.grad_fn):
-            node.register_prehook(partial(self._begin, f"{AUTOGRAD_NODE}{node.name()}"))
+            node.register_prehook(partial(begin, f"{AUTOGRAD_NODE}{node.name()}"))
         loss.backward()
         self._node = NO_OP
-
-    def _begin(self, name: str, gradients: Any) -> None:
-        self._node = len(self.ops)
-        self.ops.append(Op(name, thread=AUTOGRAD_THREAD, phase=BACKWARD))
 
     def _op(
         self,
@@ -187,43 +200,37 @@ class Recorder:
             inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
             name, inputs = on_gpu(schema.name, inputs)
             outputs = self._returned(answer)
-            inputs = self._copied_first(name, inputs, outputs)
+            copied = _copied_first(name, inputs, outputs)
+            if copied is not None:
+                copied = replace(copied, tensor_id=next(self._next), storage_id=NO_OP)
+                self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
+                inputs = (copied, *inputs[1:])
             about = self._about_bags(name, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
-    def _copied_first(
-        self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
-    ) -> tuple[Argument, ...]:
-        """`inputs`, the first of them as a copy that is recorded where a GPU makes one."""
-        copied = copied_first(name, inputs, outputs)
-        if copied is None:
-            return inputs
-        copied = replace(copied, tensor_id=next(self._next), storage_id=NO_OP)
-        self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
-        return (copied, *inputs[1:])
-
     def _about_bags(
         self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
     ) -> dict[str, str]:
-        """What shapes do not tell: how long the longest bag is, how many rows a sparse gradient
-        holds."""
+        """What shapes do not tell: how many rows a sparse gradient holds, and how long the longest
+        bag is. Of lengths of which only the mean is known, an exponential distribution assumes
+        least; the mean of the largest of n such is that of one times the n-th harmonic number."""
         read, made = list(tensors_in(inputs)), list(tensors_in(outputs))
         if name == EVEN and len(inputs) > 2 and isinstance(inputs[2], int):
             self._steps[made[0].tensor_id] = inputs[2]
         if name in BAGS:
-            offsets = read[OFFSETS]
-            step = self._steps.get(offsets.tensor_id)
-            return {LONGEST_BAG: str(step or longest(read[INDICES].elements, offsets.elements))}
+            lookups, bags = read[INDICES].elements, read[OFFSETS].elements
+            step = self._steps.get(read[OFFSETS].tensor_id)
+            expected = lookups / max(bags, 1) * (log(max(bags, 1)) + _EULER_GAMMA)
+            longest = min(expected, float(lookups)) if bags > 1 else float(lookups)
+            return {"longest_bag": str(step or longest)}
         held = [self._lookups[t.tensor_id] for t in read if t.tensor_id in self._lookups]
         if name == ROWS_OF_BAGS and made[0].layout:
             held = [read[INDICES].elements]
         if not held:
             return {}
-        for each in made:
-            if each not in read:
-                self._lookups[each.tensor_id] = held[0]
-        return {LOOKUPS: str(held[0])}
+        self._lookups |= {each.tensor_id: held[0] for each in made if each not in read}
+        return {"lookups": str(held[0])}
 
     def _as_one(
         self,
@@ -321,12 +328,6 @@ def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> li
     return [*args, *(kwargs.get(each.name, each.default_value) for each in named)]
 
 
-def _of_one_dtype(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether all tensors of a call have one dtype: of several, nothing is fused."""
-    dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
-    return len(dtypes - {None}) == 1
-
-
 def _nodes(root: Any) -> Iterator[Any]:
     """All nodes of the backward pass that begins with `root`."""
     left, seen = [root], {None}
@@ -336,3 +337,61 @@ def _nodes(root: Any) -> Iterator[Any]:
             seen.add(node)
             yield node
             left += [each for each, _ in node.next_functions]
+
+
+def _copied_first(
+    name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+) -> Tensor | None:
+    """What the first of `inputs` is copied to before a GPU's kernel reads it: one that lies
+    otherwise side by side, integers to be summed as 64 bits; None where it is read as it is."""
+    values, made = (next(tensors_in(each), None) for each in (inputs, outputs))
+    if values is None or made is None:
+        return None
+    if name == _SUM and made.dtype == "int64" != values.dtype:
+        return replace(values, dtype=made.dtype)
+    usual = tuple(prod(values.shape[at + 1 :]) for at in range(len(values.shape)))
+    pairs = zip(values.shape, values.strides, usual, strict=False)
+    if name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs):
+        return replace(values, strides=usual)
+    return None
+
+
+def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
+    """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
+    training that have more than their channels, and a sparse gradient is kept, not copied."""
+    is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
+    if is_norm and _by_cudnn(inputs[0], inputs[5]):
+        return "aten::cudnn_batch_norm", inputs
+    if name == "aten::native_batch_norm_backward" and _by_cudnn(inputs[1], inputs[7]):
+        return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
+    if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
+        return "aten::detach", inputs
+    return name, inputs
+
+
+def _by_cudnn(values: Argument, training: Argument) -> bool:
+    """Whether batches of such `values` are normalised by the library."""
+    has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
+    return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
+
+
+def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
+    """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
+    or of packed sequences."""
+    values, states, weights = args[0], args[1], args[2]
+    packed = not isinstance(weights, (list, tuple))
+    weights = args[3] if packed else weights
+    layers, directions = (args[5], args[8]) if packed else (args[4], args[7])
+    batch_first = False if packed else args[8]
+    first = states[0] if isinstance(states, (list, tuple)) else states
+    return {
+        "gates": str(RECURRENT[name]),
+        "layers": str(int(layers)),
+        "directions": str(1 + bool(directions)),
+        "hidden": str(int(first.shape[-1])),
+        "steps": str(int(values.shape[1 if batch_first else 0])),
+        "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
+        "inputs": str(int(values.shape[-1])),
+        "biases": str(int(args[4] if packed else args[3])),
+        "packed": str(int(packed)),
+    }

@@ -9,7 +9,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.durations import durations_of
 from perfmodel.hardware import Cluster, node_of
-from perfmodel.lowering.arguments import is_laid_out
+from perfmodel.lowering.lower import is_laid_out
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS

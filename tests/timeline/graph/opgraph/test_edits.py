@@ -8,7 +8,7 @@ import pytest
 from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits import cast, cuda_graphs, fuse, move, optimizer, remove
+from perfmodel.ops.edits import cast, cuda_graphs, fuse_tables, move, remove
 from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
@@ -71,26 +71,14 @@ def test_move_keeps_callees_and_refuses_to_break_dependencies() -> None:
         move(graph, "aten::nothing", before=0)
 
 
-def test_elementwise_chains_read_what_is_outside_and_write_what_is_read() -> None:
-    graph, skipped = fuse(chain(), "elementwise")
-    assert names(graph) == ["mm", "triton::fused_relu_sigmoid", "sum"]
-    assert not skipped
-    fused = graph.ops[1]
-    assert [t.tensor_id for t in fused.tensors] == [3, 5]
-    assert [t.tensor_id for t in tensors_in(fused.outputs)] == [5]
-    assert len(graph) == 3
-    assert (graph.data == [[0, 1], [1, 2]]).all()
-
-
-def test_unknown_kinds_are_refused() -> None:
-    for edit in (fuse, optimizer, cast):
-        with pytest.raises(WorkloadError, match="one of"):
-            edit(chain(), "nothing")
+def test_unknown_types_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="one of"):
+        cast(chain(), "nothing")
 
 
 def test_lookups_of_a_dlrm_become_one_forward_backward_and_update() -> None:
     graph = dlrm()
-    fused, skipped = fuse(graph, "embeddings")
+    fused, skipped = fuse_tables(graph)
     was, now = Counter(names(graph)), Counter(names(fused))
     assert was["embedding_bag"] == 3
     assert not now["embedding_bag"]
@@ -110,30 +98,7 @@ def test_lookups_of_a_dlrm_become_one_forward_backward_and_update() -> None:
 
 def test_a_model_without_tables_stays() -> None:
     graph = chain()
-    assert fuse(graph, "embeddings").graph is graph
-
-
-def test_optimizers_have_one_call_per_tensor_list_or_step() -> None:
-    graph = op_graph(read(TRACES / "transformer_batch4_et.json.gz"))[0]
-    foreach = Counter(names(optimizer(graph, "foreach").graph))
-    fused = Counter(names(optimizer(graph, "fused").graph))
-    assert foreach["_foreach_addcdiv_"] == 1
-    assert not foreach["addcdiv_"]
-    assert fused["_fused_adamw_"] == 1
-    assert not any("foreach" in name for name in fused)
-    parameters = Counter(names(graph))["addcdiv_"]
-    op = next(o for o in optimizer(graph, "fused").graph.ops if "fused" in o.name)
-    assert [len(item) for item in op.inputs if isinstance(item, tuple)] == [parameters] * 4
-    back = Counter(names(optimizer(optimizer(graph, "fused").graph, "loop").graph))
-    assert back["addcdiv_"] == parameters
-
-
-def test_sparse_updates_and_unnamed_optimizers_stay() -> None:
-    graph, skipped = optimizer(dlrm(), "fused")
-    assert skipped == ("step 0: 3 updates with sparse gradients stay as they are",)
-    assert Counter(names(graph))["_fused_sgd_"] == 1
-    assert optimizer(chain(), "fused").skipped == ("no op belongs to an optimizer",)
-    assert "loop already" in optimizer(dlrm(), "loop").skipped[0]
+    assert fuse_tables(graph).graph is graph
 
 
 def test_cast_changes_floating_types_only() -> None:
@@ -163,16 +128,3 @@ def test_cuda_graphs_name_what_they_cannot_hold() -> None:
         f"1 calls of {name} wait for the device: a CUDA graph cannot hold them"
         for name in ("aten::item", "torch::cuda::synchronize")
     )
-
-
-def test_views() -> None:
-    graph = chain()
-    frame = graph.to_frame()
-    assert frame["input_shapes"].tolist()[0] == "4x4 4x4"
-    assert len(frame) == 5
-    drawn = graph.to_networkx()
-    assert drawn.edges[1, 2]["kind"] == "calls"
-    assert drawn.nodes[0]["name"] == "aten::mm"
-    html = graph._repr_html_()
-    assert "4 outermost" in html
-    assert "aten::sigmoid" in html

@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.errors import WorkloadError
 from perfmodel.lowering import lower
-from perfmodel.ops.edits.precision import exchange
+from perfmodel.ops.edits.named import exchange
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 
 X = Tensor((1024,), device="cuda:0")
