@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from perfmodel.embedding.stack_distances import lru_distances
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.metrics import max_error, median_absolute_error
 from sklearn.utils.validation import check_is_fitted
@@ -38,7 +39,6 @@ from perfmodel.designs.smartnic import SmartNic, first_rank
 from perfmodel.embedding import last_lookups, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.stack_distances import lru_distances
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Nic, cluster, load, node
 from perfmodel.prediction import predict

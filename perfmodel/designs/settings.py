@@ -19,9 +19,10 @@ class Checked(ABC):
 
     of: ClassVar[str]
 
-    def __init_subclass__(cls, of: str) -> None:
-        cls.of = of
-        DESIGNS.register(of)(cls)
+    def __init_subclass__(cls, of: str = "") -> None:
+        if of:
+            cls.of = of
+            DESIGNS.register(of)(cls)
 
     def __post_init__(self) -> None:
         """Raises `WorkloadError` that names the setting."""

@@ -12,13 +12,10 @@ from perfmodel.base.schema import Limits
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, RowCache
-from perfmodel.embedding.reorder import ORDERS
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.workload.adapter_caches import AS_THEY_COME
-from perfmodel.workload.adapter_hits import HITS_BY
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import worth_asking
@@ -71,8 +68,8 @@ class SmartNic(settings.Checked, of="smartnic"):
 
     `adapter`: a name of the catalogue, in place of the machine's (empty: its own). Of its memory
     `cache_gib` holds rows (0: half), `remote_frac` of them other ranks'. `order`: of a batch's
-    queries (`as_they_come`, `walked`, `clustered`). `hits_by`: the model of what caches find
-    (`learned`, `heuristic`). Which share is whose is not published: assumed half.
+    queries (`as_they_come`, or `walked` so that neighbours share rows). `hits_by`: the model of
+    what caches find (`learned`, `heuristic`). Which share is whose is not published: assumed half.
 
     `applied`: `if_worth` holds rows of other ranks alone, of tables whose bags an adapter adds up
     sooner than their sums come over the wire where there are such (the device has its own hot rows
@@ -93,8 +90,8 @@ class SmartNic(settings.Checked, of="smartnic"):
     cache_gib: settings.Amount = 0.0
     remote_frac: settings.Share = 0.5
     policy: str = "lru"
-    order: str = AS_THEY_COME
-    hits_by: str = "learned"
+    order: Literal["as_they_come", "walked"] = "as_they_come"
+    hits_by: Literal["learned", "heuristic"] = "learned"
     applied: Literal["if_worth", "always", "never"] = "if_worth"
     message_bytes: Annotated[float, Limits(8.0, settings.MOST, "a key and more")] = 4096.0
     host_bypass: bool = True
@@ -103,8 +100,6 @@ class SmartNic(settings.Checked, of="smartnic"):
     def __post_init__(self) -> None:
         super().__post_init__()
         settings.require_known(self.of, "policy", self.policy, POLICIES)
-        settings.require_known(self.of, "order", self.order, (AS_THEY_COME, *ORDERS))
-        settings.require_known(self.of, "hits_by", self.hits_by, HITS_BY)
         if self.adapter:
             settings.named_part(self.adapter, Nic, "smartnic.adapter")
 

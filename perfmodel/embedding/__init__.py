@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import HotSet as HotSet
     from perfmodel.embedding.cache import Replayed as Replayed
     from perfmodel.embedding.cache import TableAccess as TableAccess
-    from perfmodel.embedding.cache import first_batch_use as first_batch_use
     from perfmodel.embedding.cache import hot_set as hot_set
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
     from perfmodel.embedding.cache import replay as replay
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from perfmodel.embedding.histogram import population as population
     from perfmodel.embedding.histogram import read_histograms as read_histograms
     from perfmodel.embedding.histogram import reuse_histogram as reuse_histogram
+    from perfmodel.embedding.index_streams import Queries as Queries
     from perfmodel.embedding.index_streams import TracedTable as TracedTable
-    from perfmodel.embedding.index_streams import draw_like as draw_like
     from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
-    from perfmodel.embedding.index_streams import last_lookups as last_lookups
     from perfmodel.embedding.index_streams import read_stream as read_stream
+    from perfmodel.embedding.index_streams import reordered as reordered
     from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
     from perfmodel.embedding.placement import CACHE_PLACES as CACHE_PLACES
@@ -50,7 +49,5 @@ if TYPE_CHECKING:
     from perfmodel.embedding.popularity import uniform as uniform
     from perfmodel.embedding.popularity import zipf as zipf
     from perfmodel.embedding.popularity import zipf_alpha_of as zipf_alpha_of
-    from perfmodel.embedding.reorder import Queries as Queries
-    from perfmodel.embedding.reorder import reordered as reordered
 
 __getattr__, __all__ = exports(__name__)

@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding import Placement, RowCache, draw_lookups
+from perfmodel.embedding.index_streams import MAX_QUERIES, Queries, reordered
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.reorder import MAX_QUERIES, Queries, reordered
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.adapter_hits import NicHits, NicLoad, NicTable, Reuse, nic_hits
 from perfmodel.workload.sharding import Plan, Shard
@@ -45,7 +45,7 @@ def query_order(tables: tuple[Table, ...], batch: int, order: str) -> tuple[Reus
     total = sum(table.pooling for table in tables)
     drawn = drawn_queries(tables, int(np.clip(SAMPLED_LOOKUPS / total, 2, min(batch, MAX_SAMPLED))))
     if is_sorted:
-        drawn = drawn.in_order(reordered(drawn, order).order)
+        drawn = drawn.in_order(reordered(drawn)[0])
     rows = np.concatenate([table.popularity().rows for table in tables])
     shares = [table.popularity().share * (table.pooling / total) for table in tables]
     reuse = measured_reuse([drawn], Popularity(rows, np.concatenate(shares)))

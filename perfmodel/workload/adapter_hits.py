@@ -72,12 +72,9 @@ class NicHits:
         return float(np.dot(touched, self.residency))
 
 
-HITS_BY = ("learned", "heuristic")
-"""Models of what a cache finds: closed forms, corrected by the trees or alone."""
-
-
 def nic_hits(load: NicLoad, by: str = "learned", *, whole_bags: bool = False) -> list[NicHits]:
-    """What a batch finds in the cache, per table, by one of `HITS_BY`.
+    """What a batch finds in the cache, per table: closed forms, corrected `by` trees (`learned`) or
+    alone (`heuristic`).
 
     With `whole_bags` only bags that are found whole are served; all others go on whole.
     """

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from perfmodel.embedding.reorder import ORDERS, Queries, query_graph, reordered
 
 from perfmodel.embedding import Lru, draw_lookups, replay, zipf
-from perfmodel.embedding.reorder import ORDERS, Queries, query_graph, reordered
 from perfmodel.errors import PerfmodelError, WorkloadError
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from perfmodel.base.arrays import Ints
 from perfmodel.embedding.stack_distances import (
     NEVER,
     earlier_not_larger,
     lfu_distances,
     lru_distances,
 )
+
+from perfmodel.base.arrays import Ints
 
 STREAMS = st.lists(st.integers(0, 8), min_size=1, max_size=60)
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from perfmodel.embedding.reorder import Queries
 
 from benchmarks.nic_cache import replay_capacities
 from perfmodel.embedding import Popularity, uniform, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
-from perfmodel.embedding.reorder import Queries
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.workload.adapter_hits import (
     NIC_CACHES,

@@ -96,16 +96,6 @@ class HostMemory(Tier):
 TIERS.register(HOST_MEMORY)(HostMemory())
 
 
-COUNTER_BYTES = 8.0
-
-
-def counting_us(lookups: float, machine: Cluster) -> float:
-    """What all cores of a node take to read and write a counter at a random place per lookup."""
-    each = {"lookups": max(lookups / machine.node.gpus, 1.0), "row_bytes": COUNTER_BYTES}
-    rows = Rows.of([{"op": op, **each} for op in COPIES])
-    return float(TIERS[HOST_MEMORY].estimate(rows, machine).duration_us.sum())
-
-
 def llc_bytes(machine: Cluster) -> float:
     """One rank's share of the last-level caches of its node's sockets."""
     node = machine.node

@@ -9,7 +9,6 @@ takes a descriptor; what goes out or comes in takes messages of so many bytes.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from perfmodel.cost.coefficients import coefficients
