@@ -96,22 +96,6 @@ def write_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, page_rows: A
     return np.asarray(np.asarray(rows, np.float64) * each / rate / 1e3)
 
 
-def updates_per_day(drive: Storage, drives: int, update_bytes: float) -> float | None:
-    """How often `update_bytes` can be written to all drives per day for the length of their
-    warranty; None where the drive's endurance is not known."""
-    if drive.drive_writes_per_day is None or drive.capacity_bytes is None:
-        return None
-    return drive.drive_writes_per_day * drive.capacity_bytes * drives / update_bytes
-
-
-def least_hit_frac(drive: Storage, drives: int, rows_per_s: float, row_bytes: float) -> float:
-    """The least share of `rows_per_s` that a cache must answer for the drives to keep up.
-
-    Source: h >= 1 - n IOPS / rows per second (closed form).
-    """
-    return float(np.clip(1 - drives * reads_per_s(drive, row_bytes) / rows_per_s, 0.0, 1.0))
-
-
 _C = coefficients("tiers.drives")
 
 
@@ -150,47 +134,50 @@ def _stores(expansion: Floats, machine: Cluster) -> Iterator[tuple[Mask, Storage
         yield ~is_expansion, node.storage, node.drives or 1
 
 
-class StorageTier(Tier):
-    """See the module."""
+def _source(rows: Rows, machine: Cluster) -> str:
+    expansion = rows.dims.get("expansion", np.zeros(len(rows)))
+    stores = (f"{count} {drive.name}" for _, drive, count in _stores(expansion, machine))
+    return f"figures of {' and '.join(stores)}"
 
-    name = f"{STORAGE}/heuristic"
-    formula = (
+
+def _bound_by(slowest: str, at_peak_frac: float) -> str:
+    """The drives by what bounds them."""
+    if slowest == "core":
+        return "host"
+    return "throughput" if at_peak_frac >= _C.full_from else "latency"
+
+
+def _work(group: Group, machine: Cluster) -> Work:
+    """The least that a drive takes is what the bytes, or the reads, take at its most."""
+    node, dims = machine.node, group.dims
+    cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
+    drive_us, least_us, core_us = np.zeros((3, len(group.index)))
+    sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
+    for own, drive, count in _stores(dims["expansion"], machine):
+        size, shared = dims["row_bytes"][own], sharers[own] / count
+        each = dims["rows"][own] * shared
+        if group.op == "storage_read":
+            asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])[own]
+            drive_us[own] = read_us(drive, each, size, asked * shared)
+            least_us[own] = each / reads_per_s(drive, size) * 1e6
+        else:
+            drive_us[own] = least_us[own] = write_us(drive, each, size, dims["page_rows"][own])
+        row_us, part = float(_C.row_us), node.expansion
+        if part is not None and drive.name == part.name and part.access != "reads":
+            row_us = part.read_latency_us / float(_C.loads_in_flight)
+        core_us[own] = dims["rows"][own] * row_us / cores
+    return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
+
+
+TIERS.register(STORAGE)(
+    Tier(
+        f"{STORAGE}/heuristic",
         "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
-        "t0 + (Q - 1) / 2X of a read with Q in flight"
+        "t0 + (Q - 1) / 2X of a read with Q in flight",
+        around(_C.half_factor),
+        _work,
+        _source,
+        _bound_by,
+        "call_us",
     )
-    interval, start = around(_C.half_factor), "call_us"
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        expansion = rows.dims.get("expansion", np.zeros(len(rows)))
-        stores = (f"{count} {drive.name}" for _, drive, count in _stores(expansion, machine))
-        return f"figures of {' and '.join(stores)}"
-
-    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
-        """The drives by what bounds them."""
-        if slowest == "core":
-            return "host"
-        return "throughput" if at_peak_frac >= _C.full_from else "latency"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        """The least that a drive takes is what the bytes, or the reads, take at its most."""
-        node, dims = machine.node, group.dims
-        cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
-        drive_us, least_us, core_us = np.zeros((3, len(group.index)))
-        sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
-        for own, drive, count in _stores(dims["expansion"], machine):
-            size, shared = dims["row_bytes"][own], sharers[own] / count
-            each = dims["rows"][own] * shared
-            if group.op == "storage_read":
-                asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])[own]
-                drive_us[own] = read_us(drive, each, size, asked * shared)
-                least_us[own] = each / reads_per_s(drive, size) * 1e6
-            else:
-                drive_us[own] = least_us[own] = write_us(drive, each, size, dims["page_rows"][own])
-            row_us, part = float(_C.row_us), node.expansion
-            if part is not None and drive.name == part.name and part.access != "reads":
-                row_us = part.read_latency_us / float(_C.loads_in_flight)
-            core_us[own] = dims["rows"][own] * row_us / cores
-        return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
-
-
-TIERS.register(STORAGE)(StorageTier())
+)

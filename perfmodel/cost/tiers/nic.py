@@ -16,7 +16,6 @@ from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.tiers import TIERS, Tier, Work, around
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
-from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import NIC
 
 _C = coefficients("tiers.engine")
@@ -38,40 +37,37 @@ def adapters_per_rank(machine: Cluster) -> float:
     return (machine.node.nics or 1) / machine.node.gpus
 
 
-class NicMemory(Tier):
-    """See the module."""
-
-    name = f"{NIC}/heuristic"
-    formula = "start_us + the longest of the other terms"
-    interval = around(_C.half_factor)
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        return f"figures of {adapter(machine).name}; assumed: rows at random places"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        nic, share, dims = adapter(machine), adapters_per_rank(machine), group.dims
-        assert nic.memory_gb_per_s is not None
-        padded = np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes
-        moved = group.moved_bytes + dims["lookups"] * (padded - dims["row_bytes"])
-        rows = dims.get("probes", dims["lookups"]) + dims["lookups"]
-        bus = machine.node.device.host_gb_per_s
-        bus = min(nic.pcie_gb_per_s or bus, bus) * 1e3
-        delivered_us = dims["delivered_bytes"] / (_C.bus_frac * bus)
-        terms = {
-            "memory": moved / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3),
-            "bus": np.maximum(delivered_us, dims["fetched_bytes"] / (_C.bus_read_frac * bus)),
-        }
-        cores = (nic.cores or 0) * share
-        if nic.engine_rows_per_us:
-            terms["engines"] = rows / (nic.engine_rows_per_us * share)
-        elif cores:
-            terms["cores"] = rows * _C.row_us / _C.rows_in_flight / cores
-            terms["adders"] = group.flop / (_C.core_adds_per_us * cores)
-        if nic.messages_per_us:
-            terms["messages"] = dims["messages"] / (nic.messages_per_us * share)
-        if descriptors_per_us := nic.descriptors_per_us or nic.messages_per_us:
-            terms["descriptors"] = dims["lookups"] / (descriptors_per_us * share)
-        return Work(terms, _C.start_us)
+def _work(group: Group, machine: Cluster) -> Work:
+    nic, share, dims = adapter(machine), adapters_per_rank(machine), group.dims
+    assert nic.memory_gb_per_s is not None
+    padded = np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes
+    moved = group.moved_bytes + dims["lookups"] * (padded - dims["row_bytes"])
+    rows = dims.get("probes", dims["lookups"]) + dims["lookups"]
+    bus = machine.node.device.host_gb_per_s
+    bus = min(nic.pcie_gb_per_s or bus, bus) * 1e3
+    terms = {
+        "memory": moved / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3),
+        "bus": dims["delivered_bytes"] / (_C.bus_frac * bus),
+    }
+    cores = (nic.cores or 0) * share
+    if nic.engine_rows_per_us:
+        terms["engines"] = rows / (nic.engine_rows_per_us * share)
+    elif cores:
+        terms["cores"] = rows * _C.row_us / _C.rows_in_flight / cores
+        terms["adders"] = group.flop / (_C.core_adds_per_us * cores)
+    if nic.messages_per_us:
+        terms["messages"] = dims["messages"] / (nic.messages_per_us * share)
+    if descriptors_per_us := nic.descriptors_per_us or nic.messages_per_us:
+        terms["descriptors"] = dims["lookups"] / (descriptors_per_us * share)
+    return Work(terms, _C.start_us)
 
 
-TIERS.register(NIC)(NicMemory())
+TIERS.register(NIC)(
+    Tier(
+        f"{NIC}/heuristic",
+        "start_us + the longest of the other terms",
+        around(_C.half_factor),
+        _work,
+        lambda _, machine: f"figures of {adapter(machine).name}; assumed: rows at random places",
+    )
+)
