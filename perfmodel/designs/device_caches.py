@@ -126,10 +126,8 @@ class RecShard(settings.Checked, of="recshard"):
         hot = hot_fracs(deployment, capacity_bytes * deployment.ranks)
         device, rows = deployment.machine.node.device, row_bytes_of(deployment)
         read = rows * [table.pooling for table in deployment.workload.tables]
-        bus = device.pcie_gb_per_s or 1.0
-        ranks = ranks_by_load(
-            read * (hot / device.hbm_gb_per_s + (1 - hot) / bus), deployment.ranks
-        )
+        cost = read * (hot / device.hbm_gb_per_s + (1 - hot) / (device.pcie_gb_per_s or 1.0))
+        ranks = ranks_by_load(cost, deployment.ranks)
 
         def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
             place = {"sharding": "table_wise", "ranks": (int(ranks[number]),), "tier": "host"}

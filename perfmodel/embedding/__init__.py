@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import replay as replay
     from perfmodel.embedding.cache import split_hot as split_hot
     from perfmodel.embedding.cache import steady_use as steady_use
-    from perfmodel.embedding.histogram import ReuseHistogram as ReuseHistogram
-    from perfmodel.embedding.histogram import popularity_of_similar as popularity_of_similar
-    from perfmodel.embedding.histogram import population as population
-    from perfmodel.embedding.histogram import read_histograms as read_histograms
-    from perfmodel.embedding.histogram import reuse_histogram as reuse_histogram
     from perfmodel.embedding.index_streams import Queries as Queries
     from perfmodel.embedding.index_streams import TracedTable as TracedTable
     from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
@@ -46,6 +41,10 @@ if TYPE_CHECKING:
     from perfmodel.embedding.policies import SetAssociativeLru as SetAssociativeLru
     from perfmodel.embedding.policies import StaticHotSet as StaticHotSet
     from perfmodel.embedding.popularity import Popularity as Popularity
+    from perfmodel.embedding.popularity import ReuseHistogram as ReuseHistogram
+    from perfmodel.embedding.popularity import population as population
+    from perfmodel.embedding.popularity import read_histograms as read_histograms
+    from perfmodel.embedding.popularity import reuse_histogram as reuse_histogram
     from perfmodel.embedding.popularity import uniform as uniform
     from perfmodel.embedding.popularity import zipf as zipf
     from perfmodel.embedding.popularity import zipf_alpha_of as zipf_alpha_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -74,17 +74,12 @@ class CacheUse:
     @property
     def overall_hit_frac(self) -> float:
         """Share of all lookups, of all tables, that find their row."""
-        return float(np.dot(self.hit_frac, self.lookups) / self.lookups.sum())
+        return float(np.average(self.hit_frac, weights=self.lookups))
 
     @property
     def distinct_hit_frac(self) -> Floats:
         """Share of each table's distinct rows that need not be fetched."""
         return np.asarray(1.0 - self.fetched_rows / np.maximum(self.distinct_rows, 1e-300))
-
-    @property
-    def fetched_bytes(self) -> Floats:
-        """What is brought in for one batch."""
-        return self.fetched_rows * self.row_bytes
 
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd
@@ -94,7 +89,7 @@ class CacheUse:
     def __repr__(self) -> str:
         return (
             f"CacheUse({len(self.name)} tables, {self.overall_hit_frac:.1%} of "
-            f"{self.lookups.sum():.6g} lookups hit, {self.fetched_bytes.sum():.6g} bytes fetched)"
+            f"{self.lookups.sum():.6g} lookups hit)"
         )
 
 
@@ -108,17 +103,31 @@ def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     kept = cache.policy.residency(classes, cache.capacity_bytes)
     total = sum(table.lookups for table in tables)
     touched = classes.touched_rows(total)
-    lookups = np.array([table.lookups for table in tables], np.float64)
-    hits = _per_table(owner, total * classes.rows * classes.rate * kept, tables)
-    return CacheUse(
-        name=tuple(table.name for table in tables),
-        lookups=lookups,
-        row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        hit_frac=np.clip(hits / lookups, 0.0, 1.0),
-        distinct_rows=_per_table(owner, touched, tables),
-        fetched_rows=_per_table(owner, touched * (1.0 - kept), tables),
-        cached_rows=_per_table(owner, kept * classes.rows, tables),
+    about = _about(tables)
+    hits, distinct, fetched, cached = (
+        np.bincount(owner, of_class, len(tables)).astype(np.float64)
+        for of_class in (
+            total * classes.rows * classes.rate * kept,
+            touched,
+            touched * (1.0 - kept),
+            kept * classes.rows,
+        )
     )
+    return CacheUse(
+        **about,
+        hit_frac=np.clip(hits / about["lookups"], 0.0, 1.0),
+        distinct_rows=distinct,
+        fetched_rows=fetched,
+        cached_rows=cached,
+    )
+
+
+def _about(tables: Sequence[TableAccess]) -> dict[str, Any]:
+    return {
+        "name": tuple(table.name for table in tables),
+        "lookups": np.array([table.lookups for table in tables], np.float64),
+        "row_bytes": np.array([table.row_bytes for table in tables], np.float64),
+    }
 
 
 def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
@@ -132,11 +141,6 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
         rate=np.concatenate([t.popularity.chance * (t.lookups / total) for t in tables]),
         row_bytes=np.repeat([table.row_bytes for table in tables], sizes),
     ), np.repeat(np.arange(len(tables)), sizes)
-
-
-def _per_table(owner: Ints, values: Floats, tables: Sequence[TableAccess]) -> Floats:
-    """Sums over the classes of each table."""
-    return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +219,7 @@ class HotSet:
     @property
     def overall_hot_frac(self) -> float:
         """Share of all lookups that go to hot rows."""
-        return float(np.dot(self.hot_frac, self.lookups) / self.lookups.sum())
+        return float(np.average(self.hot_frac, weights=self.lookups))
 
     @property
     def popular_frac(self) -> float:
@@ -265,13 +269,8 @@ def hot_set(
     else:
         kept = _kept_by_sample(tables, budget_bytes, sampled)
     share = np.concatenate([table.popularity.share for table in tables])
-    return HotSet(
-        name=tuple(table.name for table in tables),
-        lookups=np.array([table.lookups for table in tables], np.float64),
-        row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        rows=_per_table(owner, kept * classes.rows, tables),
-        hot_frac=np.clip(_per_table(owner, kept * share, tables), 0.0, 1.0),
-    )
+    rows, hot = (np.bincount(owner, kept * each, len(tables)) for each in (classes.rows, share))
+    return HotSet(**_about(tables), rows=rows, hot_frac=np.clip(hot, 0.0, 1.0))
 
 
 def split_hot(

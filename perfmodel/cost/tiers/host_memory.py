@@ -325,7 +325,7 @@ TIERS.register(QUERY_ORDER)(
 )
 
 
-# A thread's wait for the software's clock: uniform from nothing to a whole period, whose half is the
+# A wait for the software's clock: uniform from nothing to a whole period, whose half is the
 # mean; the same on any machine.
 TIERS.register(PAUSE)(
     Tier(
