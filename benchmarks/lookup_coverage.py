@@ -21,9 +21,7 @@ HOT_FRAC = np.unique(np.concatenate([np.geomspace(1e-6, 1.0, 61), np.linspace(0.
 Files = Sequence[ReuseHistogram]
 
 
-def popularity_of_similar(
-    histograms: Files, lookups: float, distinct_rows: float
-) -> Popularity:
+def popularity_of_similar(histograms: Files, lookups: float, distinct_rows: float) -> Popularity:
     """The popularity within a batch of so many `lookups` of so many `distinct_rows`.
 
     The histogram nearest in lookups lends its shape: as many of the rows to each of its bins, and

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _MAX_SINGLE = 64
 MAX_STREAM_BYTES = 4_000_000_000
-Columns = dict[str, NDArray[np.generic]]
 
 
 def read_stream(path: str | Path) -> dict[str, Ints]:
@@ -36,15 +35,57 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
     what are no row numbers.
     """
     path = Path(path)
-    reader = _READERS.get(path.suffix)
-    if reader is None:
-        raise WorkloadError(f"{path}: an index stream ends in {', '.join(_READERS)}")
+    if path.suffix not in SUFFIXES:
+        raise WorkloadError(f"{path}: an index stream ends in {', '.join(SUFFIXES)}")
     try:
         check_input(path)
-        result = reader(path)
+        columns = _columns(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise WorkloadError(f"{path}: cannot be read as an index stream: {error}") from None
-    return {name: _row_numbers(values, f"{path}: {name}") for name, values in result.items()}
+    result = {}
+    for name, values in columns.items():
+        where = f"{path}: {name}"
+        if values.ndim != 1 or not len(values):
+            raise WorkloadError(f"{where}: holds no lookups")
+        if values.dtype.kind not in "iu":
+            raise WorkloadError(f"{where}: row numbers must be integers, not {values.dtype}")
+        rows = result[name] = values.astype(np.int64)
+        if (rows < 0).any():
+            place = int(np.argmax(rows < 0))
+            raise WorkloadError(f"{where}: row {rows[place]} at lookup {place}: below 0")
+    return result
+
+
+SUFFIXES = (".npy", ".npz", ".parquet", ".csv", ".txt")
+
+
+def _columns(path: Path) -> dict[str, NDArray[np.generic]]:
+    """What a file holds, by table; `ValueError` for what it should not."""
+    table, rows = None, np.zeros(0, np.int64)
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path) as packed:
+            if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
+                raise ValueError(f"its content is above the limit of {MAX_STREAM_BYTES} bytes")
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    if path.suffix == ".npy":
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        if rows.ndim == 2 and rows.shape[1] == 2:
+            table, rows = rows.T
+    elif path.suffix == ".txt":
+        text = read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode()
+        rows = np.array(text.split(), dtype=np.int64)
+    else:
+        content = read_bytes(path, max_bytes=MAX_STREAM_BYTES)
+        frame = frame_of(content, max_bytes=MAX_STREAM_BYTES)
+        if "row" not in frame:
+            raise ValueError("no column 'row'")
+        rows = frame["row"].to_numpy()
+        table = frame["table"].to_numpy() if "table" in frame else None
+    if table is None:
+        return {"": rows}
+    names, place = np.unique(table, return_inverse=True)
+    return {str(name): rows[place == number] for number, name in enumerate(names)}
 
 
 def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
@@ -67,55 +108,6 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
     if table_rows and unused > 0:
         sizes, weight = np.append(sizes, unused), np.append(weight, 0.0)
     return Popularity(sizes, weight / weight.sum())
-
-
-def _read_npz(path: Path) -> Columns:
-    with zipfile.ZipFile(path) as packed:
-        if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
-            raise ValueError(f"its content is above the limit of {MAX_STREAM_BYTES} bytes")
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
-def _read_npy(path: Path) -> Columns:
-    values = np.load(path, mmap_mode="r", allow_pickle=False)
-    if values.ndim == 2 and values.shape[1] == 2:
-        return _by_table(values[:, 0], values[:, 1])
-    return {"": values}
-
-
-def _read_text(path: Path) -> Columns:
-    text = read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode()
-    return {"": np.array(text.split(), dtype=np.int64)}
-
-
-def _read_frame(path: Path) -> Columns:
-    frame = frame_of(read_bytes(path, max_bytes=MAX_STREAM_BYTES), max_bytes=MAX_STREAM_BYTES)
-    if "row" not in frame:
-        raise ValueError("no column 'row'")
-    rows = frame["row"].to_numpy()
-    return _by_table(frame["table"].to_numpy(), rows) if "table" in frame else {"": rows}
-
-
-def _by_table(table: NDArray[np.generic], rows: NDArray[np.generic]) -> Columns:
-    names, place = np.unique(table, return_inverse=True)
-    return {str(name): rows[place == number] for number, name in enumerate(names)}
-
-
-_READERS = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_frame, ".csv": _read_frame}
-_READERS[".txt"] = _read_text
-
-
-def _row_numbers(values: NDArray[np.generic], where: str) -> Ints:
-    if values.ndim != 1 or not len(values):
-        raise WorkloadError(f"{where}: holds no lookups")
-    if values.dtype.kind not in "iu":
-        raise WorkloadError(f"{where}: row numbers must be integers, not {values.dtype}")
-    rows = values.astype(np.int64)
-    if (rows < 0).any():
-        place = int(np.argmax(rows < 0))
-        raise WorkloadError(f"{where}: row {rows[place]} at lookup {place}: below 0")
-    return rows
 
 
 LOOKUPS = ("aten::embedding_bag", "aten::embedding")
@@ -156,7 +148,15 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
             continue
         shapes, values = trace.input_shapes(row), trace.input_values(row)
         kind = str(trace.input_types(row)[_INDICES]).removeprefix("Tensor(").split()[0].rstrip(")")
-        numbers = _traced_row_numbers(file, kind, int(np.prod(shapes[_INDICES])), shapes[0][0])
+        if kind not in _TYPES:
+            raise WorkloadError(f"{file}: indices of type {kind}: expected int or long int")
+        raw, item, count = read_bytes(file), np.dtype(_TYPES[kind]), int(np.prod(shapes[_INDICES]))
+        if len(raw) != count * item.itemsize:
+            raise WorkloadError(f"{file}: {len(raw)} bytes for {count} indices of {item.itemsize}")
+        numbers = np.frombuffer(raw, item).astype(np.int64)
+        table_rows = shapes[0][0]
+        if count and not (numbers.min() >= 0 and numbers.max() < table_rows):
+            raise WorkloadError(f"{file}: a row outside of the table's {table_rows}")
         streams.setdefault((values[0][1], *shapes[0]), []).append(numbers)
     if not streams:
         raise WorkloadError(
@@ -167,18 +167,6 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
         TracedTable(table_rows, dim, np.concatenate(parts))
         for (_, table_rows, dim), parts in streams.items()
     ]
-
-
-def _traced_row_numbers(file: Path, kind: str, count: int, table_rows: int) -> Ints:
-    if kind not in _TYPES:
-        raise WorkloadError(f"{file}: indices of type {kind}: expected int or long int")
-    raw, item = read_bytes(file), np.dtype(_TYPES[kind])
-    if len(raw) != count * item.itemsize:
-        raise WorkloadError(f"{file}: {len(raw)} bytes for {count} indices of {item.itemsize}")
-    rows = np.frombuffer(raw, item).astype(np.int64)
-    if len(rows) and not (rows.min() >= 0 and rows.max() < table_rows):
-        raise WorkloadError(f"{file}: a row outside of the table's {table_rows}")
-    return rows
 
 
 def draw_lookups(
