@@ -69,8 +69,7 @@ DEFAULT, OWN_SETTINGS, PLUS = "default", "own", "+"
 """The deployment as the workload's settings make it, in the software that all designs share; the
 workload in its own software, which knows no designs; what joins designs."""
 UNDESIGNED = (DEFAULT, OWN_SETTINGS)
-Settings = Mapping[str, Mapping[str, Any]]
-"""Design to field to value."""
+Settings = Mapping[str, Mapping[str, Any]]  # design to field to value
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,8 @@ from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 
-MIN_FRAC = 1e-3
-"""Of the rows, less than this is not tried in the place of more."""
-MAP_BYTES = 8.0
-"""An int64 per row, in each of two maps, and per place of the cache."""
+MIN_FRAC = 1e-3  # of the rows, less than this is not tried in the place of more
+MAP_BYTES = 8.0  # an int64 per row, in each of two maps, and per place of the cache
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,7 @@ def frequency_aware_bytes(
 
 
 CACHE = "popular"
-MIN_GB = 0.1
-"""Of popular rows, less than this is not tried in the place of more."""
+MIN_GB = 0.1  # of popular rows, less than this is not tried in the place of more
 
 
 @dataclass(frozen=True)

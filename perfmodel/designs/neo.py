@@ -29,10 +29,8 @@ from perfmodel.workload.tables import Table
 
 TABLES_FRAC = 0.75
 """assumed: of device memory beside the driver's, what tables may fill beside activations."""
-MAX_HALVINGS = 8
-"""Of the share that the cache has, where device memory is short."""
-LARGE_FRAC = 0.5
-"""assumed: a table of more than so much of a rank's memory is split."""
+MAX_HALVINGS = 8  # of the share that the cache has, where device memory is short
+LARGE_FRAC = 0.5  # assumed: a table of more than so much of a rank's memory is split
 MIN_COLUMNS, GRADIENT_BYTES = 32, 4.0
 CACHE = "rows"
 

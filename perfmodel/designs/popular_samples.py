@@ -28,10 +28,8 @@ from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.tables import Table
 
 MIB = float(1 << 20)
-MIN_MIB = 1.0
-"""Of hot rows, less than this is not tried in the place of more."""
-MIN_FRAC = 1e-6
-"""Fewer popular samples, or others, than this share are none."""
+MIN_MIB = 1.0  # of hot rows, less than this is not tried in the place of more
+MIN_FRAC = 1e-6  # fewer popular samples, or others, than this share are none
 Inputs: TypeAlias = Annotated[float, Limits(1.0, settings.MOST)]
 
 

@@ -49,8 +49,7 @@ Amount: TypeAlias = Annotated[float, Limits(0.0, MOST)]
 SomeAmount: TypeAlias = Annotated[float, Limits(LEAST, MOST)]
 Share: TypeAlias = Annotated[float, Limits(0.0, 1.0)]
 SomeShare: TypeAlias = Annotated[float, Limits(LEAST, 1.0)]
-PartShare: TypeAlias = Annotated[float, Limits(0.0, 1.0 - LEAST)]
-"""Less than all."""
+PartShare: TypeAlias = Annotated[float, Limits(0.0, 1.0 - LEAST)]  # less than all
 
 
 def require_known(design: str, setting: str, value: str, known: Iterable[str]) -> None:

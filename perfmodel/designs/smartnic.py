@@ -57,8 +57,7 @@ def first_rank(deployment: Deployment) -> Run:
     )
 
 
-MIN_GIB = 1 / 16
-"""Of rows in an adapter, less than this is not tried in the place of more."""
+MIN_GIB = 1 / 16  # of rows in an adapter, less than this is not tried in the place of more
 WHOLE = ("table_wise", "column_wise")
 
 

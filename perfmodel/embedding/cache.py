@@ -305,8 +305,7 @@ def _kept_by_sample(tables: Sequence[TableAccess], budget_bytes: float, sampled:
 
 
 _HALVINGS = 100
-_SAME_FRAC = 1e-12
-"""Counts per byte of rows of several sizes are one, where they differ by no more."""
+_SAME_FRAC = 1e-12  # counts per byte of rows of several sizes are one, where they differ by no more
 
 
 def kept_by_counts(expected: Floats, size: Floats, used: Floats, capacity: float) -> Floats:

@@ -111,8 +111,7 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
 
 
 LOOKUPS = ("aten::embedding_bag", "aten::embedding")
-_INDICES = 1
-"""Which input of these ops holds the row numbers; the first is the table."""
+_INDICES = 1  # which input of these ops holds the row numbers; the first is the table
 _TYPES = {"long": "<i8", "int": "<i4"}
 
 

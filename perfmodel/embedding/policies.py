@@ -162,8 +162,7 @@ def _lru_hits(rows: Ints, step: Ints, place: Ints, ways: Ints) -> Mask:
 
 
 _GAPS = 65
-_RARE = 1e-6
-"""The chance that a set fills sooner than in the first gap, or later than in the last."""
+_RARE = 1e-6  # the chance that a set fills sooner than in the first gap, or later than in the last
 
 
 @POLICIES.register("set_associative")

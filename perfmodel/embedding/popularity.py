@@ -102,8 +102,7 @@ def _chance(rows: Floats, share: Floats) -> Floats:
 _HEAD, _TAIL = 192, 256
 """Ranks that are a class of their own, and classes that share the others evenly by logarithm."""
 _MAX_ALPHA = 10.0
-_HALVINGS = 24
-"""Of the exponents up to the steepest, down to 1e-6."""
+_HALVINGS = 24  # of the exponents up to the steepest, down to 1e-6
 
 
 def uniform(rows: int) -> Popularity:
@@ -299,8 +298,7 @@ def _of_shares(name: str, bins: Floats, where: str) -> ReuseHistogram:
 
 
 _PER_OCTAVE = 3
-_RAREST = 2.0**-4
-"""Rows expected this often in a batch are the rarest that its histogram can show."""
+_RAREST = 2.0**-4  # rows expected this often in a batch are the rarest that its histogram can show
 _FREQUENT = 512.0
 """Rows looked up more often than this are as popular as they look: chance moves them by 4 %."""
 

@@ -24,12 +24,10 @@ from perfmodel.workload.sharding import Plan, Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
 
-AS_THEY_COME = "as_they_come"
-"""Queries that are put in no order."""
+AS_THEY_COME = "as_they_come"  # queries that are put in no order
 WINDOWS = (1, 4, 16, 64, 256, 1024)
 """Consecutive queries in which reuse is measured (those that a batch has)."""
-SAMPLED_LOOKUPS, MAX_SAMPLED = 60_000, 1024
-"""Of a drawn sample: lookups, and queries at most."""
+SAMPLED_LOOKUPS, MAX_SAMPLED = 60_000, 1024  # of a drawn sample: lookups, and queries at most
 
 
 @lru_cache(maxsize=256)

@@ -105,8 +105,7 @@ def _fewer(table: NicTable, frac: float, share: Floats, pooling: float) -> NicTa
     return replace(table, popularity=popularity, lookups=table.lookups * frac, pooling=pooling)
 
 
-_POINTS, _LAST_BATCHES = 160, 1e4
-"""Of the curve; its end."""
+_POINTS, _LAST_BATCHES = 160, 1e4  # of the curve; its end
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +152,7 @@ def footprint(tables: Sequence[TableAccess], queries: float, reuse: Reuse = ()) 
     return Footprint(lookups, distinct, (reached[1:] + reached[:-1]) / 2, hits)
 
 
-BY_RECENCY = ("lru", "set_associative")
-"""Policies for which it matters in which order queries come."""
+BY_RECENCY = ("lru", "set_associative")  # policies for which it matters in which order queries come
 
 
 def closed_form(load: NicLoad) -> Floats:

@@ -17,8 +17,7 @@ from perfmodel.workload.memory import CONTEXT_BYTES, too_small
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
-DRAM = "dram"
-"""What a CPU that is a device has in the place of `hbm`."""
+DRAM = "dram"  # what a CPU that is a device has in the place of `hbm`
 OF_SOCKET = "its socket's memory"
 
 
@@ -213,8 +212,7 @@ def _tables(
     return bytes_of
 
 
-ROOM_FRAC = 0.1
-"""Assumed: of device memory, left for parameters and activations."""
+ROOM_FRAC = 0.1  # assumed: of device memory, left for parameters and activations
 
 
 def fits(workload: Workload, placement: Placement, machine: Cluster, *, train: bool) -> bool:

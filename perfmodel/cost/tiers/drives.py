@@ -28,8 +28,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import STORAGE
 
 LINE_BYTES = 64
-BLOCK_BYTES = 4096
-"""What read rates of drives are given for."""
+BLOCK_BYTES = 4096  # what read rates of drives are given for
 
 
 def moved_bytes(drive: Storage, row_bytes: ArrayLike) -> Floats:

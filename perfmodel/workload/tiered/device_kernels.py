@@ -69,8 +69,7 @@ def tables_over_bus(r: Recorder, group: Group) -> DeviceTables:
 
 
 FETCH_STREAM = "fetch"  # of TorchRec's prefetch pipeline
-WAYS = 32
-"""Places of a set. Source: FBGEMM, `DEFAULT_ASSOC`: a warp of NVIDIA's GPUs."""
+WAYS = 32  # places of a set. Source: FBGEMM, `DEFAULT_ASSOC`: a warp of NVIDIA's GPUs
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ from perfmodel.workload.tables import Table, row_bytes, state_bytes
 from perfmodel.workload.tiered.source import Group
 
 HOST = "cpu"
-_LEAST = 0.5
-"""Fewer rows than this are none."""
+_LEAST = 0.5  # fewer rows than this are none
 
 
 @dataclass(frozen=True)
