@@ -8,10 +8,12 @@ from itertools import pairwise, product
 from math import sqrt
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
+import numpy as np
+
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.dtypes import QUANTISED, row_bytes
+from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
 from perfmodel.workload.layer_times import GIVEN, Stage, layer_stages
 from perfmodel.workload.settings import Implementation
 
@@ -72,18 +74,14 @@ class Search:
     tables: tuple[Choice, ...]
 
     @property
-    def error(self) -> float:
-        """Of the layers together, as independent errors add up."""
-        return sqrt(sum(choice.error**2 for choice in self.layers))
-
-    @property
     def higher(self) -> tuple[str, ...]:
         """Layers and tables that stay in a higher precision than the narrowest one chosen."""
-        higher = []
-        for choices in (self.layers, self.tables):
-            lowest = max((choice.error for choice in choices), default=0.0)
-            higher += [choice.name for choice in choices if choice.error < lowest]
-        return tuple(higher)
+        return tuple(
+            choice.name
+            for choices in (self.layers, self.tables)
+            for choice in choices
+            if choice.error < max(each.error for each in choices)
+        )
 
     @property
     def saved_bytes(self) -> float:
@@ -121,7 +119,7 @@ def _layers(
         narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
         held = SPEED if narrower else ""
         held = BUDGET if free[at] in narrower and free[at] not in allowed[at] else held
-        sizes = (weights * _element_bytes(dtype), weights * _element_bytes(wide))
+        sizes = (weights * np.asarray(item_bytes([dtype, wide]))).tolist()
         yield Choice(name, dtype, error_of(dtype), each[at], us, wide_us, *sizes, held)
 
 
@@ -149,10 +147,6 @@ def _one_each(budgets: Sequence[float], count: int, what: str) -> tuple[float, .
             f"low_precision: {len(budgets)} error budgets for {count} {what}: one for each, or one"
         )
     return tuple(budgets) * (count if len(budgets) == 1 else 1)
-
-
-def _element_bytes(dtype: str) -> float:
-    return {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0}.get(dtype, 1.0)
 
 
 def _shortest_path(stages: Sequence[Stage], allowed: Sequence[Collection[str]]) -> tuple[str, ...]:

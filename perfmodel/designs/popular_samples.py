@@ -304,9 +304,9 @@ class Hotline(_WithHotRows, of="hotline"):
     ) -> list[tuple[str, float, Pipeline]]:
         """Kinds of steps: name, share of the steps, and what a step of it does."""
         plain = replace(deployment.pipeline, input_ahead=True, rows_beside=True, writes_behind=True)
-        both = MIN_FRAC < popular_frac < 1.0 - MIN_FRAC
         if self.launches == "as_they_come":
-            both, popular_frac = False, 0.0
+            popular_frac = 0.0
+        both = MIN_FRAC < popular_frac < 1.0 - MIN_FRAC
         if self.launches == "whole_batches" and both:
             popular, other = (
                 replace(plain, micro_batches=(MicroBatch(1.0, each),), popular_frac=popular_frac)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import inf
@@ -155,31 +155,6 @@ def shard_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> 
     if placed.sharding in ("data_parallel", "table_wise"):
         return whole
     return whole / len(placed.ranks)
-
-
-def fitting(
-    workload: Workload,
-    placement: Placement,
-    machine: Cluster,
-    order: Iterable[int],
-    room_bytes: float,
-    *,
-    train: bool,
-) -> frozenset[int]:
-    """Of the tables numbered in `order`, each that still fits beside those before it into
-    `room_bytes` of every node, its ranks' shards with the optimizer's state."""
-    optimizer = workload.training.table_optimizer if train else None
-    filled, chosen = [0.0] * machine.nodes, []
-    for number in order:
-        placed = replace(placement.tables[number], tier="host")
-        nodes = [rank // machine.node.gpus for rank in placed.ranks]
-        after = list(filled)
-        for at in set(nodes) if placed.sharding == "data_parallel" else nodes:
-            after[at] += shard_bytes(workload.tables[number], placed, optimizer)
-        if max(after) <= room_bytes:
-            filled = after
-            chosen.append(number)
-    return frozenset(chosen)
 
 
 _stored_bytes = lru_cache(maxsize=1 << 10)(row_bytes)
