@@ -119,8 +119,8 @@ def _layers(
         narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
         held = SPEED if narrower else ""
         held = BUDGET if free[at] in narrower and free[at] not in allowed[at] else held
-        sizes = (weights * np.asarray(item_bytes([dtype, wide]))).tolist()
-        yield Choice(name, dtype, error_of(dtype), each[at], us, wide_us, *sizes, held)
+        own, usual = (weights * np.asarray(item_bytes([dtype, wide]))).tolist()
+        yield Choice(name, dtype, error_of(dtype), each[at], us, wide_us, own, usual, held)
 
 
 def _tables(

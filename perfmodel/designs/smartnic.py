@@ -159,14 +159,14 @@ class SmartNic(settings.Checked, of="smartnic"):
             "order": self.order,
             "hits_by": self.hits_by,
             "host_bypass": self.host_bypass,
+            "message_bytes": self.message_bytes,
         }
-        usual |= {"message_bytes": self.message_bytes}
         caches = []
         if local > 0:
             caches.append(RowCache("nic_local", "nic_local", local, self.policy, **usual))
         if remote > 0 and any(shared):
-            whole = {"whole_bags": not in_rows}
-            caches.append(RowCache("nic_remote", "nic_remote", remote, policy, **usual, **whole))
+            about = usual | {"whole_bags": not in_rows}
+            caches.append(RowCache("nic_remote", "nic_remote", remote, policy, **about))
         if not caches:
             return None
         names = tuple(cache.name for cache in caches)

@@ -169,13 +169,13 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         note = f"software-defined memory: {', '.join(places)}"
         if cache_bytes == fullest:
             note += ", all their rows in the hosts' cache too: they could stay in host memory"
-        ahead = {"rows_ahead": self.rows_ahead, "writes_behind": self.writes_behind}
+        ahead, behind = self.rows_ahead, self.writes_behind
         return deployment.with_(
             note,
             workload=self._asked(deployment, moved),
             machine=machine,
             placement=deployment.placement.edited(edit, caches=tuple(caches)),
-            pipeline=replace(deployment.pipeline, **ahead),
+            pipeline=replace(deployment.pipeline, rows_ahead=ahead, writes_behind=behind),
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:

@@ -269,7 +269,10 @@ def hot_set(
     else:
         kept = _kept_by_sample(tables, budget_bytes, sampled)
     share = np.concatenate([table.popularity.share for table in tables])
-    rows, hot = (np.bincount(owner, kept * each, len(tables)) for each in (classes.rows, share))
+    rows, hot = (
+        np.bincount(owner, kept * each, len(tables)).astype(np.float64)
+        for each in (classes.rows, share)
+    )
     return HotSet(**_about(tables), rows=rows, hot_frac=np.clip(hot, 0.0, 1.0))
 
 

@@ -156,7 +156,8 @@ def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike)
 
     def touches_more(alpha: Floats) -> NDArray[np.bool_]:
         counts, share = zipf_classes(size, alpha)
-        return touched_rows(counts, share / np.maximum(counts, 1e-300), drawn) > distinct
+        touched = touched_rows(counts, share / np.maximum(counts, 1e-300), drawn)
+        return np.asarray(touched > distinct)
 
     low, high = np.zeros_like(size), np.full_like(size, STEEPEST)
     is_skewed = touches_more(low)

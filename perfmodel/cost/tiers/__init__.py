@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,14 @@ class Tier:
         return [reasons[row] for row in range(len(rows))]
 
 
-def around(factor: float) -> tuple[float, float]:
-    """The ends of an interval as wide to either side."""
-    return 1.0 / factor, factor
+def register(
+    family: str,
+    formula: str,
+    half_factor: float,
+    work: Callable[[Group, Cluster], Work],
+    source: Callable[[Rows, Cluster], str],
+    **more: Any,
+) -> None:
+    """A tier for the ops of a family; the 90 % interval reaches `half_factor` times up and down."""
+    interval = 1.0 / half_factor, half_factor
+    TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source, **more))

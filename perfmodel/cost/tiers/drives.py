@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.tiers import TIERS, Tier, Work, around
+from perfmodel.cost.tiers import Work, register
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.parts import Expansion, Storage
@@ -168,15 +168,13 @@ def _work(group: Group, machine: Cluster) -> Work:
     return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
 
 
-TIERS.register(STORAGE)(
-    Tier(
-        f"{STORAGE}/heuristic",
-        "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
-        "t0 + (Q - 1) / 2X of a read with Q in flight",
-        around(_C.half_factor),
-        _work,
-        _source,
-        _bound_by,
-        "call_us",
-    )
+register(
+    STORAGE,
+    "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
+    "t0 + (Q - 1) / 2X of a read with Q in flight",
+    _C.half_factor,
+    _work,
+    _source,
+    bound_by=_bound_by,
+    start="call_us",
 )

@@ -23,7 +23,7 @@ from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.tiers import Tier, Work, around
+from perfmodel.cost.tiers import Tier, Work, register
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
 from perfmodel.ops.rows import Rows
@@ -83,15 +83,13 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
     return Work(terms, _C.call_us, group.moved_bytes * _C.stream_frac / bandwidth)
 
 
-TIERS.register(HOST_MEMORY)(
-    Tier(
-        f"{HOST_MEMORY}/heuristic",
-        "call_us + max(memory_us, cores_us)",
-        around(_C.half_factor),
-        _memory_work,
-        lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
-        start="call_us",
-    )
+register(
+    HOST_MEMORY,
+    "call_us + max(memory_us, cores_us)",
+    _C.half_factor,
+    _memory_work,
+    lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
+    start="call_us",
 )
 
 
@@ -182,17 +180,13 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     return Work(terms, device.kernel_floor_us, at_peak_us)
 
 
-TIERS.register(HOST_BUS)(
-    Tier(
-        f"{HOST_BUS}/heuristic",
-        "floor_us + max(bus_us, memory_us)",
-        around(_BUS.half_factor),
-        _bus_work,
-        lambda _, machine: (
-            f"figures of {machine.node.device.name}: bus; assumed: requests in flight"
-        ),
-        start="floor_us",
-    )
+register(
+    HOST_BUS,
+    "floor_us + max(bus_us, memory_us)",
+    _BUS.half_factor,
+    _bus_work,
+    lambda _, machine: f"figures of {machine.node.device.name}: bus; assumed: requests in flight",
+    start="floor_us",
 )
 
 
@@ -241,14 +235,12 @@ def _accelerator_source(_: Rows, machine: Cluster) -> str:
     return f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
 
 
-TIERS.register(ACCELERATOR)(
-    Tier(
-        f"{ACCELERATOR}/heuristic",
-        "start_us + the longest of the other terms",
-        around(_C.half_factor),
-        _accelerator_work,
-        _accelerator_source,
-    )
+register(
+    ACCELERATOR,
+    "start_us + the longest of the other terms",
+    _C.half_factor,
+    _accelerator_work,
+    _accelerator_source,
 )
 
 
@@ -313,15 +305,13 @@ def _order_work(group: Group, machine: Cluster) -> Work:
     return Work({"pairs": taken / machine.node.host.single_thread_ratio})
 
 
-TIERS.register(QUERY_ORDER)(
-    Tier(
-        f"{QUERY_ORDER}/heuristic",
-        "pairs of lookups x a pair's time / host.single_thread_ratio",
-        around(_C.query_order_half_factor),
-        _order_work,
-        lambda *_: "timed where this project was made, one core",
-        lambda *_: "compute",
-    )
+register(
+    QUERY_ORDER,
+    "pairs of lookups x a pair's time / host.single_thread_ratio",
+    _C.query_order_half_factor,
+    _order_work,
+    lambda *_: "timed where this project was made, one core",
+    bound_by=lambda *_: "compute",
 )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.tiers import TIERS, Tier, Work, around
+from perfmodel.cost.tiers import Work, register
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.ops.vocabulary.tiers import NIC
@@ -62,12 +62,10 @@ def _work(group: Group, machine: Cluster) -> Work:
     return Work(terms, _C.start_us)
 
 
-TIERS.register(NIC)(
-    Tier(
-        f"{NIC}/heuristic",
-        "start_us + the longest of the other terms",
-        around(_C.half_factor),
-        _work,
-        lambda _, machine: f"figures of {adapter(machine).name}; assumed: rows at random places",
-    )
+register(
+    NIC,
+    "start_us + the longest of the other terms",
+    _C.half_factor,
+    _work,
+    lambda _, machine: f"figures of {adapter(machine).name}; assumed: rows at random places",
 )

@@ -144,7 +144,9 @@ class OperatorCache(Source):
         places, rows = max(round(device_use(group).held_rows), 1), sum(t.rows for t in group.tables)
         return cls(
             r.tensor((places, dim), dtype),
-            *(r.tensor((count,), "int64") for count in (places, rows, rows)),
+            r.tensor((places,), "int64"),
+            r.tensor((rows,), "int64"),
+            r.tensor((rows,), "int64"),
             r.tensor((rows, dim), dtype, place=HOST),
         )
 

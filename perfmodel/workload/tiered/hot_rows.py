@@ -145,8 +145,8 @@ class HotRows:
             rows = r.tensor((count, self.places.shape[1]), self.places.dtype)
             self.arrived.append(rows)
             if not popular:
-                given, waits = (self.host_rows, keys.values), not pipeline.rows_beside
-                to_device(given, rows, dims=about(count) | parted, blocks=waits)
+                asked, waits = (self.host_rows, keys.values), not pipeline.rows_beside
+                to_device(asked, rows, dims=about(count) | parted, blocks=waits)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         use, dim, pipeline = hot_use(group), self.places.shape[1], _pipeline(group.run)
