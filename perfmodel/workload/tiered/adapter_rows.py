@@ -27,7 +27,7 @@ from perfmodel.hardware import Cluster
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
-from perfmodel.workload.adapter_caches import REMOTE, AdapterUse, adapter_use, is_across_network
+from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import look_up, update
@@ -83,11 +83,9 @@ class AdapterCachedTables(DeviceTables):
         weights = (self.tables.weights,)
 
         def learn(gradient: Tensor) -> Gradients:
-            """All rows updated; those that adapters hold written through."""
+            """All rows updated; those that adapters hold are written through by `finish_writes`."""
             every = self.tables.described(lookup_attributes(group.tables, group.samples))
             update(r, every, keys.values, offsets(r, keys), gradient)
-            if _is_remote(group.run, group.placed.caches) and _is_everywhere(group.run):
-                _write_through(r, group.run, weights)
             return [None]
 
         return r.track("NicLookUpBackward", weights, out, learn)
@@ -114,32 +112,12 @@ def _numbers(group: Group) -> list[int]:
 
 
 def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
-    """Rows for other ranks' adapters, at the end of a step in which not every rank has some to
-    send behind its own updates: those without meet the others here."""
-    if run.placement is not None and not _is_everywhere(run):
-        held = [each.tables.weights for each in sources if isinstance(each, AdapterCachedTables)]
-        _write_through(r, run, held)
-
-
-def _is_everywhere(run: Run) -> bool:
-    """Whether each rank has one group of tables with rows in other ranks' adapters."""
-    assert run.placement is not None
-    caches = [table.caches for table in run.placement.tables]
-    of_rank = ({caches[each.table] for each in shards} for shards in run.plan.shards)
-    return all(sum(_is_remote(run, each) for each in own) == 1 for own in of_rank)
-
-
-def _is_remote(run: Run, caches: tuple[str, ...]) -> bool:
-    assert run.placement is not None
-    return any(run.placement.cache(name).at == REMOTE for name in caches)
-
-
-def _write_through(r: Recorder, run: Run, weights: Sequence[Tensor]) -> None:
-    """Rows that other ranks' adapters hold, as updates left them, to all adapters, an equal part
-    from each rank; `weights` have the own ones."""
+    """Rows that other ranks' adapters hold, as the step's updates left them, to all adapters, an
+    equal part from each rank."""
     use, placement = adapter_use(run), run.placement
     if use is None or placement is None:
         return
+    weights = [each.tables.weights for each in sources if isinstance(each, AdapterCachedTables)]
     held = list(zip(use.tables, run.workload.tables, placement.tables, strict=True))
     rows = sum(each.remote_rows for each, _, _ in held)
     if rows < 1:
