@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,8 +41,6 @@ class Group:
     hot_rows: tuple[int, ...] = ()
     vectors: int = 0
     """Rows that come one by one, for so many keys of each table, in place of pooled ones."""
-    place: int = 0
-    """How many of the rank's tables before its own are equal to it."""
     known: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Attributes of its lookup that do not follow from its tables."""
 
@@ -209,12 +207,8 @@ def read_one_by_one(
     assert placement is not None
     placed = placement.tables[shard.table]
     table, count = shard.of(run.workload.tables), ids.shape[0]
-    place = 0
-    if placed.caches:  # which of several equal tables it is
-        before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
-        place = sum(each.of(run.workload.tables) == table for each in before)
     samples = run.global_batch
-    group = Group(run, placed, (table,), samples, False, vectors=count, place=place, known=known)
+    group = Group(run, placed, (table,), samples, False, vectors=count, known=known)
     kept = {placement.cache(name).kept_by for name in placed.caches}
     by_row = {("hbm", ()), ("host", ()), ("host", ("hbm",))}  # what kernels give row by row
     is_pooled = placed.pooled_on != "device" or placed.hot_rows > 0
@@ -307,11 +301,11 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
         for table in one.tables
     ]
     use = cache.steady_use(accesses)
-    held = [(table, one.replicated) for one in sharing for table in one.tables]
-    own: list[int] = []
-    for table in group.tables:
-        alike = [at for at, each in enumerate(held) if each == (table, group.replicated)]
-        own.append(alike[group.place + sum(at in alike for at in own)])
+    # Of equal tables each is the mean one.
+    held = [(t, one.replicated, one.placed.dtype) for one in sharing for t in one.tables]
+    of_group = [(t, group.replicated, group.placed.dtype) for t in group.tables]
+    every, own = Counter(held), Counter(of_group)
+    part = np.array([own[key] / every[key] for key in held])
     needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
         sizes = [
@@ -327,14 +321,14 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
             f"{sizes[1]}: take a larger cache or a smaller batch"
             + (over_bus if cache.at == "hbm" and cache.kept_by == "kernels" else "")
         )
-    lookups = float(use.lookups[own].sum())
-    fetched = float(use.fetched_rows[own].sum()) / batches
+    lookups = part * use.lookups
+    fetched = float(part @ use.fetched_rows) / batches
     return RowCacheUse(
         cache,
-        lookups / batches,
-        float(use.distinct_rows[own].sum()) / batches,
-        float(np.dot(1 - use.hit_frac[own], use.lookups[own])) / batches,
+        float(lookups.sum()) / batches,
+        float(part @ use.distinct_rows) / batches,
+        float((1 - use.hit_frac) @ lookups) / batches,
         max(fetched, 1.0) if fetched >= MIN_ROWS else 0.0,
-        float(use.cached_rows[own].sum()),
-        float(np.dot(use.row_bytes[own], use.lookups[own])) / lookups,
+        float(part @ use.cached_rows),
+        float(use.row_bytes @ lookups / lookups.sum()),
     )
