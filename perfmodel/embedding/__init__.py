@@ -10,23 +10,17 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import Cache as Cache
     from perfmodel.embedding.cache import CacheUse as CacheUse
     from perfmodel.embedding.cache import HotSet as HotSet
-    from perfmodel.embedding.cache import Replayed as Replayed
     from perfmodel.embedding.cache import TableAccess as TableAccess
     from perfmodel.embedding.cache import hot_set as hot_set
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
     from perfmodel.embedding.cache import replay as replay
-    from perfmodel.embedding.cache import split_hot as split_hot
     from perfmodel.embedding.cache import steady_use as steady_use
     from perfmodel.embedding.index_streams import Queries as Queries
-    from perfmodel.embedding.index_streams import TracedTable as TracedTable
     from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
     from perfmodel.embedding.index_streams import read_stream as read_stream
     from perfmodel.embedding.index_streams import reordered as reordered
     from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
-    from perfmodel.embedding.placement import CACHE_PLACES as CACHE_PLACES
-    from perfmodel.embedding.placement import MEMORIES as MEMORIES
-    from perfmodel.embedding.placement import Memory as Memory
     from perfmodel.embedding.placement import MicroBatch as MicroBatch
     from perfmodel.embedding.placement import Pipeline as Pipeline
     from perfmodel.embedding.placement import Placement as Placement

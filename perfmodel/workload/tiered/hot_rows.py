@@ -23,10 +23,11 @@ from perfmodel.ops.read.attributes import Lookups
 from perfmodel.ops.vocabulary.tiers import ACCELERATOR
 from perfmodel.workload.collectives import linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.table_batched import Batched, batched, look_up, update
+from perfmodel.workload.eager.table_batched import batched, look_up, update
 from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
+from perfmodel.workload.tiered.device_kernels import DeviceTables
 from perfmodel.workload.tiered.source import Group
 
 HOST = "cpu"
@@ -103,11 +104,10 @@ def _alphas(
     return tuple(zipf_alpha_of(rows, lookups, distinct).tolist())
 
 
-@dataclass
-class HotRows:
+@dataclass(frozen=True)
+class HotRows(DeviceTables):
     """See `source.Source`, `source.Shared`."""
 
-    tables: Batched
     places: Tensor
     """All rows that the device holds, `[rows, dim]`."""
     host_rows: Tensor
@@ -115,10 +115,6 @@ class HotRows:
     """Rows of micro-batches that were fetched and not yet looked up."""
     sums: list[Tensor] = field(default_factory=list)
     """Gradients of hot rows that micro-batches left."""
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        return (self.tables.weights,)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         """Other rows; with whole batches of one kind, a step of popular samples moves its share of
