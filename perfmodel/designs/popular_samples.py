@@ -14,14 +14,7 @@ from perfmodel.base.schema import Limits
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
 from perfmodel.designs.deployment import Deployment, Design, Phase
-from perfmodel.embedding import (
-    HotSet,
-    MicroBatch,
-    Pipeline,
-    Placement,
-    hot_set,
-    mixed_hot_frac,
-)
+from perfmodel.embedding import HotSet, MicroBatch, Pipeline, Placement, hot_set, mixed_hot_frac
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
 from perfmodel.ops.dtypes import row_bytes
