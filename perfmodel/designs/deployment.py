@@ -90,7 +90,6 @@ class Deployment:
         return frozenset(chosen)
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
-        """A copy with fields changed, and `notes` more."""
         said = (each if isinstance(each, Note) else Note(each) for each in notes)
         return replace(self, notes=(*self.notes, *said), **changes)
 

@@ -89,7 +89,6 @@ class Search:
         return sum(each.wide_bytes - each.bytes for each in (*self.layers, *self.tables))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per layer and table."""
         import pandas as pd
 
         return pd.DataFrame(map(asdict, (*self.layers, *self.tables)))

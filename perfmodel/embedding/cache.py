@@ -213,7 +213,6 @@ class HotSet:
 
     @property
     def used_bytes(self) -> float:
-        """What the hot rows take."""
         return float(np.dot(self.rows, self.row_bytes))
 
     @property

@@ -68,7 +68,6 @@ class Policy(ABC):
 
 
 def _steps(rows: Ints, step: Ints) -> Iterator[list[int]]:
-    """What is looked up at once."""
     stream, ends = rows.tolist(), [*(np.flatnonzero(np.diff(step)) + 1).tolist(), len(rows)]
     begin = 0
     for end in ends:

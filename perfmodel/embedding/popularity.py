@@ -230,7 +230,6 @@ class ReuseHistogram:
 
     @property
     def least(self) -> Floats:
-        """The largest count below each bin's."""
         return np.append(0.0, self.most[:-1])
 
     def popularity(self) -> Popularity:

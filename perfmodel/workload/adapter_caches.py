@@ -230,7 +230,6 @@ def _use(
 
 
 def _cached_in(placement: Placement, at: str) -> list[int]:
-    """Numbers of the tables with a cache there."""
     names = {cache.name for cache in placement.caches if cache.at == at}
     return [n for n, table in enumerate(placement.tables) if names & {*table.caches}]
 

@@ -210,7 +210,6 @@ def _corrected(load: NicLoad, closed: Floats) -> Floats:
 
 @cache
 def bundled() -> Forest:
-    """The trees that come with the package."""
     return read_trees(BUNDLED, SCHEMA, FEATURES)
 
 

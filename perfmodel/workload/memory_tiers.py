@@ -39,7 +39,6 @@ class TierUse:
 
     @property
     def total_bytes(self) -> float:
-        """All of it."""
         return self.tables_bytes + self.caches_bytes + self.other_bytes
 
     @property

@@ -152,7 +152,6 @@ def bus_read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
 
 
 def _request_bytes(row_bytes: Floats) -> Floats:
-    """What one request of a row asks for."""
     sectors = np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes
     return np.minimum(sectors, _BUS.request_bytes)
 

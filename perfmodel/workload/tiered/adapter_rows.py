@@ -56,8 +56,6 @@ from perfmodel.workload.tiered.source import TIERED, Group
 
 @dataclass(frozen=True)
 class AdapterCachedTables(DeviceTables):
-    """See `source.Source`."""
-
     use: AdapterUse
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:

@@ -38,8 +38,6 @@ from perfmodel.workload.tiered.source import (
 
 @dataclass(frozen=True)
 class DeviceTables(Source):
-    """See `source.Source`."""
-
     tables: Batched
 
     @property
@@ -53,7 +51,6 @@ class DeviceTables(Source):
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
-    """The tables of a group as one operator."""
     optimizer = group.run.workload.training.table_optimizer
     return batched(r, lookups(*group.read), dtype=group.placed.dtype, optimizer=optimizer)
 
@@ -74,10 +71,7 @@ WAYS = 32  # places of a set. Source: FBGEMM, `DEFAULT_ASSOC`: a warp of NVIDIA'
 
 @dataclass(frozen=True)
 class KernelCache(DeviceTables):
-    """See `source.Source`."""
-
-    state: Tensor
-    """Per place of the cache the row that it holds, and when it was last used."""
+    state: Tensor  # per place of the cache the row that it holds, and when it was last used
     host_rows: Tensor
 
     @classmethod
@@ -89,7 +83,6 @@ class KernelCache(DeviceTables):
         return cls(replace(tables, weights=cached), r.tensor((slots, 2), "int64"), rows)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows that miss, found by the distinct keys."""
         use = device_use(group)
         with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
             self.find(r, use, keys, use.missed_rows)
@@ -127,8 +120,7 @@ class OperatorCache(Source):
     """See `source.Source`; the maps have an int64 for every row there is."""
 
     cache: Tensor
-    held: Tensor
-    """Per place of the cache, the row that it holds."""
+    held: Tensor  # per place of the cache, the row that it holds
     number_of: Tensor
     place_of: Tensor
     host_rows: Tensor

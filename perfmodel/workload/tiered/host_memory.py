@@ -82,7 +82,6 @@ class PooledOnHost(Source):
         return r.track("HostPoolBackward", self.parameters, out, backward)
 
     def found(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        """By what rows are found."""
         return host_keys(r, group, keys)
 
     def write_back(self, r: Recorder, group: Group) -> None:
@@ -108,7 +107,6 @@ class OnDrives(PooledOnHost):
         return (self.rows,)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows that miss, of all tables at once."""
         missed = _missed(group)
         if missed["rows"]:
             with r.with_attributes(prefetch_attributes(group)):
@@ -128,13 +126,10 @@ class OnDrives(PooledOnHost):
 
 @dataclass(frozen=True)
 class OperatorsOnHost(Source):
-    """See `source.Source`, `source.Shared`."""
-
     weights: tuple[Tensor, ...]
     looked_up: list[Group]
     """Groups of micro-batches whose gradients wait for the optimizer, as the process has them."""
-    by_one: bool
-    """Whether one process serves all of the node's ranks."""
+    by_one: bool  # whether one process serves all of the node's ranks
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
@@ -233,8 +228,6 @@ def _missed(group: Group) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class KernelCacheOverDrives(KernelCache):
-    """See `source.Source`."""
-
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         """Rows that miss, from host memory or drives; in training as many the other way."""
         use, dtype = device_use(group), group.placed.dtype

@@ -106,10 +106,7 @@ def _alphas(
 
 @dataclass(frozen=True)
 class HotRows(DeviceTables):
-    """See `source.Source`, `source.Shared`."""
-
-    places: Tensor
-    """All rows that the device holds, `[rows, dim]`."""
+    places: Tensor  # all rows that the device holds, `[rows, dim]`
     host_rows: Tensor
     arrived: list[Tensor] = field(default_factory=list)
     """Rows of micro-batches that were fetched and not yet looked up."""
