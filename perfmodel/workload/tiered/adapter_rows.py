@@ -26,7 +26,6 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Recorder
@@ -59,13 +58,22 @@ class AdapterCachedTables(DeviceTables):
     use: AdapterUse
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        own = group.run.linked / group.run.ranks  # samples whose keys pass no adapter
-        shards = list(zip(group.tables, _numbers(group), strict=True))
-        left = self._device_lookups(group, own)
-        asked = sum(
-            table.lookups(group.samples) * (own + (1 - own) * self.use.tables[number].asked_frac)
-            for table, number in shards
-        )
+        run, placement = group.run, group.run.placement
+        assert placement is not None
+        own = run.linked / run.ranks  # samples whose keys pass no adapter
+        numbers = [shard.table for shard in run.plan.shards[run.rank]]
+        mine = [n for n in numbers if placement.tables[n].caches == group.placed.caches]
+        asked, pooling, unique = 0.0, [], []
+        for table, number in zip(group.tables, mine, strict=True):
+            use = self.use.tables[number]
+            asked += table.lookups(group.samples) * (own + (1 - own) * use.asked_frac)
+            # The device looks up linked ranks' keys, and what others leave.
+            pooling.append(table.pooling * (own + (1 - own) * use.left_frac))
+            others = min(use.left_rows, table.rows)
+            linked = table.unique_rows(run.batch * run.linked)
+            unique.append(min(others + linked * (1 - others / table.rows), table.rows))
+        whole = lookups(group.tables, group.samples)
+        left = replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
         hits = asked - sum(left.lookups)
         rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
         with r.untracked():
@@ -76,7 +84,7 @@ class AdapterCachedTables(DeviceTables):
             sizes = (float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables)
             dims = {"probes": max(probes, 1.0), "lookups": hits, "row_bytes": group.mean(sizes)}
             dims |= {"bags": min(hits, group.bags), "dim": group.total_dim / len(group.tables)}
-            dims["messages"] = self.use.messages(group.run, probes * KEY_BYTES)
+            dims["messages"] = self.use.messages(run, probes * KEY_BYTES)
             record_row_op(r, "nic_lookup", (keys.values,), out, stream=NIC, dims=dims)
         weights = (self.tables.weights,)
 
@@ -87,26 +95,6 @@ class AdapterCachedTables(DeviceTables):
             return [None]
 
         return r.track("NicLookUpBackward", weights, out, learn)
-
-    def _device_lookups(self, group: Group, own: float) -> Lookups:
-        """What the device looks up: linked ranks' keys, `own` of all, and what others leave."""
-        run, pooling, unique = group.run, [], []
-        for table, number in zip(group.tables, _numbers(group), strict=True):
-            use = self.use.tables[number]
-            pooling.append(table.pooling * (own + (1 - own) * use.left_frac))
-            mine = table.unique_rows(run.batch * run.linked)
-            others = min(use.left_rows, table.rows)
-            unique.append(min(others + mine * (1 - others / table.rows), table.rows))
-        whole = lookups(group.tables, group.samples)
-        return replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
-
-
-def _numbers(group: Group) -> list[int]:
-    """Of the group's tables, in its order."""
-    run = group.run
-    assert run.placement is not None
-    placed, names = run.placement.tables, group.placed.caches
-    return [s.table for s in run.plan.shards[run.rank] if placed[s.table].caches == names]
 
 
 def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
