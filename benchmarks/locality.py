@@ -12,16 +12,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks.streams import last_lookups
 from perfmodel.embedding import (
     Cache,
-    Lfu,
     Lru,
     Policy,
     SetAssociativeLru,
     StaticHotSet,
     TableAccess,
     draw_lookups,
-    last_lookups,
     replay,
     steady_use,
     zipf,
@@ -36,11 +35,10 @@ AT_LEAST_BATCHES = 24
 PROFILE = 1 << 24
 
 
-def policies(alpha: float, lookups: int) -> Iterator[Policy]:
-    """One of each kind; LFU with the counts of the middle of the replay."""
+def policies(alpha: float) -> Iterator[Policy]:
+    """One of each kind that has a closed form of its own."""
     yield Lru()
     yield SetAssociativeLru(ways=8)
-    yield Lfu(history_lookups=0.75 * lookups)
     yield StaticHotSet(profile=draw_lookups(zipf(ROWS, alpha), PROFILE, seed=9))
 
 
@@ -51,10 +49,10 @@ def errors(alpha: float, batch: int) -> Iterator[tuple[str, float, float, float]
     drawn = draw_lookups(popularity, lookups, seed=1)
     warm = last_lookups(popularity, seed=2)
     table = TableAccess(popularity=popularity, lookups=batch, row_bytes=1.0)
-    for policy in policies(alpha, lookups):
+    for policy in policies(alpha):
         if type(policy).__name__ not in (sys.argv[1:] or [type(policy).__name__]):
             continue
-        stream = drawn if isinstance(policy, Lfu) else np.concatenate([warm, drawn])
+        stream = np.concatenate([warm, drawn])
         for cached in CACHED:
             capacity = round(cached * ROWS)
             made = replay(

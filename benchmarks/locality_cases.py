@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.streams import last_lookups
 from perfmodel.embedding import (
     POLICIES,
     Cache,
@@ -23,7 +24,6 @@ from perfmodel.embedding import (
     SetAssociativeLru,
     TableAccess,
     draw_lookups,
-    last_lookups,
     replay,
     steady_use,
     zipf,

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.cost.tiers.drives import least_hit_frac as least_hit_frac
     from perfmodel.cost.tiers.drives import read_amplification as read_amplification
     from perfmodel.cost.tiers.drives import read_iops as read_iops
     from perfmodel.cost.tiers.drives import read_latency_us as read_latency_us
     from perfmodel.cost.tiers.drives import reads_per_s as reads_per_s
-    from perfmodel.cost.tiers.drives import updates_per_day as updates_per_day
 
 __getattr__, __all__ = exports(__name__)

@@ -4,7 +4,6 @@ balanced over ranks."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from perfmodel.designs import settings
@@ -74,18 +73,17 @@ def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
     if nodes < 0 or sockets < 0:
         raise HardwareError(f"cpu_only: {nodes} nodes of {sockets} sockets: expected 0 or more")
     name = f"hosts of {machine.name}"
-    hosts = machine.with_each_node(partial(_host_of, sockets=sockets, name=name))
-    return consistent(replace(hosts, name=name, nodes=nodes or machine.nodes), name)
-
-
-def _host_of(node: Node, sockets: int, name: str) -> Node:
-    count, memory = sockets or node.sockets, node.host_memory_bytes
-    one = cpu_of(node.host)
-    if memory is not None:
-        one = replace(one, hbm_bytes=int(memory // count))
     of_gpus = ("link", "link_domain_gpus", "power_w", "price_usd", "price_usd_per_hour")
     none: dict[str, Any] = dict.fromkeys(of_gpus)
-    return replace(node, name=name, device=one, gpus=count, sockets=count, **none)
+
+    def host_of(node: Node) -> Node:
+        count, memory, one = sockets or node.sockets, node.host_memory_bytes, cpu_of(node.host)
+        if memory is not None:
+            one = replace(one, hbm_bytes=int(memory // count))
+        return replace(node, name=name, device=one, gpus=count, sockets=count, **none)
+
+    hosts = machine.with_each_node(host_of)
+    return consistent(replace(hosts, name=name, nodes=nodes or machine.nodes), name)
 
 
 def cpu_of(host: Host) -> Device:

@@ -69,8 +69,7 @@ DEFAULT, OWN_SETTINGS, PLUS = "default", "own", "+"
 """The deployment as the workload's settings make it, in the software that all designs share; the
 workload in its own software, which knows no designs; what joins designs."""
 UNDESIGNED = (DEFAULT, OWN_SETTINGS)
-Settings = Mapping[str, Mapping[str, Any]]
-"""Design to field to value."""
+Settings = Mapping[str, Mapping[str, Any]]  # design to field to value
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,28 @@ class Composed:
     designs: tuple[Design, ...]
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """`deployment` under all of them. Raises `WorkloadError` where that makes no sense."""
+        """`deployment` under all of them. Raises `WorkloadError` where that makes no sense, or one
+        of several does not show in what they make together."""
         deployed = without_unused(_applied(self.designs, deployment))
-        _one_memory(deployed)
-        self._require_all(deployment, deployed)
+        tables, caches = deployed.placement.tables, deployed.placement.caches
+        has_other = any(table.tier == "host" for table in tables)
+        has_other |= any(cache.at == "hbm" for cache in caches)
+        if has_other and deployed.machine.node.device.target == "cpu":
+            raise WorkloadError(
+                f"{deployed.machine.name}: without GPUs there is one memory, so no design can "
+                "place tables or caches outside of it"
+            )
+        names = self.text.split(PLUS) if len(self.designs) > 1 else ()
+        for number, name in enumerate(names):
+            others = self.designs[:number] + self.designs[number + 1 :]
+            try:
+                without = without_unused(_applied(others, deployment))
+            except WorkloadError:
+                continue
+            if _step(without) == _step(deployed):
+                raise WorkloadError(
+                    f"{self.text}: {name.strip()} has no effect in this combination"
+                )
         return deployed
 
     def within(self, deployment: Deployment) -> Iterator[Composed]:
@@ -96,32 +113,13 @@ class Composed:
         for chosen in islice(product(*ways), 1, None):
             yield replace(self, designs=chosen)
 
-    def _require_all(self, start: Deployment, deployment: Deployment) -> None:
-        """Each of several designs must show in what they make together."""
-        if len(self.designs) < 2:
-            return
-        for number, name in enumerate(self.text.split(PLUS)):
-            others = self.designs[:number] + self.designs[number + 1 :]
-            try:
-                without = without_unused(_applied(others, start))
-            except WorkloadError:
-                continue
-            if _is_same_step(without, deployment):
-                raise WorkloadError(
-                    f"{self.text}: {name.strip()} has no effect in this combination"
-                )
 
-
-def _is_same_step(one: Deployment, other: Deployment) -> bool:
-    """Whether a step is the same, notes and unused drives aside."""
-
-    def told(deployment: Deployment) -> Deployment:
-        machine = deployment.machine
-        if not any(table.tier == STORAGE for table in deployment.placement.tables):
-            machine = machine.with_each_node(lambda it: replace(it, storage=None, drives=None))
-        return replace(deployment, notes=(), machine=machine)
-
-    return told(one) == told(other)
+def _step(deployment: Deployment) -> Deployment:
+    """What a step depends on: notes and unused drives left out."""
+    machine = deployment.machine
+    if not any(table.tier == STORAGE for table in deployment.placement.tables):
+        machine = machine.with_each_node(lambda it: replace(it, storage=None, drives=None))
+    return replace(deployment, notes=(), machine=machine)
 
 
 def _applied(designs: Sequence[Design], deployment: Deployment) -> Deployment:
@@ -180,7 +178,11 @@ def _made(name: str, values: Mapping[str, Any]) -> Design:
     for field, value in values.items():
         _known_field(kind, name, field)
         hint = hints[field]
-        checked[field] = convert(hint, _listed(hint, value), f"{name}.{field}", UsageError)
+        if is_list(hint) and not (NoneType in get_args(hint) and value in (None, "none")):
+            if isinstance(value, str):  # `fp16,int8`
+                value = [parse_value(part) for part in value.split(",")]
+            value = value if isinstance(value, (list, tuple)) else [value]
+        checked[field] = convert(hint, value, f"{name}.{field}", UsageError)
     return kind(**checked)
 
 
@@ -188,26 +190,3 @@ def _known_field(kind: type[Design], name: str, field: str) -> None:
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     if field not in known:
         raise UsageError(f"{name}: {unknown_key(field, known)}")
-
-
-def _listed(kind: Any, value: Any) -> Any:
-    """For a list, the items of a text as `fp16,int8` or one value; anything else as it is."""
-    if not is_list(kind) or (NoneType in get_args(kind) and value in (None, "none")):
-        return value
-    if isinstance(value, str):
-        return [parse_value(part) for part in value.split(",")]
-    return value if isinstance(value, (list, tuple)) else [value]
-
-
-def _one_memory(deployment: Deployment) -> None:
-    """A machine of CPUs has one memory: only drives can hold rows outside it."""
-    if deployment.machine.node.device.target != "cpu":
-        return
-    placement = deployment.placement
-    if any(table.tier == "host" for table in placement.tables) or any(
-        cache.at == "hbm" for cache in placement.caches
-    ):
-        raise WorkloadError(
-            f"{deployment.machine.name}: without GPUs there is one memory, so no design can "
-            "place tables or caches outside of it"
-        )

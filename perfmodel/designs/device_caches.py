@@ -16,12 +16,9 @@ from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement, hot_set
 from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.dtypes import item_bytes
 
-MIN_FRAC = 1e-3
-"""Of the rows, less than this is not tried in the place of more."""
-MAP_BYTES = 8.0
-"""An int64 per row, in each of two maps, and per place of the cache."""
+MIN_FRAC = 1e-3  # of the rows, less than this is not tried in the place of more
+MAP_BYTES = 8.0  # an int64 per row, in each of two maps, and per place of the cache
 
 
 @dataclass(frozen=True)
@@ -104,8 +101,7 @@ def frequency_aware_bytes(
 
 
 CACHE = "popular"
-MIN_GB = 0.1
-"""Of popular rows, less than this is not tried in the place of more."""
+MIN_GB = 0.1  # of popular rows, less than this is not tried in the place of more
 
 
 @dataclass(frozen=True)
@@ -124,22 +120,20 @@ class RecShard(settings.Checked, of="recshard"):
         """All tables in host memory, their popular rows in a static cache of device memory."""
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
         hot = hot_fracs(deployment, capacity_bytes * deployment.ranks)
-        device, rows = deployment.machine.node.device, row_bytes_of(deployment)
-        read = rows * [table.pooling for table in deployment.workload.tables]
-        bus = device.pcie_gb_per_s or 1.0
-        ranks = ranks_by_load(
-            read * (hot / device.hbm_gb_per_s + (1 - hot) / bus), deployment.ranks
-        )
+        device, sizes = deployment.machine.node.device, deployment.table_bytes
+        tables = deployment.workload.tables
+        read = np.array([t.pooling * s / t.rows for t, s in zip(tables, sizes, strict=True)])
+        cost = read * (hot / device.hbm_gb_per_s + (1 - hot) / (device.pcie_gb_per_s or 1.0))
+        ranks = ranks_by_load(cost, deployment.ranks)
 
         def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
             place = {"sharding": "table_wise", "ranks": (int(ranks[number]),), "tier": "host"}
             return {**place, "pooled_on": "device", "hot_rows": 0, "caches": (CACHE,)}
 
-        sizes = rows * [table.rows for table in deployment.workload.tables]
         most_bytes = np.bincount(ranks, sizes, deployment.ranks).max()
         cache = RowCache(CACHE, "hbm", min(capacity_bytes, float(most_bytes)), "static")
-        tables = deployment.placement.edited(edit, caches=(cache,)).tables
-        return deployment.with_(placement=Placement(tables, (cache,)))
+        placed = deployment.placement.edited(edit, caches=(cache,)).tables
+        return deployment.with_(placement=Placement(placed, (cache,)))
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With fewer rows in device memory."""
@@ -149,15 +143,9 @@ class RecShard(settings.Checked, of="recshard"):
 def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
     """Per table the share of lookups that go to rows within `hbm_bytes` of the most popular rows
     (per byte) of all tables."""
-    pairs = zip(deployment.workload.tables, row_bytes_of(deployment).tolist(), strict=True)
-    return hot_set([table.access(table.pooling, row) for table, row in pairs], hbm_bytes).hot_frac
-
-
-def row_bytes_of(deployment: Deployment) -> Floats:
-    """Per table the bytes of a stored row."""
-    dtypes = [placed.dtype for placed in deployment.placement.tables]
-    dims = np.array([table.dim for table in deployment.workload.tables], np.float64)
-    return dims * np.asarray(item_bytes(dtypes))
+    pairs = zip(deployment.workload.tables, deployment.table_bytes, strict=True)
+    one_sample = [table.access(table.pooling, size / table.rows) for table, size in pairs]
+    return hot_set(one_sample, hbm_bytes).hot_frac
 
 
 def ranks_by_load(cost: Floats, ranks: int) -> NDArray[np.int64]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
 from math import sqrt
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
+import numpy as np
+
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.dtypes import QUANTISED, row_bytes
+from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
 from perfmodel.workload.layer_times import GIVEN, Stage, layer_stages
 from perfmodel.workload.settings import Implementation
 
@@ -45,7 +47,7 @@ def within(budget: float, dtypes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dtype for dtype in dtypes if error_of(dtype) <= budget) or (WIDEST,)
 
 
-BUDGET, SPEED, TOTAL = "error budget", "no faster", "total error budget"
+BUDGET, SPEED = "error budget", "no faster"
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,14 @@ class Search:
     tables: tuple[Choice, ...]
 
     @property
-    def error(self) -> float:
-        """Of the layers together, as independent errors add up."""
-        return sqrt(sum(choice.error**2 for choice in self.layers))
-
-    @property
     def higher(self) -> tuple[str, ...]:
         """Layers and tables that stay in a higher precision than the narrowest one chosen."""
-        higher = []
-        for choices in (self.layers, self.tables):
-            lowest = max((choice.error for choice in choices), default=0.0)
-            higher += [choice.name for choice in choices if choice.error < lowest]
-        return tuple(higher)
+        return tuple(
+            choice.name
+            for choices in (self.layers, self.tables)
+            for choice in choices
+            if choice.error < max(each.error for each in choices)
+        )
 
     @property
     def saved_bytes(self) -> float:
@@ -91,72 +89,43 @@ class Search:
         return sum(each.wide_bytes - each.bytes for each in (*self.layers, *self.tables))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per layer and table."""
         import pandas as pd
 
         return pd.DataFrame(map(asdict, (*self.layers, *self.tables)))
 
 
-def search(
-    deployment: Deployment,
-    layer_budgets: Sequence[float],
-    table_budgets: Sequence[float],
-    layer_dtypes: tuple[str, ...],
-    row_dtypes: tuple[str, ...],
-    total_budget: float = 0.0,
-) -> Search:
-    """Per layer one of `layer_dtypes` within its budget, so that all layers are fastest, per table
-    the narrowest of `row_dtypes`; budgets are relative errors, one for each or one for all.
-
-    With a `total_budget` all errors together are within it, at least time. Raises `WorkloadError`.
-    """
-    return Search(
-        tuple(_layers(deployment, layer_budgets, layer_dtypes, total_budget)),
-        tuple(_tables(deployment, table_budgets, row_dtypes)),
-    )
-
-
 def _layers(
-    deployment: Deployment, budgets: Sequence[float], dtypes: tuple[str, ...], total: float
+    deployment: Deployment, budgets: Sequence[float], dtypes: tuple[str, ...]
 ) -> Iterator[Choice]:
     """Types of all layers with which they take least together, casts between them included."""
     workload = deployment.workload
-    widths = {"bottom": workload.bottom_widths, "top": workload.top_widths}
+    wide = workload.implementation.precision
     named = [
         (f"{name}[{number}]", n * k)
-        for name, own in widths.items()
+        for name, own in (("bottom", workload.bottom_widths), ("top", workload.top_widths))
         for number, (k, n) in enumerate(pairwise(own))
     ]
     each = _one_each(budgets, len(named), "layers")
-    wide = workload.implementation.precision
     tried = (wide, *(dtype for dtype in dtypes if dtype != wide))
     samples = deployment.batch // deployment.ranks
     stages = layer_stages(workload, deployment.machine, samples, tried, train=deployment.train)
     allowed = [[dtype for dtype in tried if dtype in {wide, *within(b, dtypes)}] for b in each]
-    variance = {dtype: error_of(dtype) ** 2 for dtype in tried}
-    free = _shortest_path(stages, [tried] * len(stages), variance)
-    fastest = _shortest_path(stages, allowed, variance)
-    path = _path_within(stages, allowed, variance, total**2) if total > 0 else fastest
-    least = sum(variance[dtype] for dtype in path)
-    if 0 < total**2 < least:
-        raise WorkloadError(
-            f"low_precision: a total error of {total:g} is out of reach: the widest types "
-            f"allowed give {sqrt(least):.2g}"
-        )
+    free = _shortest_path(stages, [tried] * len(stages))
+    path = _shortest_path(stages, allowed)
     times = zip(_times_along(stages, path), _times_along(stages, [wide] * len(path)), strict=True)
     for at, ((name, weights), (us, wide_us)) in enumerate(zip(named, times, strict=True)):
         dtype = path[at]
         narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
         held = SPEED if narrower else ""
         held = BUDGET if free[at] in narrower and free[at] not in allowed[at] else held
-        held = TOTAL if fastest[at] in narrower else held
-        sizes = (weights * _element_bytes(dtype), weights * _element_bytes(wide))
-        yield Choice(name, dtype, error_of(dtype), each[at], us, wide_us, *sizes, held)
+        own, usual = (weights * np.asarray(item_bytes([dtype, wide]))).tolist()
+        yield Choice(name, dtype, error_of(dtype), each[at], us, wide_us, own, usual, held)
 
 
 def _tables(
     deployment: Deployment, budgets: Sequence[float], dtypes: tuple[str, ...]
 ) -> Iterator[Choice]:
+    """Per table the narrowest type within its budget."""
     tables, placed = deployment.workload.tables, deployment.placement.tables
     each = _one_each(budgets, len(tables), "tables")
     for number, (table, about, budget) in enumerate(zip(tables, placed, each, strict=True)):
@@ -179,59 +148,18 @@ def _one_each(budgets: Sequence[float], count: int, what: str) -> tuple[float, .
     return tuple(budgets) * (count if len(budgets) == 1 else 1)
 
 
-def _element_bytes(dtype: str) -> float:
-    return {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0}.get(dtype, 1.0)
-
-
-MAX_PRICE, HALVINGS = 1e40, 60
-
-
-def _shortest_path(
-    stages: Sequence[Stage],
-    allowed: Sequence[Collection[str]],
-    cost: Mapping[str, float],
-    price: float = 0.0,
-) -> tuple[str, ...]:
-    """A type for each layer, of those `allowed` it, so that all together take least; each also
-    `cost` of its type times `price`. Of equal ways the one of least cost."""
+def _shortest_path(stages: Sequence[Stage], allowed: Sequence[Collection[str]]) -> tuple[str, ...]:
+    """A type for each layer, of those `allowed` it, so that all together take least; of equal ways
+    the one of least error."""
     best: dict[str, tuple[float, float, tuple[str, ...]]] = {GIVEN: (0.0, 0.0, ())}
     for stage, dtypes in zip(stages, allowed, strict=True):
         before, best = best, {}
-        for (given, (total, costs, path)), dtype in product(before.items(), dtypes):
+        for (given, (total, variance, path)), dtype in product(before.items(), dtypes):
             us, gives = stage[given, dtype]
-            way = total + us + price * cost[dtype], costs + cost[dtype], (*path, dtype)
+            way = total + us, variance + error_of(dtype) ** 2, (*path, dtype)
             if gives not in best or way[:2] < best[gives][:2]:
                 best[gives] = way
     return min(best.values(), key=lambda way: way[:2])[2]
-
-
-def _path_within(
-    stages: Sequence[Stage],
-    allowed: Sequence[Collection[str]],
-    cost: Mapping[str, float],
-    most: float,
-) -> tuple[str, ...]:
-    """The same with costs of at most `most` together, by the least price that gives it; where no
-    price does, the way of least cost."""
-
-    def fits(path: tuple[str, ...]) -> bool:
-        return sum(cost[dtype] for dtype in path) <= most
-
-    low, high = 0.0, 1.0
-    path = _shortest_path(stages, allowed, cost)
-    if fits(path):
-        return path
-    while not fits(path) and high < MAX_PRICE:
-        low, high = high, high * 10.0
-        path = _shortest_path(stages, allowed, cost, high)
-    for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5 if low else high / 2.0
-        found = _shortest_path(stages, allowed, cost, middle)
-        if fits(found):
-            high, path = middle, found
-        else:
-            low = middle
-    return path
 
 
 def _times_along(stages: Sequence[Stage], path: Sequence[str]) -> list[float]:
@@ -252,7 +180,7 @@ class LowPrecision(settings.Checked, of="low_precision"):
 
     `layer_errors`: relative rounding error that each layer bears (bottom MLP, then top), one for
     all or one for each; the first and the last bear `ends_error` unless each has its own.
-    `table_errors`: the same of tables. `total_error` of all layers together (0: no limit).
+    `table_errors`: the same of tables.
     `layer_dtypes`, `row_dtypes`: what may be chosen; `exchange` of pooled rows. In training 16 bits
     are the fewest. Defaults: int8 is borne but at the ends; assumed, as production ranking keeps
     them (Deng et al. 2021 search per model; their budgets are not published).
@@ -261,7 +189,6 @@ class LowPrecision(settings.Checked, of="low_precision"):
     layer_errors: tuple[settings.Amount, ...] = (0.005,)
     table_errors: tuple[settings.Amount, ...] = (0.005,)
     ends_error: settings.Amount = 0.001
-    total_error: settings.Amount = 0.0
     layer_dtypes: tuple[str, ...] = ("fp16", "int8")
     row_dtypes: tuple[str, ...] = ("fp16", "int8")
     exchange: str = "fp16"
@@ -277,7 +204,8 @@ class LowPrecision(settings.Checked, of="low_precision"):
         settings.require_known(self.of, "exchange", self.exchange, wires)
 
     def search(self, deployment: Deployment) -> Search:
-        """What each layer and table takes, and what keeps it from fewer bits."""
+        """Types with which all layers are fastest, each within its budget, and per table the
+        narrowest; what keeps each from fewer bits. Raises `WorkloadError`."""
         layers, rows = self.layer_dtypes, self.row_dtypes
         if deployment.train:
             layers = tuple(dtype for dtype in layers if dtype in HALF)
@@ -286,7 +214,10 @@ class LowPrecision(settings.Checked, of="low_precision"):
         budgets = self.layer_errors
         if len(budgets) == 1:
             budgets = (self.ends_error, *budgets * (count - 2), self.ends_error)
-        return search(deployment, budgets, self.table_errors, layers, rows, self.total_error)
+        return Search(
+            tuple(_layers(deployment, budgets, layers)),
+            tuple(_tables(deployment, self.table_errors, rows)),
+        )
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The precisions of `search`, on the deployment's layers and tables."""
@@ -325,11 +256,3 @@ class LowPrecision(settings.Checked, of="low_precision"):
         ]
         ways.append(replace(ways[-1], row_dtypes=()))
         return [less for less in dict.fromkeys(ways) if less != self]
-
-
-def hosts_needed(deployment: Deployment) -> int:
-    """Nodes of the deployment's kind that its rows need, by device memory alone."""
-    node = deployment.machine.node
-    pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
-    total = sum(table.rows * float(row_bytes(p.dtype, table.dim)) for table, p in pairs)
-    return max(1, int(-(-total // (node.gpus * node.device.hbm_bytes))))

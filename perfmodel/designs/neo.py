@@ -29,10 +29,8 @@ from perfmodel.workload.tables import Table
 
 TABLES_FRAC = 0.75
 """assumed: of device memory beside the driver's, what tables may fill beside activations."""
-MAX_HALVINGS = 8
-"""Of the share that the cache has, where device memory is short."""
-LARGE_FRAC = 0.5
-"""assumed: a table of more than so much of a rank's memory is split."""
+MAX_HALVINGS = 8  # of the share that the cache has, where device memory is short
+LARGE_FRAC = 0.5  # assumed: a table of more than so much of a rank's memory is split
 MIN_COLUMNS, GRADIENT_BYTES = 32, 4.0
 CACHE = "rows"
 
@@ -40,53 +38,50 @@ CACHE = "rows"
 def balanced(deployment: Deployment, cache_frac: float) -> Placement:
     """The deployment's tables laid out; those looked up least per byte go to host memory until the
     others fit. Raises `WorkloadError` where hosts are too small as well, by how much."""
-    node = deployment.machine.node
+    node, ranks = deployment.machine.node, deployment.ranks
+    tables = deployment.workload.tables
+    optimizer = deployment.workload.training.table_optimizer if deployment.train else None
+    whole = deployment.placement.edited(lambda *_: {"sharding": "table_wise", "ranks": (0,)})
+    pairs = zip(tables, whole.tables, strict=True)
+    sizes = np.array([shard_bytes(*pair, optimizer) for pair in pairs])
     room = TABLES_FRAC * (node.device.hbm_bytes - CONTEXT_BYTES)
-    sizes = _sizes(deployment)
     hosted, cached = _hosted(deployment, sizes, room, cache_frac)
-    work = np.array([(table.pooling + 1) * table.dim for table in deployment.workload.tables])
-    mean = float(work.sum()) / deployment.ranks
-    held = np.where(hosted, cached * sizes, sizes)
-    host_room = TABLES_FRAC * (node.host_memory_bytes or np.inf) / node.gpus
-    full = np.maximum(held / room, np.where(hosted, sizes, 0.0) / host_room)
+    work = np.array([(table.pooling + 1) * table.dim for table in tables])
+    mean = float(work.sum()) / ranks
+    host_bytes = node.host_memory_bytes or np.inf
+    # Bytes of each table in device memory, and in the host's.
+    held = np.stack([np.where(hosted, cached * sizes, sizes), np.where(hosted, sizes, 0.0)])
+    full = np.max(held / [[room], [TABLES_FRAC * host_bytes / node.gpus]], axis=0)
     kinds = [
         _kind(deployment, table, float(full[number]), float(work[number]) / mean)
-        for number, table in enumerate(deployment.workload.tables)
+        for number, table in enumerate(tables)
     ]
-    rooms = np.array([[room], [(node.host_memory_bytes or np.inf) / node.gpus]])
-    busy, filled = np.zeros(deployment.ranks), np.zeros((2, deployment.ranks))
-    placed, cached_bytes = dict[int, dict[str, Any]](), np.zeros(deployment.ranks)
+    rooms = np.array([[room], [host_bytes / node.gpus]])
+    busy, filled = np.zeros(ranks), np.zeros((2, ranks))
+    placed, cached_bytes = dict[int, dict[str, Any]](), np.zeros(ranks)
     split = {"row_wise": 0, "data_parallel": 0, "table_row_wise": 1}
     order = sorted(
         range(len(kinds)), key=lambda n: (split.get(kinds[n][0], 2), -work[n] / kinds[n][1])
     )
     for number in order:
-        whole = np.array([[held[number]], [sizes[number] if hosted[number] else 0.0]])
         for sharding, parts in _wider(deployment, *kinds[number]):
-            shard = whole if sharding == "data_parallel" else whole / parts
+            shards = 1 if sharding == "data_parallel" else parts
+            shard = held[:, number, None] / shards
             is_full = np.max(filled + shard - rooms, axis=0) > 0
-            ranks = _ranks(deployment, sharding, parts, busy, is_full)
-            if not is_full[ranks].any():
+            own = _ranks(ranks, sharding, parts, busy, is_full)
+            if not is_full[own].any():
                 break
-        busy[ranks] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
-        filled[:, ranks] += shard
+        busy[own] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
+        filled[:, own] += shard
         place = {"tier": "host", "caches": (CACHE,)} if hosted[number] else {"tier": "hbm"}
-        where = {"sharding": sharding, "ranks": tuple(ranks.tolist())}
+        where = {"sharding": sharding, "ranks": tuple(own.tolist())}
         placed[number] = {"pooled_on": "device", "hot_rows": 0, "caches": (), **where, **place}
         if hosted[number]:
-            cached_bytes[ranks] += held[number] / (1 if sharding == "data_parallel" else parts)
+            cached_bytes[own] += shard[0]
     largest = float(cached_bytes.max())
     caches = (RowCache(CACHE, "hbm", largest, "set_associative"),) if hosted.any() else ()
     edited = deployment.placement.edited(lambda number, _: placed[number], caches=caches)
     return Placement(edited.tables, caches)
-
-
-def _sizes(deployment: Deployment) -> Floats:
-    """Bytes of each whole table with its optimizer's state."""
-    optimizer = deployment.workload.training.table_optimizer if deployment.train else None
-    pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
-    whole = ((table, replace(p, sharding="table_wise", ranks=(0,))) for table, p in pairs)
-    return np.array([shard_bytes(*pair, optimizer) for pair in whole])
 
 
 def _hosted(
@@ -121,7 +116,11 @@ def _kind(deployment: Deployment, table: Table, full: float, share: float) -> tu
     ranks, linked = deployment.ranks, deployment.machine.linked_gpus
     if ranks == 1:
         return "table_wise", 1
-    if deployment.train and _is_replicated(deployment, table):
+    software = deployment.workload.implementation
+    dtypes = software.exchange_precision, software.key_dtype
+    wire, key = (float(each) for each in item_bytes(dtypes))
+    exchanged = deployment.batch / ranks * (2 * wire + table.pooling * key / table.dim)
+    if deployment.train and 2 * table.rows * GRADIENT_BYTES < exchanged:
         return "data_parallel", ranks
     if full > LARGE_FRAC and table.rows >= ranks:
         grouped = 1 < linked < ranks and full <= LARGE_FRAC * linked
@@ -146,22 +145,12 @@ def _wider(
         yield "row_wise", deployment.ranks
 
 
-def _is_replicated(deployment: Deployment, table: Table) -> bool:
-    """Whether sums of the table's gradients are fewer bytes than its pooled rows and indices."""
-    local = deployment.batch / deployment.ranks
-    software = deployment.workload.implementation
-    dtypes = software.exchange_precision, software.key_dtype
-    wire, key = (float(each) for each in item_bytes(dtypes))
-    exchanged = local * (2 * wire + table.pooling * key / table.dim)
-    return 2 * table.rows * GRADIENT_BYTES < exchanged
-
-
 def _ranks(
-    deployment: Deployment, sharding: str, parts: int, busy: Floats, full: NDArray[np.bool_]
+    ranks: int, sharding: str, parts: int, busy: Floats, full: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
     """The ranks of the shards: those with least work, and with room where any have it."""
-    if parts == deployment.ranks:
-        return np.arange(deployment.ranks)
+    if parts == ranks:
+        return np.arange(ranks)
     load = busy + np.where(full, busy.max() + 1.0, 0.0)
     if sharding == "table_row_wise":
         start = int(load.reshape(-1, parts).sum(axis=1).argmin()) * parts

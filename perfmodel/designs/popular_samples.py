@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,29 +11,18 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 
 from perfmodel.base.schema import Limits
-from perfmodel.base.units import US_PER_S
-from perfmodel.cost.tiers.host_memory import counting_us
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
 from perfmodel.designs.deployment import Deployment, Design, Phase
-from perfmodel.embedding import (
-    HotSet,
-    MicroBatch,
-    Pipeline,
-    Placement,
-    TablePlacement,
-    hot_set,
-)
+from perfmodel.embedding import HotSet, MicroBatch, Pipeline, Placement, hot_set, mixed_hot_frac
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.tables import Table
 
 MIB = float(1 << 20)
-MIN_MIB = 1.0
-"""Of hot rows, less than this is not tried in the place of more."""
-MIN_FRAC = 1e-6
-"""Fewer popular samples, or others, than this share are none."""
+MIN_MIB = 1.0  # of hot rows, less than this is not tried in the place of more
+MIN_FRAC = 1e-6  # fewer popular samples, or others, than this share are none
 Inputs: TypeAlias = Annotated[float, Limits(1.0, settings.MOST)]
 
 
@@ -46,26 +36,6 @@ class HotRowChoice:
     popular_frac: float
     kept_bytes: float
     """What the kept rows take: where they were learned, more than the most popular ones."""
-
-    def notes(self, design: str, deployment: Deployment) -> tuple[str, str]:
-        """What a user should know of it; and why hardly a sample is popular, where that is so."""
-        mib, hot_frac = self.kept_bytes / MIB, self.found.overall_hot_frac
-        note, why = f"hot rows: {mib:,.{0 if mib >= 10 else 2}f} MiB get {hot_frac:.1%} of ", ""
-        note += f"the lookups; {self.popular_frac:.1%} of the samples need no other"
-        if self.popular_frac == 1.0:
-            note = (
-                f"hot rows: all {mib:,.0f} MiB of the tables are within the budget: no sample "
-                "needs another row (gpu_only needs no host)"
-            )
-        if self.popular_frac < 1e-3:
-            lookups = sum(table.pooling for table in deployment.workload.tables)
-            few = f"{self.popular_frac:.2g} of the samples are"
-            few = few if self.popular_frac > 1e-9 else "no sample is"
-            why = (
-                f"{few} popular: all {lookups:g} rows of one must be hot; independent lookups are "
-                f"taken, a measured share is {design}.popular_frac"
-            )
-        return note, why
 
 
 def choose_hot_rows(
@@ -87,19 +57,18 @@ def choose_hot_rows(
     """
     if any(part.popular for part in deployment.pipeline.micro_batches):
         raise WorkloadError("hot rows: the samples are already split by hot rows")
-    dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
-    kept, choice = _hot_rows(deployment.workload.tables, dtypes, budget_bytes, sampled)
+    kept, choice = _hot_rows(deployment.workload.tables, _dtypes(deployment), budget_bytes, sampled)
     share = choice.popular_frac if popular_frac is None else popular_frac
-    choice.mixed_hot_frac(share)
+    mixed_hot_frac(choice.hot_frac, share)  # raises for a share that cannot be
+    usual = {"sharding": "data_parallel", "ranks": tuple(range(deployment.ranks))}
+    usual |= {"tier": "host", "pooled_on": "device", "caches": ()}
     rows = [round(count) for count in choice.rows.tolist()]
-
-    def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
-        place = {"sharding": "data_parallel", "ranks": tuple(range(deployment.ranks))}
-        place |= {"tier": "host", "pooled_on": "device", "caches": ()}
-        return place | {"hot_rows": rows[number]}
-
-    placement = deployment.placement.edited(edit)
+    placement = deployment.placement.edited(lambda n, _: {**usual, "hot_rows": rows[n]})
     return HotRowChoice(choice, placement, share, kept.used_bytes)
+
+
+def _dtypes(deployment: Deployment) -> tuple[str, ...]:
+    return tuple(placed.dtype for placed in deployment.placement.tables)
 
 
 @lru_cache(maxsize=64)
@@ -124,25 +93,58 @@ def _hot_rows(
     return kept, replace(kept, rows=np.array(rows), hot_frac=np.array(share))
 
 
-def _fewer(
-    design: Fae | Hotline, deployment: Deployment, sampled: float
-) -> Iterator[dict[str, Any]]:
-    """Half of the hot rows, a quarter and so on, each with the share of popular samples: as
-    measured, or what so few rows allow at most."""
-    tables, share = deployment.workload.tables, design.popular_frac
-    dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
-    for size in settings.halved(design.hot_mib, MIN_MIB):
-        if design.popular_frac is not None:
-            try:
-                _, choice = _hot_rows(tables, dtypes, size * MIB, sampled)
-            except WorkloadError:  # not a row of each table
-                return
-            share = min(design.popular_frac, float(choice.hot_frac.min()))
-        yield {"hot_mib": size, "popular_frac": share}
+class _WithHotRows(settings.Checked):
+    """What `fae` and `hotline` have in common."""
+
+    hot_mib: settings.SomeAmount
+    popular_frac: settings.Share | None
+
+    @property
+    @abstractmethod
+    def sampled(self) -> float:
+        """Samples that rows are learned on."""
+
+    def choose(self, deployment: Deployment) -> tuple[HotRowChoice, str, str]:
+        """The hot rows, what a user should know of them; and why hardly a sample is popular, where
+        that is so."""
+        budget_bytes, share = self.hot_mib * MIB, self.popular_frac
+        choice = choose_hot_rows(deployment, budget_bytes, sampled=self.sampled, popular_frac=share)
+        mib, share, why = choice.kept_bytes / MIB, choice.popular_frac, ""
+        note = (
+            f"hot rows: {mib:,.{0 if mib >= 10 else 2}f} MiB get "
+            f"{choice.found.overall_hot_frac:.1%} of the lookups; {share:.1%} of the samples need "
+            "no other"
+        )
+        if share == 1.0:
+            note = (
+                f"hot rows: all {mib:,.0f} MiB of the tables are within the budget: no sample "
+                "needs another row (gpu_only needs no host)"
+            )
+        if share < 1e-3:
+            lookups = sum(table.pooling for table in deployment.workload.tables)
+            few = f"{share:.2g} of the samples are" if share > 1e-9 else "no sample is"
+            why = (
+                f"{few} popular: all {lookups:g} rows of one must be hot; independent lookups are "
+                f"taken, a measured share is {self.of}.popular_frac"
+            )
+        return choice, note, why
+
+    def fewer(self, deployment: Deployment) -> Iterator[dict[str, Any]]:
+        """Half of the hot rows, a quarter and so on, each with the share of popular samples: as
+        measured, or what so few rows allow at most."""
+        tables, share = deployment.workload.tables, self.popular_frac
+        for size in settings.halved(self.hot_mib, MIN_MIB):
+            if self.popular_frac is not None:
+                try:
+                    _, choice = _hot_rows(tables, _dtypes(deployment), size * MIB, self.sampled)
+                except WorkloadError:  # not a row of each table
+                    return
+                share = min(self.popular_frac, float(choice.hot_frac.min()))
+            yield {"hot_mib": size, "popular_frac": share}
 
 
 @dataclass(frozen=True)
-class Fae(settings.Checked, of="fae"):
+class Fae(_WithHotRows, of="fae"):
     """Mini-batches of popular samples run from hot rows on every GPU, others as CPU-GPU training.
 
     `hot_mib` of every GPU hold the most popular rows of all tables, learned once on `sampled_frac`
@@ -164,34 +166,28 @@ class Fae(settings.Checked, of="fae"):
     switch_every_steps: settings.SomeAmount = 64.0
     pooled_on: OnHost = "host"
 
+    @property
+    def sampled(self) -> float:
+        return self.sampled_frac * self.inputs
+
     def apply(self, deployment: Deployment) -> Deployment:
-        choice = choose_hot_rows(
-            deployment,
-            self.hot_mib * MIB,
-            sampled=self.sampled_frac * self.inputs,
-            popular_frac=self.popular_frac,
-        )
+        choice, note, why = self.choose(deployment)
         cold = Hybrid(pooled_on=self.pooled_on).apply(deployment)
-        share, moved = choice.popular_frac, choice.kept_bytes
+        share = choice.popular_frac
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
-        both = deployment.train and 0.0 < share < 1.0
-        note, why = choice.notes("fae", deployment)
+        moved: dict[str, float] = {}
+        if deployment.train and 0.0 < share < 1.0:
+            moved = dict.fromkeys(("to_device_bytes", "to_host_bytes"), choice.kept_bytes)
+            # at least one step in a row, and one of the others between runs
+            moved["run_steps"] = max(
+                2.0 * self.switch_every_steps * share, 1.0, share / (1.0 - share)
+            )
         phases = (
-            Phase(
-                "popular",
-                max(share, 1e-12),
-                choice.placement,
-                hot_pipeline,
-                to_device_bytes=moved if both else 0.0,
-                to_host_bytes=moved if both else 0.0,
-                run_steps=self._run_steps(share) if both else float("inf"),
-            ),
+            Phase("popular", max(share, 1e-12), choice.placement, hot_pipeline, **moved),
             Phase("other", max(1.0 - share, 1e-12), cold.placement, cold.pipeline),
         )
         return deployment.with_(
             note,
-            f"counting rows on {self.sampled_frac:.1%} of the inputs takes the host, once, "
-            f"{self.learning_s(deployment):,.1f} s",
             "assumed: other mini-batches look rows up as all samples do",
             *([f"fae: {why}"] if why else []),
             without_gain=(*deployment.without_gain, *([why] if why else [])),
@@ -203,19 +199,7 @@ class Fae(settings.Checked, of="fae"):
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With no hot rows, where those cost more than the host's lookups, and with fewer."""
         none = replace(self, hot_mib=min(self.hot_mib, MIN_MIB), popular_frac=0.0)
-        sampled = self.sampled_frac * self.inputs
-        return [none, *(replace(self, **less) for less in _fewer(self, deployment, sampled))]
-
-    def learning_s(self, deployment: Deployment) -> float:
-        """What counting the sampled rows takes all cores; nodes share the inputs."""
-        lookups = self.sampled_frac * self.inputs / deployment.machine.nodes
-        lookups *= sum(table.pooling for table in deployment.workload.tables)
-        return counting_us(lookups, deployment.machine) / US_PER_S
-
-    def _run_steps(self, popular_frac: float) -> float:
-        """Steps with popular samples in a row: at least one, and one of the others between runs."""
-        asked = 2.0 * self.switch_every_steps * popular_frac
-        return max(asked, 1.0, popular_frac / (1.0 - popular_frac))
+        return [none, *(replace(self, **less) for less in self.fewer(deployment))]
 
 
 SAMPLES = 8
@@ -226,7 +210,7 @@ NO_PART, USUAL_PART = "none", "hotline"
 
 
 @dataclass(frozen=True)
-class Hotline(settings.Checked, of="hotline"):
+class Hotline(_WithHotRows, of="hotline"):
     """Popular samples run from hot rows on every GPU while an accelerator gathers others' rows.
 
     `hot_mib` of every GPU hold the most popular rows of all tables, known from the first
@@ -258,28 +242,26 @@ class Hotline(settings.Checked, of="hotline"):
         if self.accelerator not in ("", NO_PART):
             settings.named_part(self.accelerator, Accelerator, "hotline.accelerator")
 
+    @property
+    def sampled(self) -> float:
+        return self.learning_frac * self.inputs or np.inf
+
     def apply(self, deployment: Deployment) -> Deployment:
         host = Hybrid(pooled_on="host").apply(deployment)
         if self.launches == "by_host":
             return host
+        choice, note, why = self.choose(deployment)
+        machine = self._machine(deployment.machine)
         learns = self.learning_frac if deployment.train else 0.0
-        choice = choose_hot_rows(
-            deployment,
-            self.hot_mib * MIB,
-            sampled=self.learning_frac * self.inputs or np.inf,
-            popular_frac=self.popular_frac,
-        )
-        machine = self.with_accelerator(deployment.machine)
-        parts = self._parts(choice.popular_frac, deployment)
-        hot = [
+        phases = [
             Phase(name, (1.0 - learns) * share, choice.placement, pipeline)
-            for name, share, pipeline in parts
+            for name, share, pipeline in self._parts(choice.popular_frac, deployment)
         ]
-        before = [Phase("learning", learns, host.placement, host.pipeline)] if learns else []
-        phases = (*hot, *before)
+        pipeline = phases[0].pipeline
+        if learns:
+            phases.append(Phase("learning", learns, host.placement, host.pipeline))
         part = machine.node.accelerator
         by = f"gathered by {part.name if part else 'the cores of the host'}"
-        note, why = choice.notes("hotline", deployment)
         learning = f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"
         return deployment.with_(
             note,
@@ -288,20 +270,19 @@ class Hotline(settings.Checked, of="hotline"):
             *([learning] if learns else []),
             machine=machine,
             placement=choice.placement,
-            pipeline=hot[0].pipeline,
-            phases=phases if len(phases) > 1 else (),
+            pipeline=pipeline,
+            phases=tuple(phases) if len(phases) > 1 else (),
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """Without the accelerator, with fewer hot rows, and with batches as they come."""
-        sampled = self.learning_frac * self.inputs or np.inf
-        fewer = [replace(self, **less) for less in _fewer(self, deployment, sampled)]
+        fewer = [replace(self, **less) for less in self.fewer(deployment)]
         if self.launches != "whole_batches":
             return fewer
         come = [replace(each, launches="as_they_come") for each in (self, *fewer)]
         return [replace(self, launches="by_host"), *fewer, *come]
 
-    def with_accelerator(self, machine: Cluster) -> Cluster:
+    def _machine(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""
         part = machine.node.accelerator
         if self.accelerator == NO_PART:
@@ -316,9 +297,9 @@ class Hotline(settings.Checked, of="hotline"):
     ) -> list[tuple[str, float, Pipeline]]:
         """Kinds of steps: name, share of the steps, and what a step of it does."""
         plain = replace(deployment.pipeline, input_ahead=True, rows_beside=True, writes_behind=True)
-        both = MIN_FRAC < popular_frac < 1.0 - MIN_FRAC
         if self.launches == "as_they_come":
-            both, popular_frac = False, 0.0
+            popular_frac = 0.0
+        both = MIN_FRAC < popular_frac < 1.0 - MIN_FRAC
         if self.launches == "whole_batches" and both:
             popular, other = (
                 replace(plain, micro_batches=(MicroBatch(1.0, each),), popular_frac=popular_frac)

@@ -19,9 +19,10 @@ class Checked(ABC):
 
     of: ClassVar[str]
 
-    def __init_subclass__(cls, of: str) -> None:
-        cls.of = of
-        DESIGNS.register(of)(cls)
+    def __init_subclass__(cls, of: str = "") -> None:
+        if of:
+            cls.of = of
+            DESIGNS.register(of)(cls)
 
     def __post_init__(self) -> None:
         """Raises `WorkloadError` that names the setting."""
@@ -48,8 +49,7 @@ Amount: TypeAlias = Annotated[float, Limits(0.0, MOST)]
 SomeAmount: TypeAlias = Annotated[float, Limits(LEAST, MOST)]
 Share: TypeAlias = Annotated[float, Limits(0.0, 1.0)]
 SomeShare: TypeAlias = Annotated[float, Limits(LEAST, 1.0)]
-PartShare: TypeAlias = Annotated[float, Limits(0.0, 1.0 - LEAST)]
-"""Less than all."""
+PartShare: TypeAlias = Annotated[float, Limits(0.0, 1.0 - LEAST)]  # less than all
 
 
 def require_known(design: str, setting: str, value: str, known: Iterable[str]) -> None:

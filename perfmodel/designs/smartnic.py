@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from perfmodel.base.schema import Limits
-from perfmodel.cost.tiers.nic import NIC_COSTS
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, RowCache
-from perfmodel.embedding.reorder import ORDERS
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.workload.adapter_hits import AS_THEY_COME, NIC_CACHES
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.adapter_rows import step_change, worth_asking
+from perfmodel.workload.tiered.adapter_rows import worth_asking
 
 
 def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
@@ -58,8 +57,7 @@ def first_rank(deployment: Deployment) -> Run:
     )
 
 
-MIN_GIB = 1 / 16
-"""Of rows in an adapter, less than this is not tried in the place of more."""
+MIN_GIB = 1 / 16  # of rows in an adapter, less than this is not tried in the place of more
 WHOLE = ("table_wise", "column_wise")
 
 
@@ -69,67 +67,56 @@ class SmartNic(settings.Checked, of="smartnic"):
 
     `adapter`: a name of the catalogue, in place of the machine's (empty: its own). Of its memory
     `cache_gib` holds rows (0: half), `remote_frac` of them other ranks'. `order`: of a batch's
-    queries (`as_they_come`, `walked`, `clustered`). `hits_by`: the model of what caches find
-    (`learned`, `heuristic`). `whole_bags`: rows are read only for bags that a cache has whole,
-    whose answers it spares; else for all that it finds, as in a local cache, which spares device
-    reads alone. Which
-    share is whose is not published: assumed half.
+    queries (`as_they_come`, or `walked` so that neighbours share rows). `hits_by`: the model of
+    what caches find (`learned`, `heuristic`). Which share is whose is not published: assumed half.
 
     `applied`: `if_worth` holds rows of other ranks alone, of tables whose bags an adapter adds up
     sooner than their sums come over the wire where there are such (the device has its own hot rows
     in its L2), and whether that pays the schedule decides: `compare` and sweeps take the step
-    without it where that is as fast; `always` holds rows all the same; `never`. A note says what
-    `cost_by`, a model of what a step saves (`heuristic`, `learned`), takes it to save or to lose.
-    `message_bytes`: keys and vectors travel in
-    messages of so many bytes at most (8: one per key). `host_bypass`: an adapter writes to the
-    device's memory; else by way of the host's, over the bus twice.
-    Tables in rows on all devices are served where no table is whole: a rank then sends
-    vectors only of bags of which it looked up a row, and the adapter adds them up.
+    without it where that is as fast; `always` holds rows all the same; `never`.
+    `message_bytes`: keys and vectors travel in messages of so many bytes at most (8: one per key).
+    `host_bypass`: an adapter writes to the device's memory; else by way of the host's, over the bus
+    twice. A remote cache reads rows only of bags that it has whole, whose answers it spares. Tables
+    in rows on all devices are served where no table is whole: a rank then sends vectors only of
+    bags of which it looked up a row, and the adapter adds them up.
     In training a remote cache holds only rows that a rank's batch looks up `kept_lookups` times or
     more, of tables where that spares as many answers as it takes writes: each step writes every row
     that it changed through to every adapter. assumed: 1, where a write costs what a lookup saves.
-    A local cache is `kept_in_training` only if asked for: it takes writes over the bus.
+    There is no local cache then: it would take writes over the bus.
     """
 
     adapter: str = ""
     cache_gib: settings.Amount = 0.0
     remote_frac: settings.Share = 0.5
     policy: str = "lru"
-    order: str = AS_THEY_COME
-    hits_by: str = "learned"
-    whole_bags: bool = True
+    order: Literal["as_they_come", "walked"] = "as_they_come"
+    hits_by: Literal["learned", "heuristic"] = "learned"
     applied: Literal["if_worth", "always", "never"] = "if_worth"
-    cost_by: str = "heuristic"
     message_bytes: Annotated[float, Limits(8.0, settings.MOST, "a key and more")] = 4096.0
     host_bypass: bool = True
     kept_lookups: settings.Amount = 1.0
-    kept_in_training: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         settings.require_known(self.of, "policy", self.policy, POLICIES)
-        settings.require_known(self.of, "order", self.order, (AS_THEY_COME, *ORDERS))
-        settings.require_known(self.of, "hits_by", self.hits_by, NIC_CACHES)
-        settings.require_known(self.of, "cost_by", self.cost_by, NIC_COSTS)
         if self.adapter:
             settings.named_part(self.adapter, Nic, "smartnic.adapter")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
         note that says why, where there can be none."""
-        why, machine = "", with_adapter(deployment.machine, self.adapter)
-        kinds = [
-            table.sharding if table.tier == "hbm" and not table.caches else ""
-            for table in deployment.placement.tables
-        ]
-        served = [kind in WHOLE for kind in kinds]
+        machine = with_adapter(deployment.machine, self.adapter)
+        placed, nic = deployment.placement.tables, machine.node.nic
+        free = [table.tier == "hbm" and not table.caches for table in placed]
+        pairs = list(zip(placed, free, strict=True))
+        served = [is_free and table.sharding in WHOLE for table, is_free in pairs]
         in_rows = not any(served)
         if in_rows:
             served = [
-                kind == "row_wise" and len(table.ranks) == deployment.ranks
-                for kind, table in zip(kinds, deployment.placement.tables, strict=True)
+                is_free and table.sharding == "row_wise" and len(table.ranks) == deployment.ranks
+                for table, is_free in pairs
             ]
-        nic = machine.node.nic
+        why = ""
         if deployment.ranks == deployment.machine.linked_gpus:
             why = "links join all devices, no lookup crosses an adapter"
         elif nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
@@ -142,71 +129,51 @@ class SmartNic(settings.Checked, of="smartnic"):
                 "no table in device memory is whole or in columns and without a cache, nor in rows "
                 "on all devices"
             )
-        if why:
-            return _as_it_is(deployment, why)
-        cached = self._cached(deployment.with_(machine=machine), served, in_rows)
-        if cached is None:
-            return _as_it_is(deployment, "rows are written as often as they are looked up")
-        if self.applied == "always":
-            return cached
-        change = step_change(first_rank(cached), machine)
-        saved_us = NIC_COSTS[self.cost_by].saved_us(change)
-        note = (
-            f"{abs(saved_us):,.0f} us would be {'lost' if saved_us <= 0 else 'saved'} by "
-            f"the {self.cost_by} model of cost: keys and pooled rows take the wire "
-            f"{change.wire_after_us:,.0f} us in the place of {change.wire_before_us:,.0f}, looking "
-            f"for keys takes {change.probe_us:,.0f}, reading rows {change.read_us:,.0f}, writing "
-            f"changed ones {change.write_us:,.0f}"
-        )
-        if self.applied == "never":
-            return _as_it_is(deployment, note)
-        return cached.with_(f"smartnic: {note}")
+        elif self.applied == "never":
+            why = "rows in adapters are not asked for"
+        else:
+            cached = self._cached(deployment.with_(machine=machine), served, in_rows)
+            if cached is not None:
+                return cached
+            why = "rows are written as often as they are looked up"
+        note = f"not applied, the step is as without it: {why}"
+        return deployment.with_(f"smartnic: {note}", without_gain=(*deployment.without_gain, note))
 
     def _cached(
         self, deployment: Deployment, served: list[bool], in_rows: bool
     ) -> Deployment | None:
         """With rows in adapters; None where no table has one to hold."""
-        machine = deployment.machine
-        total = self._bytes(machine)
-        sizes = {"nic_local": 1.0 - self.remote_frac, "nic_remote": self.remote_frac}
-        sizes = {at: total * share for at, share in sizes.items()}
-        policies = dict.fromkeys(sizes, self.policy)
-        shared = list(served)
+        total, shared, policy = self._bytes(deployment.machine), list(served), self.policy
+        remote = total * self.remote_frac
+        local = total - remote if self.applied == "always" and not deployment.train else 0.0
         if self.applied != "always":
-            worth = worth_asking(first_rank(deployment), machine)
+            worth = worth_asking(first_rank(deployment), deployment.machine)
             pays = [each and pays for each, pays in zip(shared, worth, strict=True)]
             shared = pays if any(pays) else shared
-            sizes["nic_local"] = 0.0
         if deployment.train:
             hot = worth_writing(deployment, self.kept_lookups)
             shared = [each and size > 0 for each, size in zip(shared, hot, strict=True)]
-            most = sum(size for each, size in zip(shared, hot, strict=True) if each)
-            sizes["nic_remote"] = min(sizes["nic_remote"], most)
-            sizes["nic_local"] *= self.kept_in_training
-            policies["nic_remote"] = "static"
-        if not any(shared):
-            sizes["nic_remote"] = 0.0
-        caches = tuple(
-            RowCache(
-                at,
-                at,
-                size,
-                policies[at],
-                order=self.order,
-                hits_by=self.hits_by,
-                message_bytes=self.message_bytes,
-                host_bypass=self.host_bypass,
-                whole_bags=self.whole_bags and at == "nic_remote" and not in_rows,
-            )
-            for at, size in sizes.items()
-            if size > 0
-        )
+            remote = min(remote, sum(np.compress(shared, hot).tolist()))
+            policy = "static"
+        usual: dict[str, Any] = {
+            "order": self.order,
+            "hits_by": self.hits_by,
+            "host_bypass": self.host_bypass,
+            "message_bytes": self.message_bytes,
+        }
+        caches = []
+        if local > 0:
+            caches.append(RowCache("nic_local", "nic_local", local, self.policy, **usual))
+        if remote > 0 and any(shared):
+            about = usual | {"whole_bags": not in_rows}
+            caches.append(RowCache("nic_remote", "nic_remote", remote, policy, **about))
         if not caches:
             return None
         names = tuple(cache.name for cache in caches)
         own = tuple(name for name in names if name != "nic_remote")
         placement = deployment.placement.edited(
-            lambda n, _: {"caches": names if shared[n] else own} if served[n] else {}, caches=caches
+            lambda n, _: {"caches": names if shared[n] else own} if served[n] else {},
+            caches=tuple(caches),
         )
         held = ", ".join(f"{cache.at} {cache.capacity_bytes / 2**30:.3g} GiB" for cache in caches)
         note = (
@@ -236,11 +203,6 @@ class SmartNic(settings.Checked, of="smartnic"):
                 f"{memory / 2**30:.3g} GiB per rank"
             )
         return asked
-
-
-def _as_it_is(deployment: Deployment, why: str) -> Deployment:
-    note = f"not applied, the step is as without it: {why}"
-    return deployment.with_(f"smartnic: {note}", without_gain=(*deployment.without_gain, note))
 
 
 _OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")

@@ -13,7 +13,7 @@ from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.hardware.parts import Cluster, Storage
+from perfmodel.hardware.parts import Storage
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
@@ -77,8 +77,7 @@ def query_us(user: LoadLatency, item_us: float, top_us: float) -> float | None:
 
 
 GIB = 2**30
-MIN_GIB = 1 / 32
-"""Of a cache, less than this is not tried in the place of more."""
+MIN_GIB = 1 / 32  # of a cache, less than this is not tried in the place of more
 
 
 @dataclass(frozen=True)
@@ -117,41 +116,43 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The tables that are worth least in fast memory to drives."""
-        held = deployment.table_bytes
-        moved = self._moved(deployment, held)
-        fullest = self._fullest(deployment, moved)
-        if not moved and sum(held) > self.keep_gib * GIB * deployment.ranks:
+        held, kept_bytes = deployment.table_bytes, self.keep_gib * GIB * deployment.ranks
+        moved = self._moved(deployment, held, kept_bytes)
+        if not moved and sum(held) > kept_bytes:
             raise WorkloadError("software_memory: replicas that training updates stay: none moves")
         if not moved:
             raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
-        memory = deployment.machine.node.expansion
+        fullest = _fullest(deployment, moved)
+        machine, memory = deployment.machine, deployment.machine.node.expansion
         beside = deployment.fitting(sorted(moved), memory.capacity_bytes) if memory else frozenset()
         on_drives = moved - beside
-        machine = self._machine(deployment.machine, needed=bool(on_drives))
-        node = machine.node
-        cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
-        if self.device_cache_gib * GIB >= cache_bytes:
-            raise WorkloadError(
-                f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
-                f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
+        if on_drives and self.drive:
+            part = settings.named_part(self.drive, Storage, "software_memory.drive")
+            machine = machine.with_each_node(
+                lambda it: replace(it, storage=part, drives=self.drives)
             )
+        node = machine.node
+        if on_drives and node.storage is None:
+            raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
+        drive = node.storage.name if node.storage else "no drive"
         needed = sum(held[number] for number in on_drives)
-        drive, room = "no drive", 0.0
-        if node.storage:
-            drive = node.storage.name
-            room = (node.storage.capacity_bytes or 0) * (node.drives or 1) * machine.nodes
-        if room and needed > room:
+        room = ((node.storage and node.storage.capacity_bytes) or 0) * (node.drives or 1)
+        if room and needed > room * machine.nodes:
             raise WorkloadError(
                 f"software_memory: {needed / 1e9:.4g} GB of tables are larger than {node.drives} "
                 f"{drive} on each of {machine.nodes} nodes"
             )
-        caches: tuple[RowCache, ...]
-        caches = (RowCache("rows in host memory", "host", cache_bytes, self.policy),)
-        if self.device_cache_gib:
-            size = self.device_cache_gib * GIB
-            caches = (RowCache("rows in device memory", "hbm", size, "set_associative"), *caches)
+        cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
+        caches = [RowCache("rows in host memory", "host", cache_bytes, self.policy)]
+        if (closer := self.device_cache_gib * GIB) >= cache_bytes:
+            raise WorkloadError(
+                f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
+                f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
+            )
+        if closer:
+            caches.insert(0, RowCache("rows in device memory", "hbm", closer, "set_associative"))
         place = {
-            "pooled_on": "host" if len(caches) == 1 else "device",
+            "pooled_on": "device" if closer else "host",
             "caches": tuple(cache.name for cache in caches),
         }
 
@@ -159,20 +160,22 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             tier = EXPANSION if number in beside else STORAGE
             return {"tier": tier, **place} if number in moved else {}
 
-        placement = deployment.placement.edited(edit, caches=caches)
-        pipeline = replace(
-            deployment.pipeline, rows_ahead=self.rows_ahead, writes_behind=self.writes_behind
-        )
-        places = [f"{len(on_drives)} of {len(held)} tables on {node.drives} {drive} per node"]
+        places = []
         if memory and beside:
-            first = f"{len(beside)} of {len(held)} tables in {memory.name}"
-            places = [first, *places] if on_drives else [first]
+            places.append(f"{len(beside)} of {len(held)} tables in {memory.name}")
+        if on_drives:
+            count = f"{len(on_drives)} of {len(held)}"
+            places.append(f"{count} tables on {node.drives} {drive} per node")
         note = f"software-defined memory: {', '.join(places)}"
         if cache_bytes == fullest:
             note += ", all their rows in the hosts' cache too: they could stay in host memory"
-        workload = self._asked(deployment, moved)
+        ahead, behind = self.rows_ahead, self.writes_behind
         return deployment.with_(
-            note, workload=workload, machine=machine, placement=placement, pipeline=pipeline
+            note,
+            workload=self._asked(deployment, moved),
+            machine=machine,
+            placement=deployment.placement.edited(edit, caches=tuple(caches)),
+            pipeline=replace(deployment.pipeline, rows_ahead=ahead, writes_behind=behind),
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
@@ -200,39 +203,26 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             tables[number] = replace(tables[number], pooling=tables[number].pooling * asked_frac)
         return replace(deployment.workload, tables=tuple(tables))
 
-    def _moved(self, deployment: Deployment, held: list[float]) -> frozenset[int]:
+    def _moved(
+        self, deployment: Deployment, held: list[float], kept_bytes: float
+    ) -> frozenset[int]:
         """Numbers of the tables on drives: fewest lookups per byte first."""
-        tables, where = deployment.workload.tables, deployment.placement.tables
-        free = [
-            number
-            for number in range(len(tables))
-            if not (deployment.train and where[number].sharding == "data_parallel")
-        ]
-        order = sorted(free, key=lambda n: tables[n].pooling / held[n])
-        left, moved = sum(held), []
-        for number in order:
-            if left <= self.keep_gib * GIB * deployment.ranks:
-                break
-            moved.append(number)
-            left -= held[number]
+        tables, left, moved = deployment.workload.tables, sum(held), []
+        for number in sorted(range(len(tables)), key=lambda n: tables[n].pooling / held[n]):
+            sharding = deployment.placement.tables[number].sharding
+            is_free = not (deployment.train and sharding == "data_parallel")
+            if is_free and left > kept_bytes:
+                moved.append(number)
+                left -= held[number]
         return frozenset(moved)
 
-    def _fullest(self, deployment: Deployment, moved: frozenset[int]) -> float:
-        """Bytes of rows that the rank with most has of the tables that move."""
-        of_rank = [0.0] * deployment.ranks
-        for number in moved:
-            placed = deployment.placement.tables[number]
-            size = shard_bytes(deployment.workload.tables[number], placed, None)
-            for rank in placed.ranks:
-                of_rank[rank] += size
-        return max(of_rank, default=0.0)
 
-    def _machine(self, machine: Cluster, *, needed: bool) -> Cluster:
-        if not needed:
-            return machine
-        if not self.drive:
-            if machine.node.storage is None:
-                raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
-            return machine
-        drive = settings.named_part(self.drive, Storage, "software_memory.drive")
-        return machine.with_each_node(lambda it: replace(it, storage=drive, drives=self.drives))
+def _fullest(deployment: Deployment, moved: frozenset[int]) -> float:
+    """Bytes of rows that the rank with most has of the tables that move."""
+    of_rank = [0.0] * deployment.ranks
+    for number in moved:
+        placed = deployment.placement.tables[number]
+        size = shard_bytes(deployment.workload.tables[number], placed, None)
+        for rank in placed.ranks:
+            of_rank[rank] += size
+    return max(of_rank)

@@ -10,29 +10,17 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import Cache as Cache
     from perfmodel.embedding.cache import CacheUse as CacheUse
     from perfmodel.embedding.cache import HotSet as HotSet
-    from perfmodel.embedding.cache import Replayed as Replayed
     from perfmodel.embedding.cache import TableAccess as TableAccess
-    from perfmodel.embedding.cache import first_batch_use as first_batch_use
     from perfmodel.embedding.cache import hot_set as hot_set
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
     from perfmodel.embedding.cache import replay as replay
-    from perfmodel.embedding.cache import split_hot as split_hot
     from perfmodel.embedding.cache import steady_use as steady_use
-    from perfmodel.embedding.histogram import ReuseHistogram as ReuseHistogram
-    from perfmodel.embedding.histogram import popularity_of_similar as popularity_of_similar
-    from perfmodel.embedding.histogram import population as population
-    from perfmodel.embedding.histogram import read_histograms as read_histograms
-    from perfmodel.embedding.histogram import reuse_histogram as reuse_histogram
-    from perfmodel.embedding.index_streams import TracedTable as TracedTable
-    from perfmodel.embedding.index_streams import draw_like as draw_like
+    from perfmodel.embedding.index_streams import Queries as Queries
     from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
-    from perfmodel.embedding.index_streams import last_lookups as last_lookups
     from perfmodel.embedding.index_streams import read_stream as read_stream
+    from perfmodel.embedding.index_streams import reordered as reordered
     from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
-    from perfmodel.embedding.placement import CACHE_PLACES as CACHE_PLACES
-    from perfmodel.embedding.placement import MEMORIES as MEMORIES
-    from perfmodel.embedding.placement import Memory as Memory
     from perfmodel.embedding.placement import MicroBatch as MicroBatch
     from perfmodel.embedding.placement import Pipeline as Pipeline
     from perfmodel.embedding.placement import Placement as Placement
@@ -47,10 +35,12 @@ if TYPE_CHECKING:
     from perfmodel.embedding.policies import SetAssociativeLru as SetAssociativeLru
     from perfmodel.embedding.policies import StaticHotSet as StaticHotSet
     from perfmodel.embedding.popularity import Popularity as Popularity
+    from perfmodel.embedding.popularity import ReuseHistogram as ReuseHistogram
+    from perfmodel.embedding.popularity import population as population
+    from perfmodel.embedding.popularity import read_histograms as read_histograms
+    from perfmodel.embedding.popularity import reuse_histogram as reuse_histogram
     from perfmodel.embedding.popularity import uniform as uniform
     from perfmodel.embedding.popularity import zipf as zipf
     from perfmodel.embedding.popularity import zipf_alpha_of as zipf_alpha_of
-    from perfmodel.embedding.reorder import Queries as Queries
-    from perfmodel.embedding.reorder import reordered as reordered
 
 __getattr__, __all__ = exports(__name__)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.embedding.policies import Lru, Policy, RowClasses, kept_by_counts
+from perfmodel.embedding.policies import Lru, Policy, RowClasses
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
 
@@ -59,9 +59,8 @@ class CacheUse:
     """What one batch finds in a cache, per table `[tables]`.
 
     `hit_frac` is the share of the table's lookups that find their row. `distinct_rows` are those
-    of the batch, `fetched_rows` how often a row is brought in: in steady state the distinct rows
-    that are not there when the batch begins, for a first batch every miss. `cached_rows` are what
-    the cache holds of the table.
+    of the batch, `fetched_rows` those of them that are not there when the batch begins.
+    `cached_rows` are what the cache holds of the table.
     """
 
     name: tuple[str, ...]
@@ -75,17 +74,12 @@ class CacheUse:
     @property
     def overall_hit_frac(self) -> float:
         """Share of all lookups, of all tables, that find their row."""
-        return float(np.dot(self.hit_frac, self.lookups) / self.lookups.sum())
+        return float(np.average(self.hit_frac, weights=self.lookups))
 
     @property
     def distinct_hit_frac(self) -> Floats:
         """Share of each table's distinct rows that need not be fetched."""
         return np.asarray(1.0 - self.fetched_rows / np.maximum(self.distinct_rows, 1e-300))
-
-    @property
-    def fetched_bytes(self) -> Floats:
-        """What is brought in for one batch."""
-        return self.fetched_rows * self.row_bytes
 
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd
@@ -95,15 +89,8 @@ class CacheUse:
     def __repr__(self) -> str:
         return (
             f"CacheUse({len(self.name)} tables, {self.overall_hit_frac:.1%} of "
-            f"{self.lookups.sum():.6g} lookups hit, {self.fetched_bytes.sum():.6g} bytes fetched)"
+            f"{self.lookups.sum():.6g} lookups hit)"
         )
-
-    def _repr_html_(self) -> str:
-        from perfmodel.plot import table_html
-
-        columns = [part.name for part in fields(self)]
-        rows = zip(*(getattr(self, name) for name in columns), strict=True)
-        return table_html(rows, columns, f"{self.overall_hit_frac:.1%} of the lookups hit")
 
 
 def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
@@ -116,19 +103,31 @@ def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     kept = cache.policy.residency(classes, cache.capacity_bytes)
     total = sum(table.lookups for table in tables)
     touched = classes.touched_rows(total)
-    hits, fetched = total * classes.rows * classes.rate * kept, touched * (1.0 - kept)
-    return _use(tables, owner, hits, touched, fetched, kept * classes.rows)
+    about = _about(tables)
+    hits, distinct, fetched, cached = (
+        np.bincount(owner, of_class, len(tables)).astype(np.float64)
+        for of_class in (
+            total * classes.rows * classes.rate * kept,
+            touched,
+            touched * (1.0 - kept),
+            kept * classes.rows,
+        )
+    )
+    return CacheUse(
+        **about,
+        hit_frac=np.clip(hits / about["lookups"], 0.0, 1.0),
+        distinct_rows=distinct,
+        fetched_rows=fetched,
+        cached_rows=cached,
+    )
 
 
-def first_batch_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
-    """What a batch finds in a cache that held none of its rows when it began."""
-    classes, owner = shared_classes(tables)
-    total = sum(table.lookups for table in tables)
-    looked_up, touched = total * classes.rows * classes.rate, classes.touched_rows(total)
-    missed = cache.policy.first_batch_misses(classes, cache.capacity_bytes, total)
-    missed = np.clip(missed, touched, np.maximum(touched, looked_up))
-    kept = cache.policy.residency(classes, cache.capacity_bytes) * classes.rows
-    return _use(tables, owner, looked_up - missed, touched, missed, np.minimum(kept, touched))
+def _about(tables: Sequence[TableAccess]) -> dict[str, Any]:
+    return {
+        "name": tuple(table.name for table in tables),
+        "lookups": np.array([table.lookups for table in tables], np.float64),
+        "row_bytes": np.array([table.row_bytes for table in tables], np.float64),
+    }
 
 
 def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
@@ -142,26 +141,6 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
         rate=np.concatenate([t.popularity.chance * (t.lookups / total) for t in tables]),
         row_bytes=np.repeat([table.row_bytes for table in tables], sizes),
     ), np.repeat(np.arange(len(tables)), sizes)
-
-
-def _per_table(owner: Ints, values: Floats, tables: Sequence[TableAccess]) -> Floats:
-    """Sums over the classes of each table."""
-    return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
-
-
-def _use(tables: Sequence[TableAccess], owner: Ints, hits: Floats, *parts: Floats) -> CacheUse:
-    """`parts` per class: distinct rows, fetched rows, cached rows."""
-    lookups = np.array([table.lookups for table in tables], np.float64)
-    distinct, fetched, cached = (_per_table(owner, part, tables) for part in parts)
-    return CacheUse(
-        name=tuple(table.name for table in tables),
-        lookups=lookups,
-        row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        hit_frac=np.clip(_per_table(owner, hits, tables) / lookups, 0.0, 1.0),
-        distinct_rows=distinct,
-        fetched_rows=fetched,
-        cached_rows=cached,
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,13 +213,12 @@ class HotSet:
 
     @property
     def used_bytes(self) -> float:
-        """What the hot rows take."""
         return float(np.dot(self.rows, self.row_bytes))
 
     @property
     def overall_hot_frac(self) -> float:
         """Share of all lookups that go to hot rows."""
-        return float(np.dot(self.hot_frac, self.lookups) / self.lookups.sum())
+        return float(np.average(self.hot_frac, weights=self.lookups))
 
     @property
     def popular_frac(self) -> float:
@@ -250,12 +228,6 @@ class HotSet:
         """
         with np.errstate(divide="ignore"):
             return float(np.exp(np.dot(self.lookups, np.log(self.hot_frac))))
-
-    def mixed_hot_frac(self, popular_frac: float | None = None) -> Floats:
-        """That of `mixed_hot_frac`, by default of as many popular samples as independent lookups
-        make."""
-        share = self.popular_frac if popular_frac is None else popular_frac
-        return mixed_hot_frac(self.hot_frac, share)
 
 
 def mixed_hot_frac(hot_frac: Floats, popular_frac: float) -> Floats:
@@ -296,13 +268,11 @@ def hot_set(
     else:
         kept = _kept_by_sample(tables, budget_bytes, sampled)
     share = np.concatenate([table.popularity.share for table in tables])
-    return HotSet(
-        name=tuple(table.name for table in tables),
-        lookups=np.array([table.lookups for table in tables], np.float64),
-        row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        rows=_per_table(owner, kept * classes.rows, tables),
-        hot_frac=np.clip(_per_table(owner, kept * share, tables), 0.0, 1.0),
+    rows, hot = (
+        np.bincount(owner, kept * each, len(tables)).astype(np.float64)
+        for each in (classes.rows, share)
     )
+    return HotSet(**_about(tables), rows=rows, hot_frac=np.clip(hot, 0.0, 1.0))
 
 
 def split_hot(
@@ -334,3 +304,42 @@ def _kept_by_sample(tables: Sequence[TableAccess], budget_bytes: float, sampled:
     ends = np.cumsum(np.bincount(owner))[:-1]
     by_kind = dict(zip(kinds, np.split(kept, ends), strict=True))
     return np.concatenate([by_kind[key] for key in keys])
+
+
+_HALVINGS = 100
+_SAME_FRAC = 1e-12  # counts per byte of rows of several sizes are one, where they differ by no more
+
+
+def kept_by_counts(expected: Floats, size: Floats, used: Floats, capacity: float) -> Floats:
+    """The chance `[classes]` that a row's count over its `size` is above the least that fits, and a
+    part of those at it; counts are Poisson variables of so many `expected`.
+
+    `used` is what all rows of a class take of `capacity`. Halves what lies between two counts; only
+    classes whose chance differs between the two are computed again.
+    """
+    sizes, low, many = np.unique(size), 0.0, _poisson_above(expected, 0.0)
+    if np.dot(used, many) <= capacity:
+        return many
+    high = float(np.max((expected + 12.0 * np.sqrt(expected) + 64.0) / size))
+    few = _poisson_above(expected, high * size)
+    for _ in range(_HALVINGS):
+        count = np.floor(low * sizes)
+        between, following = np.floor(high * sizes) - count, (count + 1.0) / sizes
+        if between.max() <= 1.0 and np.ptp(following[between > 0]) <= _SAME_FRAC * high:
+            break
+        middle, chance, open_ = 0.5 * (low + high), many.copy(), np.flatnonzero(many != few)
+        chance[open_] = _poisson_above(expected[open_], middle * size[open_])
+        if np.dot(used, chance) <= capacity:
+            high, few = middle, chance
+        else:
+            low, many = middle, chance
+    needed = float(np.dot(used, many - few))
+    part = min((capacity - float(np.dot(used, few))) / needed, 1.0) if needed > 0 else 0.0
+    return np.asarray(few + part * (many - few))
+
+
+def _poisson_above(mean_count: Floats, count: Floats | float) -> Floats:
+    """The chance that a Poisson variable is above `count`."""
+    from scipy.special import gammainc
+
+    return np.asarray(gammainc(np.floor(count) + 1.0, mean_count), np.float64)

@@ -1,4 +1,4 @@
-"""Index streams (rows looked up one after the other): from files, from traces, and drawn."""
+"""Index streams (rows looked up one after the other): from files, from traces, drawn, in order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,14 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Ints
 from perfmodel.base.files import check_input, read_bytes
 from perfmodel.base.frames import frame_of
-from perfmodel.embedding.histogram import ReuseHistogram
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.reorder import Queries
 from perfmodel.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _MAX_SINGLE = 64
 MAX_STREAM_BYTES = 4_000_000_000
-Columns = dict[str, NDArray[np.generic]]
 
 
 def read_stream(path: str | Path) -> dict[str, Ints]:
@@ -34,15 +35,57 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
     what are no row numbers.
     """
     path = Path(path)
-    reader = _READERS.get(path.suffix)
-    if reader is None:
-        raise WorkloadError(f"{path}: an index stream ends in {', '.join(_READERS)}")
+    if path.suffix not in SUFFIXES:
+        raise WorkloadError(f"{path}: an index stream ends in {', '.join(SUFFIXES)}")
     try:
         check_input(path)
-        result = reader(path)
+        columns = _columns(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise WorkloadError(f"{path}: cannot be read as an index stream: {error}") from None
-    return {name: _row_numbers(values, f"{path}: {name}") for name, values in result.items()}
+    result = {}
+    for name, values in columns.items():
+        where = f"{path}: {name}"
+        if values.ndim != 1 or not len(values):
+            raise WorkloadError(f"{where}: holds no lookups")
+        if values.dtype.kind not in "iu":
+            raise WorkloadError(f"{where}: row numbers must be integers, not {values.dtype}")
+        rows = result[name] = values.astype(np.int64)
+        if (rows < 0).any():
+            place = int(np.argmax(rows < 0))
+            raise WorkloadError(f"{where}: row {rows[place]} at lookup {place}: below 0")
+    return result
+
+
+SUFFIXES = (".npy", ".npz", ".parquet", ".csv", ".txt")
+
+
+def _columns(path: Path) -> dict[str, NDArray[np.generic]]:
+    """What a file holds, by table; `ValueError` for what it should not."""
+    table, rows = None, np.zeros(0, np.int64)
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path) as packed:
+            if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
+                raise ValueError(f"its content is above the limit of {MAX_STREAM_BYTES} bytes")
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    if path.suffix == ".npy":
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        if rows.ndim == 2 and rows.shape[1] == 2:
+            table, rows = rows.T
+    elif path.suffix == ".txt":
+        text = read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode()
+        rows = np.array(text.split(), dtype=np.int64)
+    else:
+        content = read_bytes(path, max_bytes=MAX_STREAM_BYTES)
+        frame = frame_of(content, max_bytes=MAX_STREAM_BYTES)
+        if "row" not in frame:
+            raise ValueError("no column 'row'")
+        rows = frame["row"].to_numpy()
+        table = frame["table"].to_numpy() if "table" in frame else None
+    if table is None:
+        return {"": rows}
+    names, place = np.unique(table, return_inverse=True)
+    return {str(name): rows[place == number] for number, name in enumerate(names)}
 
 
 def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
@@ -67,58 +110,8 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
     return Popularity(sizes, weight / weight.sum())
 
 
-def _read_npz(path: Path) -> Columns:
-    with zipfile.ZipFile(path) as packed:
-        if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
-            raise ValueError(f"its content is above the limit of {MAX_STREAM_BYTES} bytes")
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
-def _read_npy(path: Path) -> Columns:
-    values = np.load(path, mmap_mode="r", allow_pickle=False)
-    if values.ndim == 2 and values.shape[1] == 2:
-        return _by_table(values[:, 0], values[:, 1])
-    return {"": values}
-
-
-def _read_text(path: Path) -> Columns:
-    text = read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode()
-    return {"": np.array(text.split(), dtype=np.int64)}
-
-
-def _read_frame(path: Path) -> Columns:
-    frame = frame_of(read_bytes(path, max_bytes=MAX_STREAM_BYTES), max_bytes=MAX_STREAM_BYTES)
-    if "row" not in frame:
-        raise ValueError("no column 'row'")
-    rows = frame["row"].to_numpy()
-    return _by_table(frame["table"].to_numpy(), rows) if "table" in frame else {"": rows}
-
-
-def _by_table(table: NDArray[np.generic], rows: NDArray[np.generic]) -> Columns:
-    names, place = np.unique(table, return_inverse=True)
-    return {str(name): rows[place == number] for number, name in enumerate(names)}
-
-
-_READERS = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_frame, ".csv": _read_frame}
-_READERS[".txt"] = _read_text
-
-
-def _row_numbers(values: NDArray[np.generic], where: str) -> Ints:
-    if values.ndim != 1 or not len(values):
-        raise WorkloadError(f"{where}: holds no lookups")
-    if values.dtype.kind not in "iu":
-        raise WorkloadError(f"{where}: row numbers must be integers, not {values.dtype}")
-    rows = values.astype(np.int64)
-    if (rows < 0).any():
-        place = int(np.argmax(rows < 0))
-        raise WorkloadError(f"{where}: row {rows[place]} at lookup {place}: below 0")
-    return rows
-
-
 LOOKUPS = ("aten::embedding_bag", "aten::embedding")
-_INDICES = 1
-"""Which input of these ops holds the row numbers; the first is the table."""
+_INDICES = 1  # which input of these ops holds the row numbers; the first is the table
 _TYPES = {"long": "<i8", "int": "<i4"}
 
 
@@ -154,7 +147,15 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
             continue
         shapes, values = trace.input_shapes(row), trace.input_values(row)
         kind = str(trace.input_types(row)[_INDICES]).removeprefix("Tensor(").split()[0].rstrip(")")
-        numbers = _traced_row_numbers(file, kind, int(np.prod(shapes[_INDICES])), shapes[0][0])
+        if kind not in _TYPES:
+            raise WorkloadError(f"{file}: indices of type {kind}: expected int or long int")
+        raw, item, count = read_bytes(file), np.dtype(_TYPES[kind]), int(np.prod(shapes[_INDICES]))
+        if len(raw) != count * item.itemsize:
+            raise WorkloadError(f"{file}: {len(raw)} bytes for {count} indices of {item.itemsize}")
+        numbers = np.frombuffer(raw, item).astype(np.int64)
+        table_rows = shapes[0][0]
+        if count and not (numbers.min() >= 0 and numbers.max() < table_rows):
+            raise WorkloadError(f"{file}: a row outside of the table's {table_rows}")
         streams.setdefault((values[0][1], *shapes[0]), []).append(numbers)
     if not streams:
         raise WorkloadError(
@@ -165,18 +166,6 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
         TracedTable(table_rows, dim, np.concatenate(parts))
         for (_, table_rows, dim), parts in streams.items()
     ]
-
-
-def _traced_row_numbers(file: Path, kind: str, count: int, table_rows: int) -> Ints:
-    if kind not in _TYPES:
-        raise WorkloadError(f"{file}: indices of type {kind}: expected int or long int")
-    raw, item = read_bytes(file), np.dtype(_TYPES[kind])
-    if len(raw) != count * item.itemsize:
-        raise WorkloadError(f"{file}: {len(raw)} bytes for {count} indices of {item.itemsize}")
-    rows = np.frombuffer(raw, item).astype(np.int64)
-    if len(rows) and not (rows.min() >= 0 and rows.max() < table_rows):
-        raise WorkloadError(f"{file}: a row outside of the table's {table_rows}")
-    return rows
 
 
 def draw_lookups(
@@ -200,48 +189,6 @@ def draw_lookups(
     return scatter(result, count) if scattered else result
 
 
-def last_lookups(popularity: Popularity, *, seed: int = 0) -> Ints:
-    """Every row that is ever looked up once, by when it would have been last: `[rows]`.
-
-    Put before `draw_lookups`, it fills an LRU cache as an endless stream would have left it.
-    """
-    generator = np.random.default_rng(seed)
-    ends = np.cumsum(popularity.rows)
-    count = max(1, round(float(ends[-1])))
-    place = np.searchsorted(ends, np.arange(count) + 0.5, side="right")
-    chance = popularity.chance[np.minimum(place, len(ends) - 1)]
-    used = np.flatnonzero(chance > 0)
-    ages = generator.exponential(size=len(used)) / chance[used]
-    return scatter(used[np.argsort(-ages, kind="stable")], count)
-
-
-def draw_like(histogram: ReuseHistogram, rows_frac: float = 1.0, *, seed: int = 0) -> Ints:
-    """A batch with the reuse of `histogram`, its lookups in random order, row numbers from 0.
-
-    `rows_frac` of the rows of each bin (rounded), each looked up as often as there, spread evenly
-    about the bin's mean; the lookups of a bin come out within one row's worth of theirs.
-    """
-    if not 0.0 < rows_frac <= 1.0:
-        raise WorkloadError(f"index stream: {rows_frac:g} of the rows of a histogram")
-    generator = np.random.default_rng(seed)
-    counts = [np.zeros(0, np.int64)]
-    columns = histogram.rows, histogram.bin_lookups, histogram.least + 1.0, histogram.most
-    for rows, looked_up, least, most in np.stack(columns, axis=1)[histogram.rows > 0].tolist():
-        mean, kept = looked_up / rows, round(rows * rows_frac)
-        steps = 2.0 * (np.arange(kept) + 0.5) / max(kept, 1) - 1.0
-        ends = np.round(np.cumsum(mean + min(mean - least, most - mean) * steps)).astype(np.int64)
-        counts.append(np.clip(np.diff(ends, prepend=0), int(least), int(most)))
-    of_row = np.concatenate(counts)
-    if not len(of_row):
-        raise WorkloadError(
-            f"index stream: {rows_frac:g} of {histogram.name!r} are not row numbers"
-        )
-    generator.shuffle(of_row)
-    stream = np.repeat(np.arange(len(of_row)), of_row)
-    generator.shuffle(stream)
-    return stream
-
-
 def scatter(ranks: Ints, rows: int) -> Ints:
     """Row numbers of popularity ranks (from 0): multiples of a step without a common divisor."""
     step = max(1, int(rows * 0.6180339887))
@@ -250,43 +197,85 @@ def scatter(ranks: Ints, rows: int) -> Ints:
     return np.asarray(ranks * step % rows, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Topics:
-    """Of a batch: each query is about one of `count` topics, each of `rows` rows drawn by their
-    popularity; the share `affinity_frac` of its lookups goes to them, evenly."""
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Rows of each query: `rows` `[lookups]`, those of query q from `offsets[q]` to `[q + 1]`.
 
-    count: int
-    rows: int
-    affinity_frac: float
+    Row numbers of several tables must differ (add to each the rows of the tables before).
+    """
+
+    offsets: Ints
+    rows: Ints
 
     def __post_init__(self) -> None:
-        if self.count < 1 or self.rows < 1 or not 0.0 <= self.affinity_frac <= 1.0:
-            raise WorkloadError(
-                f"topics: {self.count} of {self.rows} rows, affinity {self.affinity_frac:g}"
-            )
+        lengths = np.diff(self.offsets)
+        if len(self.offsets) < 2 or self.offsets[0] != 0 or (lengths < 0).any():
+            raise WorkloadError("queries: offsets must ascend from 0")
+        if self.offsets[-1] != len(self.rows):
+            raise WorkloadError(f"queries: offsets end at {self.offsets[-1]} of {len(self.rows)}")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def in_order(self, order: Ints) -> Queries:
+        """The same queries, query `order[i]` in place i."""
+        lengths = np.diff(self.offsets)[order]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths)
+        return Queries(offsets, self.rows[places + np.arange(offsets[-1])])
+
+    def reuse(self, window: int) -> float:
+        """Lookups per distinct row within every `window` queries that follow one another."""
+        query = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        order = np.lexsort((query // window, self.rows))
+        again = np.diff(self.rows[order]) == 0
+        again &= np.diff(query[order] // window) == 0
+        return len(self.rows) / max(len(self.rows) - int(again.sum()), 1)
 
 
-def draw_queries(
-    popularity: Popularity,
-    queries: int,
-    lookups: int,
-    *,
-    topics: Topics | None = None,
-    seed: int = 0,
-) -> Queries:
-    """A batch of `queries` of so many `lookups` each, in random order.
+MAX_QUERIES = 64
+"""Rows that more queries than this have in common join nothing: a cache holds them anyway."""
 
-    Every row is looked up as often as its popularity says, with topics or without: what these
-    change is which rows come together.
+
+def reordered(queries: Queries) -> tuple[Ints, int]:
+    """An order in which neighbours look up the same rows, and pairs of lookups compared.
+
+    Queries are vertices; an edge is as heavy as two have rows in common. From each query the way
+    goes on to the one not yet visited that shares most with it; else to the heaviest. The graph
+    takes time and memory in proportion to the pairs, 0.1 to 1 us each here on one core.
     """
-    if queries < 1 or lookups < 1:
-        raise WorkloadError(f"queries: {queries} of {lookups} lookups")
-    rows = draw_lookups(popularity, queries * lookups, seed=seed)
-    if topics is not None:
-        generator = np.random.default_rng([seed, 1])
-        about = draw_lookups(popularity, topics.count * topics.rows, seed=seed + 7919)
-        about = about.reshape(topics.count, topics.rows)
-        topic = np.repeat(generator.integers(topics.count, size=queries), lookups)
-        shared = about[topic, generator.integers(topics.rows, size=len(rows))]
-        rows = np.where(generator.random(len(rows)) < topics.affinity_frac, shared, rows)
-    return Queries(np.arange(0, len(rows) + 1, lookups), rows)
+    graph, pairs = query_graph(queries)
+    weight = np.asarray(graph.sum(axis=1)).ravel()
+    starts = iter(np.argsort(-weight, kind="stable").tolist())
+    visited = np.zeros(len(queries), bool)
+    order = np.empty(len(queries), np.int64)
+    following = -1
+    for place in range(len(queries)):
+        if following >= 0:
+            own = slice(graph.indptr[following], graph.indptr[following + 1])
+            shared = np.where(visited[graph.indices[own]], 0, graph.data[own])
+            best = int(np.argmax(shared)) if len(shared) else -1
+            following = int(graph.indices[own][best]) if best >= 0 and shared[best] > 0 else -1
+        if following < 0:
+            following = next(start for start in starts if not visited[start])
+        visited[following] = True
+        order[place] = following
+    return order, pairs
+
+
+def query_graph(queries: Queries) -> tuple[csr_matrix, int]:
+    """Rows that two queries have in common, `[queries, queries]`, and how many pairs were made."""
+    from scipy.sparse import csr_matrix
+
+    query = np.repeat(np.arange(len(queries)), np.diff(queries.offsets))
+    _, row = np.unique(queries.rows, return_inverse=True)
+    columns = int(row.max()) + 1 if len(row) else 0
+    named = csr_matrix((np.ones(len(row), np.int32), (query, row)), shape=(len(queries), columns))
+    named.data[:] = 1
+    of_row = np.bincount(named.indices, minlength=columns)
+    is_shared = (of_row > 1) & (of_row <= MAX_QUERIES)
+    named = named[:, is_shared]
+    graph = (named @ named.T).tocsr()
+    graph.setdiag(0)
+    graph.eliminate_zeros()
+    return graph, int(np.sum(of_row[is_shared].astype(np.int64) ** 2))

@@ -101,9 +101,9 @@ class RowCache:
     `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
     of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
-    queries (a name of `perfmodel.embedding.reorder.ORDERS`, or as they come), and the model of
-    `perfmodel.workload.adapter_hits.NIC_CACHES` that says what it finds; `whole_bags`: it reads
-    rows only of bags all of whose rows it has; messages of `message_bytes` at most; `host_bypass`:
+    queries (`walked`, or as they come), and the model that says what it finds
+    (`perfmodel.workload.adapter_hits`); `whole_bags`: it reads rows only of bags all of whose rows
+    it has; messages of `message_bytes` at most; `host_bypass`:
     it writes to the device, not by way of the host's memory.
     """
 

@@ -6,14 +6,16 @@ LRU, LRU within sets, a static hot set, LFU; plug-ins: entry point `perfmodel.ca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.base.registry import Registry
 from perfmodel.base.zipf import touched_per_class
-from perfmodel.embedding.stack_distances import lfu_distances, lru_distances
 from perfmodel.errors import WorkloadError
 
 
@@ -64,19 +66,13 @@ class Policy(ABC):
         lookup by lookup.
         """
 
-    def first_batch_misses(
-        self, classes: RowClasses, capacity_bytes: float, lookups: float
-    ) -> Floats:
-        """Lookups of each class that miss among the first so many into an empty cache.
 
-        Until the cache is full every row misses once; from then on as in steady state. Exact under
-        Che's approximation for LRU.
-        """
-        filled = characteristic_lookups(classes.used_bytes, classes.rate, capacity_bytes)
-        once = classes.touched_rows(min(lookups, filled))
-        after = max(lookups - filled, 0.0)
-        missed = 1.0 - self.residency(classes, capacity_bytes)
-        return np.asarray(once + after * classes.rows * classes.rate * missed)
+def _steps(rows: Ints, step: Ints) -> Iterator[list[int]]:
+    stream, ends = rows.tolist(), [*(np.flatnonzero(np.diff(step)) + 1).tolist(), len(rows)]
+    begin = 0
+    for end in ends:
+        yield stream[begin:end]
+        begin = end
 
 
 POLICIES: Registry[type[Policy]] = Registry("cache policy", group="perfmodel.cache_policies")
@@ -145,14 +141,27 @@ class Lru(Policy):
         return np.asarray(-np.expm1(-classes.rate * lookups))
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
-        return np.asarray(lru_distances(rows, step) < capacity_rows)
+        return _lru_hits(rows, step, np.zeros(len(rows), np.int64), np.array([capacity_rows]))
 
 
-_MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-"""Shifts and multipliers. Source: Steele, Lea and Flood 2014, SplitMix."""
+def _lru_hits(rows: Ints, step: Ints, place: Ints, ways: Ints) -> Mask:
+    """Of rows that fall into the sets `place` `[lookups]`, of so many `ways` `[sets]` each."""
+    sets: list[OrderedDict[int, None]] = [OrderedDict() for _ in ways]
+    most, set_of, found, at = ways.tolist(), place.tolist(), list[bool](), 0
+    for batch in _steps(rows, step):
+        held = set_of[at : at + len(batch)]
+        found += [row in sets[own] for row, own in zip(batch, held, strict=True)]
+        for row, own in zip(batch, held, strict=True):
+            sets[own][row] = None
+            sets[own].move_to_end(row)
+            if len(sets[own]) > most[own]:
+                sets[own].popitem(last=False)
+        at += len(batch)
+    return np.array(found, bool)
+
+
 _GAPS = 65
-_RARE = 1e-6
-"""The chance that a set fills sooner than in the first gap, or later than in the last."""
+_RARE = 1e-6  # the chance that a set fills sooner than in the first gap, or later than in the last
 
 
 @POLICIES.register("set_associative")
@@ -201,18 +210,12 @@ class SetAssociativeLru(Lru):
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         """Sets are a hash of the row's number; places that fill no set widen the first ones."""
+        from pandas.util import hash_array
+
         sets = max(round(capacity_rows / self.ways), 1)
-        state = rows.astype(np.uint64)
-        for shift, multiplier in _MIXERS:
-            state = (state ^ (state >> np.uint64(shift))) * np.uint64(multiplier)
-        place = (state ^ (state >> np.uint64(31))) % np.uint64(sets)
-        order = np.argsort(place, kind="stable")
-        steps = np.cumsum(np.diff(place[order], prepend=place[:1]) != 0)
-        result = np.empty(len(rows), bool)
-        inside = steps * (int(step[-1]) + 1) + step[order] if len(step) else step
-        ways = capacity_rows // sets + (place < capacity_rows % sets)
-        result[order] = lru_distances(rows[order], inside) < ways[order]
-        return result
+        ways = capacity_rows // sets + (np.arange(sets) < capacity_rows % sets)
+        place = hash_array(rows.astype(np.uint64)) % np.uint64(sets)
+        return _lru_hits(rows, step, place.astype(np.int64), ways)
 
 
 @POLICIES.register("static")
@@ -230,14 +233,6 @@ class StaticHotSet(Policy):
     def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
         return classes.best_kept_frac(classes.rate, capacity_bytes)
 
-    def first_batch_misses(
-        self, classes: RowClasses, capacity_bytes: float, lookups: float
-    ) -> Floats:
-        """Hot rows miss once each, the others always."""
-        kept = self.residency(classes, capacity_bytes)
-        always = lookups * classes.rows * classes.rate
-        return kept * classes.touched_rows(lookups) + (1.0 - kept) * always
-
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         """Hot rows are there from the start."""
         seen, counts = np.unique(rows if self.profile is None else self.profile, return_counts=True)
@@ -250,64 +245,29 @@ class StaticHotSet(Policy):
 class Lfu(Policy):
     """Least frequently used, by counts of all rows since the beginning; ties: the older one leaves.
 
-    `history_lookups` is how many lookups were counted so far; after many the cache holds the most
-    popular rows, as the static hot set does. A row enters where its count is at least the least of
-    those in the cache (as in FBGEMM's LFU cache).
+    In steady state the most popular rows, as the static hot set. A row enters where its count is at
+    least the least of those in the cache (as in FBGEMM's LFU cache).
     """
-
-    history_lookups: float = float("inf")
-
-    def __post_init__(self) -> None:
-        if not self.history_lookups > 0:
-            raise WorkloadError(f"lfu: a history of {self.history_lookups} lookups")
 
     def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        """At equal counts the last of them is as late for popular rows as for others, so the same
-        part of each class is left."""
-        if np.isinf(self.history_lookups):
-            return StaticHotSet().residency(classes, capacity_bytes)
-        expected = classes.rate * self.history_lookups
-        return kept_by_counts(expected, np.ones(len(expected)), classes.used_bytes, capacity_bytes)
+        return classes.best_kept_frac(classes.rate, capacity_bytes)
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
-        return np.asarray(lfu_distances(rows, step) < capacity_rows)
-
-
-_HALVINGS = 100
-_SAME_FRAC = 1e-12
-"""Counts per byte of rows of several sizes are one, where they differ by no more."""
-
-
-def kept_by_counts(expected: Floats, size: Floats, used: Floats, capacity: float) -> Floats:
-    """The chance `[classes]` that a row's count over its `size` is above the least that fits, and a
-    part of those at it; counts are Poisson variables of so many `expected`.
-
-    `used` is what all rows of a class take of `capacity`. Halves what lies between two counts; only
-    classes whose chance differs between the two are computed again.
-    """
-    sizes, low, many = np.unique(size), 0.0, _poisson_above(expected, 0.0)
-    if np.dot(used, many) <= capacity:
-        return many
-    high = float(np.max((expected + 12.0 * np.sqrt(expected) + 64.0) / size))
-    few = _poisson_above(expected, high * size)
-    for _ in range(_HALVINGS):
-        count = np.floor(low * sizes)
-        between, following = np.floor(high * sizes) - count, (count + 1.0) / sizes
-        if between.max() <= 1.0 and np.ptp(following[between > 0]) <= _SAME_FRAC * high:
-            break
-        middle, chance, open_ = 0.5 * (low + high), many.copy(), np.flatnonzero(many != few)
-        chance[open_] = _poisson_above(expected[open_], middle * size[open_])
-        if np.dot(used, chance) <= capacity:
-            high, few = middle, chance
-        else:
-            low, many = middle, chance
-    needed = float(np.dot(used, many - few))
-    part = min((capacity - float(np.dot(used, few))) / needed, 1.0) if needed > 0 else 0.0
-    return np.asarray(few + part * (many - few))
-
-
-def _poisson_above(mean_count: Floats, count: Floats | float) -> Floats:
-    """The chance that a Poisson variable is above `count`."""
-    from scipy.special import gammainc
-
-    return np.asarray(gammainc(np.floor(count) + 1.0, mean_count), np.float64)
+        counts: Counter[int] = Counter()
+        held: dict[int, tuple[int, int]] = {}
+        order: list[tuple[int, int, int]] = []  # with older entries of rows, which are passed over
+        found: list[bool] = []
+        for batch in _steps(rows, step):
+            begin = len(found)
+            found += [row in held for row in batch]
+            for at, row in enumerate(batch, begin):
+                counts[row] += 1
+                if row not in held and len(held) >= capacity_rows:
+                    while order and held.get(order[0][2]) != order[0][:2]:
+                        heappop(order)
+                    if not order or order[0][0] > counts[row]:
+                        continue
+                    del held[heappop(order)[2]]
+                held[row] = counts[row], at
+                heappush(order, (counts[row], at, row))
+        return np.array(found, bool)

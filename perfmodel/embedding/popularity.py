@@ -1,25 +1,22 @@
-"""How popular the rows of a table are: classes of rows of equal popularity, uniform and Zipf."""
+"""How popular the rows of a table are, in classes of equal popularity: uniform, by Zipf's law, and
+as histograms of how often a batch looks rows up tell."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.frames import csv_rows
 from perfmodel.base.zipf import STEEPEST, touched_rows, zipf_classes
 from perfmodel.errors import WorkloadError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 _SHARE_TOLERANCE = 1e-6
 _HOT_FRAC = 0.01
-_POINTS = 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,8 +64,7 @@ class Popularity:
 
     def covered_frac(self, hot_rows: ArrayLike) -> Floats:
         """Share of the lookups that go to the `hot_rows` most popular rows (any shape)."""
-        ends, mass = self._cumulative
-        return np.asarray(np.interp(np.asarray(hot_rows, np.float64), ends, mass), np.float64)
+        return np.asarray(np.interp(np.asarray(hot_rows, np.float64), *self._cumulative))
 
     def hot_rows(self, covered_frac: ArrayLike) -> Floats:
         """The most popular rows that `covered_frac` of the lookups need (any shape).
@@ -84,15 +80,6 @@ class Popularity:
         if not 0.0 < rows_frac <= 1.0:
             raise WorkloadError(f"popularity: a shard of {rows_frac:g} of the rows")
         return Popularity(self.rows * rows_frac, self.share)
-
-    def plot(self, title: str = "") -> Figure:
-        """The share of the lookups that the most popular rows take, over how many they are."""
-        from perfmodel.plot import curves_figure
-
-        hot = np.geomspace(min(1.0, self.total_rows), self.total_rows, _POINTS)
-        frame = {"name": ["table"] * _POINTS, "size": hot, "share": 100 * self.covered_frac(hot)}
-        labels = ("most popular rows", "lookups (%)")
-        return curves_figure(frame, "size", "share", "name", labels=labels, title=title, log="x")
 
     def __repr__(self) -> str:
         hot = float(self.covered_frac(_HOT_FRAC * self.total_rows))
@@ -115,8 +102,7 @@ def _chance(rows: Floats, share: Floats) -> Floats:
 _HEAD, _TAIL = 192, 256
 """Ranks that are a class of their own, and classes that share the others evenly by logarithm."""
 _MAX_ALPHA = 10.0
-_HALVINGS = 24
-"""Of the exponents up to the steepest, down to 1e-6."""
+_HALVINGS = 24  # of the exponents up to the steepest, down to 1e-6
 
 
 def uniform(rows: int) -> Popularity:
@@ -167,22 +153,207 @@ def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike)
         )
     kinds, kind = np.unique((size, drawn, distinct), axis=1, return_inverse=True)
     size, drawn, distinct = kinds
+
+    def touches_more(alpha: Floats) -> NDArray[np.bool_]:
+        counts, share = zipf_classes(size, alpha)
+        touched = touched_rows(counts, share / np.maximum(counts, 1e-300), drawn)
+        return np.asarray(touched > distinct)
+
     low, high = np.zeros_like(size), np.full_like(size, STEEPEST)
-    is_skewed = _zipf_distinct(size, low, drawn) > distinct
+    is_skewed = touches_more(low)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        above = _zipf_distinct(size, middle, drawn) > distinct
+        above = touches_more(middle)
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     alpha = np.where(is_skewed, 0.5 * (low + high), 0.0)
     return alpha[kind.reshape(-1)].reshape(tables[0].shape)
 
 
-def _zipf_distinct(rows: Floats, alpha: Floats, lookups: Floats) -> Floats:
-    counts, share = zipf_classes(rows, alpha)
-    chance = share / np.maximum(counts, 1e-300)
-    return touched_rows(counts, chance, lookups)
-
-
 def _require_rows(rows: float) -> None:
     if not rows >= 1:
         raise WorkloadError(f"a table of {rows:g} rows cannot be looked up")
+
+
+_COLUMNS = (
+    *("file", "avg_indices", "avg_unique_rows"),
+    *("bin_lo_excl", "bin_hi_incl", "frac_unique_rows", "frac_accesses"),
+)
+_OPEN_FRAC = 0.003
+"""Less than this share of the lookups in no bin is what printed figures were rounded by."""
+_PRINTED = 0.0005
+
+
+@dataclass(frozen=True, eq=False)
+class ReuseHistogram:
+    """One batch of `lookups`, by how often its rows were looked up.
+
+    `most` `[bins]` ascending is the largest count of a bin, whose smallest is one above the bin
+    before; `rows` and `bin_lookups` `[bins]` are the distinct rows of each bin and the lookups that
+    go to them.
+
+    Raises `WorkloadError` where bins hold more, or fewer, lookups than their counts allow.
+    """
+
+    most: Floats
+    rows: Floats
+    bin_lookups: Floats
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        where, names = f"reuse histogram {self.name!r}: ", ("most", "rows", "bin_lookups")
+        columns = [np.asarray(getattr(self, name), np.float64) for name in names]
+        if any(part.ndim != 1 or len(part) != len(columns[0]) for part in columns):
+            raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
+        for name, part in zip(names, columns, strict=True):
+            object.__setattr__(self, name, part)
+        most, rows, looked_up = columns
+        if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
+            raise WorkloadError(where + "bins must ascend from above 0")
+        if not np.isfinite(columns[1:]).all() or (rows < 0).any():
+            raise WorkloadError(where + "rows and lookups must be finite and not negative")
+        low, high = rows * self.least * (1 - 1e-9), rows * most * (1 + 1e-9)
+        wrong = np.flatnonzero((looked_up < low) | (looked_up > high))
+        if len(wrong) or not looked_up.sum() > 0:
+            place = int(wrong[0]) if len(wrong) else 0
+            raise WorkloadError(
+                f"{where}{looked_up[place]:g} lookups cannot go to {rows[place]:g} rows at "
+                f"{self.least[place]:g} to {most[place]:g} each"
+            )
+
+    @property
+    def lookups(self) -> float:
+        return float(self.bin_lookups.sum())
+
+    @property
+    def distinct_rows(self) -> float:
+        return float(self.rows.sum())
+
+    @property
+    def least(self) -> Floats:
+        return np.append(0.0, self.most[:-1])
+
+    def popularity(self) -> Popularity:
+        """As if the batch's rows were all there are, each as popular as it was looked up.
+
+        Right for the batch itself and for its most used rows. Of rows that it looked up a few
+        times, another batch has others: see `population`.
+        """
+        return Popularity(self.rows, self.bin_lookups / self.lookups)
+
+
+def reuse_histogram(rows: Ints, name: str = "") -> ReuseHistogram:
+    """The histogram of an index stream, `rows` `[lookups]`, in bins of powers of two."""
+    if not len(rows):
+        raise WorkloadError(f"index stream {name!r}: no lookups")
+    counts = np.unique(rows, return_counts=True)[1]
+    place = np.ceil(np.log2(counts)).astype(np.int64)
+    return ReuseHistogram(
+        most=2.0 ** np.arange(place.max() + 1),
+        rows=np.bincount(place).astype(np.float64),
+        bin_lookups=np.bincount(place, counts).astype(np.float64),
+        name=name,
+    )
+
+
+def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
+    """Histograms by name from a CSV file with one row per bin.
+
+    Columns: `file` (the name), `avg_indices` and `avg_unique_rows` of the batch, `bin_lo_excl`,
+    `bin_hi_incl`, `frac_unique_rows`, `frac_accesses`. Lookups in no bin were to rows beyond the
+    last: they are put into one more bin, an octave wide. Shares of rows may be printed with three
+    decimals: where lookups tell more, they decide.
+
+    Raises `WorkloadError` that names the file, and the line, where it cannot be read.
+    """
+    bins: dict[str, list[list[float]]] = {}
+    for where, record in csv_rows(path, _COLUMNS, error=WorkloadError):
+        try:
+            values = [float(record[name]) for name in _COLUMNS[1:]]
+        except ValueError:
+            raise WorkloadError(f"{where}: a number cannot be read") from None
+        bins.setdefault(record["file"], []).append(values)
+    if not bins:
+        raise WorkloadError(f"{path}: holds no histogram")
+    return {name: _of_shares(name, np.array(each), str(path)) for name, each in bins.items()}
+
+
+def _of_shares(name: str, bins: Floats, where: str) -> ReuseHistogram:
+    lookups, distinct, low, most, rows_frac, lookups_frac = bins[np.argsort(bins[:, 3])].T
+    if not np.isfinite(bins).all() or (lookups <= 0).any() or (low < 0).any():
+        raise WorkloadError(f"{where}: histogram {name!r}: figures must be finite and positive")
+    if (most <= low).any() or (np.minimum(rows_frac, lookups_frac) < 0).any():
+        raise WorkloadError(f"{where}: histogram {name!r}: a bin ends before it begins, or is < 0")
+    beyond = 1.0 - lookups_frac.sum()
+    if beyond > _OPEN_FRAC:
+        low, most = np.append(low, most[-1]), np.append(most, 2 * most[-1])
+        rows_frac, lookups_frac = np.append(rows_frac, 0.0), np.append(lookups_frac, beyond)
+    looked_up = lookups_frac / lookups_frac.sum() * lookups[0]
+    usual = looked_up / np.sqrt(np.maximum(low, 0.5) * most)
+    usual = np.where(most == low + 1, looked_up / most, usual)
+    printed = distinct[0] * rows_frac
+    slack = distinct[0] * _PRINTED
+    rows = np.clip(usual, np.maximum(printed - slack, 0.0), printed + slack)
+    rows = np.clip(rows, looked_up / most, looked_up / (low + 1))
+    return ReuseHistogram(most=most, rows=rows, bin_lookups=looked_up, name=name)
+
+
+_PER_OCTAVE = 3
+_RAREST = 2.0**-4  # rows expected this often in a batch are the rarest that its histogram can show
+_FREQUENT = 512.0
+"""Rows looked up more often than this are as popular as they look: chance moves them by 4 %."""
+
+
+def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popularity:
+    """The popularity under which independent lookups give such a histogram.
+
+    A mixture of Poisson rates, three per octave: the non-negative weights under which rows and
+    lookups per bin come closest (least squares of relative errors). Rows that a batch saw once
+    stand for others that it did not see; how many there are that hardly any batch sees, it cannot
+    tell. `table_rows` is a bound on the rows.
+
+    Raises `WorkloadError` where the batch saw more rows than that.
+
+    Source: mixtures of Poisson counts as in Good and Toulmin 1956, Efron and Thisted 1976.
+    """
+    from scipy.optimize import nnls
+    from scipy.stats import poisson
+
+    if table_rows < histogram.distinct_rows * (1 - 1e-9):
+        raise WorkloadError(
+            f"reuse histogram {histogram.name!r}: {histogram.distinct_rows:g} distinct rows of a "
+            f"table of {table_rows:g}"
+        )
+    held = histogram.rows > 0
+    columns = (histogram.least, histogram.most, histogram.rows, histogram.bin_lookups)
+    least, most, rows, looked_up = (part[held] for part in columns)
+    mixed = most <= _FREQUENT
+    counts, rates = rows[~mixed], (looked_up / rows)[~mixed]
+    if mixed.any():
+        # Rates up to where counts hardly come out above the last bin.
+        top = np.log2(most[mixed][-1]) - 0.5 / _PER_OCTAVE * (most[mixed][-1] > 1)
+        grid = 2.0 ** np.arange(top, np.log2(_RAREST), -1.0 / _PER_OCTAVE)[::-1]
+        # The mean of a Poisson count within limits is the rate times the chance of one lower.
+        low, high, unit = least[mixed, None], most[mixed, None], rows[mixed].sum()
+        chance = poisson.cdf(high, grid) - poisson.cdf(low, grid)
+        mean = grid * (poisson.cdf(high - 1.0, grid) - poisson.cdf(low - 1.0, grid))
+        parts = [chance / rows[mixed, None], mean / looked_up[mixed, None]]
+        system = np.concatenate(parts) * unit
+        weights = nnls(system, np.ones(len(system)))[0] * unit
+        weights *= looked_up[mixed].sum() / np.dot(weights, grid)
+        weights, grid = _within(weights, grid, table_rows - counts.sum())
+        counts, rates = np.concatenate([weights, counts]), np.concatenate([grid, rates])
+    return Popularity(counts, counts * rates / np.dot(counts, rates))
+
+
+def _within(weights: Floats, rates: Floats, most_rows: float) -> tuple[Floats, Floats]:
+    """The rarest rows joined into fewer and more popular ones, so that `most_rows` remain: `rates`
+    ascending, lookups kept."""
+    surplus = weights.sum() - most_rows
+    if surplus <= 0:
+        return weights, rates
+    rows, lookups = np.cumsum(weights) - surplus, np.cumsum(weights * rates)
+    fits = (rows > 0) & (lookups <= rows * np.append(rates[1:], np.inf))
+    last = int(np.argmax(fits))
+    rest = slice(last + 1, None)
+    mean = lookups[last] / rows[last]
+    return np.append(rows[last], weights[rest]), np.append(mean, rates[rest])

@@ -3,65 +3,51 @@
 A rank's adapter looks for the keys of its own samples that other ranks hold in its remote cache;
 the rest go out. What comes in is looked for in its local cache; the rest goes to the device. Both
 add rows up: a bag whose lookups were all found by the requester needs no answer, and a partial sum
-of the local cache joins the device's on its way out. A trained row is written to where it is
-cached: its owner's adapter, and those of all other ranks.
+of the local cache joins the device's on its way out. A trained row is written to the adapters of
+all other ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from perfmodel.embedding import Placement, RowCache, draw_lookups
+from perfmodel.embedding.index_streams import MAX_QUERIES, Queries, reordered
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.reorder import MAX_QUERIES, Queries
-from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.workload.adapter_hits import (
-    AS_THEY_COME,
-    NicHits,
-    NicLoad,
-    NicTable,
-    in_order,
-    measured_reuse,
-    nic_hits,
-    whole_bag_hits,
-)
+from perfmodel.workload.adapter_hits import NicHits, NicLoad, NicTable, Reuse, nic_hits
 from perfmodel.workload.sharding import Plan, Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
 
-SAMPLED_LOOKUPS, MAX_SAMPLED = 60_000, 1024
-"""Of a drawn sample: lookups, and queries at most."""
-
-
-@dataclass(frozen=True)
-class QueryOrder:
-    """Lookups per distinct row over independent ones, by window (`NicLoad.reuse`), and the pairs of
-    lookups that finding the order of one batch compares."""
-
-    reuse: tuple[tuple[float, float], ...]
-    pairs: float
+AS_THEY_COME = "as_they_come"  # queries that are put in no order
+WINDOWS = (1, 4, 16, 64, 256, 1024)
+"""Consecutive queries in which reuse is measured (those that a batch has)."""
+SAMPLED_LOOKUPS, MAX_SAMPLED = 60_000, 1024  # of a drawn sample: lookups, and queries at most
 
 
 @lru_cache(maxsize=256)
-def query_order(tables: tuple[Table, ...], batch: int, order: str) -> QueryOrder:
-    """`batch` queries of `tables` in `order`: measured on as many of them as can be drawn quickly.
+def query_order(tables: tuple[Table, ...], batch: int, order: str) -> tuple[Reuse, float]:
+    """Reuse of `batch` queries of `tables` in `order`, measured on as many as can be drawn quickly;
+    pairs of lookups that finding the order compares.
 
     Lookups are independent but where tables' bags come by key; then rows come together.
     """
-    keyed = any(table.key_rows for table in tables)
-    if order == AS_THEY_COME and not keyed:
-        return QueryOrder((), 0.0)
-    each = sum(table.pooling for table in tables)
-    queries = int(np.clip(SAMPLED_LOOKUPS / each, 2, min(batch, MAX_SAMPLED)))
-    drawn = drawn_queries(tables, queries)
-    reuse = measured_reuse(in_order([drawn], order)[0], joined_popularity(tables))
-    pairs = 0.0 if order == AS_THEY_COME else sum(_pairs(table, batch) for table in tables)
-    return QueryOrder(reuse, pairs)
+    is_sorted = order != AS_THEY_COME
+    if not is_sorted and not any(table.key_rows for table in tables):
+        return (), 0.0
+    total = sum(table.pooling for table in tables)
+    drawn = drawn_queries(tables, int(np.clip(SAMPLED_LOOKUPS / total, 2, min(batch, MAX_SAMPLED))))
+    if is_sorted:
+        drawn = drawn.in_order(reordered(drawn)[0])
+    rows = np.concatenate([table.popularity().rows for table in tables])
+    shares = [table.popularity().share * (table.pooling / total) for table in tables]
+    reuse = measured_reuse([drawn], Popularity(rows, np.concatenate(shares)))
+    return reuse, sum(_pairs(table, batch) for table in tables) if is_sorted else 0.0
 
 
 def drawn_queries(tables: tuple[Table, ...], queries: int, *, seed: int = 0) -> Queries:
@@ -84,12 +70,17 @@ def drawn_queries(tables: tuple[Table, ...], queries: int, *, seed: int = 0) -> 
     return Queries(np.concatenate([[0], np.cumsum(lengths)]), np.concatenate(rows)[order])
 
 
-def joined_popularity(tables: tuple[Table, ...]) -> Popularity:
-    """All tables as one, each looked up as often as it is."""
-    total = sum(table.pooling for table in tables)
-    rows = np.concatenate([table.popularity().rows for table in tables])
-    shares = [table.popularity().share * (table.pooling / total) for table in tables]
-    return Popularity(rows, np.concatenate(shares))
+def measured_reuse(batches: Sequence[Queries], popularity: Popularity) -> Reuse:
+    """Of `batches` of equal size whose rows are as popular as stated: lookups per distinct row
+    within the windows that a batch has, over those of independent ones."""
+    queries = len(batches[0])
+    lookups = float(np.mean([len(each.rows) for each in batches])) / queries
+    pairs = []
+    for window in [*(each for each in WINDOWS if each < queries), queries]:
+        reuse = float(np.mean([each.reuse(window) for each in batches]))
+        alone = window * lookups / float(popularity.distinct_rows(window * lookups))
+        pairs.append((float(window), reuse / alone))
+    return tuple(pairs)
 
 
 def _pairs(table: Table, batch: int) -> float:
@@ -113,8 +104,8 @@ class TableUse:
     Of tables that this rank holds, these are the others' lookups on average. `asked_frac`: of these
     lookups, those that the requester's remote cache leaves; `answered_frac`: of the bags, those
     that then need an answer; `left_frac`: of the lookups, those that the owner's local cache leaves
-    to its device. `remote_rows` and `local_rows`: distinct rows in these caches that a batch of all
-    ranks changes, of the whole table.
+    to its device. `remote_rows`: distinct rows in remote caches that a batch of all ranks changes,
+    of the whole table.
     """
 
     asked_frac: float = 1.0
@@ -122,18 +113,18 @@ class TableUse:
     left_frac: float = 1.0
     left_rows: float = 0.0
     remote_rows: float = 0.0
-    local_rows: float = 0.0
 
 
 @dataclass(frozen=True)
 class AdapterUse:
-    """Per table of the workload what the adapters find, and what the order of queries costs."""
+    """Per table of the workload what the adapters find; `pairs` of lookups that putting a batch's
+    queries in order compares. What goes to the device crosses the bus once, or by way of the host's
+    memory twice (`bus_crossings`)."""
 
     tables: tuple[TableUse, ...]
-    order: QueryOrder
-    message_bytes: float = 4096.0
-    bus_crossings: float = 1.0
-    """Of what goes to the device: one, or by way of the host's memory two."""
+    pairs: float
+    message_bytes: float
+    bus_crossings: float
 
     def messages(self, run: Run, sent_bytes: float) -> float:
         """Of so many bytes to or from other nodes' ranks: at least one per rank."""
@@ -142,7 +133,7 @@ class AdapterUse:
     def sent_lookups(self, run: Run) -> list[int]:
         """Indices of the own samples to each rank; of a training step all, which updates need."""
         return [
-            round(sum(self._asked(run, shard, is_across_network(run, rank)) for shard in shards))
+            round(sum(self._asked(run, shard, rank) for shard in shards))
             for rank, shards in enumerate(run.plan.shards)
         ]
 
@@ -150,8 +141,7 @@ class AdapterUse:
         """Indices of each rank's samples for the own shards."""
         own = run.plan.shards[run.rank]
         return [
-            round(sum(self._asked(run, shard, is_across_network(run, rank)) for shard in own))
-            for rank in range(run.ranks)
+            round(sum(self._asked(run, shard, rank) for shard in own)) for rank in range(run.ranks)
         ]
 
     def answered_fracs(self, run: Run) -> tuple[float, ...]:
@@ -163,9 +153,9 @@ class AdapterUse:
             answered.append(float(np.average(kept, weights=dims)) if dims else 1.0)
         return tuple(answered)
 
-    def _asked(self, run: Run, shard: Shard, is_remote: bool) -> float:
+    def _asked(self, run: Run, shard: Shard, rank: int) -> float:
         lookups = shard.of(run.workload.tables).lookups(run.batch)
-        spared = is_remote and not run.train
+        spared = is_across_network(run, rank) and not run.train
         return lookups * (self.tables[shard.table].asked_frac if spared else 1.0)
 
 
@@ -180,8 +170,8 @@ def adapter_use(run: Run) -> AdapterUse | None:
         return None
     if not any(cache.at in (LOCAL, REMOTE) for cache in run.placement.caches):
         return None
-    tables = run.workload.tables
-    return _use(tables, run.placement, run.plan, run.batch, run.ranks, run.rank, run.linked)
+    step = (run.workload.tables, run.placement, run.plan, run.batch, run.ranks, run.linked)
+    return _use(*step, run.rank)
 
 
 @lru_cache(maxsize=64)
@@ -191,99 +181,95 @@ def _use(
     plan: Plan,
     batch: int,
     ranks: int,
-    rank: int,
     linked: int,
+    rank: int,
 ) -> AdapterUse:
     caches = {cache.at: cache for cache in placement.caches if cache.at in (LOCAL, REMOTE)}
-    orders = {cache.order for cache in caches.values()}
-    if len(orders) > 1:
-        raise WorkloadError(f"caches of adapters: two orders of queries: {', '.join(orders)}")
-    order = query_order(tables, batch, orders.pop())
-    mine = {shard.table: shard for shard in plan.shards[rank]}
-    count = range(len(tables))
-    asked = [_asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in count]
-    uses = [TableUse() for _ in count]
-    beyond: dict[int, NicTable | None] = dict(enumerate(asked))
+    of_caches = list(caches.values())
+    asked = _asked_of(tables, placement, batch)
+    uses = [TableUse() for _ in tables]
+    beyond: list[NicTable | None] = [*asked]
     if REMOTE in caches:
         views = _views(tables, placement, plan, batch, ranks, linked)
         own = views[rank // linked]
-        for number in (n for n in count if _has(placement, n, REMOTE)):
-            theirs = [view for view in views if number in view[0]]
-            seen = [own] if number in own[0] else theirs or [own]
+        for number in _cached_in(placement, REMOTE):
+            theirs = [view for view in views if number in view]
+            seen = [own] if number in own else theirs or [own]
             # of a table that lies partly in every group, the place of the one next to it
-            nearest = [min(places, key=lambda n: abs(n - number)) for places, _ in seen]
-            parts = [(hits, places[n]) for (places, hits), n in zip(seen, nearest, strict=True)]
-            left = 1.0 - float(np.mean([hits.hit_frac[place] for hits, place in parts]))
-            bags = float(np.mean([hits.bags_hit_frac[place] for hits, place in parts]))
-            changed = asked[number].lookups * ranks
-            held = float(np.mean([hits.held_rows(place, changed) for hits, place in parts]))
-            uses[number] = TableUse(left, 1.0 - bags, left, remote_rows=held)
-            hits, place = parts[0]
-            beyond[number] = hits.missed[place]
+            found = [view[min(view, key=lambda n: abs(n - number))] for view in seen]
+            changed = ranks * asked[number].lookups
+            hit = float(np.mean([each.hit_frac for each in found]))
+            bags = float(np.mean([each.bags_hit_frac for each in found]))
+            rows = float(np.mean([each.held_rows(changed) for each in found]))
+            uses[number] = TableUse(1.0 - hit, 1.0 - bags, 1.0 - hit, remote_rows=rows)
+            beyond[number] = found[0].missed
     coming = {
-        number: _part(table, shard, ranks - linked)
-        for number, shard in mine.items()
-        if (table := beyond[number]) is not None
+        shard.table: _part(table, shard, ranks - linked)
+        for shard in plan.shards[rank]
+        if (table := beyond[shard.table]) is not None
     }
-    cached = {n: table for n, table in coming.items() if _has(placement, n, LOCAL)}
+    cached = {n: coming[n] for n in _cached_in(placement, LOCAL) if n in coming}
     if LOCAL in caches and cached:
-        hits = _found(cached, caches[LOCAL], batch * (ranks - linked), QueryOrder((), 0.0))
-        for place, number in enumerate(cached):
-            left = uses[number].left_frac * (1.0 - float(hits.hit_frac[place]))
-            changed = hits.held_rows(place, asked[number].lookups * ranks / mine[number].parts)
-            uses[number] = replace(uses[number], left_frac=left, local_rows=changed)
-            missed = hits.missed[place]
-            if missed is None:
+        found_here = _found(cached, caches[LOCAL], batch * (ranks - linked), ())
+        for number, hits in found_here.items():
+            left = uses[number].left_frac * (1.0 - hits.hit_frac)
+            uses[number] = replace(uses[number], left_frac=left)
+            if hits.missed is None:
                 del coming[number]
             else:
-                coming[number] = missed
+                coming[number] = hits.missed
     for number, table in coming.items():
         rows = float(table.popularity.distinct_rows(table.lookups))
         uses[number] = replace(uses[number], left_rows=rows)
-    least = min(cache.message_bytes for cache in caches.values())
-    crossings = 2.0 - min(cache.host_bypass for cache in caches.values())
-    return AdapterUse(tuple(uses), order, least, crossings)
-
-
-def _has(placement: Placement, number: int, at: str) -> bool:
-    return any(placement.cache(name).at == at for name in placement.tables[number].caches)
-
-
-def _asked_of(table: Table, dtype: str, number: int, batch: int) -> NicTable:
-    """One table as the samples of one rank look it up."""
-    return NicTable(
-        popularity=table.popularity(),
-        lookups=table.lookups(batch),
-        row_bytes=float(row_bytes(dtype, table.dim)),
-        pooling=table.pooling,
-        together=bool(table.key_rows),
-        name=f"tables[{number}]",
+    return AdapterUse(
+        tuple(uses),
+        query_order(tables, batch, of_caches[0].order)[1],
+        min(cache.message_bytes for cache in of_caches),
+        2.0 - min(cache.host_bypass for cache in of_caches),
     )
 
 
-View = tuple[dict[int, int], NicHits]
-"""Places of others' tables in what the remote caches of one group of linked ranks find of them."""
+def _cached_in(placement: Placement, at: str) -> list[int]:
+    names = {cache.name for cache in placement.caches if cache.at == at}
+    return [n for n, table in enumerate(placement.tables) if names & {*table.caches}]
+
+
+@lru_cache(maxsize=8)
+def _asked_of(tables: tuple[Table, ...], placement: Placement, batch: int) -> tuple[NicTable, ...]:
+    """Each table as the samples of one rank look it up."""
+    return tuple(
+        NicTable(
+            popularity=table.popularity(),
+            lookups=table.lookups(batch),
+            row_bytes=float(row_bytes(placed.dtype, table.dim)),
+            pooling=table.pooling,
+            together=bool(table.key_rows),
+            name=f"tables[{number}]",
+        )
+        for number, (table, placed) in enumerate(zip(tables, placement.tables, strict=True))
+    )
 
 
 @lru_cache(maxsize=8)
 def _views(
     tables: tuple[Table, ...], placement: Placement, plan: Plan, batch: int, ranks: int, linked: int
-) -> tuple[View, ...]:
-    """That of each group: what a group asks of another one's tables is what that one is asked;
-    groups that ask equal tables find the same in them."""
+) -> tuple[dict[int, NicHits], ...]:
+    """What the remote caches of each group of linked ranks find of others' tables: what a group
+    asks of another one's is what that one is asked; equal tables are found equally."""
     cache = next(cache for cache in placement.caches if cache.at == REMOTE)
-    order = query_order(tables, batch, cache.order)
-    cached = [n for n in range(len(tables)) if _has(placement, n, REMOTE)]
-    asked = {n: _asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in cached}
-    made: dict[tuple[tuple[Table, str], ...], NicHits] = {}
+    reuse = query_order(tables, batch, cache.order)[0]
+    asked = _asked_of(tables, placement, batch)
+    cached = _cached_in(placement, REMOTE)
+    made: dict[tuple[tuple[Table, str], ...], list[NicHits]] = {}
     views = []
     for first in range(0, ranks, linked):
         near = {shard.table for shards in plan.shards[first : first + linked] for shard in shards}
-        numbers = tuple(n for n in cached if n not in near) or tuple(cached)
+        numbers = [n for n in cached if n not in near] or cached
         alike = tuple((tables[n], placement.tables[n].dtype) for n in numbers)
         if alike not in made:
-            made[alike] = _found({n: asked[n] for n in numbers}, cache, batch, order)
-        views.append(({n: place for place, n in enumerate(numbers)}, made[alike]))
+            found = _found({n: asked[n] for n in numbers}, cache, batch, reuse)
+            made[alike] = list(found.values())
+        views.append(dict(zip(numbers, made[alike], strict=True)))
     return tuple(views)
 
 
@@ -295,12 +281,11 @@ def _part(table: NicTable, shard: Shard, requesters: int) -> NicTable:
 
 
 def _found(
-    tables: Mapping[int, NicTable], cache: RowCache, queries: int, order: QueryOrder
-) -> NicHits:
+    tables: dict[int, NicTable], cache: RowCache, queries: int, reuse: Reuse
+) -> dict[int, NicHits]:
     """What a cache finds of `tables`; more room than all their rows take is of no use."""
-    asked = tuple(tables.values())
-    held_bytes = sum(table.popularity.total_rows * table.row_bytes for table in asked)
+    held_bytes = sum(table.popularity.total_rows * table.row_bytes for table in tables.values())
     capacity_bytes = min(cache.capacity_bytes, held_bytes)
-    load = NicLoad(asked, capacity_bytes, queries, cache.policy, order.reuse)
-    hits = nic_hits(load, cache.hits_by)
-    return whole_bag_hits(hits) if cache.whole_bags else hits
+    load = NicLoad(tuple(tables.values()), capacity_bytes, queries, cache.policy, reuse)
+    found = nic_hits(load, cache.hits_by, whole_bags=cache.whole_bags)
+    return dict(zip(tables, found, strict=True))

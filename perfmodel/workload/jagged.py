@@ -32,9 +32,9 @@ def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
     use = adapter_use(run)
     if use is None:
         return values
-    if use.order.pairs >= 1:
+    if use.pairs >= 1:
         ordered = r.tensor(values.shape, values.dtype)
-        dims = {"pairs": use.order.pairs}
+        dims = {"pairs": use.pairs}
         record_row_op(r, "query_order", (values,), ordered, stream=HOST_CORE, dims=dims)
         values = ordered
     dims = answered_lookups(run, use)

@@ -15,8 +15,6 @@ from perfmodel.ops.graph import OpGraph, tensors_in
 CONTEXT_BYTES = 0.5e9
 """assumed: what the driver, its libraries and the allocator's slack take of a GPU's memory."""
 _TABLE_OPS = ("embedding", "Embedding", "lookup", "Lookup")
-NO_TABLE = -1
-"""Elements that no tensor has."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,23 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     A storage is resident when it is read before any op wrote it, and otherwise lives from the op
     that made it to the last that touches it. Raises `ModelError` for an unknown dtype.
     """
-    storages = _storages(graph, in_host_memory)
+    storages: dict[int, _Storage] = {}
+    for index, op in enumerate(graph.ops):
+        table_elements = -1
+        if _is_lookup(op.name):  # the largest of its inputs is what it looks up in
+            table_elements = max((tensor.elements for tensor in op.tensors), default=0)
+        for made_at, arguments in ((None, op.inputs), (index, op.outputs)):
+            for tensor in tensors_in(arguments):
+                if tensor.storage_id <= 0 or not (in_host_memory or tensor.device != "cpu"):
+                    continue
+                size_bytes = tensor.elements * _item_bytes(tensor.dtype)
+                storage = storages.get(tensor.storage_id)
+                if storage is None:
+                    storage = _Storage(size_bytes, index, made_at)
+                    storages[tensor.storage_id] = storage
+                storage.size_bytes = max(storage.size_bytes, size_bytes)
+                storage.last = index
+                storage.is_table |= made_at is None and tensor.elements == table_elements
     if not storages:
         return None
     change = [0.0] * (len(graph) + 1)
@@ -105,28 +119,6 @@ def too_small(
         f"{who} {_gb(total_bytes)}{of}, {_gb(total_bytes - held_bytes)} more than the "
         f"{_gb(held_bytes)} of {name}; most of it: {largest}, {_gb(parts[largest])}"
     )
-
-
-def _storages(graph: OpGraph, in_host_memory: bool) -> dict[int, _Storage]:
-    """Every storage of the memory in question that has an identity, by it."""
-    storages: dict[int, _Storage] = {}
-    for index, op in enumerate(graph.ops):
-        table_elements = NO_TABLE
-        if _is_lookup(op.name):  # the largest of its inputs is what it looks up in
-            table_elements = max((tensor.elements for tensor in op.tensors), default=0)
-        for made_at, arguments in ((None, op.inputs), (index, op.outputs)):
-            for tensor in tensors_in(arguments):
-                if tensor.storage_id <= 0 or not (in_host_memory or tensor.device != "cpu"):
-                    continue
-                size_bytes = tensor.elements * _item_bytes(tensor.dtype)
-                storage = storages.get(tensor.storage_id)
-                if storage is None:
-                    storage = _Storage(size_bytes, index, made_at)
-                    storages[tensor.storage_id] = storage
-                storage.size_bytes = max(storage.size_bytes, size_bytes)
-                storage.last = index
-                storage.is_table |= made_at is None and tensor.elements == table_elements
-    return storages
 
 
 @lru_cache(maxsize=1 << 12)

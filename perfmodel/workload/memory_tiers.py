@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -11,14 +11,13 @@ from typing import Any
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.embedding.placement import CACHE_PLACES, HBM, MEMORIES, all_memories
 from perfmodel.errors import WorkloadError
-from perfmodel.hardware import Cluster, Device, Node
+from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
 from perfmodel.workload.memory import CONTEXT_BYTES, too_small
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
-DRAM = "dram"
-"""What a CPU that is a device has in the place of `hbm`."""
+DRAM = "dram"  # what a CPU that is a device has in the place of `hbm`
 OF_SOCKET = "its socket's memory"
 
 
@@ -40,7 +39,6 @@ class TierUse:
 
     @property
     def total_bytes(self) -> float:
-        """All of it."""
         return self.tables_bytes + self.caches_bytes + self.other_bytes
 
     @property
@@ -49,15 +47,9 @@ class TierUse:
         return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "tier": self.tier,
-            "tables_bytes": self.tables_bytes,
-            "caches_bytes": self.caches_bytes,
-            "other_bytes": self.other_bytes,
-            "total_bytes": self.total_bytes,
-            "capacity_bytes": self.capacity_bytes,
-            "fits": self.fits,
-        }
+        about = asdict(self) | {"total_bytes": self.total_bytes, "fits": self.fits}
+        del about["of"]
+        return about
 
 
 def tier_use(
@@ -87,12 +79,32 @@ def tier_use(
             )
     optimizer = workload.training.table_optimizer if train else None
     pairs = list(zip(workload.tables, placement.tables, strict=True))
+    named = {name for table in placement.tables for name in table.caches}
     held = {tier: _tables(pairs, machine, optimizer, tier) for tier in all_memories()}
+    cached = dict.fromkeys(held, 0.0)
+    for cache in placement.caches:
+        cached[CACHE_PLACES[cache.at]] += cache.capacity_bytes * (cache.name in named)
     hot_bytes = sum(
         min(placed.hot_rows, table.rows) * _row_bytes(table, placed, optimizer)
         for table, placed in pairs
     )
-    of_kinds = [_uses(placement, held, hot_bytes, *kind) for kind in machine.kinds]
+    of_kinds = []
+    for node, own in machine.kinds:
+        uses = []
+        for tier, tables in held.items():
+            memory, is_device = MEMORIES[tier], tier == HBM
+            size = 1 if memory.is_of_rank else node.gpus
+            uses.append(
+                TierUse(
+                    DRAM if is_device and node.device.target == "cpu" else tier,
+                    max(tables[own.start // size : own.stop // size]),
+                    cached[tier] * memory.caches(node) + (hot_bytes if is_device else 0.0),
+                    CONTEXT_BYTES if is_device else 0.0,
+                    memory.capacity_bytes(node),
+                    node.device.name if memory.is_of_rank else node.name,
+                )
+            )
+        of_kinds.append(uses)
 
     def beyond_bytes(use: TierUse) -> float:
         return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
@@ -102,42 +114,6 @@ def tier_use(
         for same in zip(*of_kinds, strict=True)
         if any(each.total_bytes for each in same)
     )
-
-
-def _uses(
-    placement: Placement,
-    held: dict[str, list[float]],
-    hot_bytes: float,
-    node: Node,
-    own: range,
-) -> list[TierUse]:
-    """Per tier what the fullest of the ranks `own`, or of their nodes, needs; `held` has tables."""
-
-    def fullest(tier: str) -> float:
-        size = 1 if MEMORIES[tier].is_of_rank else node.gpus
-        return max(held[tier][own.start // size : own.stop // size])
-
-    device = TierUse(
-        DRAM if node.device.target == "cpu" else HBM,
-        fullest(HBM),
-        _caches(placement, node, HBM) + hot_bytes,
-        CONTEXT_BYTES,
-        node.device.hbm_bytes,
-        node.device.name,
-    )
-    others = (
-        TierUse(
-            tier,
-            fullest(tier),
-            _caches(placement, node, tier),
-            0.0,
-            MEMORIES[tier].capacity_bytes(node),
-            node.device.name if MEMORIES[tier].is_of_rank else node.name,
-        )
-        for tier in all_memories()
-        if tier != HBM
-    )
-    return [device, *others]
 
 
 def device_use(tables_bytes: float, other_bytes: float, device: Device) -> TierUse:
@@ -180,40 +156,13 @@ def shard_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> 
     return whole / len(placed.ranks)
 
 
-def fitting(
-    workload: Workload,
-    placement: Placement,
-    machine: Cluster,
-    order: Iterable[int],
-    room_bytes: float,
-    *,
-    train: bool,
-) -> frozenset[int]:
-    """Of the tables numbered in `order`, each that still fits beside those before it into
-    `room_bytes` of every node, its ranks' shards with the optimizer's state."""
-    optimizer = workload.training.table_optimizer if train else None
-    filled, chosen = [0.0] * machine.nodes, []
-    for number in order:
-        placed = replace(placement.tables[number], tier="host")
-        nodes = [rank // machine.node.gpus for rank in placed.ranks]
-        after = list(filled)
-        for at in set(nodes) if placed.sharding == "data_parallel" else nodes:
-            after[at] += shard_bytes(workload.tables[number], placed, optimizer)
-        if max(after) <= room_bytes:
-            filled = after
-            chosen.append(number)
-    return frozenset(chosen)
+_stored_bytes = lru_cache(maxsize=1 << 10)(row_bytes)
 
 
 def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
     alignment = GPU_ALIGNMENT_BYTES if placed.tier == HBM else CPU_ALIGNMENT_BYTES
-    stored = _stored_bytes(placed.dtype, table.dim, alignment)
+    stored = float(_stored_bytes(placed.dtype, table.dim, alignment_bytes=alignment))
     return stored + (state_bytes(table, optimizer) if optimizer else 0.0)
-
-
-@lru_cache(maxsize=1 << 10)
-def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
-    return float(row_bytes(dtype, dim, alignment_bytes=alignment_bytes))
 
 
 def _tables(
@@ -237,19 +186,7 @@ def _tables(
     return bytes_of
 
 
-def _caches(placement: Placement, node: Node, tier: str) -> float:
-    """Bytes of the caches that tables use, of one rank (device memory) or node."""
-    named = {name for table in placement.tables for name in table.caches}
-    here = [
-        cache
-        for cache in placement.caches
-        if cache.name in named and CACHE_PLACES[cache.at] == tier
-    ]
-    return sum(cache.capacity_bytes for cache in here) * MEMORIES[tier].caches(node)
-
-
-ROOM_FRAC = 0.1
-"""Assumed: of device memory, left for parameters and activations."""
+ROOM_FRAC = 0.1  # assumed: of device memory, left for parameters and activations
 
 
 def fits(workload: Workload, placement: Placement, machine: Cluster, *, train: bool) -> bool:
@@ -277,33 +214,21 @@ def greedy_placement(workload: Workload, machine: Cluster, *, train: bool) -> Pl
         for _ in own
     ]
     for parted in range(len(tables) + 1):
-        owner = _largest_to_emptiest(
-            size, order[parted:], sum(size[n] for n in order[:parted]) / ranks, room
-        )
-        if owner is not None:
+        in_rows, owner = sum(size[number] for number in order[:parted]) / ranks, dict[int, int]()
+        left = [each - in_rows for each in room]
+        for number in order[parted:]:
+            owner[number] = left.index(max(left))
+            left[owner[number]] -= size[number]
+        if min(left) >= 0:
             break
     else:
         return None
-    rows = set(order[:parted])
     every = tuple(range(ranks))
     return Placement(
         tuple(
-            TablePlacement("row_wise", every[: tables[number].rows], dtype=dtype)
-            if number in rows
-            else TablePlacement("table_wise", (owner[number],), dtype=dtype)
-            for number in range(len(tables))
+            TablePlacement("table_wise", (owner[number],), dtype=dtype)
+            if number in owner
+            else TablePlacement("row_wise", every[: table.rows], dtype=dtype)
+            for number, table in enumerate(tables)
         )
     )
-
-
-def _largest_to_emptiest(
-    size: Sequence[float], order: Sequence[int], held: float, room: Sequence[float]
-) -> dict[int, int] | None:
-    """Tables to ranks that hold `held` each; None where one gets more than its `room`."""
-    left = [each - held for each in room]
-    owner = {}
-    for number in order:
-        rank = left.index(max(left))
-        left[rank] -= size[number]
-        owner[number] = rank
-    return owner if min(left) >= 0 else None

@@ -50,8 +50,6 @@ ALLOWED = {
     ("models.py", 0.375): "median rank, Blom 1958",
     ("models.py", 0.25): "median rank, Blom 1958",
     ("cpu/terms.py", 5e-4): "half of a FLOP's nanosecond in microseconds",
-    ("tiers/host_memory.py", 8.0): "bytes of a counter of 64 bits",
-    ("tiers/nic.py", 4.0): "range of the learned cost's inputs",
 }
 """Floats in code that are no coefficients, and why."""
 FEWEST_ROWS = 10

@@ -70,13 +70,6 @@ def test_break_even_is_where_both_take_as_long() -> None:
         break_even_frac(fae, baseline, 1.5)
 
 
-def test_counting_takes_as_long_as_there_are_inputs() -> None:
-    short, long = (Fae(inputs=inputs).learning_s(start()) for inputs in (1e7, 1e8))
-    assert long == pytest.approx(10 * short, rel=0.01)
-    traffic_s = 2 * 0.05 * 1e8 * 4 * 8 / 76.8e9
-    assert long > traffic_s
-
-
 def test_designs_on_top_of_steps_of_two_kinds_apply_to_both() -> None:
     found = composed("fae+low_precision").apply(start())
     assert len(found.phases) == 2

@@ -58,15 +58,15 @@ def test_shares_sum_to_one_and_rise_with_the_cache(
 
 
 def test_the_most_popular_rows_are_what_a_static_cache_answers(plain: Deployment) -> None:
-    found = tier_hits(SoftwareCache("operators", 0.01, "static").apply(plain)).tables[0]
+    found = tier_hits(SoftwareCache("operators", 0.01, "static").apply(plain)).frame.iloc[0]
     table = plain.workload.tables[0]
     covered = float(table.popularity().covered_frac(10_000))
-    assert found.share["hbm"] == pytest.approx(covered, rel=1e-6)
+    assert found.hbm_frac == pytest.approx(covered, rel=1e-6)
     assert found.fetched_bytes == found.fetched_rows * 256
 
 
 def test_the_frame_has_a_column_per_tier(plain: Deployment) -> None:
-    frame = tier_hits(SoftwareCache().apply(plain)).to_frame()
+    frame = tier_hits(SoftwareCache().apply(plain)).frame
     assert list(frame.columns) == [
         "table",
         "lookups",

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.streams import draw_like
 from perfmodel.embedding import (
     ReuseHistogram,
-    draw_like,
     draw_lookups,
     population,
     read_histograms,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.embedding import Popularity, TableAccess, hot_set, uniform, zipf
-from perfmodel.embedding.cache import split_hot
+from perfmodel.embedding.cache import mixed_hot_frac, split_hot
 from perfmodel.errors import WorkloadError
 
 
@@ -25,8 +25,8 @@ def test_shares_by_hand() -> None:
     assert found.overall_hot_frac == pytest.approx(0.9)
     assert found.popular_frac == pytest.approx(0.9**3)
     mixed = (0.9 - 0.729) / (1 - 0.729)
-    assert found.mixed_hot_frac() == pytest.approx([mixed, mixed])
-    assert found.mixed_hot_frac(0.5) == pytest.approx([0.8, 0.8])
+    assert mixed_hot_frac(found.hot_frac, found.popular_frac) == pytest.approx([mixed, mixed])
+    assert mixed_hot_frac(found.hot_frac, 0.5) == pytest.approx([0.8, 0.8])
     assert found.used_bytes == 160
 
 
@@ -86,10 +86,10 @@ def test_a_table_in_two() -> None:
 def test_no_budget_no_hot_rows() -> None:
     nothing = hot_set([access(SKEWED)], 0)
     assert nothing.popular_frac == 0
-    assert nothing.mixed_hot_frac().tolist() == [0]
+    assert mixed_hot_frac(nothing.hot_frac, nothing.popular_frac).tolist() == [0]
     everything = hot_set([access(SKEWED)], 1e9)
     assert everything.popular_frac == pytest.approx(1)
-    assert everything.mixed_hot_frac().tolist() == [1]
+    assert mixed_hot_frac(everything.hot_frac, everything.popular_frac).tolist() == [1]
 
 
 @pytest.mark.parametrize(("budget", "sampled"), [(-1.0, 1.0), (float("nan"), 1.0), (1.0, 0.0)])
@@ -100,4 +100,4 @@ def test_what_cannot_be(budget: float, sampled: float) -> None:
 
 def test_more_popular_samples_than_hot_lookups() -> None:
     with pytest.raises(WorkloadError, match=r"0\.9 of one"):
-        hot_set([access(SKEWED)], 80).mixed_hot_frac(0.95)
+        mixed_hot_frac(hot_set([access(SKEWED)], 80).hot_frac, 0.95)

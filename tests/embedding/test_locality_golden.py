@@ -9,25 +9,22 @@ import numpy as np
 import pytest
 from slow import slow_but
 
+from benchmarks.lookup_coverage import popularity_of_similar
+from benchmarks.streams import draw_like, last_lookups
 from perfmodel.embedding import (
     Cache,
-    Lfu,
     Lru,
     Policy,
     ReuseHistogram,
     SetAssociativeLru,
     TableAccess,
-    draw_like,
     draw_lookups,
-    first_batch_use,
-    last_lookups,
     population,
     read_histograms,
     replay,
     steady_use,
 )
 from perfmodel.embedding import reuse_histogram as histogram_of
-from perfmodel.embedding.histogram import popularity_of_similar
 from perfmodel.errors import WorkloadError
 
 HOT_FRAC = np.array([1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.6])
@@ -121,7 +118,7 @@ def test_what_is_borrowed_has_the_rows_and_lookups_asked_for(
     known = histograms["fbgemm_t788_bs131072_0"]
     same = popularity_of_similar([known], known.lookups, known.distinct_rows)
     assert same.share == pytest.approx(known.popularity().share)
-    other = popularity_of_similar(histograms.values(), 4.0e8, 1.0e8)
+    other = popularity_of_similar([*histograms.values()], 4.0e8, 1.0e8)
     assert other.total_rows == pytest.approx(1.0e8)
     assert float((other.chance * 4.0e8).min()) >= 1.0 - 1e-9
 
@@ -131,7 +128,7 @@ def test_what_cannot_be_borrowed(
     histograms: dict[str, ReuseHistogram], lookups: float, rows: float
 ) -> None:
     with pytest.raises(WorkloadError, match="borrowed"):
-        popularity_of_similar(histograms.values(), lookups, rows)
+        popularity_of_similar([*histograms.values()], lookups, rows)
     with pytest.raises(WorkloadError, match="no reuse histogram"):
         popularity_of_similar([], lookups, rows)
     with pytest.raises(WorkloadError, match="no row comes twice"):
@@ -167,33 +164,17 @@ def test_streams_like_the_published_batches(histograms: dict[str, ReuseHistogram
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8), Lfu(9e4)], ids=repr)
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
 @pytest.mark.parametrize("name", slow_but(1, ["fbgemm_t856_bs65536_3", "fbgemm_t788_bs131072_0"]))
 def test_closed_forms_on_published_reuse(
     histograms: dict[str, ReuseHistogram], name: str, policy: Policy
 ) -> None:
     popularity = population(histograms[name]).part(5e-5)
     stream = draw_lookups(popularity, 120_000, seed=1)
-    if not isinstance(policy, Lfu):
-        stream = np.concatenate([last_lookups(popularity, seed=2), stream])
+    stream = np.concatenate([last_lookups(popularity, seed=2), stream])
     table = TableAccess(popularity=popularity, lookups=1, row_bytes=1)
     for cached_frac in (0.01, 0.1, 0.5):
         capacity = round(cached_frac * popularity.total_rows)
         made = replay(stream, capacity, policy, warm_up=len(stream) - 60_000)
         told = steady_use([table], Cache(capacity, policy))
         assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
-def test_a_batch_with_published_reuse_in_an_empty_cache(
-    histograms: dict[str, ReuseHistogram], policy: Policy
-) -> None:
-    batch = draw_like(histograms["fbgemm_t788_bs131072_0"], 2e-4, seed=3)
-    seen = histogram_of(batch)
-    table = TableAccess(popularity=population(seen), lookups=len(batch), row_bytes=1)
-    for cached_frac in (0.02, 0.1, 0.5):
-        capacity = round(cached_frac * seen.distinct_rows)
-        told = first_batch_use([table], Cache(capacity, policy))
-        made = replay(batch, capacity, policy)
-        assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.01)

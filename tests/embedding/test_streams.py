@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.embedding import draw_lookups, last_lookups, read_stream, stream_popularity, zipf
+from benchmarks.streams import last_lookups
+from perfmodel.embedding import draw_lookups, read_stream, stream_popularity, zipf
 from perfmodel.embedding.index_streams import scatter
 from perfmodel.errors import WorkloadError
 

@@ -270,7 +270,7 @@ def read_placement(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_histogram(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.embedding.histogram import read_histograms
+    from perfmodel.embedding import read_histograms
 
     found = read_histograms(path)
     return [[*map(float, each.rows), *map(float, each.most)] for each in found.values()], []

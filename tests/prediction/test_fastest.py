@@ -82,7 +82,7 @@ NETWORKED: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
     ({}, ("table_wise", 1.0, False)),
     ({}, ("row_wise", 1.0, False)),
     ({"applied": "always"}, ("table_wise", 4.0, False)),
-    ({"kept_in_training": True, "applied": "always"}, ("table_wise", 1.0, True)),
+    ({"applied": "always"}, ("table_wise", 1.0, True)),
 ]
 
 

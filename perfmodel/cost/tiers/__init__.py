@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,28 +27,22 @@ class Work:
     at_peak_us: Floats | float | None = None
 
 
-class Tier(ABC):
+@dataclass(frozen=True)
+class Tier:
     """A cost model of resources that work on rows side by side: the slowest decides."""
 
     name: str
     formula: str
     interval: tuple[float, float]
     """Factors from the middle to the ends of the 90 % interval."""
-    start = "start_us"
+    work: Callable[[Group, Cluster], Work]
+    """What rows of one op and direction ask of each resource of a machine."""
+    source: Callable[[Rows, Cluster], str]
+    """What the durations rest on."""
+    bound_by: Callable[[str, float], str] = lambda slowest, at_peak_frac: slowest
+    """What bounds a row whose longest term is so called; at its peak that takes so much of it."""
+    start: str = "start_us"
     """What explanations call it."""
-
-    @abstractmethod
-    def work(self, group: Group, machine: Cluster) -> Work:
-        """What rows of one op and direction ask of each resource of `machine`."""
-
-    @abstractmethod
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        """What the durations rest on."""
-
-    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
-        """What bounds a row whose longest term is `slowest`; at its peak that takes so much of
-        the term."""
-        return slowest
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         taken_us = np.empty(len(rows))
@@ -73,9 +67,8 @@ class Tier(ABC):
             for at, row in enumerate(group.index.tolist()):
                 us = float(start_us[at] + longest_us[at])
                 of_longest = float(at_peak_us[at] / longest_us[at]) if longest_us[at] else 0.0
-                own = {
-                    f"{name}_us": us for name, us in zip(names, terms[:, at].tolist(), strict=True)
-                }
+                taken = zip(names, terms[:, at].tolist(), strict=True)
+                own = {f"{name}_us": each for name, each in taken}
                 own[self.start] = float(start_us[at])
                 reasons[row] = Explanation(
                     duration_us=us,
@@ -90,6 +83,14 @@ class Tier(ABC):
         return [reasons[row] for row in range(len(rows))]
 
 
-def around(factor: float) -> tuple[float, float]:
-    """The ends of an interval as wide to either side."""
-    return 1.0 / factor, factor
+def register(
+    family: str,
+    formula: str,
+    half_factor: float,
+    work: Callable[[Group, Cluster], Work],
+    source: Callable[[Rows, Cluster], str],
+    **more: Any,
+) -> None:
+    """A tier for the ops of a family; the 90 % interval reaches `half_factor` times up and down."""
+    interval = 1.0 / half_factor, half_factor
+    TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source, **more))

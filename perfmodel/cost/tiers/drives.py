@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.tiers import TIERS, Tier, Work, around
+from perfmodel.cost.tiers import Work, register
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.parts import Expansion, Storage
@@ -28,8 +28,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import STORAGE
 
 LINE_BYTES = 64
-BLOCK_BYTES = 4096
-"""What read rates of drives are given for."""
+BLOCK_BYTES = 4096  # what read rates of drives are given for
 
 
 def moved_bytes(drive: Storage, row_bytes: ArrayLike) -> Floats:
@@ -96,22 +95,6 @@ def write_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, page_rows: A
     return np.asarray(np.asarray(rows, np.float64) * each / rate / 1e3)
 
 
-def updates_per_day(drive: Storage, drives: int, update_bytes: float) -> float | None:
-    """How often `update_bytes` can be written to all drives per day for the length of their
-    warranty; None where the drive's endurance is not known."""
-    if drive.drive_writes_per_day is None or drive.capacity_bytes is None:
-        return None
-    return drive.drive_writes_per_day * drive.capacity_bytes * drives / update_bytes
-
-
-def least_hit_frac(drive: Storage, drives: int, rows_per_s: float, row_bytes: float) -> float:
-    """The least share of `rows_per_s` that a cache must answer for the drives to keep up.
-
-    Source: h >= 1 - n IOPS / rows per second (closed form).
-    """
-    return float(np.clip(1 - drives * reads_per_s(drive, row_bytes) / rows_per_s, 0.0, 1.0))
-
-
 _C = coefficients("tiers.drives")
 
 
@@ -150,47 +133,48 @@ def _stores(expansion: Floats, machine: Cluster) -> Iterator[tuple[Mask, Storage
         yield ~is_expansion, node.storage, node.drives or 1
 
 
-class StorageTier(Tier):
-    """See the module."""
-
-    name = f"{STORAGE}/heuristic"
-    formula = (
-        "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
-        "t0 + (Q - 1) / 2X of a read with Q in flight"
-    )
-    interval, start = around(_C.half_factor), "call_us"
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        expansion = rows.dims.get("expansion", np.zeros(len(rows)))
-        stores = (f"{count} {drive.name}" for _, drive, count in _stores(expansion, machine))
-        return f"figures of {' and '.join(stores)}"
-
-    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
-        """The drives by what bounds them."""
-        if slowest == "core":
-            return "host"
-        return "throughput" if at_peak_frac >= _C.full_from else "latency"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        """The least that a drive takes is what the bytes, or the reads, take at its most."""
-        node, dims = machine.node, group.dims
-        cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
-        drive_us, least_us, core_us = np.zeros((3, len(group.index)))
-        sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
-        for own, drive, count in _stores(dims["expansion"], machine):
-            size, shared = dims["row_bytes"][own], sharers[own] / count
-            each = dims["rows"][own] * shared
-            if group.op == "storage_read":
-                asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])[own]
-                drive_us[own] = read_us(drive, each, size, asked * shared)
-                least_us[own] = each / reads_per_s(drive, size) * 1e6
-            else:
-                drive_us[own] = least_us[own] = write_us(drive, each, size, dims["page_rows"][own])
-            row_us, part = float(_C.row_us), node.expansion
-            if part is not None and drive.name == part.name and part.access != "reads":
-                row_us = part.read_latency_us / float(_C.loads_in_flight)
-            core_us[own] = dims["rows"][own] * row_us / cores
-        return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
+def _source(rows: Rows, machine: Cluster) -> str:
+    expansion = rows.dims.get("expansion", np.zeros(len(rows)))
+    stores = (f"{count} {drive.name}" for _, drive, count in _stores(expansion, machine))
+    return f"figures of {' and '.join(stores)}"
 
 
-TIERS.register(STORAGE)(StorageTier())
+def _bound_by(slowest: str, at_peak_frac: float) -> str:
+    """The drives by what bounds them."""
+    if slowest == "core":
+        return "host"
+    return "throughput" if at_peak_frac >= _C.full_from else "latency"
+
+
+def _work(group: Group, machine: Cluster) -> Work:
+    """The least that a drive takes is what the bytes, or the reads, take at its most."""
+    node, dims = machine.node, group.dims
+    cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
+    drive_us, least_us, core_us = np.zeros((3, len(group.index)))
+    sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
+    for own, drive, count in _stores(dims["expansion"], machine):
+        size, shared = dims["row_bytes"][own], sharers[own] / count
+        each = dims["rows"][own] * shared
+        if group.op == "storage_read":
+            asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])[own]
+            drive_us[own] = read_us(drive, each, size, asked * shared)
+            least_us[own] = each / reads_per_s(drive, size) * 1e6
+        else:
+            drive_us[own] = least_us[own] = write_us(drive, each, size, dims["page_rows"][own])
+        row_us, part = float(_C.row_us), node.expansion
+        if part is not None and drive.name == part.name and part.access != "reads":
+            row_us = part.read_latency_us / float(_C.loads_in_flight)
+        core_us[own] = dims["rows"][own] * row_us / cores
+    return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
+
+
+register(
+    STORAGE,
+    "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
+    "t0 + (Q - 1) / 2X of a read with Q in flight",
+    _C.half_factor,
+    _work,
+    _source,
+    bound_by=_bound_by,
+    start="call_us",
+)

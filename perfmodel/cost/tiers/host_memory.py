@@ -23,7 +23,7 @@ from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.tiers import Tier, Work, around
+from perfmodel.cost.tiers import Tier, Work, register
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
 from perfmodel.ops.rows import Rows
@@ -61,49 +61,36 @@ def random_frac(row_bytes: Floats) -> Floats:
     return np.asarray(row_bytes / (lines + _C.row_cost_bytes))
 
 
-class HostMemory(Tier):
-    """Rows in the memory of the node's sockets."""
-
-    name = f"{HOST_MEMORY}/heuristic"
-    formula = "call_us + max(memory_us, cores_us)"
-    interval, start = around(_C.half_factor), "call_us"
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        return f"figures of {machine.node.host.name}; assumed: rows at random places"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        """Bytes at random places: rows that are read, and where an op changes them, written."""
-        dims, node = group.dims, machine.node
-        scattered = np.minimum(dims["lookups"] * dims["row_bytes"], group.read_bytes)
-        cached: Floats | float = 0.0
-        if group.op == "host_apply":
-            scattered = 2.0 * group.written_bytes
-        else:
-            cached = _cached_bytes(dims, llc_bytes(machine))
-        rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
-        if group.op in COPIES:
-            rate = near = _C.copying_gb_per_s
-        per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
-        core_us = (scattered - cached) * per_byte + cached * 1e-3 / near
-        moved = (scattered - cached) / random_frac(dims["row_bytes"])
-        moved = moved + group.moved_bytes - scattered
-        bandwidth = rank_gb_per_s(machine) * 1e3
-        cores = node.sockets * node.host.cores / node.gpus
-        terms = {"memory": moved / bandwidth, "cores": core_us / cores}
-        return Work(terms, _C.call_us, group.moved_bytes * _C.stream_frac / bandwidth)
+def _memory_work(group: Group, machine: Cluster) -> Work:
+    """Bytes at random places: rows that are read, and where an op changes them, written."""
+    dims, node = group.dims, machine.node
+    scattered = np.minimum(dims["lookups"] * dims["row_bytes"], group.read_bytes)
+    cached: Floats | float = 0.0
+    if group.op == "host_apply":
+        scattered = 2.0 * group.written_bytes
+    else:
+        cached = _cached_bytes(dims, llc_bytes(machine))
+    rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
+    if group.op in COPIES:
+        rate = near = _C.copying_gb_per_s
+    per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
+    core_us = (scattered - cached) * per_byte + cached * 1e-3 / near
+    moved = (scattered - cached) / random_frac(dims["row_bytes"])
+    moved = moved + group.moved_bytes - scattered
+    bandwidth = rank_gb_per_s(machine) * 1e3
+    cores = node.sockets * node.host.cores / node.gpus
+    terms = {"memory": moved / bandwidth, "cores": core_us / cores}
+    return Work(terms, _C.call_us, group.moved_bytes * _C.stream_frac / bandwidth)
 
 
-TIERS.register(HOST_MEMORY)(HostMemory())
-
-
-COUNTER_BYTES = 8.0
-
-
-def counting_us(lookups: float, machine: Cluster) -> float:
-    """What all cores of a node take to read and write a counter at a random place per lookup."""
-    each = {"lookups": max(lookups / machine.node.gpus, 1.0), "row_bytes": COUNTER_BYTES}
-    rows = Rows.of([{"op": op, **each} for op in COPIES])
-    return float(TIERS[HOST_MEMORY].estimate(rows, machine).duration_us.sum())
+register(
+    HOST_MEMORY,
+    "call_us + max(memory_us, cores_us)",
+    _C.half_factor,
+    _memory_work,
+    lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
+    start="call_us",
+)
 
 
 def llc_bytes(machine: Cluster) -> float:
@@ -165,47 +152,44 @@ def bus_read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
 
 
 def _request_bytes(row_bytes: Floats) -> Floats:
-    """What one request of a row asks for."""
     sectors = np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes
     return np.minimum(sectors, _BUS.request_bytes)
 
 
-class HostBus(Tier):
+def _bus_work(group: Group, machine: Cluster) -> Work:
     """Lookups by a GPU's kernels: rows over the bus, all else that moves in device memory."""
-
-    name = f"{HOST_BUS}/heuristic"
-    formula = "floor_us + max(bus_us, memory_us)"
-    interval, start = around(_BUS.half_factor), "floor_us"
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        return f"figures of {machine.node.device.name}: bus; assumed: requests in flight"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        device, row = machine.node.device, stored_row_bytes(group.dims, group.item_bytes)
-        read, written = group.dims["lookups"] * row, np.zeros(len(group.index))
-        if group.direction == "bwd":  # rows of host memory change
-            read = written = group.written_bytes
-        asked = read / _request_bytes(row) * _BUS.request_header_bytes
-        dram = random_frac(row) * rank_gb_per_s(machine)
-        writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)
-        ways = [
-            read / bus_read_gb_per_s(row, machine),
-            np.where(written > 0.0, written + asked, 0.0) / writing,
-            (read + written) / dram,
-        ]
-        others = np.maximum(group.moved_bytes - read - written, 0.0)
-        terms = {
-            "bus": np.maximum.reduce(ways) / 1e3,
-            "memory": others / (_BUS.hbm_frac * device.hbm_gb_per_s) / 1e3,
-        }
-        at_peak_us = (read + written) / (device.host_gb_per_s * 1e3)
-        return Work(terms, device.kernel_floor_us, at_peak_us)
+    device, row = machine.node.device, stored_row_bytes(group.dims, group.item_bytes)
+    read, written = group.dims["lookups"] * row, np.zeros(len(group.index))
+    if group.direction == "bwd":  # rows of host memory change
+        read = written = group.written_bytes
+    asked = read / _request_bytes(row) * _BUS.request_header_bytes
+    dram = random_frac(row) * rank_gb_per_s(machine)
+    writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)
+    ways = [
+        read / bus_read_gb_per_s(row, machine),
+        np.where(written > 0.0, written + asked, 0.0) / writing,
+        (read + written) / dram,
+    ]
+    others = np.maximum(group.moved_bytes - read - written, 0.0)
+    terms = {
+        "bus": np.maximum.reduce(ways) / 1e3,
+        "memory": others / (_BUS.hbm_frac * device.hbm_gb_per_s) / 1e3,
+    }
+    at_peak_us = (read + written) / (device.host_gb_per_s * 1e3)
+    return Work(terms, device.kernel_floor_us, at_peak_us)
 
 
-TIERS.register(HOST_BUS)(HostBus())
+register(
+    HOST_BUS,
+    "floor_us + max(bus_us, memory_us)",
+    _BUS.half_factor,
+    _bus_work,
+    lambda _, machine: f"figures of {machine.node.device.name}: bus; assumed: requests in flight",
+    start="floor_us",
+)
 
 
-class RowAccelerator(Tier):
+def _accelerator_work(group: Group, machine: Cluster) -> Work:
     """Rows of host memory to the device and back, by the node's accelerator for all its devices at
     once: the slowest of its engines, the memory, the way to the devices, the network and the
     parting of samples. Without an accelerator the host's cores gather into a buffer, and the device
@@ -215,47 +199,48 @@ class RowAccelerator(Tier):
     to host memory and read again. On several nodes all but one part of the rows come from, and go
     to, other nodes.
     """
-
-    name = f"{ACCELERATOR}/heuristic"
-    formula = "start_us + the longest of the other terms"
-    interval = around(_C.half_factor)
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        part = machine.node.accelerator
-        return f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        node, part, dims = machine.node, machine.node.accelerator, group.dims
-        size, count, twice = dims["row_bytes"], dims["lookups"], 1.0 + (group.op == "rows_to_host")
-        delivered = count * size
-        moved = count * (size / random_frac(size) + (twice - 1.0) * dims["state_bytes"]) * twice
-        bus, memory = node.device.host_gb_per_s, rank_gb_per_s(machine)
-        terms: dict[str, Floats | float]
-        if part is None:
-            cores = node.sockets * node.host.cores / node.gpus
-            terms = {"engines": delivered * twice * 1e-3 / _C.copying_gb_per_s / cores, "keys": 0.0}
-            start_us, moved = _C.call_us, moved + 2.0 * delivered
-        else:
-            bus = min(bus, part.pcie_gb_per_s / node.gpus)
-            memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
-            side_by_side = part.engines * part.rows_in_flight / node.gpus
-            terms = {
-                "engines": count * twice * part.memory_latency_us / side_by_side,
-                "keys": dims["keys"] * node.gpus / part.keys_per_us,
-            }
-            start_us = part.start_us + part.memory_latency_us
-            waiting = dims["waiting_bytes"] - part.input_bytes / node.gpus
-            moved = moved + 2.0 * np.maximum(waiting, 0.0)
-        terms |= {"memory": moved / memory / 1e3, "bus": delivered / bus / 1e3, "network": 0.0}
-        if machine.nodes > 1 and node.nic is not None:
-            others = 1.0 - 1.0 / machine.nodes
-            wire = node.nic.gb_per_s * (node.nics or 1) / node.gpus
-            terms["network"] = others * count * (size + KEY_BYTES) / wire / 1e3
-            start_us += 2.0 * (node.nic.latency_us or 0.0)
-        return Work(terms, start_us)
+    node, part, dims = machine.node, machine.node.accelerator, group.dims
+    size, count, twice = dims["row_bytes"], dims["lookups"], 1.0 + (group.op == "rows_to_host")
+    delivered = count * size
+    moved = count * (size / random_frac(size) + (twice - 1.0) * dims["state_bytes"]) * twice
+    bus, memory = node.device.host_gb_per_s, rank_gb_per_s(machine)
+    terms: dict[str, Floats | float]
+    if part is None:
+        cores = node.sockets * node.host.cores / node.gpus
+        terms = {"engines": delivered * twice * 1e-3 / _C.copying_gb_per_s / cores, "keys": 0.0}
+        start_us, moved = _C.call_us, moved + 2.0 * delivered
+    else:
+        bus = min(bus, part.pcie_gb_per_s / node.gpus)
+        memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
+        side_by_side = part.engines * part.rows_in_flight / node.gpus
+        terms = {
+            "engines": count * twice * part.memory_latency_us / side_by_side,
+            "keys": dims["keys"] * node.gpus / part.keys_per_us,
+        }
+        start_us = part.start_us + part.memory_latency_us
+        waiting = dims["waiting_bytes"] - part.input_bytes / node.gpus
+        moved = moved + 2.0 * np.maximum(waiting, 0.0)
+    terms |= {"memory": moved / memory / 1e3, "bus": delivered / bus / 1e3, "network": 0.0}
+    if machine.nodes > 1 and node.nic is not None:
+        others = 1.0 - 1.0 / machine.nodes
+        wire = node.nic.gb_per_s * (node.nics or 1) / node.gpus
+        terms["network"] = others * count * (size + KEY_BYTES) / wire / 1e3
+        start_us += 2.0 * (node.nic.latency_us or 0.0)
+    return Work(terms, start_us)
 
 
-TIERS.register(ACCELERATOR)(RowAccelerator())
+def _accelerator_source(_: Rows, machine: Cluster) -> str:
+    part = machine.node.accelerator
+    return f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
+
+
+register(
+    ACCELERATOR,
+    "start_us + the longest of the other terms",
+    _C.half_factor,
+    _accelerator_work,
+    _accelerator_source,
+)
 
 
 PLAIN_CPU = "generic-cpu"
@@ -313,43 +298,31 @@ def cpu_share(node: Node, processes: int = 0) -> Device:
 TIERS.register(HOST_OPERATORS)(HostOperators())
 
 
-class QueryOrder(Tier):
+def _order_work(group: Group, machine: Cluster) -> Work:
     """One core of the host puts a batch's queries in order."""
-
-    name = f"{QUERY_ORDER}/heuristic"
-    formula = "pairs of lookups x a pair's time / host.single_thread_ratio"
-    interval = around(_C.query_order_half_factor)
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        return "timed where this project was made, one core"
-
-    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
-        return "compute"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        taken = group.dims["pairs"] * coefficients("tiers.footprint").pair_us
-        return Work({"pairs": taken / machine.node.host.single_thread_ratio})
+    taken = group.dims["pairs"] * coefficients("tiers.footprint").pair_us
+    return Work({"pairs": taken / machine.node.host.single_thread_ratio})
 
 
-TIERS.register(QUERY_ORDER)(QueryOrder())
+register(
+    QUERY_ORDER,
+    "pairs of lookups x a pair's time / host.single_thread_ratio",
+    _C.query_order_half_factor,
+    _order_work,
+    lambda *_: "timed where this project was made, one core",
+    bound_by=lambda *_: "compute",
+)
 
 
-class Pause(Tier):
-    """A thread's wait for the software's clock: uniform from nothing to a whole period, whose half
-    is the mean; the same on any machine."""
-
-    name = PAUSE
-    formula = "half the period of the software's clock, the mean of a uniform wait"
-    interval = _C.low_frac, _C.high_frac
-
-    def source(self, rows: Rows, machine: Cluster) -> str:
-        return "the software's period"
-
-    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
-        return "latency"
-
-    def work(self, group: Group, machine: Cluster) -> Work:
-        return Work({"wait": group.dims["wait_us"]}, at_peak_us=0.0)
-
-
-TIERS.register(PAUSE)(Pause())
+# A wait for the software's clock: uniform from nothing to a whole period, whose half is the
+# mean; the same on any machine.
+TIERS.register(PAUSE)(
+    Tier(
+        PAUSE,
+        "half the period of the software's clock, the mean of a uniform wait",
+        (_C.low_frac, _C.high_frac),
+        lambda group, _: Work({"wait": group.dims["wait_us"]}, at_peak_us=0.0),
+        lambda *_: "the software's period",
+        lambda *_: "latency",
+    )
+)

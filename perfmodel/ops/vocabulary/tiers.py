@@ -11,8 +11,7 @@ time, each on a share of the cores (0: one per GPU).
 
 `probes` keys are looked for in its cache, `lookups` of them find their row of `row_bytes`; rows of
 one bag are added up, to `bags` vectors of `dim`. `messages` go out or come in meanwhile, and
-`delivered_bytes` go to the device over its bus, `fetched_bytes` the adapter reads there. Every row
-takes a descriptor.
+`delivered_bytes` go to the device over its bus. Every row takes a descriptor.
 
 `rows` of `row_bytes` at random places; `in_flight` reads that the rank keeps going at a time (0: as
 many as it has rows). A drive moves whole sectors: how many more bytes that is, the tier's model
@@ -68,7 +67,7 @@ bag(f"host_{OPERATOR}", family=HOST_OPERATORS, defaults={**BAG_DEFAULTS, PROCESS
 
 
 NIC = "nic"
-_MESSAGES = {"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0}
+_MESSAGES = {"messages": 0.0, "delivered_bytes": 0.0}
 # A tag of 16 bytes: a key and where its row lies, beside its neighbours in a set. assumed
 op(
     "nic_lookup",

@@ -14,10 +14,12 @@ without asynchronous copies; `torch.isin` by sorting, as PyTorch does where both
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
+from perfmodel.ops.vocabulary.tiers import HOST_MEMORY
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, embedding_bag_backward
 from perfmodel.workload.eager.recorder import Gradients, Recorder
@@ -26,7 +28,6 @@ from perfmodel.workload.eager.tensors import reshape, to_device, transpose
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.tables import lookup_attributes, lookups
 from perfmodel.workload.tiered.source import (
-    HOST_MEMORY,
     Group,
     RowCacheUse,
     Source,
@@ -37,8 +38,6 @@ from perfmodel.workload.tiered.source import (
 
 @dataclass(frozen=True)
 class DeviceTables(Source):
-    """See `source.Source`."""
-
     tables: Batched
 
     @property
@@ -52,7 +51,6 @@ class DeviceTables(Source):
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
-    """The tables of a group as one operator."""
     optimizer = group.run.workload.training.table_optimizer
     return batched(r, lookups(*group.read), dtype=group.placed.dtype, optimizer=optimizer)
 
@@ -67,32 +65,24 @@ def tables_over_bus(r: Recorder, group: Group) -> DeviceTables:
     return DeviceTables(replace(tables, weights=weights))
 
 
-FETCH_STREAM = "fetch"
-"""Of TorchRec's prefetch pipeline."""
-WAYS = 32
-"""Places of a set. Source: FBGEMM, `DEFAULT_ASSOC`: a warp of NVIDIA's GPUs."""
+FETCH_STREAM = "fetch"  # of TorchRec's prefetch pipeline
+WAYS = 32  # places of a set. Source: FBGEMM, `DEFAULT_ASSOC`: a warp of NVIDIA's GPUs
 
 
 @dataclass(frozen=True)
 class KernelCache(DeviceTables):
-    """See `source.Source`."""
-
-    state: Tensor
-    """Per place of the cache the row that it holds, and when it was last used."""
+    state: Tensor  # per place of the cache the row that it holds, and when it was last used
     host_rows: Tensor
 
     @classmethod
     def of(cls, r: Recorder, group: Group) -> Self:
-        tables, use = table_batched(r, group), device_use(group)
+        tables, use, dtype = table_batched(r, group), device_use(group), group.placed.dtype
         slots = max(round(use.held_rows), WAYS)
-        width = max(round(use.row_bytes / 4), 1)
-        cached = r.tensor((slots * width,), group.placed.dtype)
-        elements = tables.weights.shape
-        rows = r.tensor(elements, group.placed.dtype, place=HOST)
+        cached = r.tensor((slots * max(round(use.row_bytes / 4), 1),), dtype)
+        rows = r.tensor(tables.weights.shape, dtype, place=HOST)
         return cls(replace(tables, weights=cached), r.tensor((slots, 2), "int64"), rows)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows that miss, found by the distinct keys."""
         use = device_use(group)
         with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
             self.find(r, use, keys, use.missed_rows)
@@ -130,8 +120,7 @@ class OperatorCache(Source):
     """See `source.Source`; the maps have an int64 for every row there is."""
 
     cache: Tensor
-    held: Tensor
-    """Per place of the cache, the row that it holds."""
+    held: Tensor  # per place of the cache, the row that it holds
     number_of: Tensor
     place_of: Tensor
     host_rows: Tensor
@@ -143,15 +132,14 @@ class OperatorCache(Source):
             raise WorkloadError("a cache kept by operators holds rows of one width: tables differ")
         if group.run.workload.training.table_optimizer != "sgd":
             raise WorkloadError("a cache kept by operators holds no optimizer state: use sgd")
-        (name,) = group.placed.caches
-        use, dim = row_cache_use(group, name), dims.pop()
-        places, rows = max(round(use.held_rows), 1), sum(table.rows for table in group.tables)
+        dim, dtype = dims.pop(), group.placed.dtype
+        places, rows = max(round(device_use(group).held_rows), 1), sum(t.rows for t in group.tables)
         return cls(
-            r.tensor((places, dim), group.placed.dtype),
+            r.tensor((places, dim), dtype),
             r.tensor((places,), "int64"),
             r.tensor((rows,), "int64"),
             r.tensor((rows,), "int64"),
-            r.tensor((rows, dim), group.placed.dtype, place=HOST),
+            r.tensor((rows, dim), dtype, place=HOST),
         )
 
     @property
@@ -159,8 +147,52 @@ class OperatorCache(Source):
         return (self.cache,)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        (name,) = group.placed.caches
-        _prepare(r, self, row_cache_use(group, name), keys.values)
+        """Rows of one batch, or its part of a fetch for several, into the cache."""
+        use = device_use(group)
+        unique, missed = max(round(use.unique_rows), 1), round(use.missed_rows)
+        every = self.held.shape[0]  # one batch's part, which a fetch for several passes over once
+        held = r.view(self.held, (max(min(every, -(-every // use.cache.batches_ahead)), 1),), (1,))
+        numbers = _select(r, self.number_of, keys.values)
+        distinct, repeats = (r.tensor((unique,), "int64") for _ in range(2))
+        r.leaf("aten::_unique2", (numbers, True, False, True), distinct, None, repeats)
+        absent = _is_in(r, distinct, held)
+        wanted = _masked(r, distinct, absent, max(missed, 1))
+        counts = _masked(r, r.tensor((unique,), "int64"), absent, max(missed, 1))
+        r.made("aten::sum", (counts,), (), "int64")
+        if not missed:
+            return
+        wanted_host = to_device(r, wanted, HOST)
+        dims = {"lookups": float(missed), "row_bytes": use.row_bytes}
+        on_host = partial(record_row_op, r, stream=HOST_MEMORY, dims=dims, blocks=True)
+        # As many of the least frequent rows as come, none of the batch's, back to the host.
+        in_batch, kept = _is_in(r, held, distinct), max(unique - missed, 1)
+        barred = r.made("aten::nonzero", (in_batch,), (kept,), "int64")
+        saved = _masked(r, held, in_batch, kept)
+        r.made("aten::clone", (saved, None), saved.shape, "int64")
+        r.leaf("aten::index_fill_", (held, 0, barred, -2), held)
+        values, leaving = r.tensor((missed,), "int64"), r.tensor((missed,), "int64")
+        r.leaf("aten::topk", (held, missed, -1, True, True), values, leaving)
+        r.leaf("aten::index_copy_", (held, 0, barred, saved), held)
+        numbers = _select(r, held, leaving)
+        rows = to_device(r, _select(r, self.cache, leaving), HOST)
+        to_device(r, numbers, HOST)
+        on_host("host_scatter", (rows, self.host_rows), self.host_rows)
+        r.leaf("aten::index_fill_", (held, 0, leaving, -1), held)
+        r.leaf("aten::index_fill_", (self.place_of, 0, numbers, -1), self.place_of)
+        # Those that are wanted, by way of pinned memory to the device and their places.
+        is_free = r.made("aten::eq", (held, -1), held.shape, "bool")
+        slots = r.made("aten::nonzero", (is_free,), (missed,), "int64")
+        shape, dtype = (missed, self.cache.shape[1]), self.cache.dtype
+        gathered, pinned = (r.tensor(shape, dtype, place=HOST) for _ in range(2))
+        on_host("host_gather", (self.host_rows, wanted_host), gathered)
+        on_host("host_gather", (gathered,), pinned)
+        came = to_device(r, pinned, r.place, non_blocking=True)
+        for to, at, what in (
+            (self.cache, slots, came),
+            (self.held, slots, wanted),
+            (self.place_of, wanted, slots),
+        ):
+            r.leaf("aten::index_copy_", (to, 0, at, what), to)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         places = _select(r, self.place_of, _select(r, self.number_of, keys.values))
@@ -182,75 +214,6 @@ class OperatorCache(Source):
             return [None]
 
         return r.track("EmbeddingBagBackward0", (self.cache,), out, backward)
-
-
-def _prepare(r: Recorder, cache: OperatorCache, use: RowCacheUse, keys: Tensor) -> None:
-    """Rows of one batch, or its part of a fetch for several, into the cache."""
-    unique, missed = max(round(use.unique_rows), 1), round(use.missed_rows)
-    every = cache.held.shape[0]  # one batch's part, which a fetch for several passes over once
-    held = r.view(cache.held, (max(min(every, -(-every // use.cache.batches_ahead)), 1),), (1,))
-    numbers = _select(r, cache.number_of, keys)
-    distinct, repeats = (r.tensor((unique,), "int64") for _ in range(2))
-    r.leaf("aten::_unique2", (numbers, True, False, True), distinct, None, repeats)
-    absent = _is_in(r, distinct, held)
-    wanted = _masked(r, distinct, absent, max(missed, 1))
-    counts = _masked(r, r.tensor((unique,), "int64"), absent, max(missed, 1))
-    r.made("aten::sum", (counts,), (), "int64")
-    if not missed:
-        return
-    wanted_host = to_device(r, wanted, HOST)
-    _evict(r, cache, held, distinct, missed, use.row_bytes)
-    is_free = r.made("aten::eq", (held, -1), held.shape, "bool")
-    slots = r.made("aten::nonzero", (is_free,), (missed,), "int64")
-    _admit(r, cache, wanted, wanted_host, slots, use.row_bytes)
-
-
-def _evict(
-    r: Recorder, cache: OperatorCache, held: Tensor, distinct: Tensor, missed: int, row_bytes: float
-) -> None:
-    """As many of the least frequent rows as come, none of the batch's, back to the host."""
-    kept = max(distinct.shape[0] - missed, 1)
-    in_batch = _is_in(r, held, distinct)
-    barred = r.made("aten::nonzero", (in_batch,), (kept,), "int64")
-    saved = _masked(r, held, in_batch, kept)
-    r.made("aten::clone", (saved, None), saved.shape, "int64")
-    r.leaf("aten::index_fill_", (held, 0, barred, -2), held)
-    values, leaving = r.tensor((missed,), "int64"), r.tensor((missed,), "int64")
-    r.leaf("aten::topk", (held, missed, -1, True, True), values, leaving)
-    r.leaf("aten::index_copy_", (held, 0, barred, saved), held)
-    numbers = _select(r, held, leaving)
-    rows = to_device(r, _select(r, cache.cache, leaving), HOST)
-    to_device(r, numbers, HOST)
-    _host(r, "host_scatter", (rows, cache.host_rows), cache.host_rows, missed, row_bytes)
-    r.leaf("aten::index_fill_", (held, 0, leaving, -1), held)
-    r.leaf("aten::index_fill_", (cache.place_of, 0, numbers, -1), cache.place_of)
-
-
-def _admit(
-    r: Recorder,
-    cache: OperatorCache,
-    wanted: Tensor,
-    wanted_host: Tensor,
-    slots: Tensor,
-    row_bytes: float,
-) -> None:
-    """Rows gathered on the host, into pinned memory, to the device, to their places."""
-    missed = wanted.shape[0]
-    shape = (missed, cache.cache.shape[1])
-    gathered, pinned = (r.tensor(shape, cache.cache.dtype, place=HOST) for _ in range(2))
-    _host(r, "host_gather", (cache.host_rows, wanted_host), gathered, missed, row_bytes)
-    _host(r, "host_gather", (gathered,), pinned, missed, row_bytes)
-    came = to_device(r, pinned, r.place, non_blocking=True)
-    r.leaf("aten::index_copy_", (cache.cache, 0, slots, came), cache.cache)
-    r.leaf("aten::index_copy_", (cache.held, 0, slots, wanted), cache.held)
-    r.leaf("aten::index_copy_", (cache.place_of, 0, wanted, slots), cache.place_of)
-
-
-def _host(
-    r: Recorder, op: str, given: tuple[Tensor, ...], out: Tensor, rows: int, row_bytes: float
-) -> None:
-    dims = {"lookups": float(rows), "row_bytes": row_bytes}
-    record_row_op(r, op, given, out, stream=HOST_MEMORY, dims=dims, blocks=True)
 
 
 def _select(r: Recorder, table: Tensor, index: Tensor) -> Tensor:

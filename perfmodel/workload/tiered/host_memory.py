@@ -26,9 +26,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.vocabulary.tiers import OPERATOR, PROCESSES
+from perfmodel.ops.vocabulary.tiers import HOST_MEMORY, OPERATOR, PROCESSES
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import copy, to_device
 from perfmodel.workload.jagged import Jagged, record_row_op
@@ -43,10 +45,8 @@ from perfmodel.workload.tiered.device_kernels import (
 )
 from perfmodel.workload.tiered.hot_rows import hot_rows
 from perfmodel.workload.tiered.source import (
-    HOST_MEMORY,
     TIERED,
     Group,
-    RowCacheUse,
     Source,
     prefetch_attributes,
     record_on_host,
@@ -67,45 +67,82 @@ class PooledOnHost(Source):
         return (self.weights,)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        values = keys.values if group.is_local else to_device(r, keys.values, HOST)
+        given = (self.weights, self.found(r, group, keys))
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
-        record_on_host(r, "host_pool", group, (self.weights, values), pooled)
+        record_on_host(r, "host_pool", group, given, pooled)
         out = to_device(r, pooled, r.place, non_blocking=True)
 
         def backward(gradient: Tensor) -> Gradients:
             """Gradients of pooled rows to the host, which applies them to the rows."""
-            given = (to_device(r, gradient, HOST), values, self.weights)
-            record_on_host(r, "host_apply", group, given, self.weights, group.waits_for_writes)
+            came = (to_device(r, gradient, HOST), *given)
+            record_on_host(r, "host_apply", group, came, self.weights, group.waits_for_writes)
+            self.write_back(r, group)
             return [None]
 
-        return r.track("HostPoolBackward", (self.weights,), out, backward)
+        return r.track("HostPoolBackward", self.parameters, out, backward)
+
+    def found(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        return host_keys(r, group, keys)
+
+    def write_back(self, r: Recorder, group: Group) -> None:
+        """Changed rows to where they belong."""
 
 
-Weights = tuple[Tensor, ...]
+def host_keys(r: Recorder, group: Group, keys: Jagged) -> Tensor:
+    """The keys in host memory, where those of the rank's own samples are."""
+    is_local = group.replicated or group.run.ranks == 1
+    return keys.values if is_local else to_device(r, keys.values, HOST)
+
+
+@dataclass(frozen=True)
+class OnDrives(PooledOnHost):
+    """See `source.Source`. `weights` are the cache; `reads`: of the last fetch, what the lookup
+    waits for."""
+
+    rows: Tensor
+    reads: Tensor
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.rows,)
+
+    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        missed = _missed(group)
+        if missed["rows"]:
+            with r.with_attributes(prefetch_attributes(group)):
+                given = (self.rows, host_keys(r, group, keys))
+                _record(r, group, "storage_read", given, self.reads, missed)
+
+    def found(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        return self.reads
+
+    def write_back(self, r: Recorder, group: Group) -> None:
+        """As many rows as came leave the cache for drives."""
+        missed, waits = _missed(group), group.waits_for_writes
+        if missed["rows"]:
+            given = (self.weights,)
+            _record(r, group, "storage_write", given, self.rows, missed, blocks=waits)
 
 
 @dataclass(frozen=True)
 class OperatorsOnHost(Source):
-    """See `source.Source`, `source.Shared`."""
-
-    weights: Weights
+    weights: tuple[Tensor, ...]
     looked_up: list[Group]
     """Groups of micro-batches whose gradients wait for the optimizer, as the process has them."""
-    by_one: bool
-    """Whether one process serves all of the node's ranks."""
+    by_one: bool  # whether one process serves all of the node's ranks
 
     @property
-    def parameters(self) -> Weights:
+    def parameters(self) -> tuple[Tensor, ...]:
         return self.weights
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        values = keys.values if group.is_local else to_device(r, keys.values, HOST)
-        every = self.every(group)
-        pooled = []
+        values = host_keys(r, group, keys)
+        every, pooled = group, []
+        if self.by_one and group.replicated:  # the process looks up all ranks' samples
+            every = replace(group, samples=group.run.global_batch)
         for weight, table in zip(self.weights, group.tables, strict=True):
-            out = r.tensor((every.samples, table.dim), place=HOST)
-            self.operator(r, every, table, (weight, values), out, "fwd")
-            pooled.append(out)
+            pooled.append(r.tensor((every.samples, table.dim), place=HOST))
+            self.operator(r, every, table, (weight, values), pooled[-1], "fwd")
         joined = r.tensor((every.samples, group.total_dim), place=HOST)
         r.leaf("aten::cat", (tuple(pooled), 1), joined)
         out = to_device(r, joined, r.place)
@@ -133,11 +170,6 @@ class OperatorsOnHost(Source):
                 self.operator(r, group, table, (weight,), weight, "update")
         self.looked_up.clear()
 
-    def every(self, group: Group) -> Group:
-        """`group` with the samples that the process looks up."""
-        is_shared = self.by_one and group.replicated
-        return replace(group, samples=group.run.global_batch) if is_shared else group
-
     def operator(
         self,
         r: Recorder,
@@ -156,10 +188,9 @@ class OperatorsOnHost(Source):
             "unique_rows": table.unique_rows(group.samples),
             PROCESSES: float(self.by_one and group.replicated),
         }
+        name, blocks = f"host_{OPERATOR}", True
         with r.with_attributes({"direction": direction}):
-            record_row_op(
-                r, f"host_{OPERATOR}", given, out, stream=HOST_MEMORY, dims=dims, blocks=True
-            )
+            record_row_op(r, name, given, out, stream=HOST_MEMORY, dims=dims, blocks=blocks)
 
 
 def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
@@ -167,46 +198,6 @@ def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
     for table in group.tables:
         shape, strides = (group.samples, table.dim), (table.dim, 1)
         copy(r, r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
-
-
-@dataclass(frozen=True)
-class OnDrives(Source):
-    """See `source.Source`. `reads`: of the last fetch, what the lookup waits for."""
-
-    rows: Tensor
-    cache: Tensor
-    reads: Tensor
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        return (self.rows,)
-
-    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows that miss, of all tables at once."""
-        missed = _missed(group)
-        if not missed["rows"]:
-            return
-        with r.with_attributes(prefetch_attributes(group)):
-            values = keys.values if group.is_local else to_device(r, keys.values, HOST)
-            given = (self.rows, values)
-            _record(r, group, "storage_read", given, self.reads, missed)
-
-    def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        pooled = r.tensor((group.samples, group.total_dim), place=HOST)
-        record_on_host(r, "host_pool", group, (self.cache, self.reads), pooled)
-        out = to_device(r, pooled, r.place, non_blocking=True)
-
-        def backward(gradient: Tensor) -> Gradients:
-            """Gradients applied to rows in the cache; as many rows as came leave it for drives."""
-            given, waits = (to_device(r, gradient, HOST), self.cache), group.waits_for_writes
-            record_on_host(r, "host_apply", group, given, self.cache, waits)
-            missed = _missed(group)
-            if missed["rows"]:
-                left = (self.cache,)
-                _record(r, group, "storage_write", left, self.rows, missed, blocks=waits)
-            return [None]
-
-        return r.track("StoragePoolBackward", (self.rows,), out, backward)
 
 
 def _record(
@@ -232,79 +223,48 @@ def _missed(group: Group) -> dict[str, float]:
         return {"rows": use.missed_rows, "row_bytes": use.row_bytes}
     sizes = [row_bytes(table, group.placed.dtype) for table in group.tables]
     counts = [table.unique_rows(group.samples) for table in group.tables]
-    total = sum(counts)
-    mean = sum(size * count for size, count in zip(sizes, counts, strict=True)) / total
-    return {"rows": total, "row_bytes": mean}
+    return {"rows": sum(counts), "row_bytes": float(np.average(sizes, weights=counts))}
 
 
 @dataclass(frozen=True)
 class KernelCacheOverDrives(KernelCache):
-    """See `source.Source`."""
-
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows that miss, from host memory or drives."""
-        use = device_use(group)
-        missed = round(use.missed_rows)
+        """Rows that miss, from host memory or drives; in training as many the other way."""
+        use, dtype = device_use(group), group.placed.dtype
+        missed = behind = round(use.missed_rows)
+        if len(group.placed.caches) > 1:  # of those, rows that host memory has not either
+            behind = min(round(row_cache_use(group, group.placed.caches[1]).missed_rows), missed)
         with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
             self.find(r, use, keys, 0.0)
         if not missed:
             return
+        weights, size = self.tables.weights, {"row_bytes": use.row_bytes}
+        width = max(round(use.row_bytes / (2 if weights.dtype in ("fp16", "bf16") else 4)), 1)
+        shape, places = (missed, width), (max(weights.shape[0] // width, 1), width)
+        from_host = {"lookups": float(missed - behind), **size}
+        from_drives = {"rows": float(behind), **size}
+
+        def in_cache() -> tuple[Tensor, int, Tensor]:
+            return r.view(weights, places, (width, 1)), 0, r.tensor((missed,), "int64")
+
         with r.with_attributes(prefetch_attributes(group)):
-            self._bring(r, group, use, missed)
-            if group.run.train:
-                self._take(r, group, use, missed)
-
-    def _bring(self, r: Recorder, group: Group, use: RowCacheUse, missed: int) -> None:
-        wanted = to_device(r, r.tensor((missed,), "int64"), HOST, non_blocking=True)
-        rows = r.tensor(self._shape(use, missed), group.placed.dtype, place=HOST)
-        self._move(r, group, use, missed, ("host_gather", "storage_read"), (wanted,), rows)
-        came = to_device(r, rows, r.place, non_blocking=True)
-        places = r.tensor((missed,), "int64")
-        r.leaf("aten::index_copy_", (self._places(r, use), 0, places, came), self.tables.weights)
-
-    def _take(self, r: Recorder, group: Group, use: RowCacheUse, missed: int) -> None:
-        """Rows that leave the device, and those that leave the host for the drives."""
-        given = (self._places(r, use), 0, r.tensor((missed,), "int64"))
-        rows = r.made("aten::index_select", given, self._shape(use, missed), group.placed.dtype)
-        there = (to_device(r, rows, HOST, non_blocking=True),)
-        ops = ("host_scatter", "storage_write")
-        self._move(r, group, use, missed, ops, there, self.host_rows)
-
-    def _move(
-        self,
-        r: Recorder,
-        group: Group,
-        use: RowCacheUse,
-        missed: int,
-        ops: tuple[str, str],
-        given: tuple[Tensor, ...],
-        out: Tensor,
-    ) -> None:
-        """`missed` rows, by `ops` of host memory and of what lies behind it."""
-        behind, size = _read_rows(group, missed), {"row_bytes": use.row_bytes}
-        if missed > behind:
-            dims = {"lookups": float(missed - behind), **size}
-            record_row_op(r, ops[0], given, out, stream=HOST_MEMORY, dims=dims)
-        if behind:
-            reads = ops[1] == "storage_read"
-            given = (self.host_rows, *given) if reads else given
-            _record(r, group, ops[1], given, out, {"rows": float(behind), **size})
-
-    def _places(self, r: Recorder, use: RowCacheUse) -> Tensor:
-        weights = self.tables.weights
-        width = self._shape(use, 1)[1]
-        return r.view(weights, (max(weights.shape[0] // width, 1), width), (width, 1))
-
-    def _shape(self, use: RowCacheUse, rows: int) -> tuple[int, int]:
-        item_bytes = 2 if self.tables.weights.dtype in ("fp16", "bf16") else 4
-        return rows, max(round(use.row_bytes / item_bytes), 1)
-
-
-def _read_rows(group: Group, missed: int) -> int:
-    """Of the rows that miss in device memory, those that host memory has not either."""
-    if len(group.placed.caches) == 1:
-        return missed
-    return min(round(row_cache_use(group, group.placed.caches[1]).missed_rows), missed)
+            wanted = to_device(r, r.tensor((missed,), "int64"), HOST, non_blocking=True)
+            rows = r.tensor(shape, dtype, place=HOST)
+            if missed > behind:
+                given = (wanted,)
+                record_row_op(r, "host_gather", given, rows, stream=HOST_MEMORY, dims=from_host)
+            if behind:
+                _record(r, group, "storage_read", (self.host_rows, wanted), rows, from_drives)
+            came = to_device(r, rows, r.place, non_blocking=True)
+            r.leaf("aten::index_copy_", (*in_cache(), came), weights)
+            if not group.run.train:
+                return
+            leaving = r.made("aten::index_select", in_cache(), shape, dtype)
+            given, to = (to_device(r, leaving, HOST, non_blocking=True),), self.host_rows
+            if missed > behind:
+                record_row_op(r, "host_scatter", given, to, stream=HOST_MEMORY, dims=from_host)
+            if behind:
+                _record(r, group, "storage_write", given, to, from_drives)
 
 
 @TIERED.register("host")
@@ -334,4 +294,4 @@ def stored_tables(r: Recorder, group: Group) -> Source:
         return KernelCacheOverDrives.of(r, group)
     dtype = group.placed.dtype
     rows, cache = (r.tensor((1,), dtype, place=HOST) for _ in range(2))
-    return OnDrives(rows, cache, r.tensor((group.lookups,), dtype, place=HOST))
+    return OnDrives(cache, rows, r.tensor((group.lookups,), dtype, place=HOST))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from perfmodel.base.registry import Registry
-from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.embedding import RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
+from perfmodel.ops.vocabulary.tiers import HOST_MEMORY, PART, WORKING_SETS
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.sharding import Shard
@@ -42,8 +41,6 @@ class Group:
     hot_rows: tuple[int, ...] = ()
     vectors: int = 0
     """Rows that come one by one, for so many keys of each table, in place of pooled ones."""
-    place: int = 0
-    """How many of the rank's tables before its own are equal to it."""
     known: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Attributes of its lookup that do not follow from its tables."""
 
@@ -65,16 +62,6 @@ class Group:
     def lookups(self) -> int:
         """Rows looked up in all tables, repeats counted."""
         return sum(table.lookups(self.samples) for table in self.tables)
-
-    @cached_property
-    def unique_rows(self) -> float:
-        """Distinct rows expected among them."""
-        return sum(table.unique_rows(self.samples) for table in self.tables)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the rank's host has all keys: none came over the network."""
-        return self.replicated or self.run.ranks == 1
 
     @property
     def bags(self) -> int:
@@ -129,14 +116,12 @@ class Shared(Protocol):
         """All ranks' gradients, and the optimizer's step on their rows."""
 
 
-SourceFactory: TypeAlias = Callable[[Recorder, Group], Source]
-"""Makes the weights of a group's tables, and what reads them."""
-
-TIERED: Registry[SourceFactory] = Registry(
+TIERED: Registry[Callable[[Recorder, Group], Source]] = Registry(
     "memory of rows", "perfmodel.tiered", "perfmodel.workload.tiered"
 )
-"""By the tier of a table's placement; of rows behind caches at a place of a package's own, by the
-tier and all such places (`host/rack`)."""
+"""What makes the weights of a group's tables, and reads them. By the tier of a table's placement;
+of rows behind caches at a place of a package's own, by the tier and all such places
+(`host/rack`)."""
 _IN_ADAPTERS = (("nic_local",), ("nic_remote",), ("nic_local", "nic_remote"))
 _CACHED_AT = {
     ("hbm", "device"): ((), *_IN_ADAPTERS),
@@ -191,29 +176,23 @@ def groups_of(run: Run) -> tuple[Group, ...]:
 
     A rank without a shard, beside others that have some, takes part in exchanges with a row.
     """
+    assert run.placement is not None
     own = [(shard.table, shard.of(run.workload.tables)) for shard in run.plan.shards[run.rank]]
     every = [(number, run.workload.tables[number]) for number in run.plan.replicated]
-    groups = _grouped(run, own, run.global_batch, replicated=False)
+    groups: list[Group] = []
     if not own and any(run.plan.shards):
         groups = [Group(run, _NO_PLACEMENT, (_NO_TABLE,), run.global_batch, replicated=False)]
-    return (*groups, *_grouped(run, every, run.batch, replicated=True))
-
-
-def _grouped(
-    run: Run, tables: list[tuple[int, Table]], samples: int, *, replicated: bool
-) -> list[Group]:
-    assert run.placement is not None
-    alike: dict[tuple[object, ...], list[tuple[TablePlacement, Table]]] = {}
-    for number, table in tables:
-        about = run.placement.tables[number]
-        way = (about.tier, about.pooled_on, about.caches, about.dtype, about.hot_rows > 0)
-        alike.setdefault((*way, output_route(about, run)), []).append((about, table))
-    groups = []
-    for same in alike.values():
-        own = tuple(table for _, table in same)
-        hot = tuple(min(about.hot_rows, table.rows) for about, table in same)
-        groups.append(Group(run, same[0][0], own, samples, replicated, hot))
-    return groups
+    for tables, samples, replicated in (own, run.global_batch, False), (every, run.batch, True):
+        alike: dict[tuple[object, ...], list[tuple[TablePlacement, Table]]] = {}
+        for number, table in tables:
+            about = run.placement.tables[number]
+            way = (about.tier, about.pooled_on, about.caches, about.dtype, about.hot_rows > 0)
+            alike.setdefault((*way, output_route(about, run)), []).append((about, table))
+        for same in alike.values():
+            hot = tuple(min(about.hot_rows, table.rows) for about, table in same)
+            members = tuple(table for _, table in same)
+            groups.append(Group(run, same[0][0], members, samples, replicated, hot))
+    return tuple(groups)
 
 
 def read_one_by_one(
@@ -228,12 +207,8 @@ def read_one_by_one(
     assert placement is not None
     placed = placement.tables[shard.table]
     table, count = shard.of(run.workload.tables), ids.shape[0]
-    place = 0
-    if placed.caches:  # which of several equal tables it is
-        before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
-        place = sum(each.of(run.workload.tables) == table for each in before)
     samples = run.global_batch
-    group = Group(run, placed, (table,), samples, False, vectors=count, place=place, known=known)
+    group = Group(run, placed, (table,), samples, False, vectors=count, known=known)
     kept = {placement.cache(name).kept_by for name in placed.caches}
     by_row = {("hbm", ()), ("host", ()), ("host", ("hbm",))}  # what kernels give row by row
     is_pooled = placed.pooled_on != "device" or placed.hot_rows > 0
@@ -248,10 +223,6 @@ def read_one_by_one(
     r.parameter(*source.parameters)
     source.fetch(r, group, keys)
     return source.look_up(r, group, keys)
-
-
-HOST_MEMORY = "host_memory"
-"""The resource of all that one rank's host threads do with rows."""
 
 
 def row_dims(group: Group) -> dict[str, float]:
@@ -283,18 +254,18 @@ def record_on_host(
     record_row_op(r, op, inputs, out, stream=HOST_MEMORY, dims=row_dims(group), blocks=blocks)
 
 
-FETCHED = {"pipeline": "fetch"}
-"""Attribute of what brings rows for a later step, beside this one."""
-MIN_ROWS = 0.5
-"""Fewer expected rows than this are none; else at least one is fetched."""
-
-
 def prefetch_attributes(group: Group, stream: str = "") -> dict[str, str]:
-    """Attributes of ops that bring rows: with `rows_ahead`, for the next step (on `stream`)."""
+    """Attributes of ops that bring rows: with `rows_ahead`, for the next step, beside this one (on
+    `stream`)."""
     pipeline = group.run.pipeline
     if pipeline is None or not pipeline.rows_ahead:
         return {}
-    return {**FETCHED, "stream": stream} if stream else FETCHED
+    return {"pipeline": "fetch"} | ({"stream": stream} if stream else {})
+
+
+MIN_ROWS, MIN_GB_BYTES = 0.5, 1e6
+"""Fewer expected rows than this are none, else at least one is fetched; messages tell less in
+bytes."""
 
 
 @dataclass(frozen=True)
@@ -311,11 +282,6 @@ class RowCacheUse:
     missed_rows: float
     held_rows: float
     row_bytes: float
-
-    @property
-    def hit_frac(self) -> float:
-        """Of all the group's lookups."""
-        return 1 - self.missed_lookups / self.lookups
 
 
 def row_cache_use(group: Group, name: str) -> RowCacheUse:
@@ -335,41 +301,34 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
         for table in one.tables
     ]
     use = cache.steady_use(accesses)
-    held = [(table, one.replicated) for one in sharing for table in one.tables]
-    own: list[int] = []
-    for table in group.tables:
-        alike = [at for at, each in enumerate(held) if each == (table, group.replicated)]
-        own.append(alike[group.place + sum(at in alike for at in own)])
+    # Of equal tables each is the mean one.
+    held = [(t, one.replicated, one.placed.dtype) for one in sharing for t in one.tables]
+    of_group = [(t, group.replicated, group.placed.dtype) for t in group.tables]
+    every, own = Counter(held), Counter(of_group)
+    part = np.array([own[key] / every[key] for key in held])
     needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
-        raise WorkloadError(_too_small(cache, needed))
-    lookups = float(use.lookups[own].sum())
-    fetched = float(use.fetched_rows[own].sum()) / batches
+        sizes = [
+            f"{size / 1e9:.3g} GB" if size >= MIN_GB_BYTES else f"{size:,.0f} bytes"
+            for size in (needed, cache.capacity_bytes)
+        ]
+        count = f"{batches} batches" if batches > 1 else "one batch"
+        # FBGEMM's kernels leave a row that finds no free place where it was, and lookups read it
+        # there (but rows on drives, which must fit).
+        over_bus = " (FBGEMM reads the others over the bus, which is not modelled)"
+        raise WorkloadError(
+            f"cache {cache.name!r}: the rows of {count} take {sizes[0]}, it holds "
+            f"{sizes[1]}: take a larger cache or a smaller batch"
+            + (over_bus if cache.at == "hbm" and cache.kept_by == "kernels" else "")
+        )
+    lookups = part * use.lookups
+    fetched = float(part @ use.fetched_rows) / batches
     return RowCacheUse(
         cache,
-        lookups / batches,
-        float(use.distinct_rows[own].sum()) / batches,
-        float(np.dot(1 - use.hit_frac[own], use.lookups[own])) / batches,
+        float(lookups.sum()) / batches,
+        float(part @ use.distinct_rows) / batches,
+        float((1 - use.hit_frac) @ lookups) / batches,
         max(fetched, 1.0) if fetched >= MIN_ROWS else 0.0,
-        float(use.cached_rows[own].sum()),
-        float(np.dot(use.row_bytes[own], use.lookups[own])) / lookups,
+        float(part @ use.cached_rows),
+        float(use.row_bytes @ lookups / lookups.sum()),
     )
-
-
-def _too_small(cache: RowCache, needed_bytes: float) -> str:
-    """FBGEMM's kernels leave a row that finds no free place where it was, and lookups read it there
-    (but rows on drives, which must fit)."""
-    count = cache.batches_ahead
-    over_bus = cache.at == "hbm" and cache.kept_by == "kernels"
-    sizes = [
-        f"{size / BYTES_PER_GB:.3g} GB" if size >= MIN_GB * BYTES_PER_GB else f"{size:,.0f} bytes"
-        for size in (needed_bytes, cache.capacity_bytes)
-    ]
-    return (
-        f"cache {cache.name!r}: the rows of {f'{count} batches' if count > 1 else 'one batch'} "
-        f"take {sizes[0]}, it holds {sizes[1]}: take a larger cache or a smaller batch"
-        + (" (FBGEMM reads the others over the bus, which is not modelled)" if over_bus else "")
-    )
-
-
-MIN_GB = 1e-3

@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cost.tiers.drives import (
-    least_hit_frac,
     moved_bytes,
     read_amplification,
     read_iops,
     read_latency_us,
     read_us,
     reads_per_s,
-    updates_per_day,
     write_us,
 )
 from perfmodel.errors import HardwareError
@@ -71,13 +69,6 @@ def test_a_batch_is_its_first_reads_and_the_rest_at_the_full_rate() -> None:
 def test_writes_fill_pages_or_waste_them() -> None:
     assert write_us(nand(), 32, 128, 32) == pytest.approx(4.096)
     assert write_us(nand(), 32, 128, 1) == pytest.approx(32 * 4.096)
-
-
-def test_endurance_and_the_least_hit_rate() -> None:
-    assert updates_per_day(nand(), 2, 1e12) == pytest.approx(2.0)
-    assert updates_per_day(replace(nand(), drive_writes_per_day=None), 2, 1e12) is None
-    assert least_hit_frac(nand(), 2, 1e6, 128) == pytest.approx(0.8)
-    assert least_hit_frac(nand(), 2, 1e5, 128) == 0.0
 
 
 def test_latency_that_nobody_stated() -> None:

@@ -64,9 +64,7 @@ def test_every_row_takes_a_descriptor_and_a_turn_of_an_engine() -> None:
     assert fast.duration_us == pytest.approx(ENGINE.start_us + 1228.78)
 
 
-def test_what_the_adapter_reads_over_the_bus_is_slower_than_what_it_writes() -> None:
-    moved = {"op": "nic_write", "lookups": 1e3, "row_bytes": 64}
-    rows = Rows.of([{**moved, "delivered_bytes": 1e7}, {**moved, "fetched_bytes": 1e7}])
-    to, back = (why.terms["bus_us"] for why in explanations_of(rows, machine(pcie_gb_per_s=10.0)))
-    assert to == pytest.approx(1e7 / (0.85 * 10e3))
-    assert back == pytest.approx(1e7 / (0.78 * 10e3))
+def test_what_goes_to_the_device_takes_its_share_of_the_bus() -> None:
+    rows = Rows.of([{"op": "nic_write", "lookups": 1e3, "row_bytes": 64, "delivered_bytes": 1e7}])
+    (found,) = explanations_of(rows, machine(pcie_gb_per_s=10.0))
+    assert found.terms["bus_us"] == pytest.approx(1e7 / (0.85 * 10e3))
