@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ def sweep(
     sensitivity: bool = False,
     reach: str | None = None,
     along: str | None = None,
-    sobol: int | None = None,
     yes: bool = False,
     figure: Path | None = None,
     format: Format | None = None,
@@ -64,7 +63,6 @@ def sweep(
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
         "reach": reached.to_dict() if reached else None,
-        "sobol": explore.sobol(wanted, sobol) if sobol is not None else None,
     }
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
@@ -94,16 +92,12 @@ def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
     say_assumed_figures(console, "its best point", answer["assumed"])
     if answer["pareto"]:
         _show_points(console, swept, [row["point"] for row in answer["pareto"]])
-    elif swept.objectives:
-        _show_rows(console, "Means per file", list(_means(swept)))
     if answer["sensitivity"]:
         keys = ("axis", "objective", "base", "at_base", "elasticity")
         rows = [{key: row[key] for key in keys} for row in answer["sensitivity"]["elasticities"]]
         _show_rows(console, "Elasticities", rows)
     if answer["reach"]:
         _say_target(console, answer["reach"])
-    if answer["sobol"]:
-        _show_rows(console, "Sobol indices", answer["sobol"])
 
 
 def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
@@ -149,14 +143,6 @@ def _show_first(
 
 def _scaled(size: float) -> str:
     return f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
-
-
-def _means(swept: Sweep) -> Iterator[dict[str, Any]]:
-    table = swept.frame[list(swept.objectives)].agg(["mean", "min", "max"])
-    for name in swept.objectives:
-        if table[name].abs().max() > 0:
-            mean, least, largest = map(float, table[name])
-            yield {"figure": name, "mean": mean, "least": least, "largest": largest}
 
 
 def _say_target(console: Console, target: Mapping[str, Any]) -> None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from perfmodel.explore.sensitivities import Sensitivity as Sensitivity
     from perfmodel.explore.sensitivities import reach as reach
     from perfmodel.explore.sensitivities import sensitivity as sensitivity
-    from perfmodel.explore.sensitivities import sobol as sobol
     from perfmodel.explore.spec import Spec as Spec
     from perfmodel.explore.spec import load_spec as load_spec
 

@@ -144,17 +144,6 @@ class Space:
             }
         return {name: list(dict.fromkeys(each)) for name, each in self.levels.items()}
 
-    def rounded(self) -> list[str]:
-        """A line per axis of a grid whose steps are fewer, as whole numbers that are equal after
-        rounding are one."""
-        return [
-            f"axis {name}: {axis.steps} steps from {axis.low:,.12g} to {axis.high:,.12g} are "
-            f"{len(self.levels[name])} different whole numbers, and so many points"
-            for name, axis in self.axes.items()
-            if self.sample == GRID and isinstance(axis, Range) and axis.whole
-            if axis.steps is not None and len(self.levels[name]) < axis.steps
-        ]
-
     def __len__(self) -> int:
         if self.sample == LATIN:
             return self.drawn

@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.units import US_PER_MS
-from perfmodel.errors import Note, PerfmodelError, UsageError, said_dict
-from perfmodel.explore.axes import Points
-from perfmodel.explore.evaluate import Evaluate
-from perfmodel.explore.spec import OBJECTIVES, STEP, TRACES, Spec
-from perfmodel.explore.store import ERROR, POINT, floats_of, packed
-from perfmodel.explore.workloads import BATCH
+from perfmodel.errors import UsageError, said_dict
+from perfmodel.explore.spec import BATCH, ERROR, OBJECTIVES, POINT, STEP, Spec
 from perfmodel.hardware.reads import SOURCED, FigureRead
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-def part_content(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
-    """The Parquet content of one part: figures of points, and why a point has none (then NaN)."""
-    begin, end = spec.bounds(part)
-    points = spec.space.points(begin, end)
-    content: dict[str, Any] = {name: np.full(len(points), np.nan) for name in evaluate.columns}
-    errors = np.full(len(points), "", object)
-    for places, values in _evaluated(evaluate, points, np.arange(len(points))):
-        if isinstance(values, str):
-            errors[places] = values
-            continue
-        for name, each in values.items():
-            content[name][places] = each
-    return packed(spec, points, begin, content | {ERROR: errors})
-
-
-def _evaluated(
-    evaluate: Evaluate, points: Points, places: np.ndarray
-) -> Iterator[tuple[np.ndarray, dict[str, Any] | str]]:
-    """Figures of points; of those that cannot be, halved until they stand alone, why."""
-    try:
-        yield places, evaluate(points.take(places))
-    except PerfmodelError as error:
-        if len(places) == 1:
-            yield places, str(error)
-            return
-        half = len(places) // 2
-        for some in (places[:half], places[half:]):
-            yield from _evaluated(evaluate, points, some)
 
 
 Matrix = NDArray[np.float64]
@@ -90,10 +55,7 @@ class Sweep:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """The columns of figures that are wanted; those of a corpus are what a breakdown has."""
-        if self.spec.kind == TRACES:
-            kept = (POINT, ERROR, *self.spec.space.axes)
-            return tuple(str(name) for name in self.frame if name not in kept)
+        """The columns of figures that are wanted."""
         return self.spec.objectives
 
     @property
@@ -107,8 +69,6 @@ class Sweep:
 
     def front(self) -> Ints:
         """Rows of the Pareto front of all objectives; of one, its best."""
-        if self.spec.kind == TRACES:
-            return np.zeros(0, np.int64)
         return self._front(self.objectives)
 
     def _front(self, names: tuple[str, ...]) -> Ints:
@@ -118,7 +78,7 @@ class Sweep:
     def best(self) -> dict[str, int]:
         """Per objective, the row that is best in it; none where no point has a figure."""
         best = {}
-        for name in self.objectives if self.spec.kind != TRACES else ():
+        for name in self.objectives:
             values = floats_of(self.frame, name)
             if not np.isnan(values).all():
                 least = not OBJECTIVES[name].more_is_better
@@ -142,7 +102,7 @@ class Sweep:
             unknown = int(np.isnan(values).sum()) - self.failed
             if unknown > 0:
                 warnings.append(f"{name}: not known of {unknown} points (a part without a price?)")
-        return warnings + [Note(line) for line in self.spec.space.rounded()]
+        return warnings
 
     def row(self, at: int) -> dict[str, Any]:
         """Number, axes and figures of one row as plain values."""
@@ -179,7 +139,7 @@ class Sweep:
 
         names = objectives or self.objectives[:2]
         for name in names:
-            if name not in self.objectives or self.spec.kind == TRACES:
+            if name not in self.objectives:
                 raise UsageError(f"no objective {name} in this sweep of {self.spec.kind}")
         front = self._front(names) if len(names) > 1 else np.zeros(0, np.int64)
         names = names if len(names) > 1 else (POINT, names[0])
@@ -228,6 +188,12 @@ class Sweep:
         rows = [list(self.row(at).values()) for at in self.front().tolist()[:20]]
         names = [POINT, *self.axes, *self.objectives]
         return table_html(rows, names, f"Front of {len(self.frame):,} points of {self.spec.where}")
+
+
+def floats_of(frame: pd.DataFrame, column: str) -> Floats:
+    """A column of figures."""
+    values: Floats = frame[column].to_numpy(np.float64)
+    return values
 
 
 def _readable(frame: pd.DataFrame, name: str) -> tuple[np.ndarray, str]:

@@ -1,8 +1,7 @@
-"""How much each axis moves an objective, by elasticities and Sobol indices; what it must be."""
+"""How much each axis moves an objective, by elasticities; what it must be."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -243,52 +242,3 @@ def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
     if isinstance(value, int):
         return max(min(round(low), value - 1), 1), max(round(high), value + 1)
     return low, high
-
-
-SOBOL_COLUMNS = {"first": "S1", "first_pm": "S1_conf", "total": "ST", "total_pm": "ST_conf"}
-"""Of a row, and where SALib has it."""
-
-
-def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Per objective and numeric axis: share of the variance by the axis alone (`first`) and with
-    all that it does together with others (`total`), each with a 95 % half-width.
-
-    Axes vary evenly between their ends; others stay at the base. It takes `samples` (a power of
-    two) times the number of axes plus 2 points. Raises `UsageError` where SALib is not installed.
-
-    Source: Saltelli et al. 2010, as SALib has them.
-    """
-    try:
-        from SALib.analyze import sobol as analysis
-        from SALib.sample import sobol as drawn
-    except ImportError:
-        raise UsageError("--sobol needs SALib: pip install 'perfmodel[sobol]'") from None
-    if samples < 2 or samples & (samples - 1):
-        raise UsageError(f"--sobol {samples}: expected a power of two, at least 2")
-    base = base_point(spec)
-    axes = [axis for axis in spec.space.axes if is_number(base[axis])]
-    bounds = {axis: bounds_of(spec, axis) for axis in axes}
-    axes = [axis for axis in axes if bounds[axis][0] < bounds[axis][1]]
-    if len(axes) < 2:
-        raise UsageError(f"{spec.where}: Sobol indices need two axes with numbers")
-    problem = {
-        "num_vars": len(axes),
-        "names": axes,
-        "bounds": [list(bounds[axis][:2]) for axis in axes],
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        points = drawn.sample(problem, samples, calc_second_order=False, seed=seed)
-        rows = [
-            base | {a: round(v) if bounds[a][2] else v for a, v in zip(axes, point, strict=True)}
-            for point in points.tolist()
-        ]
-        table = []
-        for name, values in figures_at(spec, rows).items():
-            if np.ptp(values) == 0 or np.isnan(values).any():
-                raise UsageError(f"{name} is constant or unknown: it has no indices")
-            indices = analysis.analyze(problem, values, calc_second_order=False, seed=seed)
-            for at, axis in enumerate(axes):
-                shares = {key: float(indices[column][at]) for key, column in SOBOL_COLUMNS.items()}
-                table.append({"objective": name, "axis": axis, **shares})
-    return table

@@ -81,10 +81,13 @@ def running_figures(columns: Sequence[str], machine: Cluster) -> tuple[FigureRea
     return () if tuple(columns) == (STEP,) else figures_used(machine, RUNNING)
 
 
-TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")
+TRACE, WORKLOAD = INPUTS = ("trace", "workload")
+BATCH = "batch"
+POINT, ERROR = "point", "error"
+"""Columns of results beside axes and figures."""
 MAX_BYTES = 50_000_000
 MOST = 2**53
-CHUNKS = {TRACE: 8192, WORKLOAD: 16, TRACES: 8}
+CHUNKS = {TRACE: 8192, WORKLOAD: 16}
 """Points of one part of the results: what a killed sweep may lose."""
 
 
@@ -94,7 +97,7 @@ class Spec:
 
     where: str
     kind: str
-    """`trace`, `workload` or `traces`."""
+    """`trace` or `workload`."""
     input: str
     space: Space
     hardware: str | None = None
@@ -129,7 +132,6 @@ class _File:
 
     trace: str | None = None
     workload: str | None = None
-    traces: str | None = None
     hardware: str | None = None
     design: str | None = None
     objective: list[str] = field(default_factory=lambda: [STEP])
@@ -161,7 +163,7 @@ def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
 def _spec(file: _File, path: Path, objectives: list[str]) -> Spec:
     inputs = [(kind, given) for kind in INPUTS if (given := getattr(file, kind)) is not None]
     if len(inputs) != 1:
-        raise UsageError("expected one of trace, workload (a name or a file) and traces (a glob)")
+        raise UsageError("expected one of trace, workload (a name or a file)")
     (kind, given), hardware = inputs[0], file.hardware
     if kind != WORKLOAD or given.endswith(".toml") or "/" in given:
         given = str(path.parent / given)
@@ -169,7 +171,7 @@ def _spec(file: _File, path: Path, objectives: list[str]) -> Spec:
         hardware = str(path.parent / hardware)
     if not objectives:
         raise UsageError(f"objective: expected a list of {', '.join(OBJECTIVES)}")
-    space = _traces(given) if kind == TRACES else _space(file, path.parent)
+    space = _space(file, path.parent)
     if not len(space):
         raise UsageError("the sweep has no points: an axis without values, or a table without rows")
     return Spec(
@@ -239,14 +241,6 @@ def _columns(path: Path) -> dict[str, Axis]:
     if empty:
         raise UsageError(f"table: {path}: column {empty[0]} has rows without a value")
     return {str(name): tuple(frame[name].tolist()) for name in frame}
-
-
-def _traces(pattern: str) -> Space:
-    base = Path(pattern)
-    paths = sorted(str(each) for each in base.parent.glob(base.name))
-    if not paths:
-        raise UsageError(f"traces: nothing fits {pattern}")
-    return Space({"trace": tuple(paths)}, TABLE)
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:

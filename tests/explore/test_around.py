@@ -11,7 +11,7 @@ import pytest
 from explore.conftest import MakeSpec
 
 from perfmodel.errors import UsageError
-from perfmodel.explore import reach, sensitivity, sobol
+from perfmodel.explore import reach, sensitivity
 from perfmodel.explore.sensitivities import base_point
 from perfmodel.explore.spec import Spec
 
@@ -79,20 +79,9 @@ def test_of_several_crossings_the_nearest(spec: MakeSpec, step: Callable[[Step],
     assert found.value == pytest.approx(1500.0, rel=1e-5), "900 is nearer to 1500 than to 2500"
 
 
-def test_shares_of_a_sum(spec: MakeSpec, step: Callable[[Step], None]) -> None:
-    pytest.importorskip("SALib", reason="SALib is not installed")
-    # Uniform axes, so each term's variance is (coefficient times width) squared over 12: 9 to 1.
-    step(lambda row: 3.0 * (row[BANDWIDTH] - 500) / 3500 + (row[CORES] - 40) / 120)
-    found = {row["axis"]: row for row in sobol(spec(axes=AXES), 256)}
-    assert found[BANDWIDTH]["first"] == pytest.approx(0.9, abs=0.03)
-    assert found[CORES]["total"] == pytest.approx(0.1, abs=0.03)
-
-
 def test_what_cannot_be_moved(spec: MakeSpec) -> None:
     names = replace(spec(axes='hardware = ["t4", "l4"]'), hardware=None)
     with pytest.raises(UsageError, match="no axis has numbers"):
         sensitivity(names)
     with pytest.raises(UsageError, match="has no numbers"):
         reach(names, "step_us=1", "hardware")
-    with pytest.raises(UsageError, match="two axes with numbers"):
-        sobol(spec(axes="nodes = [1, 2]"), 4)

@@ -90,7 +90,6 @@ BASE = 'trace = "t.json"\n'
         (BASE + 'sample = "latin_hypercube"\n[axes]\na = [1]', "count: expected a whole"),
         (BASE + 'table = "none.csv"', "none.csv: cannot be read"),
         (BASE + 'objective = ["speed"]', "objective 'speed': expected one of step_us"),
-        ('traces = "nothing*.json"', "nothing fits"),
         ("[[", "not valid TOML"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, pairwise
 from math import ceil, log2
 
@@ -65,11 +65,25 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
-    """Per way outside device memory, time of rows that its cache misses: over the bus, from drives
-    or expansion memory as well, and in training as many back; else 0. `[ways]`."""
+    """Per way outside device memory, time of rows that its cache misses in the steady state: over
+    the bus, from drives or expansion memory as well, and in training as many back; else 0.
+    `[ways]`."""
+    seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
+    missed, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
+    for number, way in enumerate(ways):
+        if way.tier == "hbm":
+            continue
+        key = way.shard, way.dtype, way.cached_frac
+        if key not in seen:
+            shard, placed = way.shard, TablePlacement("table_wise", (0,), dtype=way.dtype)
+            size = shard_bytes(shard, placed, None)
+            row, lookups = size / shard.rows, shard.lookups(deployment.batch)
+            access = TableAccess(popularity=shard.popularity(), lookups=lookups, row_bytes=row)
+            use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
+            seen[key] = float(use.fetched_rows[0]), row
+        missed[number], row_bytes[number] = seen[key]
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
     turns = 2.0 if deployment.train else 1.0
-    missed, row_bytes = _missed(deployment, ways)
     times_us = missed * row_bytes * turns / bus
     stored = [number for number, way in enumerate(ways) if way.tier in (EXPANSION, STORAGE)]
     together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
@@ -83,36 +97,13 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     return times_us
 
 
-def _missed(deployment: Deployment, ways: Sequence[Way]) -> tuple[Floats, Floats]:
-    """Per way, how many rows of a batch its cache misses in the steady state, and their bytes."""
-    seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
-    rows, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
-    for number, way in enumerate(ways):
-        if way.tier == "hbm":
-            continue
-        key = way.shard, way.dtype, way.cached_frac
-        if key not in seen:
-            size = shard_bytes(way.shard, TablePlacement("table_wise", (0,), dtype=way.dtype), None)
-            row = size / way.shard.rows
-            popularity = way.shard.popularity()
-            samples = way.shard.lookups(deployment.batch)
-            access = TableAccess(popularity=popularity, lookups=samples, row_bytes=row)
-            use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
-            seen[key] = float(use.fetched_rows[0]), row
-        rows[number], row_bytes[number] = seen[key]
-    return rows, row_bytes
-
-
 def _shape(deployment: Deployment, way: Way) -> Shape:
     samples = deployment.batch
-    share = {ANY: 1.0, EVERY: float(deployment.ranks)}.get(
-        way.reach, float(deployment.machine.linked_gpus)
-    )
+    share = {ANY: 1, EVERY: deployment.ranks}.get(way.reach, deployment.machine.linked_gpus)
     if way.sharding == "data_parallel":
         samples //= deployment.ranks
-    together = int(
-        np.clip(round(len(deployment.placement.tables) * share / deployment.ranks), 1, MAX_TOGETHER)
-    )
+    per_rank = round(len(deployment.placement.tables) * share / deployment.ranks)
+    together = min(max(per_rank, 1), MAX_TOGETHER)
     if deployment.workload.sequence.layers:
         return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together
     return way.shard, way.dtype, samples, together
@@ -152,26 +143,19 @@ LOW, HIGH = 0.5, 2.0
 """Between these multiples of the usual size the line is exact."""
 
 
-@dataclass(frozen=True)
-class ExchangeLine:
-    """Microseconds of one collective: `fixed_us`, and `us_per_byte` of its size."""
-
-    fixed_us: float = 0.0
-    us_per_byte: float = 0.0
-
-
 def exchange_line(
     machine: Cluster, op: str, ranks: int, size_bytes: float, nodes: int | None = None
-) -> ExchangeLine:
-    """Of `op` among `ranks`, around `size_bytes` as nccl-tests define it."""
+) -> tuple[float, float]:
+    """Microseconds of `op` among `ranks`, around `size_bytes` as nccl-tests define it: a fixed part
+    and one per byte."""
     if ranks <= 1 or size_bytes <= 0:
-        return ExchangeLine()
+        return 0.0, 0.0
     asked = {"op": op, "ranks": float(ranks)} | ({} if nodes is None else {"nodes": float(nodes)})
     sizes = [max(size_bytes * factor, 1.0) for factor in (LOW, HIGH)]
     rows = place_collectives(Rows.of([{**asked, "size_bytes": size} for size in sizes]), machine)
     low_us, high_us = durations_of(rows, machine).duration_us.tolist()
     slope = max(high_us - low_us, 0.0) / (size_bytes * (HIGH - LOW))
-    return ExchangeLine(max(low_us - slope * size_bytes * LOW, 0.0), slope)
+    return max(low_us - slope * size_bytes * LOW, 0.0), slope
 
 
 POOLED, REDUCED, WITHIN, SUMMED = KINDS = range(4)
@@ -322,9 +306,9 @@ def _exchange_us(
     )
     us_per_byte, fixed_us = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for at, times, share, of in terms:
-        line = exchange_line(machine, *of)
-        us_per_byte[at] += times * share * line.us_per_byte
-        fixed_us[at] += times * line.fixed_us
+        fixed, per_byte = exchange_line(machine, *of)
+        us_per_byte[at] += times * share * per_byte
+        fixed_us[at] += times * fixed
     us_per_byte[SUMMED] += fixed_us[SUMMED] / bucket
     fixed_us[SUMMED] = 0.0
     taken_us = elements * np.where(kind == SUMMED, FP32_BYTES, wire_bytes) * us_per_byte[kind]
@@ -357,8 +341,8 @@ def _beside(deployment: Deployment) -> FixedTimes:
     )
     back = 2.0 if deployment.train else 0.0
     size = counts(workload).dense_parameters * FP32_BYTES
-    reduced = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
-    reduced_us = (reduced.fixed_us + reduced.us_per_byte * size) if deployment.train else 0.0
+    fixed, per_byte = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
+    reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
     bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
     return FixedTimes((1 + back) * top, (bottom, back * bottom), top, reduced_us)
 

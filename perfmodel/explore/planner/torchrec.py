@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,20 +43,8 @@ class Topology:
     batch_per_rank: int = 512
     cached_frac: float = 0.2
 
-    @property
-    def nodes(self) -> float:
-        """Nodes that the ranks fill."""
-        return self.ranks / self.local_ranks
-
-    @property
-    def exchange_bytes_per_s(self) -> float:
-        """Of collectives among all ranks but the all-reduce."""
-        one_node = self.ranks <= self.local_ranks
-        return self.intra_bytes_per_s if one_node else self.inter_bytes_per_s
-
-    @property
-    def kernel_bytes_per_s(self) -> dict[str, float]:
-        """Of each compute kernel."""
+    def kernel_bytes_per_s(self, kernel: str) -> float:
+        """Of a compute kernel."""
         cached = self.cached_frac * self.hbm_bytes_per_s
         cached += (1 - self.cached_frac) * self.host_bytes_per_s
         return {
@@ -63,12 +52,11 @@ class Topology:
             "dense": DENSE_FRAC * self.hbm_bytes_per_s,
             "fused_uvm": self.host_bytes_per_s / UVM_SLOWDOWN,
             "fused_uvm_caching": cached / UVM_SLOWDOWN,
-        }
+        }[kernel]
 
 
-@dataclass(frozen=True)
-class ShardCost:
-    """Milliseconds per shard, `[shards]`."""
+class ShardCost(NamedTuple):
+    """Milliseconds per shard, `[shards]`; all of it one after the other."""
 
     forward_ms: Floats
     forward_comms_ms: Floats
@@ -77,7 +65,6 @@ class ShardCost:
 
     @property
     def total_ms(self) -> Floats:
-        """All of it, one after the other."""
         return self.forward_ms + self.forward_comms_ms + self.backward_ms + self.backward_comms_ms
 
 
@@ -97,14 +84,15 @@ def shard_cost(
     those of `Topology.kernel_bytes_per_s`, `sharding` as of TorchRec.
     """
     height, width, lookups = (np.asarray(each, np.float64) for each in (rows, columns, pooling))
-    kinds = np.array(sharding, object)
-    rate = np.array([topology.kernel_bytes_per_s[each] for each in kernel]) / 1e3
+    it, kinds = topology, np.array(sharding, object)
+    rate = np.array([it.kernel_bytes_per_s(each) for each in kernel]) / 1e3
+    intra, inter = it.intra_bytes_per_s / 1e3, it.inter_bytes_per_s / 1e3
     whole = np.isin(kinds, ("table_wise", "column_wise"))
     by_row, within = kinds == "row_wise", kinds == "table_row_wise"
     replicated = kinds == "data_parallel"
-    batch, ranks = topology.batch_per_rank, topology.ranks
-    parts = np.select([by_row, within], [float(ranks), float(topology.local_ranks)], 1.0)
-    senders = np.where(replicated, 1.0, float(ranks))
+    batch, nodes = it.batch_per_rank, it.ranks / it.local_ranks
+    parts = np.select([by_row, within], [float(it.ranks), float(it.local_ranks)], 1.0)
+    senders = np.where(replicated, 1.0, float(it.ranks))
 
     read = batch * lookups / parts * senders
     row_bytes = np.where(whole, np.maximum(width, MIN_WIDTH), width) * item_bytes
@@ -113,36 +101,24 @@ def shard_cost(
     narrow = np.select([width >= 128, width >= 64], [1.0, 1.15], 1.75)
     forward = (indices + read * row_bytes + pooled) * np.where(whole, narrow, 1.0) / rate
 
-    exchanged = pooled / (topology.exchange_bytes_per_s / 1e3)
-    local = pooled / (topology.intra_bytes_per_s / 1e3)
-    far_bytes = batch * topology.nodes * width * wire_bytes if topology.nodes > 1 else 0.0
-    local = local + far_bytes / (topology.inter_bytes_per_s / 1e3)
-    comms = np.select([replicated, within], [0.0, local], exchanged)
+    far = batch * nodes * width * wire_bytes / inter if nodes > 1 else 0.0
+    among_all = pooled / (intra if nodes <= 1 else inter)
+    comms = np.select([replicated, within], [0.0, pooled / intra + far], among_all)
     copied = np.where(by_row | within, pooled * BATCHED_COPY / rate, 0.0)
-    backward_comms = np.where(replicated, _summed(height, width, item_bytes, rate, topology), comms)
-    return ShardCost(forward, comms, BACKWARD * forward, backward_comms + copied)
+    # Gradients of whole tables among all ranks, and their dense optimizer.
+    table_bytes, two = height * width * item_bytes, min(nodes, 2.0)
+    turns = (2 * two - 1) / two * (2 if nodes > 2 else 1)
+    summed = table_bytes * (turns / (inter * it.local_ranks) + DENSE_OPTIMIZER / rate)
+    backward_comms = np.where(replicated, summed, comms) + copied
+    return ShardCost(forward, comms, BACKWARD * forward, backward_comms)
 
 
-def _summed(
-    rows: Floats, columns: Floats, item_bytes: float, rate: Floats, topology: Topology
-) -> Floats:
-    """Milliseconds for gradients of whole tables among all ranks, and their dense optimizer."""
-    table_bytes = rows * columns * item_bytes
-    nodes = min(topology.nodes, 2.0)
-    turns = (2 * nodes - 1) / nodes * (2 if topology.nodes > 2 else 1)
-    wire = topology.inter_bytes_per_s * topology.local_ranks / 1e3
-    return table_bytes * turns / wire + table_bytes * DENSE_OPTIMIZER / rate
-
-
-KERNEL = {"hbm": "fused", "host": "fused_uvm_caching"}
-FP32_BYTES = 4.0
-
-
-def topology_of(deployment: Deployment) -> Topology:
-    """The machine's own rates in the planner's place for them."""
-    node = deployment.machine.node
+def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
+    """The problem with TorchRec's cost of each shard as its work, and nothing else; the machine's
+    own rates are the topology."""
+    node, tables = deployment.machine.node, deployment.workload.tables
     inter = node.nic.gb_per_s * (node.nics or 0) / node.gpus if node.nic else node.peer_gb_per_s
-    return Topology(
+    topology = Topology(
         ranks=deployment.ranks,
         local_ranks=deployment.machine.linked_gpus,
         hbm_bytes_per_s=node.device.hbm_gb_per_s * BYTES_PER_GB,
@@ -151,31 +127,30 @@ def topology_of(deployment: Deployment) -> Topology:
         inter_bytes_per_s=inter * BYTES_PER_GB,
         batch_per_rank=max(deployment.batch // deployment.ranks, 1),
     )
-
-
-def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
-    """The problem with TorchRec's cost of each shard as its work, and nothing else."""
-    tables, ways = deployment.workload.tables, problem.ways
-    wire = deployment.workload.implementation.exchange_precision
-    total = np.empty(len(ways))
-    for dtype in {way.dtype for way in ways}:
-        own = np.array([number for number, way in enumerate(ways) if way.dtype == dtype])
-        mine = [ways[number] for number in own]
-        total[own] = shard_cost(
+    wire = float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
+    total_ms = np.empty(len(problem.ways))
+    for dtype in {way.dtype for way in problem.ways}:
+        own = [number for number, way in enumerate(problem.ways) if way.dtype == dtype]
+        mine = [problem.ways[number] for number in own]
+        beside = ["fused" if way.tier == "hbm" else "fused_uvm_caching" for way in mine]
+        total_ms[own] = shard_cost(
             [tables[way.number].rows for way in mine],
             [way.shard.dim for way in mine],
             [tables[way.number].pooling for way in mine],
             [way.sharding for way in mine],
-            ["dense" if way.sharding == "data_parallel" else KERNEL[way.tier] for way in mine],
-            topology_of(deployment),
+            [
+                "dense" if way.sharding == "data_parallel" else kernel
+                for way, kernel in zip(mine, beside, strict=True)
+            ],
+            topology,
             float(item_bytes([dtype])[0]),
-            float(item_bytes([wire])[0]),
+            wire,
         ).total_ms
-    nothing = np.zeros(len(ways))
+    nothing = np.zeros(len(total_ms))
     return replace(
         problem,
-        kind=np.full(len(ways), NO_KIND),
-        work_us=total * 1e3,
+        kind=np.full(len(total_ms), NO_KIND),
+        work_us=total_ms * 1e3,
         sent_us=nothing,
         shared_us=nothing,
         summed_us=nothing,
