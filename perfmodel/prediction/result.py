@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,9 @@ from perfmodel.prediction.types import (
     StepPrediction,
 )
 from perfmodel.prediction.what_if import HOST_CAUSES
-from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
+from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
-from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
 from perfmodel.timeline.period import DeviceLags, device_lag_us
 from perfmodel.timeline.schedule import Timeline, measured
@@ -56,17 +55,15 @@ def summarise(
     With `compare` the result has what was measured, too. `rank` stands for the job, by default the
     slowest.
     """
-    graph = timeline.graph
+    graph, walker = timeline.graph, PathWalker.of(timeline)
     truth = measured(graph)
     steady = steady_steps(truth)
-    walker = PathWalker.of(timeline)
-    replayed_us = by_rank_and_step(graph, timeline.step_us)
-    period_us = replayed_us[:, steady] if lags is None else lags.period_us
+    step_us = by_rank_and_step(graph, timeline.step_us)
+    period_us = step_us[:, steady] if lags is None else lags.period_us
     follow = lags is not None and bool(lags.periods.repeated)
-    step_us = replayed_us
     if left_out_us is not None:
         change_us = np.where(np.isnan(left_out_us), 0.0, left_out_us)
-        step_us, period_us = replayed_us + change_us, period_us + change_us[:, steady]
+        step_us, period_us = step_us + change_us, period_us + change_us[:, steady]
     of_step = step_of_nodes(graph) if follow else None
     known = truth if compare else None
     ranks = [
@@ -78,12 +75,9 @@ def summarise(
         ranks = [_left_out(timeline, each, i, steady, naive) for i, each in enumerate(ranks)]
     meets = rank_waiting(timeline, walker)
     if meets is not None:
+        both = (meets.transfer_us, meets.waiting_us)
         ranks = [
-            replace(
-                each,
-                transfer_us=meets.transfer_us.get(each.rank, 0.0),
-                waiting_us=meets.waiting_us.get(each.rank, 0.0),
-            )
+            replace(each, **dict(zip(_MEETS, (us.get(each.rank, 0.0) for us in both), strict=True)))
             for each in ranks
         ]
     if rank is None:  # of equal ones, the one that waits least
@@ -92,10 +86,9 @@ def summarise(
         slowest = min(last, key=lambda at: ranks[at].waiting_us or 0.0)
     else:
         slowest = ranks_of(graph).index(rank)
-    low, high = None, None
+    chosen, low, high = ranks[slowest], None, None
     if len(steady) > 1:
-        low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(period_us[slowest]))
-    chosen = ranks[slowest]
+        low, high = unseen_step_interval(chosen.step_us, median_errors(period_us[slowest]))
     device = graph.device_span(chosen.rank)[1]
     lag_us = device_lag_us(chosen.step_us, median(step_us[slowest, steady])) if follow else None
     typical = int(steady[np.argmin(np.abs(period_us[slowest] - chosen.step_us))])
@@ -104,6 +97,10 @@ def summarise(
     else:
         mark = np.flatnonzero(graph.marks.rank == chosen.rank)[typical]
         path = critical_path(timeline, int(mark), walker)
+    begun = path[0].start_us if len(path) else 0.0
+    counted = [chosen.steps[i] for i in steady]
+    total_us = sum(step.step_us for step in counted) or 1.0
+    unexplained_us = sum(step.unexplained.frac * step.step_us for step in counted)
     return Result(
         hardware=hardware,
         mode=mode,
@@ -117,13 +114,26 @@ def summarise(
             "modelled_frac": 0.0,
             "fallback_frac": 0.0,
             "no_shapes_frac": 0.0,
-            "unexplained_frac": round(_unexplained_frac(chosen, steady), 6),
+            "unexplained_frac": round(unexplained_us / total_us, 6),
         },
-        critical_path=_path(graph, path),
+        critical_path=[
+            PathPiece(
+                name=graph.labels[node] if edge == NONE else EdgeKind(edge).name.lower(),
+                kind=Cause(cause).name.lower(),
+                start_us=start_us - begun,
+                duration_us=end_us - start_us,
+            )
+            for node, edge, cause, start_us, end_us in path.plain
+            if end_us > start_us
+        ],
         timeline=timeline,
         device_lag_us=lag_us,
         straggler=None if meets is None else meets.to_dict(),
     )
+
+
+_MEETS = ("transfer_us", "waiting_us")
+_ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
 
 
 def _rank(
@@ -136,82 +146,55 @@ def _rank(
     steady: Ints,
     of_step: Ints | None,
 ) -> RankPrediction:
-    graph = timeline.graph
+    graph, steps = timeline.graph, []
     marks = np.flatnonzero(graph.marks.rank == rank)
     roles = step_roles(measured(graph))
-    true_us = truth.step_us[marks] if truth is not None else None
-    paths = [critical_path(timeline, int(mark), walker) for mark in marks]
-    steps = [
-        StepPrediction(
-            name=graph.marks.name[mark],
-            step_us=float(step_us[i]),
-            role=roles[i],
-            measured_us=None if true_us is None else float(true_us[i]),
-            measured_host_frac=_host_frac(paths[i]),
-            unexplained=Unexplained.of(graph, int(mark), paths[i]),
+    for i, mark in enumerate(marks.tolist()):
+        path = critical_path(timeline, mark, walker)
+        taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path.plain]
+        host_us = sum(us for cause, us in taken if cause in _ON_HOST)
+        steps.append(
+            StepPrediction(
+                name=graph.marks.name[mark],
+                step_us=float(step_us[i]),
+                role=roles[i],
+                measured_us=None if truth is None else float(truth.step_us[mark]),
+                measured_host_frac=host_us / (sum(us for _, us in taken) or 1.0),
+                unexplained=Unexplained.of(graph, mark, path),
+            )
         )
-        for i, mark in enumerate(marks)
-    ]
-    if of_step is None:
-        medians = _medians(timeline, rank, marks[steady])
-    else:
-        medians = _medians_of_work(timeline, rank, steady, of_step, period_us)
+    device = DeviceWork.of(timeline, rank)
+    accounts = [account(device, *step_bounds(timeline, mark)) for mark in marks[steady].tolist()]
+    if of_step is not None:  # what each step launched, whenever it runs, in a period at most
+        first, last = graph.device_span(rank)
+        order = np.argsort(of_step[last], kind="stable")
+        first, last = first[order], last[order]
+        bounds = [np.searchsorted(of_step[last], steady, side=side) for side in ("left", "right")]
+        accounts = []
+        for low, high, us in zip(*bounds, period_us.tolist(), strict=True):
+            own = account_of(timeline, first[low:high], last[low:high])
+            active_us = min(own.gpu_active_us, us)
+            idle_us = us - active_us if len(last) else 0.0
+            own = replace(own, step_us=us, gpu_active_us=active_us, gpu_idle_us=idle_us)
+            accounts.append(own)
     return RankPrediction(
         rank=rank,
         step_us=median(period_us),
-        **{key: medians[key] for key in DEVICE_WORK},
+        **_medians(accounts, DEVICE_WORK),
         measured=None if truth is None else recorded_figures(truth, rank, marks[steady]),
         steps=steps,
     )
 
 
-def _unexplained_frac(rank: RankPrediction, steady: Ints) -> float:
-    """Share of the steps that count of which nobody can explain what it waited for."""
-    steps = [rank.steps[i] for i in steady]
-    total_us = sum(step.step_us for step in steps)
-    return sum(s.unexplained.frac * s.step_us for s in steps) / total_us if total_us else 0.0
-
-
 def recorded_figures(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
     """Medians over the steps of these rows of the marks, each from mark to mark."""
-    medians = _medians(timeline, rank, marks)
-    return {key: medians[key] for key in ("step_us", *DEVICE_FIGURES)}
-
-
-def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
-    """Median of every number of a rank's accounting over the given steps."""
     device = DeviceWork.of(timeline, rank)
-    return _median_of_each(
-        [account(device, *step_bounds(timeline, mark)) for mark in marks.tolist()]
-    )
+    accounts = [account(device, *step_bounds(timeline, mark)) for mark in marks.tolist()]
+    return _medians(accounts, ("step_us", *DEVICE_FIGURES))
 
 
-def _medians_of_work(
-    timeline: Timeline, rank: int, steady: Ints, of_step: Ints, period_us: Floats
-) -> dict[str, float]:
-    """The same of what each step launched, whenever it runs; a period holds no more than itself."""
-    first, last = timeline.graph.device_span(rank)
-    order = np.argsort(of_step[last], kind="stable")
-    first, last = first[order], last[order]
-    bounds = [np.searchsorted(of_step[last], steady, side=side) for side in ("left", "right")]
-    found = []
-    for low, high, us in zip(*bounds, period_us.tolist(), strict=True):
-        account = account_of(timeline, first[low:high], last[low:high])
-        active_us = min(account.gpu_active_us, us)
-        idle_us = us - active_us if len(last) else 0.0
-        found.append(replace(account, step_us=us, gpu_active_us=active_us, gpu_idle_us=idle_us))
-    return _median_of_each(found)
-
-
-def _median_of_each(accounts: Sequence[Accounting]) -> dict[str, float]:
-    tables = [asdict(one) for one in accounts]
-    return {key: median(np.array([table[key] for table in tables])) for key in tables[0]}
-
-
-def _host_frac(path: TimelinePath) -> float:
-    taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path.plain]
-    total_us = sum(us for _, us in taken)
-    return sum(us for cause, us in taken if cause in _ON_HOST) / total_us if total_us else 0.0
+def _medians(accounts: Sequence[Accounting], names: Sequence[str]) -> dict[str, float]:
+    return {name: median(np.array([getattr(own, name) for own in accounts])) for name in names}
 
 
 def _left_out(
@@ -222,16 +205,11 @@ def _left_out(
     seen = unseen_errors(replayed_us, np.array([step.step_us for step in rank.steps]))
     steps = []
     for number, step in enumerate(rank.steps):
-        low, high = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        nulls = [np.nan] * 3
-        if naive is not None:
-            columns = (naive.mean_us, naive.mean_gpu_us, naive.last_us)
-            nulls = [float(column[at, number]) for column in columns]
-        steps.append(
-            replace(
-                step, left_out=LeaveOneOut(low, high, *(None if us != us else us for us in nulls))
-            )
-        )
+        bounds = unseen_step_interval(step.step_us, seen[steady[steady != number]])
+        columns = () if naive is None else (naive.mean_us, naive.mean_gpu_us, naive.last_us)
+        nulls = [float(column[at, number]) for column in columns] or [np.nan] * 3
+        left_out = LeaveOneOut(*bounds, *(None if us != us else us for us in nulls))
+        steps.append(replace(step, left_out=left_out))
     return replace(rank, steps=steps)
 
 
@@ -264,26 +242,6 @@ def fallback_frac(labels: list[str], duration_us: Floats) -> float:
     """Share of device time in kernels whose name says no family."""
     unknown = np.array([family == OTHER for family in families_of_kernels(labels)], bool)
     return float(duration_us[unknown].sum() / duration_us.sum()) if duration_us.sum() else 0.0
-
-
-_ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
-_EDGES = [kind.name.lower() for kind in EdgeKind]
-_CAUSES = [cause.name.lower() for cause in Cause]
-
-
-def _path(graph: ExecutionGraph, path: TimelinePath) -> list[PathPiece]:
-    """The pieces of a path, after the start of the first."""
-    begun = path[0].start_us if len(path) else 0.0
-    return [
-        PathPiece(
-            name=graph.labels[node] if edge == NONE else _EDGES[edge],
-            kind=_CAUSES[cause],
-            start_us=start_us - begun,
-            duration_us=end_us - start_us,
-        )
-        for node, edge, cause, start_us, end_us in path.plain
-        if end_us > start_us
-    ]
 
 
 def longer(result: Result, us: float, name: str) -> Result:

@@ -12,7 +12,7 @@ from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.prediction import Result, predict
-from perfmodel.prediction.reasons import reason_of_row
+from perfmodel.prediction.explain import reason_of_row
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.workload import load_workload
 
