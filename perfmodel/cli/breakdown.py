@@ -42,7 +42,6 @@ def breakdown(
     top: int | None = None,
     full_names: bool = False,
     profiler_overhead: float = 0.0,
-    capture: str | None = None,
     figure: Path | None = None,
     memory_figure: Path | None = None,
     target: Output = STDOUT,
@@ -67,8 +66,7 @@ def breakdown(
         else:
             content = read(trace, **reading)
     with working(f"breaking {trace or DEMO_SOURCE} down"):
-        eager = read(capture, max_bytes=limit) if capture else None
-        whole = break_down(content, profiler_us_per_event=profiler_overhead, capture=eager)
+        whole = break_down(content, profiler_us_per_event=profiler_overhead)
         selected = _selected(whole, content.chosen, rank)
         options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
         helps, lost = _gains(whole, content, trace, options)

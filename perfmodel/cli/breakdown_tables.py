@@ -138,7 +138,7 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
 
 
 def summary_lines(rank: RankBreakdown) -> Iterator[str]:
-    """A rank in a few lines: step, device, communication, launch queue, memory."""
+    """A rank in a few lines: step, device, communication, memory."""
     from perfmodel.timeline.memory import shown_timelines
 
     summary = rank.summary
@@ -157,15 +157,6 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
         yield (
             f"Communication: {human_us(summary.comm_us)} per step, "
             f"{percent(summary.hidden_comm_frac, 1)} of it hidden behind other work of the device"
-        )
-    depths = rank.queue_depths
-    if depths:
-        mean = sum(depth.mean_count for depth in depths) / len(depths)
-        empty = sum(depth.empty_frac for depth in depths) / len(depths)
-        yield (
-            f"Launch queue: {mean:,.1f} operations on average, at most "
-            f"{max(depth.max_count for depth in depths):,}; empty (host-bound) {percent(empty, 1)} "
-            "of the time"
         )
     yield from map(_memory, shown_timelines(rank.memory))
 
