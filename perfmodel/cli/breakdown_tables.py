@@ -211,13 +211,12 @@ def _show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> No
         return
     if rates.rows:
         records = [
-            row.to_dict()
+            row
             | {
-                "op": f"{row.operator.removeprefix('aten::')}({row.shapes})",
-                "rate": row.tflop_per_s if row.flop else None,
-                "bound_by": row.bound_by or None,
+                "op": f"{row['operator'].removeprefix('aten::')}({row['shapes']})",
+                "rate": row["tflop_per_s"] if row["flop"] else None,
             }
-            for row in rates.rows[: shown.rows]
+            for row in rates.to_dict(shown.rows)["rows"]
         ]
         title = "Rates by shape, per step"
         console.show(Table(title, _RATES, records, full_names=shown.full_names))

@@ -207,7 +207,7 @@ class RankBreakdown(HotTables):
                 return rates(self.hot)
             except UNFIT as error:
                 note = f"the shapes cannot be used: {_said(error)}"
-        return Rates((), "", 0.0, note)
+        return Rates([], "", 0.0, note)
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:

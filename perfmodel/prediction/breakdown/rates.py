@@ -23,13 +23,13 @@ from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import DTYPES
-from perfmodel.ops.graph import NO_OP, Op
+from perfmodel.ops.graph import NO_OP
 from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.tables import Rate, Rates, by_time
+from perfmodel.prediction.breakdown.tables import Rates, Records, by_time, rate_of
 from perfmodel.trace.categories import Category, is_communication
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
@@ -66,8 +66,8 @@ def rates(hot: Hotspots) -> Rates:
     rows = _rated_rows(hot, trees, device)
     counted = ~hot.rank.named(hot.links.device_rows, is_communication)
     total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
-    rated_frac = sum(row.device_us for row in rows) / total_us if total_us else 0.0
-    return Rates(tuple(rows), "" if device is None else device.name, rated_frac, "; ".join(notes))
+    rated_frac = sum(row["device_us"] for row in rows) / total_us if total_us else 0.0
+    return Rates(rows, "" if device is None else device.name, rated_frac, "; ".join(notes))
 
 
 class _CallTrees(NamedTuple):
@@ -113,7 +113,7 @@ def _call_trees(hot: Hotspots) -> tuple[_CallTrees, int]:
     return _CallTrees(ops, tree, first, example), int(np.count_nonzero(is_bad))
 
 
-def _rated_rows(hot: Hotspots, trees: _CallTrees, device: Device | None) -> list[Rate]:
+def _rated_rows(hot: Hotspots, trees: _CallTrees, device: Device | None) -> Records:
     """One example of each kind of tree lowered, for the time of all of the kind."""
     rank, links = hot.rank, hot.links
     launched = np.flatnonzero((hot.launched_by >= 0) & (hot.device_us > 0))
@@ -163,58 +163,49 @@ def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]
     work = np.zeros((4, len(rows)))
     for group in groups_of(rows):
         work[:2, group.index] = group.flop, group.moved_bytes
-        if device is not None:
-            on_matrix_units = OPS[group.op].family in _MATRIX
-            peak_tflop_per_s = [
-                device.matrix_tflop_per_s(dtype)
-                if on_matrix_units and dtype in DTYPES
-                else device.fp32_tflop_per_s
-                for dtype in group.dtypes
-            ]
-            compute_us = group.flop / np.array(peak_tflop_per_s) / 1e6
-            memory_us = group.moved_bytes / device.hbm_gb_per_s / 1e3
-            by_compute = compute_us >= memory_us
-            work[2, group.index] = np.where(by_compute, compute_us, 0.0)
-            work[3, group.index] = np.where(by_compute, 0.0, memory_us)
+        if device is None:
+            continue
+        peaks = [
+            device.matrix_tflop_per_s(dtype)
+            if OPS[group.op].family in _MATRIX and dtype in DTYPES
+            else device.fp32_tflop_per_s
+            for dtype in group.dtypes
+        ]
+        compute_us = group.flop / np.array(peaks) / 1e6
+        memory_us = group.moved_bytes / device.hbm_gb_per_s / 1e3
+        by_compute = compute_us >= memory_us
+        work[2, group.index] = np.where(by_compute, compute_us, 0.0)
+        work[3, group.index] = np.where(by_compute, 0.0, memory_us)
     return np.stack([np.bincount(owner[chosen], row, minlength=count) for row in work]), known
 
 
 def _grouped_rates(
     lowered: Lowered, device: Device | None, us: Floats, count: Ints, steps: int
-) -> list[Rate]:
+) -> Records:
     """The ops of a graph that took time, those of one name and arguments together."""
     work, known = _work_of_ops(lowered, device)
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for at in np.flatnonzero((us > 0) & known).tolist():
         op = lowered.graph.ops[at]
-        dtype = next((tensor.dtype for tensor in op.tensors if tensor.shape), "")
-        groups[op.name, _shapes_of(op), dtype].append(at)
+        given = [tensor for tensor in op.tensors if tensor.shape]  # no scalars
+        shapes = ["x".join(map(str, tensor.shape)) for tensor in given]
+        if (more := len(shapes) - _MAX_SHAPES) > 0:
+            shapes[_MAX_SHAPES:] = [f"and {more} more"]
+        groups[op.name, " ".join(shapes), given[0].dtype if given else ""].append(at)
     result = []
-    for (name, shapes, dtype), same in groups.items():
-        flop, moved_bytes, compute_us, memory_us = (
-            float(total) for total in (work[:, same] * count[same]).sum(axis=1) / steps
-        )
-        has_peaks = compute_us + memory_us > 0
-        result.append(
-            Rate(
-                operator=name,
-                shapes=shapes,
-                dtype=dtype,
-                count=float(count[same].sum()) / steps,
-                device_us=float(us[same].sum()) / steps,
-                flop=flop,
-                moved_bytes=moved_bytes,
-                roofline_us=compute_us + memory_us if has_peaks else None,
-                bound_by=("compute" if compute_us >= memory_us else "memory")
-                if has_peaks
-                else None,
-            )
-        )
+    for (name, shapes_text, dtype), same in groups.items():
+        flop, moved, compute_us, memory_us = (work[:, same] * count[same]).sum(axis=1) / steps
+        least_us = float(compute_us + memory_us)
+        row = {
+            "operator": name,
+            "shapes": shapes_text,
+            "dtype": dtype,
+            "count": float(count[same].sum()) / steps,
+            "device_us": float(us[same].sum()) / steps,
+            "flop": float(flop),
+            "moved_bytes": float(moved),
+            "roofline_us": least_us or None,
+            "bound_by": ("compute" if compute_us >= memory_us else "memory") if least_us else None,
+        }
+        result.append(rate_of(row))
     return by_time(result)
-
-
-def _shapes_of(op: Op) -> str:
-    """`512x1024 1024x4096`: the tensors that it was given, scalars left out."""
-    shapes = ["x".join(map(str, tensor.shape)) for tensor in op.tensors if tensor.shape]
-    more = len(shapes) - _MAX_SHAPES
-    return " ".join([*shapes[:_MAX_SHAPES], *([f"and {more} more"] if more > 0 else [])])
