@@ -146,8 +146,9 @@ def _drawn(
     path_alone: bool = False,
 ) -> Drawn:
     """A rank's median step with nodes that have `taken_us`, scheduled or to be, and that of each
-    draw, by `factors` of nodes `[nodes, draws]` (also of -1, no node); with `path_alone`, of the critical path of the step in
-    the middle; of `periods` that repeat, of the step that is closest to their median."""
+    draw, by `factors` of nodes `[nodes, draws]` (also of -1, no node); with `path_alone`, of the
+    critical path of the step in the middle; of `periods` that repeat, of the step closest to their
+    median."""
     if periods is not None and periods.repeated:
         every_us = periods.step_us(taken_us)[ranks_of(periods.graph).index(rank)]
         middle_us = median(every_us)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, median
-from perfmodel.ops.families import OTHER, families_of_kernels
+from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.breakdown.completeness import Unexplained
 from perfmodel.prediction.breakdown.straggler import rank_waiting
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
@@ -236,12 +236,6 @@ def _families(
         }
         for i in np.argsort(-total, kind="stable").tolist()
     ]
-
-
-def fallback_frac(labels: list[str], duration_us: Floats) -> float:
-    """Share of device time in kernels whose name says no family."""
-    unknown = np.array([family == OTHER for family in families_of_kernels(labels)], bool)
-    return float(duration_us[unknown].sum() / duration_us.sum()) if duration_us.sum() else 0.0
 
 
 def longer(result: Result, us: float, name: str) -> Result:
