@@ -26,7 +26,6 @@ def sweep(
     workers: int = 0,
     scheduler: str | None = None,
     sensitivity: bool = False,
-    reach: str | None = None,
     along: str | None = None,
     yes: bool = False,
     figure: Path | None = None,
@@ -35,10 +34,8 @@ def sweep(
     """Predict many machines and designs: Pareto front, sensitivities."""
     if workers and scheduler:
         raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
-    if reach and not along:
-        raise UsageError("--reach needs the axis to vary: --along AXIS")
-    if along and not (reach or figure):
-        raise UsageError("--along AXIS is for --reach, or for --figure")
+    if along and not figure:
+        raise UsageError("--along AXIS is for --figure")
     check_figure(figure)
     target = Output(format)
     from perfmodel import explore
@@ -53,16 +50,14 @@ def sweep(
     if swept.failed == len(swept.frame):
         raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
-    reached = explore.reach(wanted, reach, along) if reach and along else None
     if elasticities:
         save_figure(figure, elasticities.plot)
-    elif along and not reach:
+    elif along:
         save_figure(figure, lambda: swept.scaling(along))
     else:
         save_figure(figure, swept.plot)
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
-        "reach": reached.to_dict() if reached else None,
     }
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
@@ -96,8 +91,6 @@ def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
         keys = ("axis", "objective", "base", "at_base", "elasticity")
         rows = [{key: row[key] for key in keys} for row in answer["sensitivity"]["elasticities"]]
         _show_rows(console, "Elasticities", rows)
-    if answer["reach"]:
-        _say_target(console, answer["reach"])
 
 
 def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
@@ -143,13 +136,3 @@ def _show_first(
 
 def _scaled(size: float) -> str:
     return f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
-
-
-def _say_target(console: Console, target: Mapping[str, Any]) -> None:
-    axis, wanted = target["axis"], f"{target['objective']} = {target['wanted']:,.6g}"
-    where = f"{axis} ({target['base'][axis]:,.6g} gives {target['at_base']:,.6g}) at"
-    if target["value"] is None:
-        there = f"nearest is {target['objective_there']:,.6g}"
-        console.say(f"{wanted} is out of reach: {there}, with {where} {target['closest']:,.6g}")
-    else:
-        console.say(f"{wanted} needs {where} {target['value']:,.6g}")

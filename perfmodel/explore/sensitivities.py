@@ -1,114 +1,23 @@
-"""How much each axis moves an objective, by elasticities; what it must be."""
+"""How much each axis moves an objective, by elasticities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.explore.axes import HARDWARE, TABLE, Machines, Points, Range, Space
+from perfmodel.explore.axes import HARDWARE, TABLE, Machines, Points, Space
 from perfmodel.explore.evaluate import evaluation_of
-from perfmodel.explore.spec import ALIASES, OBJECTIVES, Spec
+from perfmodel.explore.spec import OBJECTIVES, Spec
 from perfmodel.hardware.reads import figure_values
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-_GRID_VALUES, _CLOSE = 33, 1e-6
-"""Values that are looked at together, first over the whole axis, then between two of them; and how
-near in the end."""
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The value of `axis` at which `objective` is `wanted`, all other axes as in `base`.
-
-    `value` is None where no value between `low` and `high` gets there; `closest` is then the
-    nearest, and `objective_there` what it gives.
-    """
-
-    axis: str
-    objective: str
-    wanted: float
-    base: dict[str, Any]
-    at_base: float
-    low: float
-    high: float
-    value: float | None
-    closest: float
-    objective_there: float
-    crossings: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values."""
-        return asdict(self)
-
-
-def reach(spec: Spec, target: str, axis: str) -> Reach:
-    """What `axis` must be for `OBJECTIVE=VALUE`, between the ends of the axis.
-
-    Of several such values the one nearest to the base is taken. Of whole numbers, the one next to
-    the base at which the objective has passed the value. Raises `UsageError` for a target or an
-    axis that cannot be.
-    """
-    name, wanted = _target(target, spec)
-    first, last, whole = bounds_of(spec, axis)
-    if not first < last:
-        raise UsageError(f"{spec.where}: axis {axis} has one value: give it low and high")
-    base = base_point(spec)
-    own = float(base[axis]) if is_number(base[axis]) else first
-
-    def at(values: Floats) -> Floats:
-        return figures_at(spec, [base | {axis: int(v) if whole else v} for v in values.tolist()])[
-            name
-        ]
-
-    at_base = float(at(np.array([own]))[0]) if first <= own <= last else float("nan")
-    low, high, crossings = first, last, -1
-    while True:
-        grid = (np.geomspace if low > 0 else np.linspace)(low, high, _GRID_VALUES)
-        grid[0], grid[-1] = low, high
-        grid = np.unique(np.round(grid)) if whole else grid
-        found = at(grid)
-        side = np.sign(found - wanted)
-        crossed = np.flatnonzero((side[:-1] != side[1:]) & ~np.isnan(side[:-1] + side[1:]))
-        crossings = len(crossed) if crossings < 0 else crossings
-        if not len(crossed):
-            best = int(np.nanargmin(np.abs(found - wanted)))
-            value, closest, there = None, float(grid[best]), float(found[best])
-            break
-        bracket = int(crossed[np.argmin(np.abs((grid[crossed] + grid[crossed + 1]) / 2 - own))])
-        low, high = grid[bracket], grid[bracket + 1]
-        if high - low <= (1.0 if whole else _CLOSE * abs(high)):
-            ends = list(zip((low, high), found[bracket : bracket + 2], strict=True))
-            near = min(ends, key=lambda end: abs(end[1] - wanted))
-            far = max(ends, key=lambda end: abs(end[0] - own))
-            closest, there = map(float, far if whole and near[1] != wanted else near)
-            value = closest
-            break
-    known = at_base if at_base == at_base else there
-    plain = base | {axis: base[axis] if is_number(base[axis]) else first}
-    return Reach(axis, name, wanted, plain, known, first, last, value, closest, there, crossings)
-
-
-def _target(text: str, spec: Spec) -> tuple[str, float]:
-    name, equals, number = text.partition("=")
-    name = ALIASES.get(name.strip(), name.strip())
-    try:
-        wanted = float(number)
-    except ValueError:
-        wanted = float("nan")
-    if not equals or wanted != wanted or name not in OBJECTIVES:
-        raise UsageError(f"--reach {text!r}: expected OBJECTIVE=VALUE, as in step_us=8000")
-    if name not in spec.objectives:
-        raise UsageError(f"--reach {text!r}: {name} is none of the sweep's objectives")
-    return name, wanted
 
 
 def base_point(spec: Spec) -> dict[str, Any]:
@@ -136,18 +45,6 @@ def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, Float
     columns = {axis: tuple(row[axis] for row in rows) for axis in spec.space.axes}
     evaluate = evaluation_of(replace(spec, space=Space(columns, TABLE)))
     return evaluate(Points.of(columns))
-
-
-def bounds_of(spec: Spec, axis: str) -> tuple[float, float, bool]:
-    """(least, largest, whole numbers only) of a numeric axis."""
-    known = spec.space.axes.get(axis)
-    if known is None:
-        raise UsageError(f"{spec.where}: no axis {axis}; expected {', '.join(spec.space.axes)}")
-    if isinstance(known, Range):
-        return known.low, known.high, known.whole
-    if not known or not all(is_number(value) for value in known):
-        raise UsageError(f"{spec.where}: axis {axis} has no numbers")
-    return min(known), max(known), all(isinstance(value, int) for value in known)
 
 
 def is_number(value: Any) -> bool:
