@@ -59,12 +59,12 @@ def steps_result(
         compare=hardware is None and not edited,
     )
     without, total = 0.0, 0.0  # of device time: launched by operators without recorded shapes
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
-        op = launching_op(rank, links)
-        known = (op >= 0) & (rank.input_shapes[op] >= 0)
-        if rank.rank in trace.pairings:
-            known |= np.isin(op, trace.pairings[rank.rank].event)
-        taken_us = rank.duration_us[links.device_rows]
+    for own, links in zip(trace.ranks, trace.links, strict=True):
+        op = launching_op(own, links)
+        known = (op >= 0) & (own.input_shapes[op] >= 0)
+        if own.rank in trace.pairings:
+            known |= np.isin(op, trace.pairings[own.rank].event)
+        taken_us = own.duration_us[links.device_rows]
         without, total = without + float(taken_us[~known].sum()), total + float(taken_us.sum())
     share = without / total if total else 0.0
     coverage = result.coverage | {"no_shapes_frac": round(share, 6)}
@@ -111,11 +111,17 @@ def changed(times: Result, before: Result, after: Result) -> Result:
     for rank in after.ranks:  # a device's work is `active` times as long
         step_us = rank.step_us * step
         active_us = min(rank.gpu_active_us * active, step_us)
-        work = {name: getattr(rank, name) * active for name in _WORK}
-        steps = [replace(each, step_us=each.step_us * step) for each in rank.steps]
-        idle_us = step_us - active_us if rank.gpu_active_us else 0.0
-        times_us = {"step_us": step_us, "gpu_active_us": active_us, "gpu_idle_us": idle_us}
-        ranks.append(replace(rank, steps=steps, **times_us, **work))
+        scaled = replace(
+            rank,
+            step_us=step_us,
+            gpu_active_us=active_us,
+            gpu_idle_us=step_us - active_us if rank.gpu_active_us else 0.0,
+            kernel_sum_us=rank.kernel_sum_us * active,
+            comm_us=rank.comm_us * active,
+            exposed_comm_us=rank.exposed_comm_us * active,
+            steps=[replace(each, step_us=each.step_us * step) for each in rank.steps],
+        )
+        ranks.append(scaled)
     path = [
         replace(each, start_us=each.start_us * step, duration_us=each.duration_us * step)
         for each in after.critical_path
@@ -131,9 +137,6 @@ def changed(times: Result, before: Result, after: Result) -> Result:
         straggler=None,
         baseline=times,
     )
-
-
-_WORK = ("kernel_sum_us", "comm_us", "exposed_comm_us")
 
 
 def _log(step_us: float, bound_us: float | None) -> float:

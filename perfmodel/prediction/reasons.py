@@ -277,7 +277,7 @@ class MeasuredExplainer:
         at = np.flatnonzero(rows == node)
         if not len(at):
             return was
-        place, figures, parts = int(at[0]), (), (was,)
+        place, figures, parts = int(at[0]), tuple[FigureRead, ...](), [was]
         terms["ratio"] = ratio = float(moved.ratio[place])
         if not np.isnan(moved.by_op[place]):
             chosen, before, after = moved.compared[place]
@@ -289,7 +289,7 @@ class MeasuredExplainer:
                 own = tuple(reason_of_row(placed, machine, row) for row in counted.tolist())
                 taken_us = sum(each.duration_us for each in own)
                 what = f"{name} on {machine.name}"
-                parts = (*parts, Reason(what, "sum of its pieces", taken_us, parts=own))
+                parts.append(Reason(what, "sum of its pieces", taken_us, parts=own))
             what, formula = (
                 "ratio of models",
                 "measured time x what the op's pieces take on the target over the source x "
@@ -313,4 +313,4 @@ class MeasuredExplainer:
                 "floor of the target + (measured - floor of the source) x rate of the source over "
                 "the target's, of the class that the kernel's name tells",
             )
-        return Reason(what, formula, was.duration_us * ratio, terms, figures, parts)
+        return Reason(what, formula, was.duration_us * ratio, terms, figures, tuple(parts))

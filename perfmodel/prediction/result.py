@@ -75,9 +75,12 @@ def summarise(
         ranks = [_left_out(timeline, each, i, steady, naive) for i, each in enumerate(ranks)]
     meets = rank_waiting(timeline, walker)
     if meets is not None:
-        both = (meets.transfer_us, meets.waiting_us)
         ranks = [
-            replace(each, **dict(zip(_MEETS, (us.get(each.rank, 0.0) for us in both), strict=True)))
+            replace(
+                each,
+                transfer_us=meets.transfer_us.get(each.rank, 0.0),
+                waiting_us=meets.waiting_us.get(each.rank, 0.0),
+            )
             for each in ranks
         ]
     if rank is None:  # of equal ones, the one that waits least
@@ -132,7 +135,6 @@ def summarise(
     )
 
 
-_MEETS = ("transfer_us", "waiting_us")
 _ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
 
 
