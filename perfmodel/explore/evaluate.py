@@ -20,7 +20,7 @@ from perfmodel.explore.axes import (
     is_axis,
     whole_number,
 )
-from perfmodel.explore.periods import Durations, many_periods_us
+from perfmodel.explore.periods import Durations, TransferTables, many_periods_us
 from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import (
@@ -33,7 +33,6 @@ from perfmodel.explore.spec import (
     figures,
     running_figures,
 )
-from perfmodel.explore.transfers import TransferTables
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.compare import activity_of, fastest
 from perfmodel.prediction.run import predict

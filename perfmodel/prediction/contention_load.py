@@ -81,32 +81,27 @@ def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load | None:
     where no collective slows anything down: on a CPU, or where ranks do not meet."""
     if machine.node.device.target == CPU or COLLECTIVE not in steps.families:
         return None
-    every = place_collectives(rows_of(steps.pieces), machine)
-    all_us, of_piece = steps.durations.duration_us, np.array(steps.families, object)
-    columns = {each.name: np.zeros(len(every)) for each in fields(Load)}
-    sm, hbm = columns["sm_used_frac"], columns["hbm_used_frac"]
-    machines, kind = steps.machines(machine)
-    for number, seen in enumerate(machines):
-        here, device = np.flatnonzero(kind == number), seen.node.device
-        rows, families, duration_us = every.take(here), of_piece[here], all_us[here]
-        reached = device.stream_gb_per_s * 1e3
-        for group in groups_of(rows):
-            family, at = families[group.index[0]], here[group.index]
-            if family == COLLECTIVE or family in TIERS:
-                continue
-            taken_us = np.maximum(duration_us[group.index], 1e-9)
-            hbm[at] = np.minimum(group.moved_bytes / reached / taken_us, 1.0)
-            sm[at] = STREAMING_SM_FRAC * hbm[at]
-            columns["reads"][at] = group.read_bytes > 0
-            if family in TILED:
-                outputs = group.written_bytes / group.item_bytes
-                blocks = np.maximum(outputs, group.flop / (2 * TILE_DEPTH)) / TILE_ELEMENTS
-                sm[at] = np.maximum(sm[at], np.minimum(blocks / device.sm_count, 1.0))
-        own = np.flatnonzero(families == COLLECTIVE)
-        taken, at = device_shares_of_rows(rows.take(own), seen, duration_us[own]), here[own]
-        columns["sm_taken_frac"][at], columns["sm_held_frac"][at] = taken.sm_frac, taken.held_frac
-        columns["hbm_taken_frac"][at], columns["delay_us"][at] = taken.hbm_frac, taken.delay_us
-        columns["wire_used_frac"][at] = taken.wire_frac
+    rows = place_collectives(rows_of(steps.pieces), machine)
+    duration_us, families = steps.durations.duration_us, np.array(steps.families, object)
+    columns = {each.name: np.zeros(len(rows)) for each in fields(Load)}
+    sm, hbm, device = columns["sm_used_frac"], columns["hbm_used_frac"], machine.node.device
+    reached = device.stream_gb_per_s * 1e3
+    for group in groups_of(rows):
+        at = group.index
+        if families[at[0]] == COLLECTIVE or families[at[0]] in TIERS:
+            continue
+        hbm[at] = np.minimum(group.moved_bytes / reached / np.maximum(duration_us[at], 1e-9), 1.0)
+        sm[at] = STREAMING_SM_FRAC * hbm[at]
+        columns["reads"][at] = group.read_bytes > 0
+        if families[at[0]] in TILED:
+            outputs = group.written_bytes / group.item_bytes
+            blocks = np.maximum(outputs, group.flop / (2 * TILE_DEPTH)) / TILE_ELEMENTS
+            sm[at] = np.maximum(sm[at], np.minimum(blocks / device.sm_count, 1.0))
+    own = np.flatnonzero(families == COLLECTIVE)
+    taken = device_shares_of_rows(rows.take(own), machine, duration_us[own])
+    columns["sm_taken_frac"][own], columns["sm_held_frac"][own] = taken.sm_frac, taken.held_frac
+    columns["hbm_taken_frac"][own], columns["delay_us"][own] = taken.hbm_frac, taken.delay_us
+    columns["wire_used_frac"][own] = taken.wire_frac
     piece = steps.built.piece
     of_node = {name: np.where(piece == NONE, 0.0, each[piece]) for name, each in columns.items()}
     return Load(**of_node)

@@ -24,9 +24,15 @@ from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
-from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD, host_ratio
+from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.scheduled import KNOWN_SOFTWARE, UNKNOWN_SOFTWARE, HostCosts, host_costs
+from perfmodel.prediction.scheduled import (
+    KNOWN_SOFTWARE,
+    UNKNOWN_SOFTWARE,
+    HostCosts,
+    host_costs,
+    host_ratio,
+)
 from perfmodel.prediction.shapes import (
     MODEL,
     Noted,

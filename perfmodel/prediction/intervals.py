@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, median, quantile
 from perfmodel.ops.families import classes_of_kernels
-from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD
+from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.scheduled import ScheduledSteps
 from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.graph.kinds import Scope

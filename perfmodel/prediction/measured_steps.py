@@ -13,8 +13,7 @@ from perfmodel.lowering.host import Profile
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
 from perfmodel.prediction.intervals import ratio_interval, transfer_interval
-from perfmodel.prediction.leave_out import left_out_change_us
-from perfmodel.prediction.result import summarise
+from perfmodel.prediction.result import left_out_change_us, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import Result
 from perfmodel.prediction.what_if import Scale

@@ -18,11 +18,11 @@ from perfmodel.lowering.host.samples import DESCRIPTIONS
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.prediction.explain import Reason, Terms, reason_of_row
-from perfmodel.prediction.ratio_by_bound import host_ratio
 from perfmodel.prediction.scheduled import (
     OVERHEAD_OF_CAUSE,
     HostCosts,
     ScheduledSteps,
+    host_ratio,
     place_collectives,
 )
 from perfmodel.prediction.transferred import TransferredDurations, kernel_keys
@@ -78,11 +78,7 @@ class ModelExplainer:
             return ""
         longest = pieces[int(np.argmax(self.found.durations.duration_us[pieces]))]
         one = self.found.rows.take(np.array([longest], np.int64))
-        return explanations_of(one, self._machine_of(longest))[0].bound_by
-
-    def _machine_of(self, piece: int) -> Cluster:
-        machines, kind = self.found.machines(self.machine)
-        return machines[int(kind[piece])]
+        return explanations_of(one, self.machine)[0].bound_by
 
     def reason(self, node: int) -> Reason:
         """By the node's model, profile or loader."""
@@ -98,15 +94,14 @@ class ModelExplainer:
             terms: Terms = {"measured_us": taken_us / ratio, "host_ratio": ratio}
             return Reason("measured in the trace", formula, taken_us, terms)
         if overhead_of(graph, node) and self.costs is not None:
-            costs = self.costs.seen_by(rank)
-            return profile_reason(graph, node, costs.profile_of(rank), costs)
+            return profile_reason(graph, node, self.costs.profile_of(rank), self.costs)
         if nodes.kind[node] == NodeKind.HOST:
             return Reason("data loading", "samples per step over the loader's rate", taken_us)
         return _boundary(taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
         about = self.found.pieces[piece]
-        why = reason_of_row(self.found.rows, self._machine_of(piece), piece)
+        why = reason_of_row(self.found.rows, self.machine, piece)
         if about.guessed:
             sizes = "guessed: the op's arguments do not tell"
             why = replace(why, terms={**why.terms, "sizes": sizes})
@@ -157,10 +152,8 @@ _ORIGIN = ("traces", "devices", "hosts")
 
 def host_figures(costs: HostCosts) -> tuple[FigureRead, ...]:
     """What was read of the profiles' hosts and of the target's."""
-    every = (costs, *(each for _, each in costs.others))
-    hosts = (host for each in every for host in (each.recorded_on, each.host))
-    reads = (figure_read(each, "host", HOST_SPEED) for each in hosts if each is not None)
-    return tuple(dict.fromkeys(reads))
+    hosts = [host for host in (costs.recorded_on, costs.host) if host is not None]
+    return tuple(dict.fromkeys(figure_read(each, "host", HOST_SPEED) for each in hosts))
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,7 @@ from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_passes, with_reads
-from perfmodel.prediction.step import (
-    TIERED,
-    Step,
-    cluster_of,
-    deployment_period,
-    step_period,
-)
+from perfmodel.prediction.step import TIERED, Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if

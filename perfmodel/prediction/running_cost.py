@@ -103,12 +103,11 @@ class OperatingCosts:
     busy_w: Mapping[str, float]
     """By share of `Activity`, what its parts draw in addition where they always work."""
     held_usd_per_hour: float | None
-    """The rent, or the purchase spread over its years; None where nobody knows a price, and where
-    some nodes are rented and others bought."""
+    """The rent, or the purchase spread over its years; None where nobody knows a price."""
     is_rented: bool
     prices: Prices
     sources: dict[str, str] = field(compare=False)
-    """Per figure of its first kind of nodes, where it comes from."""
+    """Per figure, where it comes from."""
 
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many values as `activity` has."""
@@ -171,51 +170,44 @@ class _Part(NamedTuple):
 
 def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
-    said = prices or Prices()
-    idle_w, busy_w, every, held = 0.0, dict[str, float](), list[dict[str, str]](), list[float]()
-    rented, is_known = set[bool](), True
-    for node, ranks in machine.kinds:
-        count, share = len(ranks) // node.gpus, 1.0
-        if node.name == node.device.name and node.device.usual_node is not None:
-            # Named by its device alone: its share of the node that this usually sits in.
-            whole = load(node.device.usual_node, "node")
-            share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
-        parts = _parts(node, share)
-        sources = {part.kind: part.source for part in parts}
-        sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
-        sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
-        scale = 1 + REST_FRAC
-        sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
-        if node.power_w is not None:
-            scale = node.power_w * share / sum(part.part_count * part.peak_w for part in parts)
-            sources["power_w"] = node.sources.get("power_w", "not stated")
-        for part in parts:
-            peak_w, idle = part.part_count * part.peak_w * scale * count, IDLE_FRAC[part.kind]
-            busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
-            idle_w += peak_w * idle
-            busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
-        asked = {"usd_per_hour": said.usd_per_hour, "purchase_usd": said.purchase_usd}
-        key, price = next(((k, usd) for k, usd in asked.items() if usd is not None), ("", None))
-        source, unpriced = "given", [part.name for part in parts if part.price_usd is None]
-        is_rent = node.price_usd is None
-        if not key and not (is_rent and node.price_usd_per_hour is None):
-            own = "price_usd_per_hour" if is_rent else "price_usd"
-            key = "usd_per_hour" if is_rent else "purchase_usd"
-            price, source = getattr(node, own) * share, node.sources.get(own, "not stated")
-        elif not key:
-            key = "purchase_usd"
-            price = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
-            source = "sum of the parts, without boards, case and power supplies"
-            if unpriced:
-                price, source = None, f"not known: {', '.join(unpriced)} without a price"
-        sources[key] = source
-        hours = 1.0 if key == "usd_per_hour" else said.years * HOURS_PER_YEAR
-        held.append((price or 0.0) * count / hours / said.used_frac)
-        every.append(sources)
-        rented.add(key == "usd_per_hour")
-        is_known &= price is not None
-    known = sum(held) if is_known and len(rented) == 1 else None
-    return OperatingCosts(idle_w, busy_w, known, rented == {True}, said, every[0])
+    node, said, share = machine.node, prices or Prices(), 1.0
+    count = machine.nodes
+    if node.name == node.device.name and node.device.usual_node is not None:
+        # Named by its device alone: its share of the node that this usually sits in.
+        whole = load(node.device.usual_node, "node")
+        share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
+    parts = _parts(node, share)
+    sources = {part.kind: part.source for part in parts}
+    sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
+    sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
+    scale = 1 + REST_FRAC
+    sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
+    if node.power_w is not None:
+        scale = node.power_w * share / sum(part.part_count * part.peak_w for part in parts)
+        sources["power_w"] = node.sources.get("power_w", "not stated")
+    idle_w, busy_w = 0.0, dict[str, float]()
+    for part in parts:
+        peak_w, idle = part.part_count * part.peak_w * scale * count, IDLE_FRAC[part.kind]
+        busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
+        idle_w += peak_w * idle
+        busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
+    asked = {"usd_per_hour": said.usd_per_hour, "purchase_usd": said.purchase_usd}
+    key, price = next(((k, usd) for k, usd in asked.items() if usd is not None), ("", None))
+    source, is_rent = "given", node.price_usd is None
+    if not key and not (is_rent and node.price_usd_per_hour is None):
+        own = "price_usd_per_hour" if is_rent else "price_usd"
+        key = "usd_per_hour" if is_rent else "purchase_usd"
+        price, source = getattr(node, own) * share, node.sources.get(own, "not stated")
+    elif not key:
+        key, unpriced = "purchase_usd", [part.name for part in parts if part.price_usd is None]
+        price = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
+        source = "sum of the parts, without boards, case and power supplies"
+        if unpriced:
+            price, source = None, f"not known: {', '.join(unpriced)} without a price"
+    sources[key] = source
+    hours = 1.0 if key == "usd_per_hour" else said.years * HOURS_PER_YEAR
+    held = None if price is None else price * count / hours / said.used_frac
+    return OperatingCosts(idle_w, busy_w, held, key == "usd_per_hour", said, sources)
 
 
 def _parts(node: Node, share: float) -> list[_Part]:

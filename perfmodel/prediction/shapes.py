@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -51,7 +51,7 @@ from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.timeline.steps import steady_steps
-from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
+from perfmodel.workload.memory import memory_use, require_fit
 
 HOST_NAME = "host"
 COMPUTE, BUS = "compute", "bus"
@@ -149,13 +149,12 @@ def costs_of(machine: Cluster, costs_on: Callable[[Cluster], HostCosts]) -> Host
 def with_reads(found: Noted, machine: Cluster, costs: HostCosts | None) -> Noted:
     """A prediction on `machine` with the figures that it uses, and notes of its hosts before."""
     result, notes = found
-    hosts = (costs, *(each for _, each in costs.others)) if costs else ()
     explainer = result.explainer
     families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
     parts = {"device"}.union(*map(parts_of, families))
     of_hosts = host_figures(costs) if costs else ()
     reads = dict.fromkeys((*figures_used(machine, parts), *of_hosts))
-    return replace(result, reads=tuple(reads)), [*(each.note for each in hosts), *notes]
+    return replace(result, reads=tuple(reads)), [*([costs.note] if costs else []), *notes]
 
 
 def scheduled_ranks(
@@ -219,20 +218,16 @@ def predict_shapes(
     if recorded:
         lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
     result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
-    rank, on_host = result.rank.rank, machine.node.device.target == CPU
+    rank, device = result.rank.rank, machine.node.device
+    on_host = device.target == CPU
     needs = [(memory_use(it, in_host_memory=on_host), it.rank) for it in (*graphs, *fuller)]
-
-    def beyond_bytes(need: tuple[MemoryUse | None, int]) -> float:
-        use, rank = need
-        return (use.total_bytes if use else 0.0) - machine.seen_by(rank).node.device.hbm_bytes
-
-    (use, fullest), memory = max(needs, key=beyond_bytes), None
+    fullest_of = max(needs, key=lambda need: need[0].total_bytes if need[0] else 0.0)
+    (use, fullest), memory = fullest_of, None
     if use is not None:
-        device = machine.seen_by(fullest).node.device
         memory = use.to_dict(device) | ({"rank": fullest} if machine.gpus > 1 else {})
         if must_fit:
             require_fit(use, device, fullest)
-    spread = KNOWN_SOFTWARE if costs is None else costs.seen_by(rank).spread
+    spread = KNOWN_SOFTWARE if costs is None else costs.spread
     drawn = drawn_step(steps, rank, spread, lags.periods if lags else None)
     families, coverage = _kinds_of_work(steps, rank)
     result = replace(
@@ -250,14 +245,13 @@ def predict_shapes(
         families=families,
         coverage=coverage,
         memory=memory,
-        kernels=kernel_table(steps, rank, machine.seen_by(rank).node.device),
+        kernels=kernel_table(steps, rank, device),
         explainer=ModelExplainer(
             steps, machine, costs, {at: each.ratio for at, each in times.items()}
         ),
     )
-    devices = [node.device for node, _ in machine.kinds]
-    about = (say(device) for say in (remarks, slower_multiprocessors) for device in devices)
-    return result, [*steps.notes, *unknown_generations(devices), *chain.from_iterable(about)]
+    about = [*unknown_generations([device]), *remarks(device), *slower_multiprocessors(device)]
+    return result, [*steps.notes, *about]
 
 
 def too_large(result: Result) -> list[str]:

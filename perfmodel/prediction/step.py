@@ -17,6 +17,7 @@ from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
@@ -52,7 +53,7 @@ def cluster_of(given: str | Path | Part, nodes: int | None) -> Cluster:
     part = given if isinstance(given, Part) else load(given)
     if isinstance(part, Device):
         part = replace(node_of(part), gpus=1)
-    return cluster(part, nodes)
+    return equal_nodes(cluster(part, nodes), "a workload")
 
 
 @dataclass(frozen=True)
@@ -85,22 +86,13 @@ class Step:
         return machine.linked_gpus
 
     @property
-    def _kinds(self) -> list[list[RankClass]]:
-        """The classes of each kind of node."""
+    def _every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
-        every = _cached_rank_classes(self.workload, *where)
-        return [
-            [
-                replace(each, ranks=own)
-                for each in every
-                if (own := tuple(rank for rank in each.ranks if rank in ranks))
-            ]
-            for _, ranks in self.machine.kinds
-        ]
+        return _cached_rank_classes(self.workload, *where)
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         """The ranks that stand for all."""
-        return [it for own in self._kinds for it in (own if every_rank else deciding_classes(own))]
+        return self._every_class if every_rank else deciding_classes(self._every_class)
 
     def fuller(self, edits: Sequence[NamedEdit]) -> list[OpGraph]:
         """What ranks run that hold more than those that stand for all, under `edits`, for their
@@ -108,25 +100,24 @@ class Step:
         if self.placement is not None:
             return []
         held = attrgetter("held_rows_bytes")
-        most = [(max(own, key=held), max(map(held, deciding_classes(own)))) for own in self._kinds]
-        graphs = [self.graph(full.ranks[0]) for full, shown in most if held(full) > shown]
+        full, shown = max(self._every_class, key=held), self.classes(every_rank=False)
+        graphs = [self.graph(full.ranks[0])] if held(full) > max(map(held, shown)) else []
         edited = map(self_contained, graphs) if edits else graphs
         return apply_edits(edited, edits, must_change=False)[0]
 
     def graph(self, rank: int) -> OpGraph:
         """What `rank` runs."""
         machine = self.machine
-        device = machine.seen_by(rank).node.device
+        device = machine.node.device
         software = self.workload.implementation
         if software.precision == FP8 and device.fp8_tflop_per_s is None:
             raise WorkloadError(
                 f'{self.workload.name}: implementation: precision: {device.name} has no "{FP8}"'
             )
         # Of its node's drives: as many ranks like it would miss what all of the node do.
-        missed = {at: it.missed_rows for own in self._kinds for it in own for at in it.ranks}
-        node, ranks = next(it for it in machine.kinds if rank in it[1])
-        first = rank - (rank - ranks.start) % node.gpus
-        together = sum(missed[at] for at in range(first, first + node.gpus))
+        missed = {at: it.missed_rows for it in self._every_class for at in it.ranks}
+        gpus = machine.node.gpus
+        together = sum(missed[at] for at in range(rank - rank % gpus, rank - rank % gpus + gpus))
         return _cached_op_graph(
             self.workload,
             self.batch,
@@ -138,7 +129,7 @@ class Step:
             linked=self.linked,
             placement=self.placement,
             pipeline=self.pipeline,
-            sharers=min(together / missed[rank], node.gpus) if missed[rank] else 0.0,
+            sharers=min(together / missed[rank], gpus) if missed[rank] else 0.0,
         )
 
     def scheduled(self, graphs: Sequence[OpGraph], costs: HostCosts | None) -> ScheduledSteps:
@@ -198,10 +189,9 @@ def step_period(
     notes, shown = [*undone, *found], step.classes(every_rank=every_rank)
     if every_rank:
         notes += [Note(f"rank {each.ranks[0]} stands for {len(each.ranks)}") for each in shown]
-    for node, ranks in machine.kinds if machine.gpus > 1 and not every_rank else ():
-        rank, *others = (each.ranks[0] for each in shown if each.ranks[0] in ranks)
-        of = f"{machine.gpus}" if machine.others is None else f"the {len(ranks)} in {node.name}"
-        notes.append(Note(f"rank {rank} of {of}, which looks up most, stands for all"))
+    elif machine.gpus > 1:
+        rank, *others = (each.ranks[0] for each in shown)
+        notes.append(Note(f"rank {rank} of {machine.gpus}, which looks up most, stands for all"))
         notes += [Note(f"rank {it}, which sends or misses most, as well") for it in others]
     evaluation = step.workload.evaluation
     share = evaluation.forward_passes_per_step if step.train else 0.0
@@ -262,6 +252,7 @@ def deployment_period(
 ) -> Noted:
     """The period of a deployment's steps: of one kind, or of its phases by their shares. Raises
     what `step_period` raises."""
+    equal_nodes(deployment.machine, "a workload")
     phases, steps = zip(*steps_of(deployment), strict=True)
     answers = [step_period(step, costs, edits, every_rank) for step in steps]
     results = [result for result, _ in answers]

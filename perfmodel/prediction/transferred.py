@@ -23,9 +23,15 @@ from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
-from perfmodel.prediction.ratios import ComparedOps, OpPieces, Source, launches
-from perfmodel.prediction.scheduled import place_collectives
+from perfmodel.prediction.ratios import (
+    ComparedOps,
+    OpPieces,
+    Source,
+    carried_frac,
+    launches,
+    transfer_ratio,
+)
+from perfmodel.prediction.scheduled import host_ratio, place_collectives
 from perfmodel.timeline.graph.kinds import NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace

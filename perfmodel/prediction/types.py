@@ -15,7 +15,6 @@ from perfmodel.base.units import human_us
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
-from perfmodel.prediction.leave_out import LeaveOneOut
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 
@@ -52,6 +51,20 @@ class Change:
 
 
 _CHANGE = ("baseline_us", "gain_us", "gain_frac")
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """A step that was predicted from the others, and what needs no model. Microseconds."""
+
+    low_us: float
+    """90 % interval of the step, from the errors of leaving the others out."""
+    high_us: float
+    null_mean_us: float | None
+    """Without a model: the mean of the other steps, that mean with the difference in device time
+    added, the last step before; None where there are no others."""
+    null_mean_gpu_us: float | None
+    null_last_us: float | None
 
 
 @dataclass(frozen=True)

@@ -294,7 +294,7 @@ def test_where_nothing_helps_it_says_so() -> None:
     ("place", "said"),
     [
         ("perfmodel.prediction.breakdown.rank.memory_timelines", "no table of memory"),
-        ("perfmodel.prediction.breakdown.collectives.collective_sums", "no table of collectives"),
+        ("perfmodel.prediction.breakdown.rates.collective_sums", "no table of collectives"),
         ("perfmodel.prediction.gains.gains", "what would help most could not be worked out"),
     ],
 )

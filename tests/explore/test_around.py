@@ -12,7 +12,7 @@ from explore.conftest import MakeSpec
 
 from perfmodel.errors import UsageError
 from perfmodel.explore import sensitivity
-from perfmodel.explore.sensitivities import base_point
+from perfmodel.explore.result import base_point
 from perfmodel.explore.spec import Spec
 
 BANDWIDTH, CORES = "device.hbm_gb_per_s", "device.sm_count"
@@ -31,7 +31,7 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], None]:
         def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
             return {"step_us": np.array([function(row) for row in rows], float)}
 
-        for module in ("sensitivities",):
+        for module in ("result",):
             monkeypatch.setattr(f"perfmodel.explore.{module}.figures_at", figures_at)
 
     return use

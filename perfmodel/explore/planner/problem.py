@@ -146,15 +146,6 @@ class Problem:
     fixed_us: tuple[float, ...] = ()
     beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
-    ahead_us: tuple[float, ...] = ()
-    """Per rank what it takes longer than a rank in the fastest kind of node; empty: all alike."""
-
-    @cached_property
-    def idle(self) -> Floats:
-        """What ranks have without tables, `[ranks, held]`."""
-        held = np.zeros((self.ranks, HELD))
-        held[:, 0] += self.ahead_us or 0.0
-        return held
 
     @cached_property
     def parts(self) -> Ints:
@@ -243,7 +234,7 @@ class Layout:
     @cached_property
     def held(self) -> Floats:
         """Per rank the sums of `Problem.sizes` over its tables, `[ranks, held]`."""
-        held = self.problem.idle.copy()
+        held = np.zeros((self.problem.ranks, HELD))
         for choice, ranks in zip(self.chosen.tolist(), self.ranks, strict=True):
             held[list(ranks)] += self.problem.sizes[choice]
         return held
@@ -274,6 +265,5 @@ class Layout:
     @property
     def imbalance(self) -> float:
         """Work of the busiest rank over the mean."""
-        work_us = self.held[:, 0] - self.problem.idle[:, 0]
-        mean = float(work_us.mean())
-        return float(work_us.max()) / mean if mean else 1.0
+        mean = float(self.held[:, 0].mean())
+        return float(self.held[:, 0].max()) / mean if mean else 1.0

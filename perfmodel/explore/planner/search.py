@@ -72,7 +72,7 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
         alone = of_table * (problem.work_us - on_all)[None, :]
         at_most({everywhere: 1.0, busiest: -1.0}, alone)
         at_most({sent: -1.0}, of_table * problem.sent_us[None, :])
-    at_most({busiest: -1.0}, problem.work_us * mean, -float(problem.idle[:, 0].mean()))
+    at_most({busiest: -1.0}, problem.work_us * mean)
     at_most({sent: -1.0}, problem.sent_us * mean)
     for at, most in enumerate(problem.room_bytes, HBM):
         if np.isfinite(most):
@@ -217,7 +217,7 @@ def pack(problem: Problem, chosen: Ints) -> Layout | None:
 def _packed_in_order(
     problem: Problem, chosen: Ints, scale: Floats, weight: Floats
 ) -> Layout | None:
-    held = problem.idle.copy()
+    held = np.zeros((problem.ranks, HELD))
     ranks: list[tuple[int, ...]] = [()] * len(chosen)
     for number in np.lexsort((-weight, -problem.reach[chosen])).tolist():
         own = problem.of_table[number]

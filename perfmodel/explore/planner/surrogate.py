@@ -23,15 +23,9 @@ from perfmodel.embedding import (
 )
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.problem import (
-    ANY,
-    EVERY,
-    FixedTimes,
-    Problem,
-    Way,
-    ways,
-)
+from perfmodel.explore.planner.problem import ANY, EVERY, FixedTimes, Problem, Way, ways
 from perfmodel.hardware import Cluster
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
@@ -183,7 +177,7 @@ def surrogate(
     other_bytes = _other_bytes(deployment) + reserved_bytes
     deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
-    node = min((each for each, _ in machine.kinds), key=lambda it: it.device.hbm_bytes)
+    node = equal_nodes(machine, "a plan").node
     hbm_bytes = node.device.hbm_bytes - other_bytes
     if hbm_bytes <= 0:
         raise WorkloadError(
@@ -205,7 +199,7 @@ def surrogate(
             beside.append(tier)
         nearer += each
     here = tuple(ways(deployment, beside)) if beside else here
-    deployment, work, ahead_us = _paced(deployment, here)
+    work = lookup_us(deployment, here) + missed_us(deployment, here) + _copied_us(deployment, here)
     kind, exchanged, fixed_us = _exchange_us(deployment, here)
     sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
     return Problem(
@@ -226,32 +220,7 @@ def surrogate(
         fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
-        ahead_us=ahead_us,
     )
-
-
-def _paced(
-    deployment: Deployment, here: tuple[Way, ...]
-) -> tuple[Deployment, Floats, tuple[float, ...]]:
-    """The deployment as the fastest kind of node sees it, what each way's shard takes there, and
-    what each rank takes longer: its layers, and its part of the tables where all end together.
-    """
-    ranks = [own for _, own in deployment.machine.kinds]
-    seen = [replace(deployment, machine=deployment.machine.seen_by(own.start)) for own in ranks]
-    work = [lookup_us(it, here) + missed_us(it, here) + _copied_us(it, here) for it in seen]
-    whole = np.array([way.sharding == "table_wise" and way.tier == "hbm" for way in here])
-    tables_us = np.array([each[whole].sum() for each in work])
-    layers = [_beside(it) if len(seen) > 1 else FixedTimes() for it in seen]
-    layers_us = np.array([it.dense_us + sum(it.bottom_us) for it in layers])
-    best = int((tables_us / deployment.ranks + layers_us).argmin())
-    if len(seen) == 1:
-        return seen[best], work[best], ()
-    pace, later = tables_us / tables_us[best], layers_us - layers_us[best]
-    count = np.array([len(own) for own in ranks])
-    level = (tables_us[best] + (count * later / pace).sum()) / (count / pace).sum()
-    ahead = later + (pace - 1.0) * np.maximum(level - later, 0.0) / pace
-    ahead = np.round(np.repeat(ahead, count), DECIMALS)
-    return seen[best], work[best], tuple(ahead.tolist())
 
 
 def _as_asked(deployment: Deployment) -> Deployment:

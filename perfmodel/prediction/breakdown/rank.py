@@ -114,7 +114,7 @@ class HotTables(ABC):
 
     def collectives(self, most: int | None = None) -> Records:
         """Collectives by name and process group, most time first; per step."""
-        from perfmodel.prediction.breakdown.collectives import collective_rows
+        from perfmodel.prediction.breakdown.rates import collective_rows
 
         sums = self.sums(COLLECTIVES)
         return collective_rows(sums, most) if sums.names else []
@@ -187,7 +187,7 @@ class RankBreakdown(HotTables):
 
     @cached_property
     def _collectives(self) -> NamedSums:
-        from perfmodel.prediction.breakdown.collectives import collective_sums
+        from perfmodel.prediction.breakdown.rates import collective_sums
 
         nothing = NamedSums((), {}, 0, 0.0, 0.0)
         return self._optional("collectives", lambda: collective_sums(self.hot), nothing)
