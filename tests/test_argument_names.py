@@ -15,7 +15,7 @@ from perfmodel import PerfmodelError, errors
 from perfmodel.cli import main
 from perfmodel.cost.learned.store import load_models
 from perfmodel.ops.read.program import Call
-from perfmodel.prediction.payload_codec import Codec
+from perfmodel.prediction.what_if import Codec
 
 ROOT = Path(__file__).parents[1]
 TRACE, WORKLOAD, MACHINE = ROOT / "traces" / "cpu_dlrm_2rank", "criteo-terabyte", "dgx-a100-80gb"
