@@ -13,7 +13,7 @@ import typer
 from perfmodel.api import ALL
 from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.cli.console import Console, say_assumed_figures
-from perfmodel.cli.output import STDOUT, Output, check_figure, save_drawn, working
+from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import Table, Times, columns, counted, shown
 
@@ -43,7 +43,6 @@ def compare(
     overheads: str | None = None,
     plan: Path | None = None,
     figure: Path | None = None,
-    latency: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
     """Co-designs side by side: time, energy, cost, memory."""
@@ -53,7 +52,6 @@ def compare(
         if not 0 < p99_ms < inf:
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
     check_figure(figure)
-    check_figure(latency)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return
@@ -80,10 +78,7 @@ def compare(
             overheads=overheads,
             plan=plan,
         )
-    # Both are drawn before one is written: where one cannot be, there is none.
-    drawings = ((comparison.plot, figure), (comparison.latency_figure, latency))
-    for drawn, path in [(draw(), path) for draw, path in drawings if path]:
-        save_drawn(path, drawn)
+    save_figure(figure, comparison.plot)
     target.write_result(comparison, _show, comparison.warnings)
     if comparison.reference is None:
         raise typer.Exit(NONE_POSSIBLE)

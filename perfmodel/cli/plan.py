@@ -65,7 +65,7 @@ def plan(
     if torchrec is not None:
         import json
 
-        from perfmodel.explore.planner.document import torchrec_document
+        from perfmodel.explore.planner.torchrec import torchrec_document
 
         planned_for = found.deployment
         linked = planned_for.machine.linked_gpus

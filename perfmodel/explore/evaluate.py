@@ -21,8 +21,8 @@ from perfmodel.explore.axes import (
     whole_number,
 )
 from perfmodel.explore.periods import Durations, TransferTables, many_periods_us
-from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
+from perfmodel.explore.planner.torchrec import read_plan
 from perfmodel.explore.spec import (
     BATCH,
     OBJECTIVES,

@@ -180,7 +180,6 @@ def test_designs_are_listed(run: Run) -> None:
             "smartnic.adapter 'pm9a3': unknown: one of bluefield-2, bluefield-3",
         ),
         (("--designs", "smartnic", "--set", "smartnic.adapter=x.toml"), "x.toml: cannot be read"),
-        (("--designs", "cpu_only", "--figure", "a.svg", "--latency", "a.svg"), "two outputs"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
@@ -200,14 +199,6 @@ def test_a_rate_that_cannot_be_is_refused_where_no_design_can_be_either(run: Run
     found = run(*NOWHERE, "--rate", "nan", "-f", "json")
     assert (found.status, found.out) == (2, "")
     assert "a rate of nan" in found.err
-
-
-def test_figures_that_cannot_all_be_drawn_leave_no_file(run: Run, tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("a.svg", "b.svg", "c.json")]
-    found = run(*NOWHERE, "--figure", files[0], "--latency", files[1], "-o", files[2])
-    assert found.status == 2
-    assert "no design is feasible" in found.err
-    assert not list(tmp_path.iterdir())
 
 
 def test_replicas_that_serve_a_latency(run: Run) -> None:

@@ -26,7 +26,7 @@ from perfmodel.explore.planner.search import (
     variations,
 )
 from perfmodel.explore.planner.surrogate import surrogate
-from perfmodel.explore.planner.torchrec import with_formulas
+from perfmodel.explore.planner.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SCHEMA = "perfmodel.plan/1"
 CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by", "batches_ahead")
 Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
