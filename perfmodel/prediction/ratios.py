@@ -6,7 +6,7 @@ no shapes are known, counted apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,7 +21,6 @@ from perfmodel.cost.learned.devices import describe, distance, similarity
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering import lower
-from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops.dtypes import DTYPES
 from perfmodel.ops.families import (
     CLASS_OF_FAMILY,
@@ -31,14 +30,11 @@ from perfmodel.ops.families import (
     MEMORY_BOUND,
 )
 from perfmodel.ops.graph import NO_OP, OpGraph
-from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.trace import Trace
 
 _DEFAULT_DTYPE = {"attention": "fp16"}
 """The type of a kernel whose name tells none: fused attention has no fp32 in practice."""
@@ -147,7 +143,7 @@ def _rate_ratio(family: str, dtype: str | None, source: Device, target: Device) 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")
 _BY_SHAPES = ("matmul", "convolution", "attention", "vector")
 """Families whose shapes say all of the work, unlike lookups, waits and copies."""
-_KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
+KIND_OF_NODE = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
 
 
 class ComparedOps(NamedTuple):
@@ -265,48 +261,3 @@ class Source:
                         return chosen
             at = self.pieces.graph.ops[at].parent
         return None
-
-
-@dataclass(frozen=True)
-class Launches:
-    """The ops of one rank, and what they launched."""
-
-    ops: OpGraph
-    own: Ints
-    """Which of the device operations in question the rank ran."""
-    op: Ints
-    """Per operation of `own`, the op that launched it, or `NO_OP`."""
-    kinds: list[str]
-    tf32_matmul: bool
-
-    def operations(self) -> Iterator[tuple[int, int, str]]:
-        """(place among those in question, op, kind) of each."""
-        return zip(self.own.tolist(), self.op.tolist(), self.kinds, strict=True)
-
-    def pieces_on(self, machine: Cluster) -> OpPieces:
-        """What the ops become on a machine."""
-        return OpPieces.on(self.ops, machine, tf32_matmul=self.tf32_matmul)
-
-    def on_source(self, machine: Cluster, taken: Floats) -> Source:
-        """The ops on the trace's `machine`, with what all operations have `taken`."""
-        known = self.op != NO_OP
-        kind = np.array([KINDS.index(kind) for kind in self.kinds], np.int64)
-        measured = sums_by_op(self.ops, kind[known], self.op[known], taken[self.own[known]])
-        return Source.of(self.pieces_on(machine), machine, measured)
-
-
-def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launches]:
-    """Per rank its ops, and which of them launched which of `rows`.
-
-    Raises `TraceError` where the trace records no shapes.
-    """
-    graphs = {launched.rank: launched for launched in op_graph(trace)}
-    ranks = graph.nodes_.rank[rows]
-    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
-        ops = with_placement(graphs[rank.rank], rank, links)
-        op_of_row = np.full(len(rank), NO_OP, np.int64)
-        op_of_row[links.device_rows] = launched_by(ops, rank, links)
-        own = np.flatnonzero(ranks == rank.rank)
-        kinds = [_KIND[NodeKind(kind)] for kind in graph.nodes_.kind[rows[own]].tolist()]
-        yield Launches(ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds, tf32_matmul)

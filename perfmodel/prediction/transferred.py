@@ -21,14 +21,19 @@ from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
+from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.ops.graph import NO_OP, OpGraph
+from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.ratios import (
+    KIND_OF_NODE,
+    KINDS,
     ComparedOps,
     OpPieces,
     Source,
     carried_frac,
-    launches,
+    sums_by_op,
     transfer_ratio,
 )
 from perfmodel.prediction.scheduled import host_ratio, place_collectives
@@ -70,11 +75,27 @@ class Transfer:
         self.key = kernel_keys(trace, graph, self.rows)
         self.why_not = ""
         """Why no op is known."""
+        self._ranks: list[tuple[OpGraph, list[tuple[int, int, str]], Source]] = []
+        """Per rank its ops, its operations (place, op, kind), and the ops on `home`."""
+        self._tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
         try:
-            self._launches = list(launches(trace, graph, self.rows))
+            graphs = {each.rank: each for each in op_graph(trace)}
         except TraceError as error:
-            self._launches, self.why_not = [], str(error)
-        self._before = [each.on_source(home, self.taken) for each in self._launches]
+            self.why_not = str(error)
+            return
+        nodes = graph.nodes_
+        for rank, links in zip(trace.ranks, trace.links, strict=True):
+            ops = with_placement(graphs[rank.rank], rank, links)
+            op_of_row = np.full(len(rank), NO_OP, np.int64)
+            op_of_row[links.device_rows] = launched_by(ops, rank, links)
+            own = np.flatnonzero(nodes.rank[self.rows] == rank.rank)
+            op = op_of_row[nodes.row[self.rows[own]]]
+            kinds = [KIND_OF_NODE[NodeKind(it)] for it in nodes.kind[self.rows[own]].tolist()]
+            known, code = op != NO_OP, np.array([KINDS.index(kind) for kind in kinds], np.int64)
+            measured = sums_by_op(ops, code[known], op[known], self.taken[own[known]])
+            pieces = OpPieces.on(ops, home, tf32_matmul=self._tf32_matmul)
+            operations = list(zip(own.tolist(), op.tolist(), kinds, strict=True))
+            self._ranks.append((ops, operations, Source.of(pieces, home, measured)))
 
     def by_class(self, target: Cluster, at: Ints) -> Floats:
         """Ratios of operations `at` by rooflines of their classes."""
@@ -87,10 +108,10 @@ class Transfer:
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
         unexplained, compared = np.full(len(self.rows), np.nan), dict[int, ComparedOn]()
         before_these = 0
-        for launched, before in zip(self._launches, self._before, strict=True):
-            after = launched.pieces_on(target)
+        for ops, operations, before in self._ranks:
+            after = OpPieces.on(ops, target, tf32_matmul=self._tf32_matmul)
             there = after.by_op(np.ones(len(after.owner)))
-            for place, op, kind in launched.operations():
+            for place, op, kind in operations:
                 chosen = before.compared(op, kind, there)
                 if chosen is None:
                     continue
