@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -76,20 +76,6 @@ class TraceSteps:
         every_us = many_periods_us(self.periods, duration_us)
         slowest: Floats = np.median(every_us, axis=1).max(axis=0)
         return slowest
-
-
-class Evaluate(Protocol):
-    """Figures of points: `columns` of them, in order."""
-
-    columns: tuple[str, ...]
-
-    def __call__(self, points: Points) -> dict[str, Floats]:
-        """One value per point and column; raises `PerfmodelError` for points that cannot be."""
-        ...
-
-    def reads(self, point: Points) -> tuple[FigureRead, ...]:
-        """The figures of the parts of hardware that one point's figures use."""
-        ...
 
 
 RANKS = "ranks"
@@ -234,15 +220,18 @@ class WorkloadFigures:
         machine = self.machines.at(values)
         train = self.spec.training
         start = deployment_of(workload, machine, batch, train=train)
-        plan = _planner(values.get(PLAN))
-        if design is None and plan is None:
-            result = predict(workload, hardware=[machine], batch=batch, train=train)
+        plan = values.get(PLAN)
+        if plan in ESTIMATORS:
+            start = plan_deployment(start, estimator=plan).deployment
+        elif _is_planner(plan):
+            placement = read_plan(plan, start.workload, start.machine)
+            start = start.with_(placement=placement, own_layout=None)
+        if design is not None:
+            start, result = fastest(design, start)
+        elif _is_planner(plan):
+            result = predict(start)
         else:
-            start = start if plan is None else _planned(start, plan)
-            if design is None:
-                result = predict(start)
-            else:
-                start, result = fastest(design, start)
+            result = predict(workload, hardware=[machine], batch=batch, train=train)
         return result.results[0], start
 
     def _require_one(self, several: list[dict[str, Any]]) -> None:
@@ -283,7 +272,7 @@ class WorkloadFigures:
             for axis, value in values.items()
             if axis.startswith(OF_WORKLOAD)
         }
-        if PLAN in values and _planner(values[PLAN]) is None:
+        if PLAN in values and not _is_planner(values[PLAN]):
             changes[SHARDING] = values[PLAN]
         return workload.with_(**{k.replace(DOT, "__"): v for k, v in changes.items()})
 
@@ -305,16 +294,13 @@ class WorkloadFigures:
         return None if text is None else composed(text, settings)
 
 
-def _planner(plan: Any) -> str | None:
-    """A value of the axis `plan` that makes a placement: a planner or a file."""
-    return plan if plan in ESTIMATORS or str(plan).endswith(SAVED) else None
+def _is_planner(plan: Any) -> bool:
+    """Whether a value of the axis `plan` makes a placement: a planner, or a file."""
+    return plan in ESTIMATORS or str(plan).endswith(SAVED)
 
 
-def _planned(start: Deployment, plan: str) -> Deployment:
-    """`start` with its tables where a planner, or a saved plan, has them."""
-    if plan in ESTIMATORS:
-        return plan_deployment(start, estimator=plan).deployment
-    return start.with_(placement=read_plan(plan, start.workload, start.machine), own_layout=None)
+Evaluate: TypeAlias = TraceFigures | WorkloadFigures
+"""`columns` of figures of points, in order, and which figures of hardware a point's rest on."""
 
 
 def evaluation_of(spec: Spec) -> Evaluate:

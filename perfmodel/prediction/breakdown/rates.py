@@ -71,75 +71,56 @@ def rates(hot: Hotspots) -> Rates:
             device = from_driver_name(first.name, first.memory_bytes or None)
         except HardwareError:
             notes.append(f"{first.name} is not in the catalogue: no shares of a roofline")
-    trees, unreadable = _call_trees(hot)
+    rows, unreadable = _rated_rows(hot, device)
     if unreadable:
         notes.append(f"{unreadable} operators left out whose shapes are not numbers")
-    rows = _rated_rows(hot, trees, device)
     counted = ~hot.rank.named(hot.links.device_rows, is_communication)
     total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
     rated_frac = sum(row["device_us"] for row in rows) / total_us if total_us else 0.0
     return Rates(rows, "" if device is None else device.name, rated_frac, "; ".join(notes))
 
 
-class _CallTrees(NamedTuple):
-    """Outermost operators with all that they call, by thread, then time: each tree is a stretch."""
-
-    ops: Ints
-    """Rows of all operators."""
-    tree: Ints
-    """Per operator: its tree."""
-    first: Ints
-    """Per tree: position in `ops` of its outermost operator."""
-    example: Ints
-    """Per tree: the first one of equal names and arguments, or -1 where it is not looked at."""
-
-
-def _call_trees(hot: Hotspots) -> tuple[_CallTrees, int]:
-    """The call trees, with examples of those that took device time, as many as `MAX_OPERATORS`
-    allow; and how many operators have unreadable shapes."""
-    rank = hot.rank
+def _rated_rows(hot: Hotspots, device: Device | None) -> tuple[Records, int]:
+    """One example of each kind of call tree lowered, for the time of all of the kind, as many as
+    `MAX_OPERATORS` allow of those that took device time; and how many operators have unreadable
+    shapes. A tree is an outermost operator with all that it calls, a stretch of its thread."""
+    rank, links = hot.rank, hot.links
     ops = by_thread(rank, rank.of(Category.CPU_OP))
-    is_top = np.isin(ops, hot.links.top_ops)
-    first, tree = np.flatnonzero(is_top), np.cumsum(is_top) - 1
+    is_top = np.isin(ops, links.top_ops)
+    first, tree_of = np.flatnonzero(is_top), np.cumsum(is_top) - 1
     texts = rank.strings.texts
     shapes = distinct(rank.input_shapes[ops]).tolist()
     bad = [at for at in shapes if at >= 0 and not _SHAPES.fullmatch(texts[at])]
     is_bad = np.isin(rank.input_shapes[ops], bad)
-    launched = hot.launched_by >= 0
-    us = np.bincount(hot.launched_by[launched], hot.device_us[launched], minlength=len(rank))
-    of_tree = np.bincount(tree, us[ops], minlength=len(first))
-    of_tree[tree[is_bad]] = 0.0
+    by_known = hot.launched_by >= 0
+    us = np.bincount(hot.launched_by[by_known], hot.device_us[by_known], minlength=len(rank))
+    of_tree = np.bincount(tree_of, us[ops], minlength=len(first))
+    of_tree[tree_of[is_bad]] = 0.0
     keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
     ends = np.append(first[1:], len(ops))
     kinds: dict[bytes, list[int]] = defaultdict(list)
     for at in np.flatnonzero(of_tree > 0).tolist():
         kinds[np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()].append(at)
-    example = np.full(len(first), NONE, np.int64)
-    room = MAX_OPERATORS
+    example_of, room = np.full(len(first), NONE, np.int64), MAX_OPERATORS
     for same in sorted(kinds.values(), key=lambda same: -of_tree[same].sum()):
         room -= int(ends[same[0]] - first[same[0]])
         if room < 0:
             break
-        example[same] = same[0]
-    return _CallTrees(ops, tree, first, example), int(np.count_nonzero(is_bad))
-
-
-def _rated_rows(hot: Hotspots, trees: _CallTrees, device: Device | None) -> Records:
-    """One example of each kind of tree lowered, for the time of all of the kind."""
-    rank, links = hot.rank, hot.links
-    launched = np.flatnonzero((hot.launched_by >= 0) & (hot.device_us > 0))
+        example_of[same] = same[0]
+    launched = np.flatnonzero(by_known & (hot.device_us > 0))
     place = np.full(len(rank), NONE, np.int64)
-    place[trees.ops] = np.arange(len(trees.ops))
+    place[ops] = np.arange(len(ops))
     position = place[hot.launched_by[launched]]
-    tree = trees.tree[position]
-    known = trees.example[tree] >= 0
-    launched, position, tree = launched[known], position[known], tree[known]
-    example = trees.example[tree]
+    known = example_of[tree_of[position]] >= 0
+    launched, position = launched[known], position[known]
+    tree = tree_of[position]
+    example, unreadable = example_of[tree], int(np.count_nonzero(is_bad))
     if not len(launched):
-        return []
-    ops = trees.ops[np.isin(trees.tree, example)]
+        return [], unreadable
     shown = launched[tree == example]
-    rows = distinct(np.concatenate([ops, links.device_launch[shown], links.device_rows[shown]]))
+    lowered_ops = ops[np.isin(tree_of, example)]
+    beside = (links.device_launch[shown], links.device_rows[shown])
+    rows = distinct(np.concatenate([lowered_ops, *beside]))
     part = take_rows(rank, rows)
     part_links = replace(link(part), recorded_frac=1.0)
     graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
@@ -148,13 +129,14 @@ def _rated_rows(hot: Hotspots, trees: _CallTrees, device: Device | None) -> Reco
     lowered = lower(graph, target, device=device, tf32_matmul=uses_tf32(part))
     op_of_row = np.full(len(part), NO_OP, np.int64)
     op_of_row[[op.event for op in graph.ops]] = np.arange(len(graph))
-    row = trees.ops[trees.first[example] + position - trees.first[tree]]
+    row = ops[first[example] + position - first[tree]]
     op = op_of_row[np.searchsorted(rows, row)]
     answering = lowered.answered_by[op]
     owner = np.where(answering == NO_OP, op, answering)
-    us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
+    taken_us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
-    return _grouped_rates(lowered, device, us, count, max(hot.clock.count, 1))
+    steps = max(hot.clock.count, 1)
+    return _grouped_rates(lowered, device, taken_us, count, steps), unreadable
 
 
 def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]:
@@ -245,7 +227,13 @@ def collective_sums(hot: Hotspots) -> NamedSums:
     rank, rows = hot.rank, hot.links.device_rows
     if len(rows):
         at = np.flatnonzero(rank.named(rows, is_communication) & (hot.device_us > 0))
-        rows, us, said = rows[at], hot.device_us[at], _records(hot, at)
+        # What is sent says the kernel itself, else the innermost such operator around its launch.
+        rows, us, launch = rows[at], hot.device_us[at], hot.links.device_launch[at]
+        said = np.where(rank.collective[rows] >= 0, rows, NONE)
+        ops = rank.of(Category.CPU_OP)
+        saying = Nesting(rank, ops[rank.collective[ops] >= 0])
+        asked = np.flatnonzero((said < 0) & (launch >= 0))
+        said[asked] = saying.innermost(launch[asked])
     else:
         notes = rank.of(Category.ANNOTATION)
         rows = notes[rank.name_matches(HOST_COLLECTIVE_NAME)[notes]]
@@ -304,18 +292,6 @@ def collective_rows(sums: NamedSums, most: int | None = None) -> Records:
                 **sized,
             }
         )
-    return result
-
-
-def _records(hot: Hotspots, at: Ints) -> Ints:
-    """Per device row (a position in the links): the event that says what is sent, or -1: the
-    kernel itself, else the innermost such operator around its launch call."""
-    rank, rows, launch = hot.rank, hot.links.device_rows[at], hot.links.device_launch[at]
-    result = np.where(rank.collective[rows] >= 0, rows, NONE)
-    ops = rank.of(Category.CPU_OP)
-    saying = Nesting(rank, ops[rank.collective[ops] >= 0])
-    asked = np.flatnonzero((result < 0) & (launch >= 0))
-    result[asked] = saying.innermost(launch[asked])
     return result
 
 
