@@ -26,7 +26,6 @@ def sweep(
     workers: int = 0,
     scheduler: str | None = None,
     sensitivity: bool = False,
-    along: str | None = None,
     yes: bool = False,
     figure: Path | None = None,
     format: Format | None = None,
@@ -34,8 +33,6 @@ def sweep(
     """Predict many machines and designs: Pareto front, sensitivities."""
     if workers and scheduler:
         raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
-    if along and not figure:
-        raise UsageError("--along AXIS is for --figure")
     check_figure(figure)
     target = Output(format)
     from perfmodel import explore
@@ -50,12 +47,7 @@ def sweep(
     if swept.failed == len(swept.frame):
         raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
-    if elasticities:
-        save_figure(figure, elasticities.plot)
-    elif along:
-        save_figure(figure, lambda: swept.scaling(along))
-    else:
-        save_figure(figure, swept.plot)
+    save_figure(figure, elasticities.plot if elasticities else swept.plot)
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
     }

@@ -159,29 +159,6 @@ class Sweep:
         columns = columns or [self.frame[POINT].astype(str).tolist()]
         return [", ".join(row) for row in zip(*columns, strict=True)]
 
-    def scaling(self, axis: str, objective: str | None = None) -> Figure:
-        """An objective over a numeric axis: median and range over all other axes.
-
-        Raises `UsageError` for an axis or an objective that the sweep has not.
-        """
-        from perfmodel.plot import curves_figure
-
-        name = objective or self.objectives[0]
-        if axis not in self.axes or name not in self.objectives:
-            raise UsageError(f"no axis {axis} or objective {name} in this sweep")
-        values = self.frame[axis]
-        if values.dtype.kind not in "if":
-            raise UsageError(f"axis {axis} has no numbers to draw along")
-        known = self.frame[name].notna()
-        by = self.frame[known].groupby(axis)[name].quantile([0.0, 0.5, 1.0]).unstack()
-        values_of, text = _readable(self.frame, name)
-        factor = np.nanmax(values_of) / np.nanmax(floats_of(self.frame, name))
-        bands = dict(zip(("least", "median", "most"), by.to_numpy(float).T * factor, strict=True))
-        frame = bands | {"at": by.index.to_numpy(float), "name": ["median"] * len(by)}
-        return curves_figure(
-            frame, "at", "median", "name", labels=(axis, text), band=("least", "most")
-        )
-
     def __repr__(self) -> str:
         return f"Sweep({self.spec.where}: {len(self.frame):,} points, {', '.join(self.objectives)})"
 

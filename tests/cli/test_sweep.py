@@ -69,10 +69,8 @@ def test_the_table_and_figures(run: Run, spec: Path, tmp_path: Path) -> None:
     assert status == 0
     assert "12 points" in out
     assert "Pareto front" in out
-    along = ["--along", "device.hbm_gb_per_s", "--figure", tmp_path / "scaling.svg"]
-    assert run("sweep", spec, "-o", folder, *along).status == 0
     assert run("sweep", spec, "-o", folder, "--sensitivity", "--figure", tmp_path / "t.pdf")[0] == 0
-    for name in ("front.png", "scaling.svg", "t.pdf"):
+    for name in ("front.png", "t.pdf"):
         assert (tmp_path / name).stat().st_size > 1000
     rows = run("sweep", spec, "-o", folder, "--format", "csv").out.splitlines()
     assert rows[0].startswith("point,device.hbm_gb_per_s,device.sm_count")
@@ -83,7 +81,6 @@ def test_the_table_and_figures(run: Run, spec: Path, tmp_path: Path) -> None:
     ("more", "expected"),
     [
         (["--objective", "beauty"], "objective 'beauty': expected one of step_us"),
-        (["--along", "nodes"], "is for --figure"),
         (["--workers", "2", "--scheduler", "tcp://h:1"], "starts its own cluster"),
         (["--figure", "front.gif"], "by its suffix"),
     ],
