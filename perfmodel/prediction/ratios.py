@@ -21,7 +21,6 @@ from perfmodel.cost.learned.devices import describe, distance, similarity
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering import lower
-from perfmodel.ops.dtypes import DTYPES
 from perfmodel.ops.families import (
     CLASS_OF_FAMILY,
     COMMUNICATION,
@@ -77,21 +76,18 @@ def transfer_ratio(
 ) -> NDArray[np.float64]:
     """Time on `target` divided by time on `source`, per kernel.
 
-    `families` and `dtypes` (fp32 tf32 fp16 bf16 fp8 int8, or None where unknown), both of length n,
-    are what `perfmodel.ops` reads from the kernels' names. `duration_us` (n, microseconds on
-    `source`) keeps tiny kernels from scaling: only what is above the shortest kernel of the source
-    scales with the rate, and what is left is the shortest kernel of the target,
+    `families` and `dtypes` (None where unknown) are what `perfmodel.ops` reads from the kernels'
+    names. `duration_us` (microseconds on `source`) keeps tiny kernels from scaling: only what is
+    above the shortest kernel of the source scales with the rate, and what is left is the shortest
+    kernel of the target,
 
         t_target = floor_target + (t_source - floor_source) x rate_source / rate_target,
 
     and in proportion to the floors below `floor_source`. Rates: peak of the type's units times the
     share that the best matrix product reaches (matmul, convolution, attention), memory bandwidth,
-    links to the peers (communication, which still contains its waiting), PCIe (host copies). The
-    same device gives exactly 1.
+    links to the peers (communication, which still contains its waiting), PCIe (host copies).
 
-    Returns float64 of shape (n,). Raises `UsageError` for an unknown family or type, lengths that
-    differ, durations that are negative or not finite, and between a GPU and a CPU, whose kernels
-    have nothing in common.
+    Raises `UsageError` between a GPU and a CPU, whose kernels have nothing in common.
     Source: roofline; floors and shares of peak are figures of the hardware catalogue.
     """
     if (source.target == "cpu") != (target.target == "cpu"):
@@ -99,20 +95,14 @@ def transfer_ratio(
             f"kernels of {source.name} cannot be transferred to {target.name}: one is a GPU, the "
             "other a CPU, and their kernels have nothing in common"
         )
-    if len(families) != len(dtypes):
-        raise UsageError(f"{len(families)} families but {len(dtypes)} dtypes")
-    pairs = list(zip(families, dtypes, strict=True))
-    of_pair = {pair: _rate_ratio(*pair, source, target) for pair in set(pairs)}
+    pairs, of_pair = list(zip(families, dtypes, strict=True)), {}
+    for family, dtype in set(pairs):
+        rate, known = _RATE[CLASS_OF_FAMILY[family]], dtype or _DEFAULT_DTYPE.get(family)
+        of_pair[family, dtype] = rate(source, known) / rate(target, known)
     ratio = np.fromiter((of_pair[pair] for pair in pairs), np.float64, len(pairs))
-    if duration_us is None:
+    if duration_us is None or source == target:
         return ratio
     measured = np.asarray(duration_us, np.float64)
-    if measured.shape != ratio.shape:
-        raise UsageError(f"duration_us has shape {measured.shape}, expected {ratio.shape}")
-    if not np.all(np.isfinite(measured) & (measured >= 0)):
-        raise UsageError("duration_us: expected durations of at least 0, found others")
-    if source == target:
-        return np.ones_like(ratio)
     above_us = np.maximum(measured - source.kernel_floor_us, 0.0)
     above_frac = np.divide(above_us, measured, out=np.zeros_like(measured), where=measured > 0)
     floors = target.kernel_floor_us / source.kernel_floor_us
@@ -126,18 +116,6 @@ def carried_frac(source: Device, target: Device) -> float:
     """
     near = similarity(distance(describe(source), describe(target)))
     return _CARRIED_FRAC + (1.0 - _CARRIED_FRAC) * near
-
-
-def _rate_ratio(family: str, dtype: str | None, source: Device, target: Device) -> float:
-    if family not in CLASS_OF_FAMILY:
-        raise UsageError(
-            f"unknown kernel family {family!r}; expected one of {', '.join(CLASS_OF_FAMILY)}"
-        )
-    if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)} or None")
-    rate = _RATE[CLASS_OF_FAMILY[family]]
-    dtype = dtype or _DEFAULT_DTYPE.get(family)
-    return rate(source, dtype) / rate(target, dtype)
 
 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")
