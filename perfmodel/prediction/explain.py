@@ -73,52 +73,31 @@ class Explainer(Protocol):
 
 
 @dataclass(frozen=True)
-class Start:
-    """What decided when a node could start."""
-
-    node: int
-    label: str
-    edge: str
-    lag_us: float
-    lag_source: str
-
-
-@dataclass(frozen=True)
 class Explained:
-    """A node and its reasons; times are after the start of its step."""
+    """A node and its reasons."""
 
     asked: str
     matches: int
     """Nodes that have the name asked for; the longest of them is explained."""
     hardware: str
     mode: str
-    node: int
-    label: str
-    op: str
-    kind: str
-    cause: str
-    rank: int
-    resource: str
-    step: str | None
-    start_us: float
-    duration_us: float
-    slack_us: float | None
-    """How much later it could end without its step ending later; None: no step waits for it."""
-    on_critical_path: bool
-    start: Start | None
+    node: dict[str, Any]
+    """`number label op kind cause rank resource step`, `start_us` after the start of its step,
+    `duration_us`, `slack_us` (how much later it could end without its step ending later; None: no
+    step waits for it) and `on_critical_path`."""
+    waits_for: dict[str, Any] | None
+    """What decided when it could start: `number label edge lag_us lag_source`."""
     reason: Reason
+
+    @property
+    def duration_us(self) -> float:
+        return float(self.node["duration_us"])
 
     def to_dict(self) -> dict[str, Any]:
         """One of the results of `docs/schemas/explanation.json`."""
-        values = _rounded(vars(self))
-        about = {name: values.pop(name) for name in ("asked", "matches", "hardware", "mode")}
-        del values["start"], values["reason"]
-        node = {"number": values.pop("node"), **values, "op": self.op or None}
-        start = None
-        if self.start is not None:
-            start = _rounded(vars(self.start))
-            start = {"number": start.pop("node"), **start}
-        return {**about, "node": node, "waits_for": start, "reason": self.reason.to_dict()}
+        waits_for = self.waits_for and _rounded(self.waits_for)
+        written = {"node": _rounded(self.node), "waits_for": waits_for}
+        return vars(self) | written | {"reason": self.reason.to_dict()}
 
 
 def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,32 +148,33 @@ def explain(
     at = int(chosen[taken_us[rows[chosen]].argmax()])
     node, mark = int(rows[at]), int(inside[at].argmax()) if inside[at].any() else NONE
     slack = float(timeline.slack_us[node])
-    deciding, start = deciding_edges(timeline), None
+    deciding, waits_for = deciding_edges(timeline), None
     if (before := int(deciding.node[node])) != NONE:
         edge = EdgeKind(int(deciding.kind[node]))
-        about = float(deciding.lag_us[node]), explainer.lag_source(edge)
-        start = Start(before, graph.labels[before], edge.name.lower(), *about)
+        waits_for = {
+            "number": before,
+            "label": graph.labels[before],
+            "edge": edge.name.lower(),
+            "lag_us": float(deciding.lag_us[node]),
+            "lag_source": explainer.lag_source(edge),
+        }
     path = () if mark == NONE else critical_path(timeline, mark)
-    return Explained(
-        asked=asked,
-        matches=len(rows),
-        hardware=hardware,
-        mode=mode,
-        node=node,
-        label=graph.labels[node],
-        op=ops[node],
-        kind=NodeKind(int(nodes.kind[node])).name.lower(),
-        cause=Cause(int(nodes.cause[node])).name.lower(),
-        rank=int(nodes.rank[node]),
-        resource=graph.resources[int(nodes.resource[node])],
-        step=None if mark == NONE else marks.name[mark],
-        start_us=float(timeline.start_us[node]) - (0.0 if mark == NONE else float(begun[mark])),
-        duration_us=float(taken_us[node]),
-        slack_us=max(slack, 0.0) if np.isfinite(slack) else None,
-        on_critical_path=any(piece.node == node and piece.edge == NONE for piece in path),
-        start=start,
-        reason=explainer.reason(node),
-    )
+    about = {
+        "number": node,
+        "label": graph.labels[node],
+        "kind": NodeKind(int(nodes.kind[node])).name.lower(),
+        "cause": Cause(int(nodes.cause[node])).name.lower(),
+        "rank": int(nodes.rank[node]),
+        "resource": graph.resources[int(nodes.resource[node])],
+        "step": None if mark == NONE else marks.name[mark],
+        "start_us": float(timeline.start_us[node]) - (0.0 if mark == NONE else float(begun[mark])),
+        "duration_us": float(taken_us[node]),
+        "slack_us": max(slack, 0.0) if np.isfinite(slack) else None,
+        "on_critical_path": any(it.node == node and it.edge == NONE for it in path),
+        "op": ops[node] or None,
+    }
+    found = (about, waits_for, explainer.reason(node))
+    return Explained(asked, len(rows), hardware, mode, *found)
 
 
 class ModelReason(NamedTuple):
