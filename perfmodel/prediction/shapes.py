@@ -97,7 +97,20 @@ def steady_period(
     copies = len(window.graph) // len(graph)
     one = rescheduled(steps, steps.timeline, taken_us)
     built = replace(steps.built, graph=window.graph, piece=np.tile(steps.built.piece, copies))
-    names = np.array(resource_names(steps), object)
+    nodes, resources = graph.nodes_, graph.resources
+    streams = [resource.rpartition("/")[2] for resource in resources]
+    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
+    offloads = {streams[row] for row in beside}
+    of_resource = [
+        stream.replace("_", " ")
+        if stream in offloads
+        else RESOURCE_NAMES.get(stream.partition(" ")[0], HOST_NAME)
+        for stream in streams
+    ]
+    names = np.array([of_resource[at] for at in nodes.resource.tolist()], object)
+    # Of pieces that a device does at the rate of its bus, the bus.
+    on_bus = np.array([*(family in BUS_FAMILIES for family in steps.families), False], bool)
+    names[(names == COMPUTE) & on_bus[steps.built.piece]] = BUS
     bounds = last[0].by_resource(names.tolist())
     largest = next(iter(bounds), HOST_NAME)
     relieved_us = {
@@ -115,25 +128,6 @@ def steady_period(
         in_graphs = replace(step, edges=replace(step.edges, lag_us=lag_us))
         relieved_us[GRAPHS] = in_graphs.period_us(captured * taken_us)
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
-
-
-def resource_names(steps: ScheduledSteps) -> list[str]:
-    """What people call the resource of each node, the bus where a device waits for that."""
-    nodes = steps.timeline.graph.nodes_
-    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
-    streams = [resource.rpartition("/")[2] for resource in steps.timeline.graph.resources]
-    offloads = {streams[row] for row in beside}
-    names = [
-        stream.replace("_", " ")
-        if stream in offloads
-        else RESOURCE_NAMES.get(stream.partition(" ")[0], HOST_NAME)
-        for stream in streams
-    ]
-    on_bus = [family in BUS_FAMILIES for family in steps.families]
-    return [
-        BUS if names[at] == COMPUTE and piece >= 0 and on_bus[piece] else names[at]
-        for at, piece in zip(nodes.resource.tolist(), steps.built.piece.tolist(), strict=True)
-    ]
 
 
 MODEL = "model"
@@ -180,12 +174,6 @@ def scheduled_ranks(
     if len(ranks) == 1:
         return ranks[0]
     return schedule_jointly(ranks, [graph.source for graph in graphs])
-
-
-def least_period_us(alone: ScheduledSteps) -> float:
-    """What a step that repeats takes at least: without contention."""
-    graph = alone.timeline.graph
-    return Recurrence.of(graph).period_us(graph.nodes_.duration_us)
 
 
 def predict_shapes(

@@ -24,14 +24,9 @@ from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, host_costs
-from perfmodel.prediction.shapes import (
-    Noted,
-    costs_of,
-    least_period_us,
-    predict_shapes,
-    scheduled_ranks,
-)
+from perfmodel.prediction.shapes import Noted, costs_of, predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
+from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import to_device
@@ -172,7 +167,9 @@ def _alone(
     """Graphs, what edits do not do, the step without contention, and its period."""
     graphs, undone = step.graphs(edits, every_rank=every_rank)
     alone = step.scheduled(graphs, costs)
-    return graphs, undone, alone, least_period_us(alone)
+    own = alone.timeline.graph
+    period_us = Recurrence.of(own).period_us(own.nodes_.duration_us)
+    return graphs, undone, alone, period_us
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
