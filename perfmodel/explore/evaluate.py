@@ -224,7 +224,7 @@ class WorkloadFigures:
         if plan in ESTIMATORS:
             start = plan_deployment(start, estimator=plan).deployment
         elif _is_planner(plan):
-            placement = read_plan(plan, start.workload, start.machine)
+            placement = read_plan(str(plan), start.workload, start.machine)
             start = start.with_(placement=placement, own_layout=None)
         if design is not None:
             start, result = fastest(design, start)

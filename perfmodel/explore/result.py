@@ -82,7 +82,7 @@ class Sweep:
         """Per objective, the row that is best in it; none where no point has a figure."""
         best = {}
         for name in self.objectives:
-            values = floats_of(self.frame, name)
+            values = _floats_of(self.frame, name)
             if not np.isnan(values).all():
                 least = not OBJECTIVES[name].more_is_better
                 best[name] = int(np.nanargmin(values) if least else np.nanargmax(values))
@@ -101,7 +101,7 @@ class Sweep:
             first = self.frame.loc[self.frame[ERROR] != "", ERROR].iloc[0]
             warnings.append(f"{self.failed} of {len(self.frame)} points have no figures; {first}")
         for name in self.objectives:
-            values = floats_of(self.frame, name)
+            values = _floats_of(self.frame, name)
             unknown = int(np.isnan(values).sum()) - self.failed
             if unknown > 0:
                 warnings.append(f"{name}: not known of {unknown} points (a part without a price?)")
@@ -170,7 +170,7 @@ class Sweep:
         return table_html(rows, names, f"Front of {len(self.frame):,} points of {self.spec.where}")
 
 
-def floats_of(frame: pd.DataFrame, column: str) -> Floats:
+def _floats_of(frame: pd.DataFrame, column: str) -> Floats:
     """A column of figures."""
     values: Floats = frame[column].to_numpy(np.float64)
     return values
@@ -178,7 +178,7 @@ def floats_of(frame: pd.DataFrame, column: str) -> Floats:
 
 def _readable(frame: pd.DataFrame, name: str) -> tuple[np.ndarray, str]:
     """A column and its label; long steps in ms."""
-    values = floats_of(frame, name)
+    values = _floats_of(frame, name)
     text = OBJECTIVES[name].text if name in OBJECTIVES else name
     if name == STEP and not np.isnan(values).all() and np.nanmax(values) >= US_PER_MS:
         return values / US_PER_MS, "step (ms)"
