@@ -45,7 +45,7 @@ def random_layouts(problem: Problem, draw: np.random.Generator) -> Iterator[Layo
             weight = np.array([share[problem.ways[at].sharding] for at in own.tolist()]) + 1e-9
             way = int(draw.choice(own, p=weight / weight.sum()))
             chosen.append(way)
-            parts, reach = int(problem.choices.parts[way]), int(problem.choices.reach[way])
+            parts, reach = int(problem.parts[way]), int(problem.reach[way])
             if reach == EVERY:
                 place = np.arange(problem.ranks)
             elif reach == ANY:

@@ -132,7 +132,7 @@ def compare(
     prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
     if plan is not None:
-        from perfmodel.explore.planner.document import read_plan
+        from perfmodel.explore.planner.torchrec import read_plan
 
         placement = read_plan(plan, model, machine)
     compared = compare_designs(

@@ -15,7 +15,7 @@ from perfmodel import PerfmodelError, errors
 from perfmodel.cli import main
 from perfmodel.cost.learned.store import load_models
 from perfmodel.ops.read.program import Call
-from perfmodel.prediction.payload_codec import Codec
+from perfmodel.prediction.what_if import Codec
 
 ROOT = Path(__file__).parents[1]
 TRACE, WORKLOAD, MACHINE = ROOT / "traces" / "cpu_dlrm_2rank", "criteo-terabyte", "dgx-a100-80gb"
@@ -119,7 +119,7 @@ def test_every_option_in_an_error_is_an_argument_of_a_function() -> None:
         for name in inspect.signature(function).parameters
     }
     known |= {"only", "estimator", "collective", "ranks", "curves"}  # of `fit`
-    known |= {"sobol", "reach", "explain"}  # what a function itself is called
+    known |= {"explain"}  # what a function itself is called
     found = list(options_in_errors())
     assert len(found) > 30
     wrong = [each for each in found if each[1].partition("=")[0] not in known]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from perfmodel import hardware, ops
 from perfmodel.errors import UsageError
-from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
+from perfmodel.prediction.ratios import carried_frac, transfer_ratio
+from perfmodel.prediction.scheduled import host_ratio
 
 V100 = hardware.device("v100-sxm2-32gb")
 A100 = hardware.device("a100-sxm-40gb")
@@ -119,20 +120,6 @@ def test_faster_host_takes_less_time() -> None:
     slow, fast = hardware.host("epyc-7742"), hardware.host("epyc-7543")
     assert host_ratio(slow, fast) == pytest.approx(1 / 1.3)
     assert host_ratio(slow, slow) == 1.0
-
-
-def test_bad_input() -> None:
-    with pytest.raises(UsageError, match="2 families but 1 dtypes"):
-        transfer_ratio(["matmul", "matmul"], ["fp32"], V100, A100)
-    with pytest.raises(UsageError, match="unknown kernel family 'gem'; expected one of matmul"):
-        transfer_ratio(["gem"], ["fp32"], V100, A100)
-    with pytest.raises(UsageError, match="unknown dtype 'float'; expected one of fp32"):
-        transfer_ratio(["matmul"], ["float"], V100, A100)
-    for bad in ([-1.0], [np.nan], [np.inf]):
-        with pytest.raises(UsageError, match="durations of at least 0"):
-            transfer_ratio(["matmul"], ["fp32"], V100, A100, duration_us=bad)
-    with pytest.raises(UsageError, match=r"shape \(2,\), expected \(1,\)"):
-        transfer_ratio(["matmul"], ["fp32"], V100, A100, duration_us=[1.0, 2.0])
 
 
 def test_no_kernels() -> None:

@@ -52,6 +52,7 @@ DIMENSIONLESS = {
     "kept_by_counts": "as residency",
     "expected": "mean of a Poisson count",
     "sampled": "samples",
+    "unexplained": "logarithm of measured over modelled time",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {
@@ -67,7 +68,6 @@ OF_ANOTHER = {
         "at_low",
         "at_high",
     ),
-    *("wanted", "closest", "objective_there", "first", "first_pm", "total", "total_pm"),
     *("summed", "once", "step_us_of_many", "durations", "lookup"),
     *("least", "capacity", "used", "size"),
 }

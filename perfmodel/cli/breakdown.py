@@ -73,7 +73,6 @@ def breakdown(
     top: int | None = None,
     full_names: bool = False,
     profiler_overhead: float = 0.0,
-    capture: str | None = None,
     figure: Path | None = None,
     memory_figure: Path | None = None,
     target: Output = STDOUT,
@@ -260,13 +259,12 @@ class _Page:
         if rank.device == CPU:
             return
         records = [
-            row.to_dict()
+            row
             | {
-                "op": f"{row.operator.removeprefix('aten::')}({row.shapes})",
-                "rate": row.tflop_per_s if row.flop else None,
-                "bound_by": row.bound_by or None,
+                "op": f"{row['operator'].removeprefix('aten::')}({row['shapes']})",
+                "rate": row["tflop_per_s"] if row["flop"] else None,
             }
-            for row in rates.rows[: self.rows]
+            for row in rates.to_dict(self.rows)["rows"]
         ]
         self._table("Rates by shape", _RATES, records)
         if records:

@@ -58,7 +58,6 @@ def compare(
     overheads: str | None = None,
     plan: Path | None = None,
     figure: Path | None = None,
-    latency: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
     if p99_ms is not None:
@@ -66,7 +65,7 @@ def compare(
             raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")
         if not 0 < p99_ms < inf:
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
-    check_figure(figure, latency)
+    check_figure(figure)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return
@@ -93,10 +92,7 @@ def compare(
             overheads=overheads,
             plan=plan,
         )
-    drawn = comparison.plot() if figure else None  # both before one is written
-    save_figure(latency, comparison.latency_figure)
-    if figure and drawn:
-        save_figure(figure, lambda: drawn)
+    save_figure(figure, comparison.plot)
     target.write_result(comparison, _show, comparison.warnings)
     if comparison.reference is None:
         raise typer.Exit(NONE_POSSIBLE)

@@ -88,7 +88,7 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
 def _answer(rows: Rows, part: Part) -> dict[str, Any]:
     """One machine's answer as `docs/schemas/kernel.json` describes it."""
     from perfmodel.hardware import Cluster, Device, Node
-    from perfmodel.prediction.reasons import model_reason
+    from perfmodel.prediction.explain import model_reason
 
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")

@@ -59,7 +59,7 @@ def plan(
         )
     other = others[0] if others else None
     if torchrec is not None:
-        from perfmodel.explore.planner.document import torchrec_document
+        from perfmodel.explore.planner.torchrec import torchrec_document
 
         planned_for = found.deployment
         linked = planned_for.machine.linked_gpus
@@ -79,7 +79,7 @@ def _show(console: Console, planned: Plan, other: Plan | None) -> None:
     bounds = interval(result.low_us, result.high_us)
     console.say(
         f"{result.hardware}: {human_us(result.step_us)} per step ({bounds}), "
-        f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
+        f"the busiest rank looks up {planned.layout.imbalance:.2f} times the mean; "
         f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
     )
     console.say_assumed(result.hardware, [each.to_dict() for each in result.assumed])

@@ -67,7 +67,7 @@ def configuration_prediction(
             return predicted(request), parts
 
     from perfmodel.designs import deployment_of
-    from perfmodel.explore.planner.document import read_plan
+    from perfmodel.explore.planner.torchrec import read_plan
     from perfmodel.hardware import Cluster, Node, cluster
 
     if len(parts) > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,19 +38,12 @@ def sweep(
     workers: int = 0,
     scheduler: str | None = None,
     sensitivity: bool = False,
-    reach: str | None = None,
-    along: str | None = None,
-    sobol: int | None = None,
     yes: bool = False,
     figure: Path | None = None,
     format: Format | None = None,
 ) -> None:
     if workers and scheduler:
         raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
-    if reach and not along:
-        raise UsageError("--reach needs the axis to vary: --along AXIS")
-    if along and not (reach or figure):
-        raise UsageError("--along AXIS is for --reach, or for --figure")
     check_figure(figure)
     target = Output(format)
     from perfmodel import explore
@@ -66,13 +58,9 @@ def sweep(
     if swept.failed == len(swept.frame):
         raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
-    reached = explore.reach(wanted, reach, along) if reach and along else None
-    drawn = swept.plot if reach or not along else partial(swept.scaling, along)
-    save_figure(figure, elasticities.plot if elasticities else drawn)
+    save_figure(figure, elasticities.plot if elasticities else swept.plot)
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
-        "reach": reached.to_dict() if reached else None,
-        "sobol": explore.sobol(wanted, sobol) if sobol is not None else None,
     }
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
@@ -96,24 +84,10 @@ def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
     console.say_assumed("its best point", answer["assumed"])
     if answer["pareto"]:
         show(*_points(swept, [row["point"] for row in answer["pareto"]]))
-    elif swept.objectives:
-        means = swept.frame[list(swept.objectives)].agg(["mean", "min", "max"]).T
-        means.columns, means.index.name = ["mean", "least", "largest"], "figure"
-        show("Means per file", means[means.abs().max(axis=1) > 0].reset_index().to_dict("records"))
     if answer["sensitivity"]:
         keys = ("axis", "objective", "base", "at_base", "elasticity")
         rows = [{key: row[key] for key in keys} for row in answer["sensitivity"]["elasticities"]]
         show("Elasticities", rows)
-    if reached := answer["reach"]:
-        axis, wanted = reached["axis"], f"{reached['objective']} = {reached['wanted']:,.6g}"
-        where = f"{axis} ({reached['base'][axis]:,.6g} gives {reached['at_base']:,.6g}) at"
-        there = f"{wanted} needs {where} {reached['value'] or 0:,.6g}"
-        if reached["value"] is None:
-            near = f"nearest is {reached['objective_there']:,.6g}"
-            there = f"{wanted} is out of reach: {near}, with {where} {reached['closest']:,.6g}"
-        console.say(there)
-    if answer["sobol"]:
-        show("Sobol indices", answer["sobol"])
 
 
 def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:

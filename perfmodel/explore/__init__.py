@@ -8,13 +8,10 @@ from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.explore.planner import plan_deployment as plan_deployment
+    from perfmodel.explore.result import Sensitivity as Sensitivity
     from perfmodel.explore.result import Sweep as Sweep
+    from perfmodel.explore.result import sensitivity as sensitivity
     from perfmodel.explore.run import sweep as sweep
-    from perfmodel.explore.sensitivities import Reach as Reach
-    from perfmodel.explore.sensitivities import Sensitivity as Sensitivity
-    from perfmodel.explore.sensitivities import reach as reach
-    from perfmodel.explore.sensitivities import sensitivity as sensitivity
-    from perfmodel.explore.sensitivities import sobol as sobol
     from perfmodel.explore.spec import Spec as Spec
     from perfmodel.explore.spec import load_spec as load_spec
 

@@ -1,8 +1,7 @@
-"""Axes of a sweep, its points (a full grid, a Latin hypercube, or a table), and their machines."""
+"""Axes of a sweep, its points (a full grid, or a table), and their machines."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.base.schema import Limits
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
@@ -72,7 +71,7 @@ class Points:
 
 
 LOG = "log"
-GRID, LATIN, TABLE = "grid", "latin_hypercube", "table"
+GRID, TABLE = "grid", "table"
 MAX_POINTS = 1 << 40
 MAX_STEPS = 10**7
 """Of one axis, whose values are held."""
@@ -88,29 +87,24 @@ def whole_number(axis: str, value: Any) -> int:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; `whole` where both ends are written as whole numbers."""
+    """`steps` numbers from `low` to `high`; `whole` where both are written as whole numbers."""
 
     low: float
     high: float
-    steps: Annotated[int, Limits(1, MAX_STEPS)] | None = None
+    steps: Annotated[int, Limits(1, MAX_STEPS)]
     scale: Literal["linear", "log"] = "linear"
     whole: bool = False
 
-    def at(self, share: Floats) -> list[float] | list[int]:
-        """The numbers at shares (0 to 1) of the way from `low` to `high`."""
+    def levels(self) -> list[float] | list[int]:
+        """Both ends among them; of whole numbers no one twice."""
+        share = np.linspace(0.0, 1.0, self.steps)
         if self.scale == LOG:
             values = self.low * (self.high / self.low) ** share
         else:
             values = self.low + (self.high - self.low) * share
         if self.whole:
-            return [int(value) for value in np.round(values).tolist()]
+            return list(dict.fromkeys(int(value) for value in np.round(values).tolist()))
         return [float(value) for value in np.clip(values, self.low, self.high).tolist()]
-
-    def levels(self) -> list[float] | list[int]:
-        """`steps` numbers, both ends among them; of whole numbers no one twice."""
-        assert self.steps is not None
-        share = np.linspace(0.0, 1.0, self.steps) if self.steps > 1 else np.zeros(1)
-        return list(dict.fromkeys(self.at(share)))
 
 
 Axis = Range | tuple[Any, ...]
@@ -122,13 +116,10 @@ class Space:
 
     axes: Mapping[str, Axis]
     sample: str = GRID
-    drawn: int = 0
-    """Points of a Latin hypercube."""
-    seed: int = 0
 
     @cached_property
     def levels(self) -> dict[str, Sequence[Any]]:
-        """Per axis of a grid or a table, its values in order."""
+        """Per axis its values, in order."""
         return {
             name: axis.levels() if isinstance(axis, Range) else axis
             for name, axis in self.axes.items()
@@ -136,28 +127,10 @@ class Space:
 
     @cached_property
     def values(self) -> dict[str, Sequence[Any]]:
-        """Per axis, the distinct values that occur, or the ends of its range."""
-        if self.sample == LATIN:
-            return {
-                name: axis.at(np.array([0.0, 1.0])) if isinstance(axis, Range) else axis
-                for name, axis in self.axes.items()
-            }
+        """Per axis the distinct values that occur."""
         return {name: list(dict.fromkeys(each)) for name, each in self.levels.items()}
 
-    def rounded(self) -> list[str]:
-        """A line per axis of a grid whose steps are fewer, as whole numbers that are equal after
-        rounding are one."""
-        return [
-            f"axis {name}: {axis.steps} steps from {axis.low:,.12g} to {axis.high:,.12g} are "
-            f"{len(self.levels[name])} different whole numbers, and so many points"
-            for name, axis in self.axes.items()
-            if self.sample == GRID and isinstance(axis, Range) and axis.whole
-            if axis.steps is not None and len(self.levels[name]) < axis.steps
-        ]
-
     def __len__(self) -> int:
-        if self.sample == LATIN:
-            return self.drawn
         sizes = [len(each) for each in self.levels.values()]
         if self.sample == TABLE:
             return sizes[0] if sizes else 0
@@ -168,33 +141,13 @@ class Space:
 
     def points(self, begin: int, end: int) -> Points:
         """The points numbered from `begin` to before `end`."""
-        number = np.arange(begin, end, dtype=np.int64)
-        if self.sample == LATIN:
-            return Points.of({name: self._drawn(name, number) for name in self.axes})
         if self.sample == TABLE:
             return Points.of({name: each[begin:end] for name, each in self.levels.items()})
-        code: dict[str, Ints] = {}
+        number, code = np.arange(begin, end, dtype=np.int64), dict[str, Ints]()
         for name in reversed(self.levels):
             size = len(self.levels[name])
             code[name], number = number % size, number // size
         return Points(self.levels, {name: code[name] for name in self.levels}, end - begin)
-
-    @cached_property
-    def _shares(self) -> dict[str, Floats]:
-        """Per axis one number in each of as many equal shares as points, in random order."""
-        shares = {}
-        for name in self.axes:
-            rng = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
-            order = rng.permutation(self.drawn)
-            shares[name] = (order + rng.random(self.drawn)) / self.drawn
-        return shares
-
-    def _drawn(self, name: str, number: Ints) -> Sequence[Any]:
-        share, axis = self._shares[name][number], self.axes[name]
-        if isinstance(axis, Range):
-            return axis.at(share)
-        place = np.minimum((share * len(axis)).astype(np.int64), len(axis) - 1)
-        return [axis[at] for at in place.tolist()]
 
 
 HARDWARE, NODES = "hardware", "nodes"

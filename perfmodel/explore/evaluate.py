@@ -1,14 +1,15 @@
-"""What each point of a sweep takes: columns of figures from points, by kind of input."""
+"""What each point of a sweep takes: columns of figures from points, of a trace or a workload."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.designs import DESIGNS, Deployment, deployment_of
+from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import (
     HARDWARE,
@@ -19,28 +20,31 @@ from perfmodel.explore.axes import (
     is_axis,
     whole_number,
 )
-from perfmodel.explore.periods import Durations, many_periods_us
+from perfmodel.explore.periods import Durations, TransferTables, many_periods_us
+from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
+from perfmodel.explore.planner.torchrec import read_plan
 from perfmodel.explore.spec import (
+    BATCH,
     OBJECTIVES,
     RUNNING,
     STEP,
     TRACE,
-    TRACES,
-    WORKLOAD,
     Spec,
     figures,
     running_figures,
 )
-from perfmodel.explore.transfers import TransferTables
 from perfmodel.hardware.reads import FigureRead
+from perfmodel.prediction.compare import activity_of, fastest
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
+from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
+from perfmodel.workload import Workload, load_workload
 
 WIDTH, MIN_WIDTH = 4096, 64
 """Points that are scheduled at once, of small graphs and of large ones."""
@@ -74,22 +78,8 @@ class TraceSteps:
         return slowest
 
 
-class Evaluate(Protocol):
-    """Figures of points: `columns` of them, in order."""
-
-    columns: tuple[str, ...]
-
-    def __call__(self, points: Points) -> dict[str, Floats]:
-        """One value per point and column; raises `PerfmodelError` for points that cannot be."""
-        ...
-
-    def reads(self, point: Points) -> tuple[FigureRead, ...]:
-        """The figures of the parts of hardware that one point's figures use."""
-        ...
-
-
-BATCH, RANKS = "batch", "ranks"
-"""Axes that change a trace's shapes: samples per rank, and how many ranks of equal work."""
+RANKS = "ranks"
+"""With `BATCH`, what changes shapes: samples per rank, and how many ranks of equal work."""
 
 
 class TraceFigures:
@@ -170,50 +160,153 @@ class TraceFigures:
         return tuple(dict.fromkeys((*moved.reads, *running_figures(self.columns, machine))))
 
 
-class Breakdowns:
-    """Files of a corpus, each broken down as it was measured: means over its ranks and steps."""
+NAME, DESIGN, OF_WORKLOAD, DOT = "workload", "design", "workload.", "."
+PLAN, SHARDING, SAVED = "plan", "implementation.sharding", ".json"
+"""An axis `plan` is one of the workload's ways to shard its tables, a planner, or a saved plan."""
+
+
+class WorkloadFigures:
+    """A workload predicted from shapes at every point, one by one."""
 
     def __init__(self, spec: Spec) -> None:
-        from perfmodel.timeline.graph.kinds import Cause
-        from perfmodel.timeline.idle import Accounting
-
-        self.accounting = tuple(each.name for each in fields(Accounting))
-        self.causes = tuple(cause.name.lower() for cause in Cause)
-        idle = (f"idle_{cause}_us" for cause in self.causes)
-        self.columns = ("ranks", "steps", *self.accounting, *idle)
+        """Raises `PerfmodelError` for axes that name nothing."""
+        self.spec, self.columns = spec, spec.objectives
+        values = spec.space.values
+        own = {axis: each for axis, each in values.items() if is_axis(axis)}
+        if spec.hardware is None and HARDWARE not in own:
+            raise UsageError(f"{spec.where}: hardware is missing: give it as a key or an axis")
+        self.machines = Machines(own, base=spec.hardware, alone=True)
+        usual = {axis: each[0] for axis, each in values.items()}
+        for axis, each in values.items():
+            self._require(axis)
+            if axis not in own:
+                self._require_one([{**usual, axis: value} for value in each])
 
     def __call__(self, points: Points) -> dict[str, Floats]:
-        from perfmodel.prediction.breakdown.job import breakdown
-
+        columns: dict[tuple[Any, ...], dict[str, float]] = {}
         rows = []
-        for path in points.column(TRACE):
-            result = breakdown(read(path))
-            steps = [step for rank in result.ranks for step in rank.steps]
-            row = {"ranks": len(result.ranks), "steps": len(steps) / len(result.ranks)}
-            for name in self.accounting:
-                row[name] = float(np.mean([getattr(step.accounting, name) for step in steps]))
-            for cause in self.causes:
-                idle = [step.idle_by_cause.get(cause, 0.0) for step in steps]
-                row[f"idle_{cause}_us"] = float(np.mean(idle))
-            rows.append(row)
-        return {name: np.array([row[name] for row in rows], np.float64) for name in self.columns}
+        for point in range(len(points)):
+            values = self._acting(points.at(point))
+            key = tuple(values.items())
+            if key not in columns:
+                result, start = self._predicted(values)
+                told = figures(
+                    self.columns,
+                    np.array([result.step_us]),
+                    start.batch,
+                    operating_costs(start.machine, self.spec.prices),
+                    activity_of(result, start),
+                )
+                columns[key] = {name: float(each[0]) for name, each in told.items()}
+            rows.append(columns[key])
+        return {name: np.array([row[name] for row in rows]) for name in self.columns}
+
+    def _acting(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Without settings of designs that are not the point's."""
+        names = (values.get(DESIGN, self.spec.design) or "").split(PLUS)
+        idle = {name for name in DESIGNS if name not in [each.strip() for each in names]}
+        return {axis: v for axis, v in values.items() if axis.partition(DOT)[0] not in idle}
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
-        """Nothing of it is predicted."""
-        return ()
+        """Of the point's prediction, and what the running of its machine costs."""
+        values = self._acting(point.at(0))
+        result, start = self._predicted(values)
+        return tuple(dict.fromkeys((*result.reads, *running_figures(self.columns, start.machine))))
+
+    def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Deployment]:
+        """The step of a point, and what is deployed there."""
+        workload, design = self._workload(values), self._designed(values)
+        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
+        machine = self.machines.at(values)
+        train = self.spec.training
+        start = deployment_of(workload, machine, batch, train=train)
+        plan = values.get(PLAN)
+        if plan in ESTIMATORS:
+            start = plan_deployment(start, estimator=plan).deployment
+        elif _is_planner(plan):
+            placement = read_plan(str(plan), start.workload, start.machine)
+            start = start.with_(placement=placement, own_layout=None)
+        if design is not None:
+            start, result = fastest(design, start)
+        elif _is_planner(plan):
+            result = predict(start)
+        else:
+            result = predict(workload, hardware=[machine], batch=batch, train=train)
+        return result.results[0], start
+
+    def _require_one(self, several: list[dict[str, Any]]) -> None:
+        """Values that go with nothing are an error; those that only some go with, of points."""
+        errors = []
+        for values in several:
+            try:
+                self._workload(values)
+                self._designed(self._acting(values))
+            except PerfmodelError as error:
+                errors.append(error)
+        if len(errors) == len(several):
+            raise errors[0]
+
+    def _require(self, axis: str) -> None:
+        first, dot, key = axis.partition(DOT)
+        known = axis in (NAME, BATCH, DESIGN, PLAN) or is_axis(axis)
+        if not known and not (dot and (first in (NAME, DESIGN) or first in DESIGNS)):
+            raise UsageError(
+                f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
+                "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
+            )
+        for value in self.spec.space.values[axis] if axis == DESIGN else ():
+            if not isinstance(value, str):
+                raise UsageError(f"axis {DESIGN}: expected names of designs, got {value!r}")
+        if first not in DESIGNS:
+            return
+        texts = self.spec.space.values.get(DESIGN, [self.spec.design or ""])
+        if not any(first in [name.strip() for name in str(text).split(PLUS)] for text in texts):
+            raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
+        for value in self.spec.space.values[axis]:
+            composed(first, {first: {key: value}})
+
+    def _workload(self, values: Mapping[str, Any]) -> Workload:
+        workload = load_workload(values.get(NAME, self.spec.input))
+        changes = {
+            axis.removeprefix(OF_WORKLOAD): value
+            for axis, value in values.items()
+            if axis.startswith(OF_WORKLOAD)
+        }
+        if PLAN in values and not _is_planner(values[PLAN]):
+            changes[SHARDING] = values[PLAN]
+        return workload.with_(**{k.replace(DOT, "__"): v for k, v in changes.items()})
+
+    def _designed(self, values: Mapping[str, Any]) -> Composed | None:
+        """The design of a point; None where the sweep is not of designs."""
+        text = values.get(DESIGN, self.spec.design)
+        names = [] if text is None else [name.strip() for name in text.split(PLUS)]
+        settings: dict[str, dict[str, Any]] = {}
+        for axis, value in values.items():
+            first, dot, key = axis.partition(DOT)
+            if not dot or (first != DESIGN and first not in DESIGNS):
+                continue
+            if text is None:
+                raise UsageError(
+                    f"axis {axis}: its design is missing: give `design` as a key or an axis"
+                )
+            for name in names if first == DESIGN else [first]:
+                settings.setdefault(name, {})[key] = value
+        return None if text is None else composed(text, settings)
+
+
+def _is_planner(plan: Any) -> bool:
+    """Whether a value of the axis `plan` makes a placement: a planner, or a file."""
+    return plan in ESTIMATORS or str(plan).endswith(SAVED)
+
+
+Evaluate: TypeAlias = TraceFigures | WorkloadFigures
+"""`columns` of figures of points, in order, and which figures of hardware a point's rest on."""
 
 
 def evaluation_of(spec: Spec) -> Evaluate:
     """Reads the input of a sweep, and says what is wrong with its axes. Raises `PerfmodelError`."""
-    from perfmodel.explore.workloads import WorkloadFigures
-
-    kinds: dict[str, Callable[[Spec], Evaluate]] = {
-        TRACE: TraceFigures,
-        WORKLOAD: WorkloadFigures,
-        TRACES: Breakdowns,
-    }
     try:
-        return kinds[spec.kind](spec)
+        return TraceFigures(spec) if spec.kind == TRACE else WorkloadFigures(spec)
     except PerfmodelError as error:
         message = str(error)
         if message.startswith(spec.where):

@@ -1,57 +1,25 @@
-"""What a sweep found: rows, the best of them, the front, and how they look."""
+"""What a sweep found: rows, the best of them, the front; how much each axis moves an objective."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.units import US_PER_MS
-from perfmodel.errors import Note, PerfmodelError, UsageError, said_dict
-from perfmodel.explore.axes import Points
-from perfmodel.explore.evaluate import Evaluate
-from perfmodel.explore.spec import OBJECTIVES, STEP, TRACES, Spec
-from perfmodel.explore.store import ERROR, POINT, floats_of, packed
-from perfmodel.explore.workloads import BATCH
-from perfmodel.hardware.reads import SOURCED, FigureRead
+from perfmodel.errors import UsageError, said_dict
+from perfmodel.explore.axes import HARDWARE, TABLE, Machines, Points, Space
+from perfmodel.explore.evaluate import evaluation_of
+from perfmodel.explore.spec import BATCH, ERROR, OBJECTIVES, POINT, STEP, Spec
+from perfmodel.hardware.reads import SOURCED, FigureRead, figure_values
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-def part_content(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
-    """The Parquet content of one part: figures of points, and why a point has none (then NaN)."""
-    begin, end = spec.bounds(part)
-    points = spec.space.points(begin, end)
-    content: dict[str, Any] = {name: np.full(len(points), np.nan) for name in evaluate.columns}
-    errors = np.full(len(points), "", object)
-    for places, values in _evaluated(evaluate, points, np.arange(len(points))):
-        if isinstance(values, str):
-            errors[places] = values
-            continue
-        for name, each in values.items():
-            content[name][places] = each
-    return packed(spec, points, begin, content | {ERROR: errors})
-
-
-def _evaluated(
-    evaluate: Evaluate, points: Points, places: np.ndarray
-) -> Iterator[tuple[np.ndarray, dict[str, Any] | str]]:
-    """Figures of points; of those that cannot be, halved until they stand alone, why."""
-    try:
-        yield places, evaluate(points.take(places))
-    except PerfmodelError as error:
-        if len(places) == 1:
-            yield places, str(error)
-            return
-        half = len(places) // 2
-        for some in (places[:half], places[half:]):
-            yield from _evaluated(evaluate, points, some)
 
 
 Matrix = NDArray[np.float64]
@@ -90,10 +58,7 @@ class Sweep:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """The columns of figures that are wanted; those of a corpus are what a breakdown has."""
-        if self.spec.kind == TRACES:
-            kept = (POINT, ERROR, *self.spec.space.axes)
-            return tuple(str(name) for name in self.frame if name not in kept)
+        """The columns of figures that are wanted."""
         return self.spec.objectives
 
     @property
@@ -107,8 +72,6 @@ class Sweep:
 
     def front(self) -> Ints:
         """Rows of the Pareto front of all objectives; of one, its best."""
-        if self.spec.kind == TRACES:
-            return np.zeros(0, np.int64)
         return self._front(self.objectives)
 
     def _front(self, names: tuple[str, ...]) -> Ints:
@@ -118,8 +81,8 @@ class Sweep:
     def best(self) -> dict[str, int]:
         """Per objective, the row that is best in it; none where no point has a figure."""
         best = {}
-        for name in self.objectives if self.spec.kind != TRACES else ():
-            values = floats_of(self.frame, name)
+        for name in self.objectives:
+            values = _floats_of(self.frame, name)
             if not np.isnan(values).all():
                 least = not OBJECTIVES[name].more_is_better
                 best[name] = int(np.nanargmin(values) if least else np.nanargmax(values))
@@ -138,11 +101,11 @@ class Sweep:
             first = self.frame.loc[self.frame[ERROR] != "", ERROR].iloc[0]
             warnings.append(f"{self.failed} of {len(self.frame)} points have no figures; {first}")
         for name in self.objectives:
-            values = floats_of(self.frame, name)
+            values = _floats_of(self.frame, name)
             unknown = int(np.isnan(values).sum()) - self.failed
             if unknown > 0:
                 warnings.append(f"{name}: not known of {unknown} points (a part without a price?)")
-        return warnings + [Note(line) for line in self.spec.space.rounded()]
+        return warnings
 
     def row(self, at: int) -> dict[str, Any]:
         """Number, axes and figures of one row as plain values."""
@@ -179,7 +142,7 @@ class Sweep:
 
         names = objectives or self.objectives[:2]
         for name in names:
-            if name not in self.objectives or self.spec.kind == TRACES:
+            if name not in self.objectives:
                 raise UsageError(f"no objective {name} in this sweep of {self.spec.kind}")
         front = self._front(names) if len(names) > 1 else np.zeros(0, np.int64)
         names = names if len(names) > 1 else (POINT, names[0])
@@ -196,29 +159,6 @@ class Sweep:
         columns = columns or [self.frame[POINT].astype(str).tolist()]
         return [", ".join(row) for row in zip(*columns, strict=True)]
 
-    def scaling(self, axis: str, objective: str | None = None) -> Figure:
-        """An objective over a numeric axis: median and range over all other axes.
-
-        Raises `UsageError` for an axis or an objective that the sweep has not.
-        """
-        from perfmodel.plot import curves_figure
-
-        name = objective or self.objectives[0]
-        if axis not in self.axes or name not in self.objectives:
-            raise UsageError(f"no axis {axis} or objective {name} in this sweep")
-        values = self.frame[axis]
-        if values.dtype.kind not in "if":
-            raise UsageError(f"axis {axis} has no numbers to draw along")
-        known = self.frame[name].notna()
-        by = self.frame[known].groupby(axis)[name].quantile([0.0, 0.5, 1.0]).unstack()
-        values_of, text = _readable(self.frame, name)
-        factor = np.nanmax(values_of) / np.nanmax(floats_of(self.frame, name))
-        bands = dict(zip(("least", "median", "most"), by.to_numpy(float).T * factor, strict=True))
-        frame = bands | {"at": by.index.to_numpy(float), "name": ["median"] * len(by)}
-        return curves_figure(
-            frame, "at", "median", "name", labels=(axis, text), band=("least", "most")
-        )
-
     def __repr__(self) -> str:
         return f"Sweep({self.spec.where}: {len(self.frame):,} points, {', '.join(self.objectives)})"
 
@@ -230,9 +170,15 @@ class Sweep:
         return table_html(rows, names, f"Front of {len(self.frame):,} points of {self.spec.where}")
 
 
+def _floats_of(frame: pd.DataFrame, column: str) -> Floats:
+    """A column of figures."""
+    values: Floats = frame[column].to_numpy(np.float64)
+    return values
+
+
 def _readable(frame: pd.DataFrame, name: str) -> tuple[np.ndarray, str]:
     """A column and its label; long steps in ms."""
-    values = floats_of(frame, name)
+    values = _floats_of(frame, name)
     text = OBJECTIVES[name].text if name in OBJECTIVES else name
     if name == STEP and not np.isnan(values).all() and np.nanmax(values) >= US_PER_MS:
         return values / US_PER_MS, "step (ms)"
@@ -243,3 +189,124 @@ def _plain(value: Any) -> Any:
     """A number or a text; None for NaN."""
     plain = value.item() if hasattr(value, "item") else value
     return None if isinstance(plain, float) and plain != plain else plain
+
+
+def base_point(spec: Spec) -> dict[str, Any]:
+    """The value of every axis at the point that others are compared with.
+
+    What `[at]` says; else of a figure the hardware's own, else the first value. Raises `UsageError`
+    for an `[at]` that names no axis.
+    """
+    for name in spec.at:
+        if name not in spec.space.axes:
+            raise UsageError(f"{spec.where}: at.{name} is none of the axes")
+    point = {axis: values[0] for axis, values in spec.space.values.items()} | dict(spec.at)
+    if spec.hardware is not None or HARDWARE in point:
+        named = {axis: point[axis] for axis in (HARDWARE,) if axis in point}
+        machines = Machines({axis: [value] for axis, value in named.items()}, base=spec.hardware)
+        own = figure_values(machines.at(named))
+        for axis in spec.space.axes:
+            if axis not in spec.at and is_number(own.get(axis)):
+                point[axis] = own[axis]
+    return point
+
+
+def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
+    """The objectives of any points of the axes. Raises `PerfmodelError` where one cannot be."""
+    columns = {axis: tuple(row[axis] for row in rows) for axis in spec.space.axes}
+    evaluate = evaluation_of(replace(spec, space=Space(columns, TABLE)))
+    return evaluate(Points.of(columns))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value can be moved a little."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+STEP_FRAC = 0.1
+HALVED = ("batch", "nodes", "workload.batch")
+"""Numbers that ranks must be able to share: they go to half and to double."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Every numeric axis of a sweep moved down and up by itself, largest effect first.
+
+    A row has `axis objective base low high`, the objective `at_base at_low at_high`, and the
+    `elasticity`: percent that it changes per percent of the axis, over both sides, or None.
+    """
+
+    base: dict[str, Any]
+    moved: list[dict[str, Any]] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The base, and a row per axis and objective."""
+        return {"base": self.base, "elasticities": self.moved}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per axis and objective."""
+        import pandas as pd
+
+        return pd.DataFrame(self.moved)
+
+    def plot(self, objective: str | None = None) -> Figure:
+        """Tornado of one objective (default: the first)."""
+        from perfmodel.plot.bars import tornado_figure
+
+        name = objective or self.moved[0]["objective"]
+        own = [row for row in self.moved if row["objective"] == name]
+        if not own:
+            raise UsageError(f"no sensitivity of {name}")
+        steps = np.array(
+            [[row[key] for key in ("at_base", "at_low", "at_high")] for row in own], np.float64
+        )
+        low_pct, high_pct = (steps[:, 1:] / steps[:, :1] - 1).T * 100
+        return tornado_figure(
+            [f"{row['axis']}: {row['low']:,.4g} to {row['high']:,.4g}" for row in own],
+            low_pct,
+            high_pct,
+            title=f"Sensitivity of {OBJECTIVES[name].text}",
+            label="change (%)",
+        )
+
+
+def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
+    """Elasticities of all objectives at the base point of a sweep (`base_point`).
+
+    Each numeric axis moves to `1 / (1 + step_frac)` and `1 + step_frac` times its base; whole
+    numbers by at least one, those of `HALVED` to half and double. Raises `UsageError` where no
+    axis has numbers.
+    """
+    base = base_point(spec)
+    axes = [axis for axis in spec.space.axes if is_number(base[axis])]
+    if not axes:
+        raise UsageError(f"{spec.where}: no axis has numbers")
+    for axis in axes:
+        if base[axis] <= 0:
+            raise UsageError(
+                f"{spec.where}: axis {axis} is {base[axis]:g}: elasticities need it above 0"
+            )
+    ends = [_ends(axis, base[axis], step_frac) for axis in axes]
+    points = [base | {axis: end} for axis, pair in zip(axes, ends, strict=True) for end in pair]
+    moved = []
+    for name, (at_base, *values) in figures_at(spec, [base, *points]).items():
+        rows: list[dict[str, Any]] = []
+        pairs = zip(axes, ends, values[::2], values[1::2], strict=True)
+        for axis, (low, high), at_low, at_high in pairs:
+            is_known = at_low > 0 and at_high > 0
+            change = np.log(at_high / at_low) / np.log(high / low) if is_known else np.nan
+            row = {"base": base[axis], "low": low, "high": high, "at_base": at_base}
+            row |= {"at_low": at_low, "at_high": at_high, "elasticity": change}
+            plain = {key: None if value != value else float(value) for key, value in row.items()}
+            rows.append({"axis": axis, "objective": name, **plain})
+        moved += sorted(rows, key=lambda row: -abs(row["elasticity"] or 0.0))
+    return Sensitivity(base, moved)
+
+
+def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
+    if axis in HALVED:
+        return max(int(value) // 2, 1), int(value) * 2
+    low, high = value / (1 + step_frac), value * (1 + step_frac)
+    if isinstance(value, int):
+        return max(min(round(low), value - 1), 1), max(round(high), value + 1)
+    return low, high

@@ -13,7 +13,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.base.frames import read_frame
 from perfmodel.base.schema import Limits, read_toml, section
 from perfmodel.errors import UsageError
-from perfmodel.explore.axes import GRID, LATIN, LOG, TABLE, Axis, Range, Space
+from perfmodel.explore.axes import GRID, LOG, TABLE, Axis, Range, Space
 from perfmodel.hardware import KINDS, Cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.running_cost import Activity, OperatingCosts, Prices
@@ -81,10 +81,13 @@ def running_figures(columns: Sequence[str], machine: Cluster) -> tuple[FigureRea
     return () if tuple(columns) == (STEP,) else figures_used(machine, RUNNING)
 
 
-TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")
+TRACE, WORKLOAD = INPUTS = ("trace", "workload")
+BATCH = "batch"
+POINT, ERROR = "point", "error"
+"""Columns of results beside axes and figures."""
 MAX_BYTES = 50_000_000
 MOST = 2**53
-CHUNKS = {TRACE: 8192, WORKLOAD: 16, TRACES: 8}
+CHUNKS = {TRACE: 8192, WORKLOAD: 16}
 """Points of one part of the results: what a killed sweep may lose."""
 
 
@@ -94,7 +97,7 @@ class Spec:
 
     where: str
     kind: str
-    """`trace`, `workload` or `traces`."""
+    """`trace` or `workload`."""
     input: str
     space: Space
     hardware: str | None = None
@@ -129,15 +132,12 @@ class _File:
 
     trace: str | None = None
     workload: str | None = None
-    traces: str | None = None
     hardware: str | None = None
     design: str | None = None
     objective: list[str] = field(default_factory=lambda: [STEP])
     batch: _Count | None = None
     training: bool = True
-    sample: Literal["grid", "latin_hypercube", "table"] | None = None
-    count: _Count | None = None
-    seed: Annotated[int, Limits(0, MOST)] | None = None
+    sample: Literal["grid", "table"] | None = None
     table: str | None = None
     chunk: _Count | None = None
     at: dict[str, Any] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
 def _spec(file: _File, path: Path, objectives: list[str]) -> Spec:
     inputs = [(kind, given) for kind in INPUTS if (given := getattr(file, kind)) is not None]
     if len(inputs) != 1:
-        raise UsageError("expected one of trace, workload (a name or a file) and traces (a glob)")
+        raise UsageError("expected one of trace, workload (a name or a file)")
     (kind, given), hardware = inputs[0], file.hardware
     if kind != WORKLOAD or given.endswith(".toml") or "/" in given:
         given = str(path.parent / given)
@@ -169,7 +169,7 @@ def _spec(file: _File, path: Path, objectives: list[str]) -> Spec:
         hardware = str(path.parent / hardware)
     if not objectives:
         raise UsageError(f"objective: expected a list of {', '.join(OBJECTIVES)}")
-    space = _traces(given) if kind == TRACES else _space(file, path.parent)
+    space = _space(file, path.parent)
     if not len(space):
         raise UsageError("the sweep has no points: an axis without values, or a table without rows")
     return Spec(
@@ -192,35 +192,32 @@ def _space(file: _File, folder: Path) -> Space:
     sample = file.sample or (GRID if file.table is None else TABLE)
     if (sample == TABLE) != (file.table is not None):
         raise UsageError('table: a file of points goes with sample = "table", and only with it')
-    if file.table is not None:
-        if file.axes:
-            raise UsageError("axes: the columns of a table are the axes")
-        return Space(_columns(folder / file.table), TABLE)
-    axes = {name: _axis(name, value, sample) for name, value in _flat(file.axes).items()}
-    if sample == GRID:
-        if file.count is not None or file.seed is not None:
-            raise UsageError("count and seed are for a latin_hypercube; a grid has all its points")
-        return Space(axes, GRID)
-    if not axes or not all(axes.values()):
-        raise UsageError("the sweep has no points: an axis without values")
-    if file.count is None:
-        raise UsageError("count: expected a whole number of points")
-    return Space(axes, LATIN, file.count, file.seed or 0)
+    if file.table is None:
+        return Space({name: _axis(name, value) for name, value in _flat(file.axes).items()})
+    if file.axes:
+        raise UsageError("axes: the columns of a table are the axes")
+    frame = read_frame(folder / file.table, error=UsageError)
+    empty = [str(name) for name in frame if frame[name].isna().any()]
+    if empty:
+        raise UsageError(
+            f"table: {folder / file.table}: column {empty[0]} has rows without a value"
+        )
+    return Space({str(name): tuple(frame[name].tolist()) for name in frame}, TABLE)
 
 
-def _axis(name: str, value: Any, sample: str) -> Axis:
+def _axis(name: str, value: Any) -> Axis:
     where = f"axes.{name}"
     if isinstance(value, list):
         return tuple(_value(where, each) for each in value)
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: expected a list of values, or low and high")
+        raise UsageError(f"{where}: expected a list of values, or low, high and steps")
+    if {*value} & {"low", "high", "scale"} == {*value}:
+        raise UsageError(f"{where}: steps: expected a whole number")
     known: Range = section(Range, value, where, UsageError)
     if not known.low < known.high:
         raise UsageError(f"{where}: expected numbers low and high, low the smaller one")
     if known.scale == LOG and known.low <= 0:
         raise UsageError(f"{where}: a log scale needs low above 0")
-    if sample == GRID and known.steps is None:
-        raise UsageError(f"{where}: steps: expected a whole number")
     is_whole = isinstance(value["low"], int) and isinstance(value["high"], int)
     return replace(known, whole=is_whole)
 
@@ -231,22 +228,6 @@ def _value(where: str, value: Any) -> Any:
     if not isinstance(value, (int, float, str)):
         raise UsageError(f"{where}: expected numbers, texts or lists of them, got {value}")
     return value
-
-
-def _columns(path: Path) -> dict[str, Axis]:
-    frame = read_frame(path, error=UsageError)
-    empty = [str(name) for name in frame if frame[name].isna().any()]
-    if empty:
-        raise UsageError(f"table: {path}: column {empty[0]} has rows without a value")
-    return {str(name): tuple(frame[name].tolist()) for name in frame}
-
-
-def _traces(pattern: str) -> Space:
-    base = Path(pattern)
-    paths = sorted(str(each) for each in base.parent.glob(base.name))
-    if not paths:
-        raise UsageError(f"traces: nothing fits {pattern}")
-    return Space({"trace": tuple(paths)}, TABLE)
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -117,8 +117,13 @@ def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:
     for layout, less in islice(product(layouts, (design, *budgets)), 1, None):
         with suppress(PerfmodelError):
             deployment = less.apply(layout)
-            if all(replace(deployment, notes=()) != replace(way, notes=()) for way, _ in ways):
-                ways.append((deployment, "" if less is design else _changes(design, less)))
+            if any(replace(deployment, notes=()) == replace(way, notes=()) for way, _ in ways):
+                continue
+            pairs: Iterable[tuple[Design, Design]] = [(design, less)]
+            if isinstance(design, Composed) and isinstance(less, Composed):
+                pairs = zip(design.designs, less.designs, strict=True)
+            changed = [text for pair in pairs if (text := changes(*pair))]
+            ways.append((deployment, "" if less is design else ", ".join(changed)))
     return ways
 
 
@@ -127,12 +132,6 @@ def _predicted(deployment: Deployment, overheads: str | None) -> Prediction:
     found = predict(replace(deployment, notes=()), overheads=overheads)
     notes = [prefixed(found.results[0].hardware, note) for note in deployment.notes]
     return replace(found, warnings=list(dict.fromkeys([*notes, *found.warnings])))
-
-
-def _changes(before: Design, after: Design) -> str:
-    if not isinstance(before, Composed) or not isinstance(after, Composed):
-        return changes(before, after)
-    return ", ".join(filter(None, map(changes, before.designs, after.designs)))
 
 
 BUSY_HOST_FRAC = 0.5
@@ -180,14 +179,11 @@ def compare_designs(
         while size >= start.ranks and size % start.ranks == 0:
             halves.append(start.with_(batch=size))
             size //= 2
-        ways = (
-            (_compared(design, each, None, prices, overheads) for each in halves)
-            for design in designs
-        )
-        rows = tuple(
-            _serving(row, way, rate_per_s, p99_us, prices)
-            for row, way in zip(rows, ways, strict=True)
-        )
+        found = []
+        for row, design in zip(rows, designs, strict=True):
+            ways = [_compared(design, it, None, prices, overheads) for it in halves]
+            found.append(_serving(row, ways if row.is_feasible else (), rate_per_s, p99_us, prices))
+        rows = tuple(found)
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
@@ -198,45 +194,16 @@ def compare_designs(
     }
     if p99_us is not None:
         source["p99_limit_us"] = p99_us
-    return Comparison(source, rows, tuple(over), _host_remark(rows, start, overheads))
-
-
-HOST = "host"
-DIGITS = 2
-"""Of the batch from which designs differ: it is an estimate."""
-
-
-def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str | None) -> str:
-    """Where several designs wait for the host: that these cannot differ, and from which batch on
-    they do, with what kernels and exchanges take as a line through two batches."""
     waiting = [
-        row
+        row.design
         for row in rows
-        if row.bound_by == HOST and NO_HOST in ((row.result and row.result.relieved_us) or {})
+        if row.bound_by == "host" and row.result and NO_HOST in (row.result.relieved_us or {})
     ]
-    first = next((row.result for row in waiting), None)
-    if len(waiting) < 2 or first is None or first.relieved_us is None:
-        return ""
-    names = ", ".join(row.design for row in waiting)
-    said = (
-        f"{names}: the step waits for the host's launches, so designs cannot differ by what they "
-        "move or compute"
+    remark = (
+        f"{', '.join(waiting)}: the step waits for the host's launches, so designs cannot differ "
+        "by what they move or compute"
     )
-    rest_us, ranks = first.relieved_us[NO_HOST], start.ranks
-    larger = round(start.batch * first.step_us / max(rest_us, 1e-9) / ranks) * ranks
-    try:
-        again = predict(
-            deployment_of(start.workload, start.machine, larger, train=start.train),
-            overheads=overheads,
-        ).results[0]
-    except PerfmodelError:
-        return said
-    there_us = (again.relieved_us or {}).get(NO_HOST, again.step_us)
-    if there_us <= rest_us or larger <= start.batch:
-        return said
-    slope = (there_us - rest_us) / (larger - start.batch)
-    batch = start.batch + (first.step_us - rest_us) / slope
-    return f"{said}; they begin to at a batch of about {float(f'{batch:.{DIGITS}g}'):,.0f}"
+    return Comparison(source, rows, tuple(over), remark if len(waiting) > 1 else "")
 
 
 def _serving(
@@ -250,7 +217,7 @@ def _serving(
     fewest replicas, and of equals answers first."""
     found: list[tuple[float, float, Serving]] = []
     least: list[float] = []
-    for way in ways if row.is_feasible else ():
+    for way in ways:
         if way.result is None or way.deployment is None:
             continue
         batch, service = way.deployment.batch, service_of(way.result)
@@ -280,53 +247,37 @@ def _compared(
     overheads: str | None,
 ) -> DesignResult:
     try:
-        is_native = design.text == OWN_SETTINGS or _keeps_tables(design, start)
-        deployment, compared = (
-            _in_native_software(design, start, overheads=overheads)
-            if is_native
-            else fastest(design, start, overheads=overheads)
-        )
+        is_native = design.text == OWN_SETTINGS
+        if not is_native and start.workload.sequence.layers:  # tables stay where they are
+            other = design.apply(start)
+            is_native = other == replace(start, workload=other.workload, notes=other.notes)
+        if is_native:
+            deployment = design.apply(start)
+            compared = predict(
+                deployment.workload,
+                hardware=[deployment.machine],
+                batch=deployment.batch,
+                train=deployment.train,
+                overheads=overheads,
+            )
+        else:
+            deployment, compared = fastest(design, start, overheads=overheads)
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
-    result = compared.results[0]
-    notes = tuple(
-        type(each)(each.removeprefix(f"{result.hardware}: ")) for each in compared.warnings
-    )
+    result, warnings = compared.results[0], compared.warnings
+    if is_native:
+        memory = result.memory or {}
+        tables_bytes, device = memory["tables_bytes"], deployment.machine.node.device
+        use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
+        result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
+        warnings = [*deployment.notes[len(start.notes) :], *warnings]
+    notes = tuple(type(each)(each.removeprefix(f"{result.hardware}: ")) for each in warnings)
     rate = deployment.batch / result.step_us * US_PER_S
     bill = operating_costs(deployment.machine, prices).economics(
         rate, activity_of(result, deployment)
     )
     row = DesignResult(design.text, deployment, result, bill, None, notes, deployment.without_gain)
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
-
-
-def _keeps_tables(design: Composed, start: Deployment) -> bool:
-    """Whether tables of sequences stay where their workload has them."""
-    if not start.workload.sequence.layers:
-        return False
-    changed = design.apply(start)
-    return changed == replace(start, workload=changed.workload, notes=changed.notes)
-
-
-def _in_native_software(
-    design: Composed, start: Deployment, *, overheads: str | None
-) -> PredictedDeployment:
-    deployment = design.apply(start)
-    prediction = predict(
-        deployment.workload,
-        hardware=[deployment.machine],
-        batch=deployment.batch,
-        train=deployment.train,
-        overheads=overheads,
-    )
-    result = prediction.results[0]
-    memory = result.memory or {}
-    tables_bytes = memory["tables_bytes"]
-    device = deployment.machine.node.device
-    use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
-    result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
-    new = deployment.notes[len(start.notes) :]
-    return deployment, replace(prediction, results=[result], warnings=[*new, *prediction.warnings])
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:

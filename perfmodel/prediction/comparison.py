@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.provenance import made_by
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, US_PER_S, human_us
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
 from perfmodel.designs import Deployment
-from perfmodel.errors import UsageError, prefixed, said_dict
+from perfmodel.errors import prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.compare/1"
-RATES = 40
-"""Rates at which a figure of latencies is drawn, up to what the fastest design serves."""
 _WORDS = tomllib.loads(Path(__file__).with_name("bottlenecks.toml").read_text(encoding="utf-8"))
 ACCELERATOR = "accelerator"
 STEP = ("hardware", "step_us", "low_us", "high_us")
@@ -303,27 +301,6 @@ class Comparison:
         source = self.source
         title = f"{source['workload']} on {source['hardware']}, batch {source['batch']:,}"
         return comparison_figure(self.to_frame(), title=title)
-
-    def latency_figure(self) -> Figure:
-        """The 99th percentile of latency over the rate of samples, up to what each design serves.
-        Raises `UsageError` where no design can be."""
-        from perfmodel.plot.curves import curves_figure
-
-        feasible = [(row, row.samples_per_s) for row in self.rows if row.samples_per_s]
-        if not feasible:
-            raise UsageError("latency: no design is feasible, so there is no curve to draw")
-        most = max(rate for _, rate in feasible)
-        rows = [
-            (rate_per_s / 1e6, load.p99_us / US_PER_MS, row.design)
-            for row, _ in feasible
-            for rate_per_s in (most * share / RATES for share in range(1, RATES))
-            if (load := row.latency(rate_per_s)) and load.p99_us is not None
-        ]
-        columns = zip(*rows, strict=True) if rows else ((), (), ())
-        frame = dict(zip(("rate", "p99", "design"), columns, strict=True))
-        labels = ("million samples per second offered", "latency of 99 % (ms)")
-        title = f"{self.source['workload']} on {self.source['hardware']}"
-        return curves_figure(frame, "rate", "p99", "design", labels=labels, title=title, log="y")
 
     def __repr__(self) -> str:
         steps = [(row.result.step_us, row.design) for row in self.rows if row.result is not None]

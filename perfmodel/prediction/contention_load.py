@@ -6,11 +6,9 @@ which follows from the new schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.basis import COLLECTIVE
@@ -28,7 +26,7 @@ from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedul
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, schedule
-from perfmodel.trace import RankTrace, Trace
+from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 
 TILED = ("matmul", "convolution", "attention")
@@ -78,32 +76,15 @@ def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> 
 
 
 def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load | None:
-    """The load of the nodes of `steps` on their device of `machine`, each as it is alone; None
+    """The load of the nodes of `steps` on their device of `machine`, each as it is alone: shares of
+    multiprocessors and of memory bandwidth, which kernels read, and what collectives take. None
     where no collective slows anything down: on a CPU, or where ranks do not meet."""
     if machine.node.device.target == CPU or COLLECTIVE not in steps.families:
         return None
     rows = place_collectives(rows_of(steps.pieces), machine)
     duration_us, families = steps.durations.duration_us, np.array(steps.families, object)
     columns = {each.name: np.zeros(len(rows)) for each in fields(Load)}
-    machines, kind = steps.machines(machine)
-    for number, each in enumerate(machines):
-        here = np.flatnonzero(kind == number)
-        loads = _loads(rows.take(here), families[here], duration_us[here], each)
-        for name, values in loads.items():
-            columns[name][here] = values
-    piece = steps.built.piece
-    of_node = {name: np.where(piece == NONE, 0.0, each[piece]) for name, each in columns.items()}
-    return Load(**of_node)
-
-
-def _loads(
-    rows: Rows, families: NDArray[np.object_], duration_us: Floats, machine: Cluster
-) -> dict[str, Floats]:
-    """The columns of `Load` of rows on one device, each as it is alone: shares of multiprocessors
-    and of memory bandwidth, which kernels read, and what collectives take."""
-    device = machine.node.device
-    columns = {each.name: np.zeros(len(rows)) for each in fields(Load)}
-    sm, hbm = columns["sm_used_frac"], columns["hbm_used_frac"]
+    sm, hbm, device = columns["sm_used_frac"], columns["hbm_used_frac"], machine.node.device
     reached = device.stream_gb_per_s * 1e3
     for group in groups_of(rows):
         at = group.index
@@ -121,7 +102,9 @@ def _loads(
     columns["sm_taken_frac"][own], columns["sm_held_frac"][own] = taken.sm_frac, taken.held_frac
     columns["hbm_taken_frac"][own], columns["delay_us"][own] = taken.hbm_frac, taken.delay_us
     columns["wire_used_frac"][own] = taken.wire_frac
-    return columns
+    piece = steps.built.piece
+    of_node = {name: np.where(piece == NONE, 0.0, each[piece]) for name, each in columns.items()}
+    return Load(**of_node)
 
 
 LONG_US = 15.0
@@ -157,15 +140,20 @@ def without_contention(
 ) -> UncontendedDurations | None:
     """`duration_us` of a measured graph, each less what it lost; None where nothing ran beside a
     collective of a GPU that is known."""
-    if not len(_transfers(graph)):
-        return None
-    machine = known_machine(trace)
+    machine = known_machine(trace) if len(_transfers(graph)) else None
     if machine is None:
         return None
     load = measured_load(trace, graph, duration_us, machine)
     lost = lost_us(schedule(graph, duration_us), load)
     alone_us = duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
     return UncontendedDurations(trace, machine, alone_us)
+
+
+def _transfers(graph: ExecutionGraph) -> Ints:
+    """Collectives on a device; where ranks meet, what is left of them after the meeting."""
+    _, last = graph.device_span()
+    transfers: Ints = last[graph.nodes_.kind[last] == NodeKind.COLLECTIVE]
+    return transfers
 
 
 def measured_load(
@@ -181,53 +169,35 @@ def measured_load(
     columns["sm_used_frac"][nodes] = tiled + STREAMING_SM_FRAC * streams
     columns["hbm_used_frac"][nodes] = streams
     columns["reads"][nodes] = np.isin(kind, (COMPUTE_BOUND, MEMORY_BOUND))
-    transfers = _transfers(graph)
-    for name, values in _transfer_load(trace, graph, duration_us, transfers, machine).items():
-        columns[name][transfers] = values
-    for name in ("sm_used_frac", "hbm_used_frac", "reads"):
-        columns[name][transfers] = 0.0
-    return Load(**columns)
 
-
-def _transfers(graph: ExecutionGraph) -> Ints:
-    """Collectives on a device; where ranks meet, what is left of them after the meeting."""
-    _, last = graph.device_span()
-    transfers: Ints = last[graph.nodes_.kind[last] == NodeKind.COLLECTIVE]
-    return transfers
-
-
-def _transfer_load(
-    trace: Trace, graph: ExecutionGraph, duration_us: Floats, nodes: Ints, machine: Cluster
-) -> dict[str, Floats]:
-    names = [graph.labels[node].lower() for node in nodes.tolist()]
+    here = _transfers(graph)
+    names = [graph.labels[node].lower() for node in here.tolist()]
     ops = [
         next((op for op, words in _COLLECTIVE_NAMES if any(map(name.count, words))), "all_to_all")
         for name in names
     ]
-    ranks = float(max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks), 2))
-    taken_us = np.maximum(duration_us[nodes], 1e-3)
+    ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks), 2)
+    taken_us = np.maximum(duration_us[here], 1e-3)
 
     def rows(size_bytes: Floats) -> Rows:
-        return Rows.of(
-            [
-                {"op": op, "size_bytes": float(size), "ranks": min(ranks, machine.gpus)}
-                for op, size in zip(ops, size_bytes, strict=True)
-            ]
-        )
+        about = {"ranks": float(min(ranks, machine.gpus))}
+        pairs = zip(ops, size_bytes.tolist(), strict=True)
+        return Rows.of([{"op": op, "size_bytes": size, **about} for op, size in pairs])
 
-    large = rows(np.full(len(nodes), LARGE_BYTES))
+    large = rows(np.full(len(here), LARGE_BYTES))
     rate = LARGE_BYTES / collective_durations(large, machine).duration_us
     shares = device_shares_of_rows(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
-    told = _blocks(trace, graph, nodes) / max(machine.node.device.sm_count, 1)
+    told = _blocks(trace, graph, here) / max(machine.node.device.sm_count, 1)
     sm = np.where(told > 0, told, shares.sm_frac)
-    meets = np.isin(nodes, [] if graph.arrivals is None else graph.arrivals[:, 0])
+    meets = np.isin(here, [] if graph.arrivals is None else graph.arrivals[:, 0])
     held = sm * shares.held_frac / shares.sm_frac
-    return {
-        "sm_taken_frac": np.where(meets, sm, held),
-        "sm_held_frac": held,
-        "hbm_taken_frac": np.where(meets, shares.hbm_frac, 0.0),
-        "wire_used_frac": np.ones(len(nodes)),
-    }
+    for name in ("sm_used_frac", "hbm_used_frac", "reads"):
+        columns[name][here] = 0.0
+    columns["sm_taken_frac"][here] = np.where(meets, sm, held)
+    columns["sm_held_frac"][here] = held
+    columns["hbm_taken_frac"][here] = np.where(meets, shares.hbm_frac, 0.0)
+    columns["wire_used_frac"][here] = 1.0
+    return Load(**columns)
 
 
 def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:
@@ -235,13 +205,10 @@ def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:
     blocks, rows = np.zeros(len(nodes)), graph.nodes_.row[nodes]
     for rank in trace.ranks:
         own = np.flatnonzero((graph.nodes_.rank[nodes] == rank.rank) & (rows >= 0))
-        grids = rank.grid[rows[own]]
-        size = {grid: _grid_blocks(rank, grid) for grid in np.unique(grids).tolist()}
-        blocks[own] = [size[grid] for grid in grids.tolist()]
+        for at, grid in zip(own.tolist(), rank.grid[rows[own]].tolist(), strict=True):
+            text = rank.strings[grid] if grid != NONE else ""
+            sizes = [
+                float(size) for size in text.strip("[]").split(",") if size.strip().isdecimal()
+            ]
+            blocks[at] = np.prod(sizes) if sizes else 0.0
     return blocks
-
-
-def _grid_blocks(rank: RankTrace, grid: int) -> float:
-    sizes: Sequence[str] = rank.strings[grid].strip("[]").split(",") if grid != NONE else ()
-    numbers = [float(size) for size in sizes if size.strip().isdecimal()]
-    return float(np.prod(numbers)) if numbers else 0.0

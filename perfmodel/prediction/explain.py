@@ -1,21 +1,28 @@
-"""Why nodes of a prediction take what they take: the node that a user names, and its reasons."""
+"""Why nodes of a prediction take what they take, and the node that a user names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S
+from perfmodel.cost.basis import coefficients_of, parts_of
 from perfmodel.cost.coefficients import Coefficient
+from perfmodel.cost.contract import Explanation
+from perfmodel.cost.durations import Durations, durations_of, explanations_of
 from perfmodel.errors import UsageError
-from perfmodel.hardware.reads import FigureRead
+from perfmodel.hardware import Cluster, Device, Node, cluster
+from perfmodel.hardware.reads import FigureRead, figures_used
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
 from perfmodel.prediction.what_if import node_text
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
 
@@ -42,15 +49,11 @@ class Reason:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            "what": self.what,
-            "formula": self.formula,
-            "duration_us": round(self.duration_us, DECIMALS),
-            "terms": _rounded(self.terms),
-            "figures": [each.to_dict() for each in self.figures],
-            "coefficients": [each.to_dict() for each in self.coefficients],
-            "parts": [part.to_dict() for part in self.parts],
+        lists = {
+            name: [each.to_dict() for each in getattr(self, name)]
+            for name in ("figures", "coefficients", "parts")
         }
+        return _rounded(vars(self)) | {"terms": _rounded(self.terms)} | lists
 
 
 class Explainer(Protocol):
@@ -70,52 +73,31 @@ class Explainer(Protocol):
 
 
 @dataclass(frozen=True)
-class Start:
-    """What decided when a node could start."""
-
-    node: int
-    label: str
-    edge: str
-    lag_us: float
-    lag_source: str
-
-
-@dataclass(frozen=True)
 class Explained:
-    """A node and its reasons; times are after the start of its step."""
+    """A node and its reasons."""
 
     asked: str
     matches: int
     """Nodes that have the name asked for; the longest of them is explained."""
     hardware: str
     mode: str
-    node: int
-    label: str
-    op: str
-    kind: str
-    cause: str
-    rank: int
-    resource: str
-    step: str | None
-    start_us: float
-    duration_us: float
-    slack_us: float | None
-    """How much later it could end without its step ending later; None: no step waits for it."""
-    on_critical_path: bool
-    start: Start | None
+    node: dict[str, Any]
+    """`number label op kind cause rank resource step`, `start_us` after the start of its step,
+    `duration_us`, `slack_us` (how much later it could end without its step ending later; None: no
+    step waits for it) and `on_critical_path`."""
+    waits_for: dict[str, Any] | None
+    """What decided when it could start: `number label edge lag_us lag_source`."""
     reason: Reason
+
+    @property
+    def duration_us(self) -> float:
+        return float(self.node["duration_us"])
 
     def to_dict(self) -> dict[str, Any]:
         """One of the results of `docs/schemas/explanation.json`."""
-        values = _rounded(vars(self))
-        about = {name: values.pop(name) for name in ("asked", "matches", "hardware", "mode")}
-        del values["start"], values["reason"]
-        node = {"number": values.pop("node"), **values, "op": self.op or None}
-        start = None
-        if self.start is not None:
-            start = _rounded(vars(self.start))
-            start = {"number": start.pop("node"), **start}
-        return {**about, "node": node, "waits_for": start, "reason": self.reason.to_dict()}
+        waits_for = self.waits_for and _rounded(self.waits_for)
+        written = {"node": _rounded(self.node), "waits_for": waits_for}
+        return vars(self) | written | {"reason": self.reason.to_dict()}
 
 
 def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,19 +110,13 @@ SHOWN = 60
 """Characters of a name in a message."""
 
 
-def find_node(timeline: Timeline, ops: Sequence[str], mark_of: Ints, text: str) -> tuple[int, int]:
-    """(node, how many nodes `text` matches): a number, else a name, of which the longest counts.
-
-    A name is an operator, a kernel or a label: whole; else without its namespace (`mm`); else a
-    part of it, whatever the case. Nodes that start within a step (`mark_of`, else -1) come before
-    others. Raises `UsageError` that names the nearest.
-    """
-    graph = timeline.graph
+def _matching(graph: ExecutionGraph, ops: Sequence[str], text: str) -> np.ndarray:
+    """The nodes that `text` names: a number; else an operator, a kernel or a label, whole; else
+    without its namespace (`mm`); else a part of it, whatever the case. Raises `UsageError`."""
     if text.strip().isdecimal():
-        number = int(text)
-        if number >= len(graph):
+        if int(text) >= len(graph):
             raise UsageError(f"--explain {text}: nodes are numbered from 0 to {len(graph) - 1}")
-        return number, 1
+        return np.array([int(text)])
     names = [{graph.labels[node], ops[node], node_text(graph, node)} for node in range(len(graph))]
     known = sorted(set().union(*names) - {""})
     fitting = {text} & {*known}
@@ -150,68 +126,100 @@ def find_node(timeline: Timeline, ops: Sequence[str], mark_of: Ints, text: str) 
         near = get_close_matches(text, known, n=MAX_SUGGESTIONS, cutoff=0.3) or known
         nearest = ", ".join(name[:SHOWN] for name in near[:MAX_SUGGESTIONS])
         raise UsageError(f"--explain {text[:SHOWN]!r}: no such node; nearest: {nearest}")
-    rows = np.flatnonzero([not own.isdisjoint(fitting) for own in names])
-    inside = rows[mark_of[rows] >= 0]
-    rows = inside if len(inside) else rows
-    taken = (timeline.end_us - timeline.start_us)[rows]
-    return int(rows[int(np.argmax(taken))]), len(rows)
-
-
-def _marks_of(timeline: Timeline) -> Ints:
-    """Per node the row of the graph's marks whose step it starts in, or -1."""
-    graph, marks = timeline.graph, timeline.graph.marks
-    begun, over = timeline.end_us[marks.start], timeline.end_us[marks.end]
-    mark_of = np.full(len(graph), -1, np.int64)
-    for mark, rank in enumerate(marks.rank.tolist()):
-        own = graph.nodes_.rank == rank
-        own &= (timeline.start_us >= begun[mark]) & (timeline.start_us < over[mark])
-        mark_of[own & (mark_of < 0)] = mark
-    return mark_of
+    return np.flatnonzero([not own.isdisjoint(fitting) for own in names])
 
 
 def explain(
     timeline: Timeline, explainer: Explainer | None, hardware: str, mode: str, asked: str
 ) -> Explained:
-    """The node of a predicted timeline that `asked` names (`find_node`), and why it takes what it
-    takes. Raises `UsageError` where there is no such node, or nothing is kept of how it was timed.
-    """
+    """Why the node of a predicted timeline that `asked` names takes what it takes: of several the
+    longest, those within a step before others. Raises `UsageError` where there is no such node, or
+    nothing is kept of how it was timed."""
     if explainer is None:
         raise UsageError(f"{hardware}: nothing is kept of how its nodes were timed")
-    graph, ops = timeline.graph, explainer.ops()
-    mark_of = _marks_of(timeline)
-    node, matches = find_node(timeline, ops, mark_of, asked)
-    mark = int(mark_of[node])
-    begun = 0.0 if mark < 0 else float(timeline.end_us[graph.marks.start[mark]])
-    path = () if mark < 0 else critical_path(timeline, mark)
+    graph, ops, marks = timeline.graph, explainer.ops(), timeline.graph.marks
+    nodes, taken_us = graph.nodes_, timeline.end_us - timeline.start_us
+    rows = _matching(graph, ops, asked)
+    begun, over = timeline.end_us[marks.start], timeline.end_us[marks.end]
+    inside = (marks.rank == nodes.rank[rows, None]) & (timeline.start_us[rows, None] >= begun)
+    inside &= timeline.start_us[rows, None] < over
+    chosen = np.flatnonzero(inside.any(axis=1))
+    chosen = chosen if len(chosen) else np.arange(len(rows))
+    at = int(chosen[taken_us[rows[chosen]].argmax()])
+    node, mark = int(rows[at]), int(inside[at].argmax()) if inside[at].any() else NONE
     slack = float(timeline.slack_us[node])
-    deciding, start = deciding_edges(timeline), None
-    before = int(deciding.node[node])
-    if before != NONE:
+    deciding, waits_for = deciding_edges(timeline), None
+    if (before := int(deciding.node[node])) != NONE:
         edge = EdgeKind(int(deciding.kind[node]))
-        start = Start(
-            before,
-            graph.labels[before],
-            edge.name.lower(),
-            float(deciding.lag_us[node]),
-            explainer.lag_source(edge),
-        )
-    return Explained(
-        asked=asked,
-        matches=matches,
-        hardware=hardware,
-        mode=mode,
-        node=node,
-        label=graph.labels[node],
-        op=ops[node],
-        kind=NodeKind(int(graph.nodes_.kind[node])).name.lower(),
-        cause=Cause(int(graph.nodes_.cause[node])).name.lower(),
-        rank=int(graph.nodes_.rank[node]),
-        resource=graph.resources[int(graph.nodes_.resource[node])],
-        step=None if mark < 0 else graph.marks.name[mark],
-        start_us=float(timeline.start_us[node]) - begun,
-        duration_us=float(timeline.end_us[node] - timeline.start_us[node]),
-        slack_us=max(slack, 0.0) if np.isfinite(slack) else None,
-        on_critical_path=any(piece.node == node and piece.edge == NONE for piece in path),
-        start=start,
-        reason=explainer.reason(node),
+        waits_for = {
+            "number": before,
+            "label": graph.labels[before],
+            "edge": edge.name.lower(),
+            "lag_us": float(deciding.lag_us[node]),
+            "lag_source": explainer.lag_source(edge),
+        }
+    path = () if mark == NONE else critical_path(timeline, mark)
+    about = {
+        "number": node,
+        "label": graph.labels[node],
+        "kind": NodeKind(int(nodes.kind[node])).name.lower(),
+        "cause": Cause(int(nodes.cause[node])).name.lower(),
+        "rank": int(nodes.rank[node]),
+        "resource": graph.resources[int(nodes.resource[node])],
+        "step": None if mark == NONE else marks.name[mark],
+        "start_us": float(timeline.start_us[node]) - (0.0 if mark == NONE else float(begun[mark])),
+        "duration_us": float(taken_us[node]),
+        "slack_us": max(slack, 0.0) if np.isfinite(slack) else None,
+        "on_critical_path": any(it.node == node and it.edge == NONE for it in path),
+        "op": ops[node] or None,
+    }
+    found = (about, waits_for, explainer.reason(node))
+    return Explained(asked, len(rows), hardware, mode, *found)
+
+
+class ModelReason(NamedTuple):
+    """What rows of one family take, why, and the figures and coefficients that its models use."""
+
+    durations: Durations
+    why: list[Explanation]
+    figures: tuple[FigureRead, ...]
+    coefficients: tuple[Coefficient, ...]
+
+
+def model_reason(rows: Rows, hardware: Device | Node | Cluster) -> ModelReason:
+    """Why `rows`, all of one family, take what they take on `hardware`. Raises `ModelError`."""
+    machine = cluster(hardware)
+    family = OPS[rows.op[0]].family
+    return ModelReason(
+        durations_of(rows, machine),
+        explanations_of(rows, machine),
+        figures_used(machine, parts_of(family)),
+        coefficients_of(family, machine.node.device.target),
     )
+
+
+def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
+    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses.
+
+    Raises `ModelError`.
+    """
+    one = rows.take(np.array([at], np.int64))
+    durations, (why,), figures, coefficients = model_reason(one, hardware)
+    duration_us = float(durations.duration_us[0])
+    moved_bytes = why.read_bytes + why.written_bytes
+    terms: Terms = {
+        "op": f"{one.op[0]} {one.dtype[0]} {one.direction[0]}",
+        "dims": one.dims_text(),
+        "model": durations.model[0],
+        "source": durations.source[0],
+        "bound_by": why.bound_by,
+        "low_us": float(durations.low_us[0]),
+        "high_us": float(durations.high_us[0]),
+        "flop": why.flop,
+        "read_bytes": why.read_bytes,
+        "written_bytes": why.written_bytes,
+        "moved_gb_per_s": moved_bytes / max(duration_us, 1e-9) * US_PER_S / BYTES_PER_GB,
+        "utilisation_frac": why.utilisation_frac,
+    }
+    terms |= why.terms
+    return Reason("model", why.formula, duration_us, terms, figures, coefficients=coefficients)

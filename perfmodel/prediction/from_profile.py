@@ -4,7 +4,7 @@ tells, host time that no operator stands for."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,9 +24,15 @@ from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
-from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD, host_ratio
+from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.scheduled import KNOWN_SOFTWARE, UNKNOWN_SOFTWARE, HostCosts, host_costs
+from perfmodel.prediction.scheduled import (
+    KNOWN_SOFTWARE,
+    UNKNOWN_SOFTWARE,
+    HostCosts,
+    host_costs,
+    host_ratio,
+)
 from perfmodel.prediction.shapes import (
     MODEL,
     Noted,
@@ -140,10 +146,32 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
 def recorded_kernels_on(
     profile: ProfileData, graphs: Sequence[OpGraph], target: str | Path | Part, machine: Cluster
 ) -> tuple[list[OpGraph], list[str]]:
-    """`graphs` with their recorded kernels as on `machine`, and what to say of them."""
-    notes = list(_recorded_notes(profile, machine))
+    """`graphs` with their recorded kernels as on `machine`, and what to say of them: their share,
+    what launched most of them, and waits that nothing explains."""
+    on_cpu, notes = machine.node.device.target == CPU, list[str]()
+    waited_us = max(map(profile.waits_step_us, profile.waits), default=0.0)
+    if waited_us >= MIN_NOTED_US:
+        notes.append(
+            f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "
+            f"not tell: {'missing' if on_cpu else 'as long as recorded'}"
+        )
+    total, by = 0.0, Counter[str]()
+    for each in profile.recorded.values():
+        total += each.total_us
+        by.update(each.by_launcher_us)
+    if total and by:
+        most = by.most_common(MAX_LAUNCHERS)
+        told = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
+        share = f"{sum(by.values()) / total:.1%} of the trace's device time"
+        notes.append(
+            f"{share} is missing: kernels that no operator with shapes launched ({told})"
+            if on_cpu
+            else f"{share} is in kernels that no operator with shapes and a rule stands for "
+            f"({told}): they take as long as recorded, on another device by the ratios of mode "
+            "transfer"
+        )
     kept = any(op.name.startswith(OF_PROFILE) for graph in graphs for op in graph.ops)
-    if profile.stays_on(machine) or not kept or machine.node.device.target == CPU:
+    if profile.stays_on(machine) or not kept or on_cpu:
         return list(graphs), notes
     if profile.own is None:
         return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
@@ -164,33 +192,6 @@ def recorded_kernels_on(
     return scaled, notes
 
 
-def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
-    """The share of recorded kernels and what launched most of them; waits that nothing explains."""
-    on_cpu = machine.node.device.target == CPU
-    waited_us = max(map(profile.waits_step_us, profile.waits), default=0.0)
-    if waited_us >= MIN_NOTED_US:
-        yield (
-            f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "
-            f"not tell: {'missing' if on_cpu else 'as long as recorded'}"
-        )
-    total, by = 0.0, Counter[str]()
-    for each in profile.recorded.values():
-        total += each.total_us
-        by.update(each.by_launcher_us)
-    if not total or not by:
-        return
-    most = by.most_common(MAX_LAUNCHERS)
-    named = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
-    share = f"{sum(by.values()) / total:.1%} of the trace's device time"
-    if on_cpu:
-        yield f"{share} is missing: kernels that no operator with shapes launched ({named})"
-        return
-    yield (
-        f"{share} is in kernels that no operator with shapes and a rule stands for ({named}): "
-        "they take as long as recorded, on another device by the ratios of mode transfer"
-    )
-
-
 def host_times(
     profile: ProfileData, machine: Cluster, costs: HostCosts | None, batch_ratio: float
 ) -> tuple[dict[int, HostTimes], list[str]]:
@@ -199,9 +200,8 @@ def host_times(
     have no place for either."""
     if costs is None:
         loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
-        if loading < MIN_NOTED_US:
-            return {}, []
-        return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
+        said = f"{loading / 1e3:.2f} ms of data loading per step are missing"
+        return {}, [said] if loading >= MIN_NOTED_US else []
     ratio, how = profile.host_ratio(machine)
     scaled = {
         rank: replace(times.with_loading(batch_ratio), ratio=ratio)
@@ -222,20 +222,6 @@ def _taken_us(times: HostTimes) -> float:
     return times.step_us(Cause.DATA_LOADING) + times.step_us(Cause.HOST_T1)
 
 
-def with_coverage(result: Result, profile: ProfileData, times: dict[int, HostTimes]) -> Result:
-    """With the shares of the device time from shapes and recorded, and the measured host time."""
-    rank = result.rank.rank
-    coverage, recorded = dict(result.coverage), profile.recorded.get(rank)
-    if recorded is not None:
-        coverage["modelled_frac"] = round(recorded.modelled_frac, 6)
-        coverage["fallback_frac"] = round(1 - recorded.modelled_frac, 6)
-        coverage["recorded_frac"] = round(recorded.recorded_frac, 6)
-    taken_us = _taken_us(times[rank]) if rank in times else 0.0
-    coverage["host_from_trace_us"] = round(taken_us, 4)
-    coverage["waits_from_trace_us"] = round(profile.waits_step_us(rank), 4)
-    return replace(result, coverage=coverage)
-
-
 def shapes_on(
     profile: ProfileData,
     graphs: Sequence[OpGraph],
@@ -249,7 +235,16 @@ def shapes_on(
     host costs are the trace's own, by the speed of the hosts, where it has any, else a profile's.
     Raises `UsageError` for edits that need more devices than there are."""
     machine = equal_nodes(cluster(target, nodes), "a trace")
-    placed = list(_placed_notes(profile, graphs, machine, nodes))
+    ranks, placed = max(graph.world_size for graph in graphs), list[str]()
+    holds = f"{ranks} ranks do not fit: it has {machine.gpus} devices"
+    if ranks > machine.gpus and ranks > max(graph.world_size for graph in profile.graphs):
+        raise UsageError(f"{machine.name}: {holds}; ask for more --nodes")
+    if ranks > machine.gpus > 1:
+        placed.append(f"{holds}; its collectives are those of {machine.gpus}")
+    filled = -(-ranks // machine.node.gpus)
+    if nodes is not None and filled < nodes:
+        text = f"{ranks} ranks fill {filled} of {nodes} nodes"
+        placed.append(f"{text}: --edit ranks=COUNT changes how many")
 
     def costs_on(machine: Cluster) -> HostCosts:
         if overheads is None and profile.recorded:
@@ -270,26 +265,18 @@ def shapes_on(
         recorded=True,
         times=times,
     )
-    found = with_coverage(result, profile, times), [*host_lines, *lines, *notes]
+    rank, coverage = result.rank.rank, dict(result.coverage)
+    if (recorded := profile.recorded.get(rank)) is not None:
+        coverage["modelled_frac"] = round(recorded.modelled_frac, 6)
+        coverage["fallback_frac"] = round(1 - recorded.modelled_frac, 6)
+        coverage["recorded_frac"] = round(recorded.recorded_frac, 6)
+    taken_us = _taken_us(times[rank]) if rank in times else 0.0
+    coverage["host_from_trace_us"] = round(taken_us, 4)
+    coverage["waits_from_trace_us"] = round(profile.waits_step_us(rank), 4)
+    found = replace(result, coverage=coverage), [*host_lines, *lines, *notes]
     result, notes = with_reads(found, machine, costs)
-    placed += too_large(result)
-    return result, [prefixed(machine.name, note) for note in dict.fromkeys([*placed, *notes])]
-
-
-def _placed_notes(
-    profile: ProfileData, graphs: Sequence[OpGraph], machine: Cluster, nodes: int | None
-) -> Iterator[str]:
-    """Where the ranks do not fit the machine, or do not fill the nodes. Raises `UsageError` where
-    an edit made them too many."""
-    ranks = max(graph.world_size for graph in graphs)
-    holds = f"{ranks} ranks do not fit: it has {machine.gpus} devices"
-    if ranks > machine.gpus and ranks > max(graph.world_size for graph in profile.graphs):
-        raise UsageError(f"{machine.name}: {holds}; ask for more --nodes")
-    if ranks > machine.gpus > 1:
-        yield f"{holds}; its collectives are those of {machine.gpus}"
-    filled = -(-ranks // machine.node.gpus)
-    if nodes is not None and filled < nodes:
-        yield f"{ranks} ranks fill {filled} of {nodes} nodes: --edit ranks=COUNT changes how many"
+    placed += [*too_large(result), *notes]
+    return result, [prefixed(machine.name, note) for note in dict.fromkeys(placed)]
 
 
 def own_costs(profile: ProfileData, machine: Cluster) -> HostCosts:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import exp, hypot, log, pi, sqrt, tan
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, median, quantile
 from perfmodel.ops.families import classes_of_kernels
-from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD
+from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.scheduled import ScheduledSteps
 from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.graph.kinds import Scope
@@ -96,37 +95,7 @@ def drawn_step(
     host are independent. Every draw is scheduled; of a step that repeats, and of graphs above
     `MAX_NODES`, the critical path alone is drawn.
     """
-    timeline, factors = errors.timeline, partial(_factors, errors, host_spread)
-    if periods is not None and periods.repeated:
-        return _drawn_period(periods, rank, timeline.end_us - timeline.start_us, factors)
-    marks = np.flatnonzero(timeline.graph.marks.rank == rank)
-    is_long = errors.copies > 1 or len(timeline.graph) > MAX_NODES
-    return _drawn(timeline, marks, factors, path_alone=is_long)
-
-
-def _drawn(
-    timeline: Timeline, marks: Ints, factors: Callable[[Ints], Floats], *, path_alone: bool
-) -> Drawn:
-    """The median step among `marks`, and that of each draw, by `factors` of nodes `[nodes, draws]`
-    (also of -1, no node); with `path_alone`, of the critical path of the step in the middle."""
-    step_us = timeline.step_us[marks]
-    if path_alone:
-        mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
-        path = critical_path(timeline, mark, PathWalker.of(timeline))
-        nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
-        taken = np.array([part.end_us - part.start_us for part in path])
-        steps = (taken[:, None] * factors(nodes)).sum(axis=0)
-    else:
-        taken = timeline.end_us - timeline.start_us
-        factor = factors(np.arange(len(timeline.graph)))
-        drawn = step_us_of_many(timeline.graph, taken[:, None] * factor)
-        steps = np.array([median(each) for each in drawn[marks].T])
-    return Drawn(median(step_us), np.asarray(steps, np.float64))
-
-
-def _factors(errors: ScheduledSteps, host_spread: tuple[float, float], nodes: Ints) -> Floats:
-    """`[nodes, draws]`: factors of what a node takes; -1 is no node, and counts as the host."""
-    durations = errors.durations
+    durations, timeline = errors.durations, errors.timeline
     middle = np.maximum(durations.duration_us, _MIN_US)
     low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), host_spread[0])
     high = np.append(np.maximum(durations.high_us / middle, 1.0), host_spread[1])
@@ -134,18 +103,15 @@ def _factors(errors: ScheduledSteps, host_spread: tuple[float, float], nodes: In
     kinds = list(dict.fromkeys(names))
     of_piece = np.array([kinds.index(name) for name in names])
     draws = np.stack([normal_draws(kind) for kind in kinds])
-    piece = np.where(nodes == NONE, NONE, errors.built.piece[nodes])
-    z = draws[of_piece[piece]]
-    factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
-    return factor
 
+    def factors(nodes: Ints) -> Floats:
+        piece = np.where(nodes == NONE, NONE, errors.built.piece[nodes])
+        z = draws[of_piece[piece]]
+        factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
+        return factor
 
-def normal_draws(kind: str) -> Floats:
-    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution (-1 and
-    1 bound 90 %), in an order of its own that is the same in every process."""
-    shares = (np.arange(DRAWS) + 0.5) / DRAWS
-    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
-    return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
+    taken_us = timeline.end_us - timeline.start_us
+    return _drawn(taken_us, rank, factors, timeline, periods, path_alone=errors.copies > 1)
 
 
 def transfer_interval(periods: Periods, duration_us: Floats, rank: int) -> tuple[float, float]:
@@ -154,33 +120,7 @@ def transfer_interval(periods: Periods, duration_us: Floats, rank: int) -> tuple
     A draw moves all kernels of a class together, classes and the host independently, as of
     `drawn_step`.
     """
-    graph, factors = periods.graph, partial(_ratio_factors, periods.graph)
-    if periods.repeated:
-        return _drawn_period(periods, rank, duration_us, factors).interval
-    timeline = schedule(graph, duration_us)
-    marks = np.flatnonzero(graph.marks.rank == rank)
-    return _drawn(timeline, marks, factors, path_alone=len(graph) > MAX_NODES).interval
-
-
-def _drawn_period(
-    periods: Periods, rank: int, duration_us: Floats, factors: Callable[[Ints], Floats]
-) -> Drawn:
-    """The median period of a rank's steps; draws are of the step that is closest to it."""
-    every_us = periods.step_us(duration_us)[ranks_of(periods.graph).index(rank)]
-    middle_us = median(every_us)
-    at = int(np.argmin(np.abs(every_us - middle_us)))
-    step = periods.of_step[rank, int(periods.steps[at])]
-    nodes, base = step.step.nodes, step.cycle(duration_us)
-    taken_us, draws_us = duration_us.copy(), np.empty(DRAWS)
-    for draw, factor in enumerate(factors(nodes).T):
-        taken_us[nodes] = duration_us[nodes] * factor
-        draws_us[draw] = step.cycle(taken_us, base.cycle).ratio
-    return Drawn(middle_us, draws_us * (middle_us / every_us[at]) if every_us[at] else draws_us)
-
-
-def _ratio_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:
-    """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node."""
-    spread = {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
+    graph, spread = periods.graph, {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
     names = list(spread)
     table = np.stack([spread[name] ** normal_draws(name) for name in names])
     kind = np.full(len(graph), names.index(""))
@@ -188,8 +128,61 @@ def _ratio_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:
     labels = [graph.labels[node] for node in device.tolist()]
     kind[device] = [names.index(name) for name in classes_of_kernels(labels)]
     kind[np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))] = names.index(HOST)
-    factors: Floats = table[np.where(nodes == NONE, names.index(""), kind[nodes])]
-    return factors
+
+    def factors(nodes: Ints) -> Floats:
+        found: Floats = table[np.where(nodes == NONE, names.index(""), kind[nodes])]
+        return found
+
+    return _drawn(duration_us, rank, factors, graph, periods).interval
+
+
+def _drawn(
+    taken_us: Floats,
+    rank: int,
+    factors: Callable[[Ints], Floats],
+    of: Timeline | ExecutionGraph,
+    periods: Periods | None,
+    *,
+    path_alone: bool = False,
+) -> Drawn:
+    """A rank's median step with nodes that have `taken_us`, scheduled or to be, and that of each
+    draw, by `factors` of nodes `[nodes, draws]` (also of -1, no node); with `path_alone`, of the
+    critical path of the step in the middle; of `periods` that repeat, of the step closest to their
+    median."""
+    if periods is not None and periods.repeated:
+        every_us = periods.step_us(taken_us)[ranks_of(periods.graph).index(rank)]
+        middle_us = median(every_us)
+        at = int(np.argmin(np.abs(every_us - middle_us)))
+        step = periods.of_step[rank, int(periods.steps[at])]
+        nodes, base, changed_us = step.step.nodes, step.cycle(taken_us), taken_us.copy()
+        draws_us = np.empty(DRAWS)
+        for draw, factor in enumerate(factors(nodes).T):
+            changed_us[nodes] = taken_us[nodes] * factor
+            draws_us[draw] = step.cycle(changed_us, base.cycle).ratio
+        scale = middle_us / every_us[at] if every_us[at] else 1.0
+        return Drawn(middle_us, draws_us * scale)
+    timeline = of if isinstance(of, Timeline) else schedule(of, taken_us)
+    graph = timeline.graph
+    marks = np.flatnonzero(graph.marks.rank == rank)
+    step_us = timeline.step_us[marks]
+    if path_alone or len(graph) > MAX_NODES:
+        mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
+        path = critical_path(timeline, mark, PathWalker.of(timeline))
+        nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
+        part_us = np.array([part.end_us - part.start_us for part in path])
+        steps = (part_us[:, None] * factors(nodes)).sum(axis=0)
+    else:
+        drawn = step_us_of_many(graph, taken_us[:, None] * factors(np.arange(len(graph))))
+        steps = np.array([median(each) for each in drawn[marks].T])
+    return Drawn(median(step_us), np.asarray(steps, np.float64))
+
+
+def normal_draws(kind: str) -> Floats:
+    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution (-1 and
+    1 bound 90 %), in an order of its own that is the same in every process."""
+    shares = (np.arange(DRAWS) + 0.5) / DRAWS
+    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
+    return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
 
 
 _ANGLES = 4096

@@ -10,12 +10,12 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, has_code
 from perfmodel.lowering.host import Profile
+from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
 from perfmodel.prediction.intervals import ratio_interval, transfer_interval
-from perfmodel.prediction.leave_out import left_out_change_us
-from perfmodel.prediction.result import fallback_frac, summarise
+from perfmodel.prediction.result import left_out_change_us, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
-from perfmodel.prediction.types import RankPrediction, Result
+from perfmodel.prediction.types import Result
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -57,12 +57,23 @@ def steps_result(
         left_out_us=left_out_change_us(graph, duration_us, steady) if left_out else None,
         compare=hardware is None and not edited,
     )
-    coverage = result.coverage | {"no_shapes_frac": round(_no_shapes_frac(trace), 6)}
+    without, total = 0.0, 0.0  # of device time: launched by operators without recorded shapes
+    for own, links in zip(trace.ranks, trace.links, strict=True):
+        op = launching_op(own, links)
+        known = (op >= 0) & (own.input_shapes[op] >= 0)
+        if own.rank in trace.pairings:
+            known |= np.isin(op, trace.pairings[own.rank].event)
+        taken_us = own.duration_us[links.device_rows]
+        without, total = without + float(taken_us[~known].sum()), total + float(taken_us.sum())
+    share = without / total if total else 0.0
+    coverage = result.coverage | {"no_shapes_frac": round(share, 6)}
     if hardware is not None:
         low_us, high_us = transfer_interval(lags.periods, duration_us, result.rank.rank)
         result = replace(result, low_us=low_us, high_us=high_us)
-        rows = graph.device_span()[1]
-        share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
+        rows = graph.device_span()[1]  # kernels whose name says no family
+        families = families_of_kernels([graph.labels[row] for row in rows.tolist()])
+        unknown = np.array([family == OTHER for family in families], bool)
+        share = float(duration_us[rows[unknown]].sum()) / (float(duration_us[rows].sum()) or 1.0)
         coverage["fallback_frac"] = round(share, 6)
     echoes = hardware is None and not edited and not left_out
     cautions = list(lags.cautions()) if echoes else []
@@ -71,20 +82,6 @@ def steps_result(
         pairs = [(s.name, s.step_us, s.measured_us) for s in rank.steps if s.measured_us]
         cautions += error_warnings(rank.rank, pairs)
     return replace(result, coverage=coverage, cautions=tuple(cautions))
-
-
-def _no_shapes_frac(trace: Trace) -> float:
-    """Share of device time launched by operators whose input shapes neither file records."""
-    without, total = 0.0, 0.0
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
-        op = launching_op(rank, links)
-        known = (op >= 0) & (rank.input_shapes[op] >= 0)
-        if rank.rank in trace.pairings:
-            known |= np.isin(op, trace.pairings[rank.rank].event)
-        duration = rank.duration_us[links.device_rows]
-        without += float(duration[~known].sum())
-        total += float(duration.sum())
-    return without / total if total else 0.0
 
 
 def comm_warnings(graph: ExecutionGraph, scales: Sequence[Scale]) -> list[str]:
@@ -109,6 +106,21 @@ def changed(times: Result, before: Result, after: Result) -> Result:
     low, high = ratio_interval(after, before) or (middle_us / times.step_us,) * 2
     below = hypot(log(ratio / low), _log(times.step_us, times.low_us))
     above = hypot(log(high / ratio), _log(times.step_us, times.high_us))
+    ranks = []
+    for rank in after.ranks:  # a device's work is `active` times as long
+        step_us = rank.step_us * step
+        active_us = min(rank.gpu_active_us * active, step_us)
+        scaled = replace(
+            rank,
+            step_us=step_us,
+            gpu_active_us=active_us,
+            gpu_idle_us=step_us - active_us if rank.gpu_active_us else 0.0,
+            kernel_sum_us=rank.kernel_sum_us * active,
+            comm_us=rank.comm_us * active,
+            exposed_comm_us=rank.exposed_comm_us * active,
+            steps=[replace(each, step_us=each.step_us * step) for each in rank.steps],
+        )
+        ranks.append(scaled)
     path = [
         replace(each, start_us=each.start_us * step, duration_us=each.duration_us * step)
         for each in after.critical_path
@@ -117,7 +129,7 @@ def changed(times: Result, before: Result, after: Result) -> Result:
         after,
         low_us=middle_us * exp(-below),
         high_us=middle_us * exp(above),
-        ranks=[_scaled(rank, step, active) for rank in after.ranks],
+        ranks=ranks,
         critical_path=path,
         draws_us=None if after.draws_us is None else after.draws_us * step,
         device_lag_us=(times.device_lag_us or 0.0) * middle_us / times.step_us,
@@ -128,19 +140,3 @@ def changed(times: Result, before: Result, after: Result) -> Result:
 
 def _log(step_us: float, bound_us: float | None) -> float:
     return abs(log(step_us / bound_us)) if bound_us else 0.0
-
-
-def _scaled(rank: RankPrediction, step: float, active: float) -> RankPrediction:
-    """A rank whose step is `step` times as long, its device's work `active` times."""
-    step_us = rank.step_us * step
-    active_us = min(rank.gpu_active_us * active, step_us)
-    return replace(
-        rank,
-        step_us=step_us,
-        gpu_active_us=active_us,
-        gpu_idle_us=step_us - active_us if rank.gpu_active_us else 0.0,
-        kernel_sum_us=rank.kernel_sum_us * active,
-        comm_us=rank.comm_us * active,
-        exposed_comm_us=rank.exposed_comm_us * active,
-        steps=[replace(each, step_us=each.step_us * step) for each in rank.steps],
-    )

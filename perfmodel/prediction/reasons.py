@@ -1,4 +1,5 @@
-"""The reasons of nodes: of a model's pieces and profiles; of measured events, what-ifs, ratios."""
+"""The reasons of nodes, by mode: of models' pieces and profiles; of measured events under what-ifs,
+moved by ratios."""
 
 from __future__ import annotations
 
@@ -9,25 +10,19 @@ from types import MappingProxyType
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.base.units import BYTES_PER_GB, US_PER_S
-from perfmodel.cost.basis import coefficients_of, parts_of
-from perfmodel.cost.coefficients import Coefficient
-from perfmodel.cost.contract import Explanation
-from perfmodel.cost.durations import Durations, durations_of, explanations_of
-from perfmodel.hardware import Cluster, Device, Node, cluster
+from perfmodel.cost.durations import explanations_of
+from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.samples import DESCRIPTIONS
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
-from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
-from perfmodel.prediction.explain import Reason, Terms
-from perfmodel.prediction.ratio_by_bound import host_ratio
+from perfmodel.prediction.explain import Reason, Terms, reason_of_row
 from perfmodel.prediction.scheduled import (
     OVERHEAD_OF_CAUSE,
     HostCosts,
     ScheduledSteps,
+    host_ratio,
     place_collectives,
 )
 from perfmodel.prediction.transferred import TransferredDurations, kernel_keys
@@ -40,59 +35,18 @@ from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import launching_op
 
-SCALE_TOLERANCE_US = 1e-6
+TOLERANCE_US = 1e-6
+HOST_SPEED = "single_thread_ratio"
 
 
-@dataclass(frozen=True)
-class ModelReason:
-    """What rows of one family take, why, and the figures and coefficients that its models use."""
-
-    durations: Durations
-    why: list[Explanation]
-    figures: tuple[FigureRead, ...]
-    coefficients: tuple[Coefficient, ...]
+def _boundary(taken_us: float) -> Reason:
+    return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
 
 
-def model_reason(rows: Rows, hardware: Device | Node | Cluster) -> ModelReason:
-    """Why `rows`, all of one family, take what they take on `hardware`. Raises `ModelError`."""
-    machine = cluster(hardware)
-    family = OPS[rows.op[0]].family
-    return ModelReason(
-        durations_of(rows, machine),
-        explanations_of(rows, machine),
-        figures_used(machine, parts_of(family)),
-        coefficients_of(family, machine.node.device.target),
-    )
-
-
-def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
-    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses.
-
-    Raises `ModelError`.
-    """
-    one = rows.take(np.array([at], np.int64))
-    reason = model_reason(one, hardware)
-    durations, (why,) = reason.durations, reason.why
-    duration_us = float(durations.duration_us[0])
-    moved_bytes = why.read_bytes + why.written_bytes
-    terms: Terms = {
-        "op": f"{one.op[0]} {one.dtype[0]} {one.direction[0]}",
-        "dims": one.dims_text(),
-        "model": durations.model[0],
-        "source": durations.source[0],
-        "bound_by": why.bound_by,
-        "low_us": float(durations.low_us[0]),
-        "high_us": float(durations.high_us[0]),
-        "flop": why.flop,
-        "read_bytes": why.read_bytes,
-        "written_bytes": why.written_bytes,
-        "moved_gb_per_s": moved_bytes / max(duration_us, 1e-9) * US_PER_S / BYTES_PER_GB,
-        "utilisation_frac": why.utilisation_frac,
-    }
-    terms |= why.terms
-    return Reason(
-        "model", why.formula, duration_us, terms, reason.figures, coefficients=reason.coefficients
-    )
+def overhead_of(graph: ExecutionGraph, node: int) -> str | None:
+    """The overhead type of a host node, `T1` to `T5` and the like; None for others."""
+    is_host = graph.nodes_.scope[node] == Scope.HOST
+    return OVERHEAD_OF_CAUSE.get(Cause(int(graph.nodes_.cause[node]))) if is_host else None
 
 
 @dataclass(frozen=True)
@@ -124,37 +78,30 @@ class ModelExplainer:
             return ""
         longest = pieces[int(np.argmax(self.found.durations.duration_us[pieces]))]
         one = self.found.rows.take(np.array([longest], np.int64))
-        return explanations_of(one, self._machine_of(longest))[0].bound_by
-
-    def _machine_of(self, piece: int) -> Cluster:
-        machines, kind = self.found.machines(self.machine)
-        return machines[int(kind[piece])]
+        return explanations_of(one, self.machine)[0].bound_by
 
     def reason(self, node: int) -> Reason:
         """By the node's model, profile or loader."""
         graph = self.found.timeline.graph
-        nodes = graph.nodes_
+        nodes, rank = graph.nodes_, int(graph.nodes_.rank[node])
         taken_us = float(nodes.duration_us[node])
         piece = int(self.found.built.piece[node])
         if piece != NONE:
             return self._of_piece(piece, taken_us)
         if nodes.row[node] != NONE:
-            ratio = self.host_ratio.get(int(nodes.rank[node]), 1.0)
-            ratio = ratio if nodes.scope[node] == Scope.HOST else 1.0
+            ratio = self.host_ratio.get(rank, 1.0) if nodes.scope[node] == Scope.HOST else 1.0
             formula = "measured in the trace x host_ratio (its host's speed over the target's)"
             terms: Terms = {"measured_us": taken_us / ratio, "host_ratio": ratio}
             return Reason("measured in the trace", formula, taken_us, terms)
-        if overhead_of(graph, node) and nodes.scope[node] == Scope.HOST and self.costs is not None:
-            costs = self.costs.seen_by(int(nodes.rank[node]))
-            profile = costs.profile_of(int(nodes.rank[node]))
-            return profile_reason(graph, node, profile, costs)
+        if overhead_of(graph, node) and self.costs is not None:
+            return profile_reason(graph, node, self.costs.profile_of(rank), self.costs)
         if nodes.kind[node] == NodeKind.HOST:
             return Reason("data loading", "samples per step over the loader's rate", taken_us)
-        return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
+        return _boundary(taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
         about = self.found.pieces[piece]
-        why = reason_of_row(self.found.rows, self._machine_of(piece), piece)
+        why = reason_of_row(self.found.rows, self.machine, piece)
         if about.guessed:
             sizes = "guessed: the op's arguments do not tell"
             why = replace(why, terms={**why.terms, "sizes": sizes})
@@ -170,20 +117,11 @@ class ModelExplainer:
         return Reason("beside others", formula, taken_us, terms, parts=(why,))
 
 
-HOST_SPEED = "single_thread_ratio"
-
-
-def overhead_of(graph: ExecutionGraph, node: int) -> str | None:
-    """The overhead type of a host node, `T1` to `T5` and the like; None for others."""
-    return OVERHEAD_OF_CAUSE.get(Cause(int(graph.nodes_.cause[node])))
-
-
 def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: HostCosts) -> Reason:
     """Why `profile` gives a host node its duration. Raises `ModelError` for an unknown type."""
-    kind = overhead_of(graph, node)
+    kind, op = overhead_of(graph, node), graph.labels[node]
     assert kind is not None
     thread = graph.resources[graph.nodes_.resource[node]].split("/", 1)[1]
-    op = graph.labels[node]
     filed_under = f"any {kind}"
     if (kind, op, thread) in profile.rows:
         filed_under = f"{kind} of {op} on {thread}"
@@ -202,20 +140,20 @@ def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: Ho
         "p90_us": statistic.p90_us,
         "host_ratio": costs.ratio,
     }
-    for name in ("traces", "devices", "hosts"):
-        terms[name] = ", ".join(getattr(origin, name)) or None
+    terms |= {name: ", ".join(getattr(origin, name)) or None for name in _ORIGIN}
     formula = f"{costs.statistic} of the profile's samples x host_ratio"
     if costs.recorded_on is not None:
         formula += f" ({HOST_SPEED} of the profile's host over the target's)"
     return Reason("host overheads", formula, taken_us * costs.ratio, terms, host_figures(costs))
 
 
+_ORIGIN = ("traces", "devices", "hosts")
+
+
 def host_figures(costs: HostCosts) -> tuple[FigureRead, ...]:
     """What was read of the profiles' hosts and of the target's."""
-    every = (costs, *(each for _, each in costs.others))
-    hosts = (host for each in every for host in (each.recorded_on, each.host))
-    reads = (figure_read(each, "host", HOST_SPEED) for each in hosts if each is not None)
-    return tuple(dict.fromkeys(reads))
+    hosts = [host for host in (costs.recorded_on, costs.host) if host is not None]
+    return tuple(dict.fromkeys(figure_read(each, "host", HOST_SPEED) for each in hosts))
 
 
 @dataclass(frozen=True)
@@ -259,34 +197,69 @@ class MeasuredExplainer:
     def reason(self, node: int) -> Reason:
         """The measured duration, or that of the profile that was given; the ratio by which it was
         moved; and the what-ifs that changed it."""
-        is_host = self.graph.nodes_.scope[node] == Scope.HOST
-        if self.overheads is not None and is_host and overhead_of(self.graph, node):
+        if self.overheads is not None and overhead_of(self.graph, node):
             name, profile = self.overheads
             costs = HostCosts(profile, 1.0, "", name=name)
             source = profile_reason(self.graph, node, profile, costs)
         else:
-            source = measured_reason(self.trace, self.graph, node)
+            source = self._measured(node)
         source = source if self.moved is None else self._moved(node, source, self.moved)
         taken_us = float(self.duration_us[node])
         applied = [edit for edit in self.edits if edit.matches(self.graph)[node]]
-        if not applied and abs(taken_us - source.duration_us) <= SCALE_TOLERANCE_US:
+        if not applied and abs(taken_us - source.duration_us) <= TOLERANCE_US:
             return source
         terms: Terms = {"before_us": source.duration_us}
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}
         formula = "what it took x the factors of the what-ifs"
         factor = float(np.prod([edit.factor for edit in applied]))
         beside_us = taken_us - factor * source.duration_us
-        if abs(beside_us) > SCALE_TOLERANCE_US:
+        if abs(beside_us) > TOLERANCE_US:
             terms["beside_others_us"] = beside_us
             formula += ", what a codec makes of it, and what it loses to others beside it"
         return Reason("what-if", formula, taken_us, terms, parts=(source,))
 
+    def _measured(self, node: int) -> Reason:
+        """The event behind a node, as the file has it."""
+        graph, nodes = self.graph, self.graph.nodes_
+        taken_us, row = float(nodes.duration_us[node]), int(nodes.row[node])
+        if nodes.kind[node] == NodeKind.MARK:
+            return _boundary(taken_us)
+        rank = next((each for each in self.trace.ranks if each.rank == nodes.rank[node]), None)
+        if rank is None or row == NONE:
+            return Reason("measured wait", "what no event or dependency explains", taken_us)
+        what, formula = "measured event", "the event's duration"
+        if graph.arrivals is not None and node in graph.arrivals:
+            what = "measured collective"
+            formula = (
+                "where ranks meet: of the ranks' durations the shortest is the transfer; the "
+                "arrival takes none of it, and waiting is not stored"
+            )
+        elif abs(float(rank.duration_us[row]) - taken_us) > TOLERANCE_US:
+            what = "measured stretch"
+            formula = (
+                "a stretch of its thread between events, operators and steps, waiting excluded; "
+                "the event is the one that it lies in, or leads to"
+            )
+        terms: Terms = {
+            "file": rank.where.rsplit("/", 1)[-1],
+            "event": int(rank.file_index[row]),
+            "name": rank.text(row),
+            "start_us": float(rank.start_us[row]),
+            "event_us": float(rank.duration_us[row]),
+        }
+        names = ("correlation", "stream", "thread", "size_bytes")
+        numbers = {name: int(getattr(rank, name)[row]) for name in names}
+        terms |= {name: value for name, value in numbers.items() if value != NONE}
+        texts = {n: rank.strings[int(getattr(rank, n)[row])] for n in ("grid", "input_shapes")}
+        terms |= {name: text for name, text in texts.items() if text}
+        return Reason(what, formula, taken_us, terms)
+
     def _moved(self, node: int, was: Reason, moved: TransferredDurations) -> Reason:
         """By the hosts' speed, or by the ratio of its op's models, of kernels of its name, or of
         the rooflines of its class."""
-        terms: Terms = {"measured_us": was.duration_us}
+        machines, terms = (moved.source, moved.target), Terms(measured_us=was.duration_us)
         if self.graph.nodes_.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
-            here, there = (each.node.host for each in (moved.source, moved.target))
+            here, there = (each.node.host for each in machines)
             terms["host_ratio"] = ratio = host_ratio(here, there)
             formula = (
                 f"measured time x host_ratio ({HOST_SPEED} of {here.name} over {there.name}'s)"
@@ -297,22 +270,19 @@ class MeasuredExplainer:
         at = np.flatnonzero(rows == node)
         if not len(at):
             return was
-        place, figures = int(at[0]), ()
-        parts: tuple[Reason, ...] = (was,)
+        place, figures, parts = int(at[0]), tuple[FigureRead, ...](), [was]
         terms["ratio"] = ratio = float(moved.ratio[place])
         if not np.isnan(moved.by_op[place]):
             chosen, before, after = moved.compared[place]
             name = after.graph.ops[chosen.op].name
             factor = float(np.exp(before.unexplained_log(chosen)))
             terms |= {"op": name, "unexplained_factor": factor, "carried_frac": moved.carried_frac}
-            for machine, pieces in ((moved.source, before.pieces), (moved.target, after)):
-                placed = place_collectives(pieces.rows, machine)
-                own = [
-                    reason_of_row(placed, machine, row) for row in pieces.counted(chosen).tolist()
-                ]
+            for machine, pieces in zip(machines, (before.pieces, after), strict=True):
+                placed, counted = place_collectives(pieces.rows, machine), pieces.counted(chosen)
+                own = tuple(reason_of_row(placed, machine, row) for row in counted.tolist())
                 taken_us = sum(each.duration_us for each in own)
                 what = f"{name} on {machine.name}"
-                parts += (Reason(what, "sum of its pieces", taken_us, parts=tuple(own)),)
+                parts.append(Reason(what, "sum of its pieces", taken_us, parts=own))
             what, formula = (
                 "ratio of models",
                 "measured time x what the op's pieces take on the target over the source x "
@@ -330,51 +300,10 @@ class MeasuredExplainer:
             label = self.graph.labels[node]
             (family,), (dtype,) = families_of_kernels([label]), dtypes_of_kernels([label])
             terms |= {"family": family, "dtype": dtype, "class": CLASS_OF_FAMILY[family]}
-            machines = (moved.source, moved.target)
             figures = tuple(read for each in machines for read in figures_used(each, ("device",)))
             what, formula = (
                 "ratio of rooflines",
                 "floor of the target + (measured - floor of the source) x rate of the source over "
                 "the target's, of the class that the kernel's name tells",
             )
-        return Reason(what, formula, was.duration_us * ratio, terms, figures, parts)
-
-
-def measured_reason(trace: Trace, graph: ExecutionGraph, node: int) -> Reason:
-    """The event behind a node, as the file has it."""
-    nodes = graph.nodes_
-    taken_us, row = float(nodes.duration_us[node]), int(nodes.row[node])
-    if nodes.kind[node] == NodeKind.MARK:
-        return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
-    rank = next((each for each in trace.ranks if each.rank == nodes.rank[node]), None)
-    if rank is None or row == NONE:
-        return Reason("measured wait", "what no event or dependency explains", taken_us)
-    what, formula = "measured event", "the event's duration"
-    if graph.arrivals is not None and node in graph.arrivals:
-        what = "measured collective"
-        formula = (
-            "where ranks meet: of the ranks' durations the shortest is the transfer; the arrival "
-            "takes none of it, and waiting is not stored"
-        )
-    elif abs(float(rank.duration_us[row]) - taken_us) > SCALE_TOLERANCE_US:
-        what = "measured stretch"
-        formula = (
-            "a stretch of its thread between events, operators and steps, waiting excluded; the "
-            "event is the one that it lies in, or leads to"
-        )
-    terms: Terms = {
-        "file": rank.where.rsplit("/", 1)[-1],
-        "event": int(rank.file_index[row]),
-        "name": rank.text(row),
-        "start_us": float(rank.start_us[row]),
-        "event_us": float(rank.duration_us[row]),
-    }
-    for name in ("correlation", "stream", "thread", "size_bytes"):
-        value = int(getattr(rank, name)[row])
-        if value != NONE:
-            terms[name] = value
-    for name in ("grid", "input_shapes"):
-        text = rank.strings[int(getattr(rank, name)[row])]
-        if text:
-            terms[name] = text
-    return Reason(what, formula, taken_us, terms)
+        return Reason(what, formula, was.duration_us * ratio, terms, figures, tuple(parts))

@@ -14,8 +14,7 @@ from perfmodel.hardware import Part
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.program import Call, program_of
-from perfmodel.prediction.payload_codec import Codec
-from perfmodel.prediction.what_if import Scale
+from perfmodel.prediction.what_if import Codec, Scale
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, workloads
 

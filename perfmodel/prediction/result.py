@@ -1,34 +1,34 @@
-"""From a schedule to a result: medians, families, the critical path, intervals."""
+"""From a schedule to a result: medians, families, the critical path, intervals, steps left out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, median
-from perfmodel.ops.families import OTHER, families_of_kernels
+from perfmodel.base.arrays import Floats, Ints, Mask, median
+from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.breakdown.completeness import Unexplained
 from perfmodel.prediction.breakdown.straggler import rank_waiting
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
-from perfmodel.prediction.leave_out import LeaveOneOut, NaivePredictions, naive_predictions
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
     DEVICE_WORK,
+    LeaveOneOut,
     PathPiece,
     RankPrediction,
     Result,
     StepPrediction,
 )
 from perfmodel.prediction.what_if import HOST_CAUSES
-from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
-from perfmodel.timeline.graph.kinds import Cause, EdgeKind
+from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
-from perfmodel.timeline.period import DeviceLags, device_lag_us
+from perfmodel.timeline.period import DeviceLags, Periods, device_lag_us
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import (
     by_rank_and_step,
@@ -56,17 +56,15 @@ def summarise(
     With `compare` the result has what was measured, too. `rank` stands for the job, by default the
     slowest.
     """
-    graph = timeline.graph
+    graph, walker = timeline.graph, PathWalker.of(timeline)
     truth = measured(graph)
     steady = steady_steps(truth)
-    walker = PathWalker.of(timeline)
-    replayed_us = by_rank_and_step(graph, timeline.step_us)
-    period_us = replayed_us[:, steady] if lags is None else lags.period_us
+    step_us = by_rank_and_step(graph, timeline.step_us)
+    period_us = step_us[:, steady] if lags is None else lags.period_us
     follow = lags is not None and bool(lags.periods.repeated)
-    step_us = replayed_us
     if left_out_us is not None:
         change_us = np.where(np.isnan(left_out_us), 0.0, left_out_us)
-        step_us, period_us = replayed_us + change_us, period_us + change_us[:, steady]
+        step_us, period_us = step_us + change_us, period_us + change_us[:, steady]
     of_step = step_of_nodes(graph) if follow else None
     known = truth if compare else None
     ranks = [
@@ -92,10 +90,9 @@ def summarise(
         slowest = min(last, key=lambda at: ranks[at].waiting_us or 0.0)
     else:
         slowest = ranks_of(graph).index(rank)
-    low, high = None, None
+    chosen, low, high = ranks[slowest], None, None
     if len(steady) > 1:
-        low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(period_us[slowest]))
-    chosen = ranks[slowest]
+        low, high = unseen_step_interval(chosen.step_us, median_errors(period_us[slowest]))
     device = graph.device_span(chosen.rank)[1]
     lag_us = device_lag_us(chosen.step_us, median(step_us[slowest, steady])) if follow else None
     typical = int(steady[np.argmin(np.abs(period_us[slowest] - chosen.step_us))])
@@ -104,6 +101,10 @@ def summarise(
     else:
         mark = np.flatnonzero(graph.marks.rank == chosen.rank)[typical]
         path = critical_path(timeline, int(mark), walker)
+    begun = path[0].start_us if len(path) else 0.0
+    counted = [chosen.steps[i] for i in steady]
+    total_us = sum(step.step_us for step in counted) or 1.0
+    unexplained_us = sum(step.unexplained.frac * step.step_us for step in counted)
     return Result(
         hardware=hardware,
         mode=mode,
@@ -117,13 +118,25 @@ def summarise(
             "modelled_frac": 0.0,
             "fallback_frac": 0.0,
             "no_shapes_frac": 0.0,
-            "unexplained_frac": round(_unexplained_frac(chosen, steady), 6),
+            "unexplained_frac": round(unexplained_us / total_us, 6),
         },
-        critical_path=_path(graph, path),
+        critical_path=[
+            PathPiece(
+                name=graph.labels[node] if edge == NONE else EdgeKind(edge).name.lower(),
+                kind=Cause(cause).name.lower(),
+                start_us=start_us - begun,
+                duration_us=end_us - start_us,
+            )
+            for node, edge, cause, start_us, end_us in path.plain
+            if end_us > start_us
+        ],
         timeline=timeline,
         device_lag_us=lag_us,
         straggler=None if meets is None else meets.to_dict(),
     )
+
+
+_ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
 
 
 def _rank(
@@ -136,82 +149,55 @@ def _rank(
     steady: Ints,
     of_step: Ints | None,
 ) -> RankPrediction:
-    graph = timeline.graph
+    graph, steps = timeline.graph, []
     marks = np.flatnonzero(graph.marks.rank == rank)
     roles = step_roles(measured(graph))
-    true_us = truth.step_us[marks] if truth is not None else None
-    paths = [critical_path(timeline, int(mark), walker) for mark in marks]
-    steps = [
-        StepPrediction(
-            name=graph.marks.name[mark],
-            step_us=float(step_us[i]),
-            role=roles[i],
-            measured_us=None if true_us is None else float(true_us[i]),
-            measured_host_frac=_host_frac(paths[i]),
-            unexplained=Unexplained.of(graph, int(mark), paths[i]),
+    for i, mark in enumerate(marks.tolist()):
+        path = critical_path(timeline, mark, walker)
+        taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path.plain]
+        host_us = sum(us for cause, us in taken if cause in _ON_HOST)
+        steps.append(
+            StepPrediction(
+                name=graph.marks.name[mark],
+                step_us=float(step_us[i]),
+                role=roles[i],
+                measured_us=None if truth is None else float(truth.step_us[mark]),
+                measured_host_frac=host_us / (sum(us for _, us in taken) or 1.0),
+                unexplained=Unexplained.of(graph, mark, path),
+            )
         )
-        for i, mark in enumerate(marks)
-    ]
-    if of_step is None:
-        medians = _medians(timeline, rank, marks[steady])
-    else:
-        medians = _medians_of_work(timeline, rank, steady, of_step, period_us)
+    device = DeviceWork.of(timeline, rank)
+    accounts = [account(device, *step_bounds(timeline, mark)) for mark in marks[steady].tolist()]
+    if of_step is not None:  # what each step launched, whenever it runs, in a period at most
+        first, last = graph.device_span(rank)
+        order = np.argsort(of_step[last], kind="stable")
+        first, last = first[order], last[order]
+        bounds = [np.searchsorted(of_step[last], steady, side=side) for side in ("left", "right")]
+        accounts = []
+        for low, high, us in zip(*bounds, period_us.tolist(), strict=True):
+            own = account_of(timeline, first[low:high], last[low:high])
+            active_us = min(own.gpu_active_us, us)
+            idle_us = us - active_us if len(last) else 0.0
+            own = replace(own, step_us=us, gpu_active_us=active_us, gpu_idle_us=idle_us)
+            accounts.append(own)
     return RankPrediction(
         rank=rank,
         step_us=median(period_us),
-        **{key: medians[key] for key in DEVICE_WORK},
+        **_medians(accounts, DEVICE_WORK),
         measured=None if truth is None else recorded_figures(truth, rank, marks[steady]),
         steps=steps,
     )
 
 
-def _unexplained_frac(rank: RankPrediction, steady: Ints) -> float:
-    """Share of the steps that count of which nobody can explain what it waited for."""
-    steps = [rank.steps[i] for i in steady]
-    total_us = sum(step.step_us for step in steps)
-    return sum(s.unexplained.frac * s.step_us for s in steps) / total_us if total_us else 0.0
-
-
 def recorded_figures(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
     """Medians over the steps of these rows of the marks, each from mark to mark."""
-    medians = _medians(timeline, rank, marks)
-    return {key: medians[key] for key in ("step_us", *DEVICE_FIGURES)}
-
-
-def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
-    """Median of every number of a rank's accounting over the given steps."""
     device = DeviceWork.of(timeline, rank)
-    return _median_of_each(
-        [account(device, *step_bounds(timeline, mark)) for mark in marks.tolist()]
-    )
+    accounts = [account(device, *step_bounds(timeline, mark)) for mark in marks.tolist()]
+    return _medians(accounts, ("step_us", *DEVICE_FIGURES))
 
 
-def _medians_of_work(
-    timeline: Timeline, rank: int, steady: Ints, of_step: Ints, period_us: Floats
-) -> dict[str, float]:
-    """The same of what each step launched, whenever it runs; a period holds no more than itself."""
-    first, last = timeline.graph.device_span(rank)
-    order = np.argsort(of_step[last], kind="stable")
-    first, last = first[order], last[order]
-    bounds = [np.searchsorted(of_step[last], steady, side=side) for side in ("left", "right")]
-    found = []
-    for low, high, us in zip(*bounds, period_us.tolist(), strict=True):
-        account = account_of(timeline, first[low:high], last[low:high])
-        active_us = min(account.gpu_active_us, us)
-        idle_us = us - active_us if len(last) else 0.0
-        found.append(replace(account, step_us=us, gpu_active_us=active_us, gpu_idle_us=idle_us))
-    return _median_of_each(found)
-
-
-def _median_of_each(accounts: Sequence[Accounting]) -> dict[str, float]:
-    tables = [asdict(one) for one in accounts]
-    return {key: median(np.array([table[key] for table in tables])) for key in tables[0]}
-
-
-def _host_frac(path: TimelinePath) -> float:
-    taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path.plain]
-    total_us = sum(us for _, us in taken)
-    return sum(us for cause, us in taken if cause in _ON_HOST) / total_us if total_us else 0.0
+def _medians(accounts: Sequence[Accounting], names: Sequence[str]) -> dict[str, float]:
+    return {name: median(np.array([getattr(own, name) for own in accounts])) for name in names}
 
 
 def _left_out(
@@ -222,16 +208,11 @@ def _left_out(
     seen = unseen_errors(replayed_us, np.array([step.step_us for step in rank.steps]))
     steps = []
     for number, step in enumerate(rank.steps):
-        low, high = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        nulls = [np.nan] * 3
-        if naive is not None:
-            columns = (naive.mean_us, naive.mean_gpu_us, naive.last_us)
-            nulls = [float(column[at, number]) for column in columns]
-        steps.append(
-            replace(
-                step, left_out=LeaveOneOut(low, high, *(None if us != us else us for us in nulls))
-            )
-        )
+        bounds = unseen_step_interval(step.step_us, seen[steady[steady != number]])
+        columns = () if naive is None else (naive.mean_us, naive.mean_gpu_us, naive.last_us)
+        nulls = [float(column[at, number]) for column in columns] or [np.nan] * 3
+        left_out = LeaveOneOut(*bounds, *(None if us != us else us for us in nulls))
+        steps.append(replace(step, left_out=left_out))
     return replace(rank, steps=steps)
 
 
@@ -260,32 +241,6 @@ def _families(
     ]
 
 
-def fallback_frac(labels: list[str], duration_us: Floats) -> float:
-    """Share of device time in kernels whose name says no family."""
-    unknown = np.array([family == OTHER for family in families_of_kernels(labels)], bool)
-    return float(duration_us[unknown].sum() / duration_us.sum()) if duration_us.sum() else 0.0
-
-
-_ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
-_EDGES = [kind.name.lower() for kind in EdgeKind]
-_CAUSES = [cause.name.lower() for cause in Cause]
-
-
-def _path(graph: ExecutionGraph, path: TimelinePath) -> list[PathPiece]:
-    """The pieces of a path, after the start of the first."""
-    begun = path[0].start_us if len(path) else 0.0
-    return [
-        PathPiece(
-            name=graph.labels[node] if edge == NONE else _EDGES[edge],
-            kind=_CAUSES[cause],
-            start_us=start_us - begun,
-            duration_us=end_us - start_us,
-        )
-        for node, edge, cause, start_us, end_us in path.plain
-        if end_us > start_us
-    ]
-
-
 def longer(result: Result, us: float, name: str) -> Result:
     """`result` whose step, and every draw and relief of it, takes `us` more, for one more piece at
     the end of its path."""
@@ -310,3 +265,105 @@ def longer(result: Result, us: float, name: str) -> Result:
         relieved_us={key: each + us for key, each in (result.relieved_us or {}).items()},
         **times,
     )
+
+
+def left_out_change_us(
+    graph: ExecutionGraph, duration_us: Floats, steady: Ints, given_us: Floats | None = None
+) -> Floats:
+    """`[rank, step]`: by how much a step's period changes where its host costs are those of the
+    others; nan for a step with no other to learn from.
+
+    `steady` are the steps whose costs count (not warm-up and outliers). Device durations are
+    `given_us` (default: the step's own).
+    """
+    count = len(graph.marks.name) // max(len(ranks_of(graph)), 1)
+    counts = np.isin(np.arange(count), steady)
+    periods = Periods.of(graph, np.arange(count))
+    step_of = step_of_nodes(graph)
+    host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (step_of != NONE))
+    host = host[np.argsort(step_of[host], kind="stable")]
+    changed_us = (duration_us if given_us is None else given_us).copy()
+    own_us, step = changed_us[host], step_of[host]
+    means_us = np.full(len(host), np.nan)
+    for group in _groups(graph, host, step):
+        others_us = _mean_of_other_steps(group, step, own_us, counts)
+        means_us = np.where(np.isnan(means_us), others_us, means_us)
+    changed_us[host] = np.where(np.isnan(means_us), own_us, means_us)
+    change_us = periods.step_us(changed_us) - periods.step_us(duration_us)
+    change_us[:, counts.sum() - counts == 0] = np.nan
+    return change_us
+
+
+def _groups(graph: ExecutionGraph, host: Ints, step: Ints) -> list[Ints]:
+    """Groups of host nodes that stand in for one another, from fine to coarse: the same piece of
+    the same operator, n-th of its kind in its step; any of its kind; any of its overhead type on
+    its thread; all."""
+    nodes = graph.nodes_
+    labels = np.array(graph.labels, dtype=object)[host].astype(str)
+    where = [nodes.resource[host], nodes.cause[host], nodes.kind[host]]
+    of_kind = _classes([*where, np.unique(labels, return_inverse=True)[1]])
+    order = np.lexsort((np.arange(len(host)), nodes.start_us[host], of_kind, step))
+    change = np.diff(of_kind[order], prepend=-1) != 0
+    change |= np.diff(step[order], prepend=-2) != 0
+    begun = np.maximum.accumulate(np.where(change, np.arange(len(host)), 0))
+    nth = np.empty(len(host), np.int64)
+    nth[order] = np.arange(len(host)) - begun
+    return [_classes([of_kind, nth]), of_kind, _classes(where), np.zeros(len(host), np.int64)]
+
+
+def _classes(columns: list[Ints]) -> Ints:
+    """Per row of equal `columns`, one number."""
+    return np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _mean_of_other_steps(group: Ints, step: Ints, duration_us: Floats, counts: Mask) -> Floats:
+    """Per host node the mean duration of its group in the other steps that count; nan for none."""
+    weight = counts[step].astype(np.float64)
+    own = _classes([group, step])
+    number, total_us = (
+        np.bincount(group, each)[group] - np.bincount(own, each)[own]
+        for each in (weight, weight * duration_us)
+    )
+    means: Floats = np.where(number > 0, np.maximum(total_us, 0.0) / np.maximum(number, 1), np.nan)
+    return means
+
+
+@dataclass(frozen=True)
+class NaivePredictions:
+    """`[rank, step]`, microseconds; nan where nothing can be said."""
+
+    mean_us: Floats
+    """The mean of the other steady steps."""
+    mean_gpu_us: Floats
+    """The same, and by how much longer the device was active in the step than in the mean of
+    those; nan for a rank without device work."""
+    last_us: Floats
+    """The steady step before it."""
+
+
+def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
+    """Naive predictions of every step of a measured trace, from its `steady` steps."""
+    graph = measured.graph
+    step_us = by_rank_and_step(graph, measured.step_us)
+    active_us = np.zeros(len(graph.marks.name))
+    for rank in ranks_of(graph):
+        device = DeviceWork.of(measured, rank)
+        for mark in np.flatnonzero(graph.marks.rank == rank).tolist():
+            active_us[mark] = account(device, *step_bounds(measured, mark)).gpu_active_us
+    active_us = by_rank_and_step(graph, active_us)
+    with_device = active_us.any(axis=1, keepdims=True)
+    before = np.searchsorted(steady, np.arange(step_us.shape[1])) - 1
+    last_us = np.where(before >= 0, step_us[:, np.append(steady, 0)[before]], np.nan)
+    mean_us = _mean_of_others(step_us, steady)
+    more_us = active_us - _mean_of_others(active_us, steady)
+    mean_gpu_us = np.where(with_device, np.maximum(mean_us + more_us, 0), np.nan)
+    return NaivePredictions(mean_us, mean_gpu_us, last_us)
+
+
+def _mean_of_others(values: Floats, steady: Ints) -> Floats:
+    """Per rank and step, the mean of the steady steps but the step itself."""
+    own = np.where(np.isin(np.arange(values.shape[1]), steady), values, 0.0)
+    count = len(steady) - np.isin(np.arange(values.shape[1]), steady)
+    total = own.sum(axis=1, keepdims=True) - own
+    means: Floats = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return means

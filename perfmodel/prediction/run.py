@@ -27,21 +27,14 @@ from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
-from perfmodel.prediction.payload_codec import with_codecs
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_passes, with_reads
-from perfmodel.prediction.step import (
-    TIERED,
-    Step,
-    cluster_of,
-    deployment_period,
-    step_period,
-)
+from perfmodel.prediction.step import TIERED, Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
-from perfmodel.prediction.what_if import from_window_start, what_if
+from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps

@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Node, Part, load
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 IDLE_FRAC = {"device": 0.13, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
 """Of its peak. Source: assumed: GPUs report 50 to 70 of 400 to 700 W; servers idle at a third to a
@@ -107,12 +103,11 @@ class OperatingCosts:
     busy_w: Mapping[str, float]
     """By share of `Activity`, what its parts draw in addition where they always work."""
     held_usd_per_hour: float | None
-    """The rent, or the purchase spread over its years; None where nobody knows a price, and where
-    some nodes are rented and others bought."""
+    """The rent, or the purchase spread over its years; None where nobody knows a price."""
     is_rented: bool
     prices: Prices
     sources: dict[str, str] = field(compare=False)
-    """Per figure of its first kind of nodes, where it comes from."""
+    """Per figure, where it comes from."""
 
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many values as `activity` has."""
@@ -161,21 +156,6 @@ class Economics:
             return None
         return self.usd_per_hour / SECONDS_PER_HOUR / self.samples_per_s * MILLION
 
-    def to_dict(self) -> dict[str, Any]:
-        """The figures, lists where they are arrays, and their sources."""
-        names = ("samples_per_s", "power_w", "energy_j_per_sample", "kwh_per_million_samples")
-        figures = {n: getattr(self, n) for n in (*names, "usd_per_hour", "usd_per_million_samples")}
-        plain = {key: None if v is None else np.asarray(v).tolist() for key, v in figures.items()}
-        return plain | {"sources": self.sources}
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per rate."""
-        import pandas as pd
-
-        table = {key: value for key, value in self.to_dict().items() if key != "sources"}
-        count = np.size(np.asarray(self.samples_per_s) + np.asarray(self.power_w))
-        return pd.DataFrame({key: np.resize(np.asarray(v), count) for key, v in table.items()})
-
 
 class _Part(NamedTuple):
     """Equal parts of a node: of which kind, how many, and what one of them draws and costs."""
@@ -190,43 +170,44 @@ class _Part(NamedTuple):
 
 def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
-    said = prices or Prices()
-    idle_w, busy_w, every, held = 0.0, dict[str, float](), list[dict[str, str]](), list[float]()
-    rented, is_known = set[bool](), True
-    for node, ranks in machine.kinds:
-        count, share = len(ranks) // node.gpus, _share_of_node(node)
-        parts = _parts(node, share)
-        sources = {part.kind: part.source for part in parts}
-        sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
-        sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
-        scale = 1 + REST_FRAC
-        sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
-        if node.power_w is not None:
-            scale = node.power_w * share / sum(part.part_count * part.peak_w for part in parts)
-            sources["power_w"] = node.sources.get("power_w", "not stated")
-        for part in parts:
-            peak_w, idle = part.part_count * part.peak_w * scale * count, IDLE_FRAC[part.kind]
-            busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
-            idle_w += peak_w * idle
-            busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
-        price, is_rented, source = _price(node, share, parts, said)
-        sources["usd_per_hour" if is_rented else "purchase_usd"] = source
-        hours = 1.0 if is_rented else said.years * HOURS_PER_YEAR
-        held.append((price or 0.0) * count / hours / said.used_frac)
-        every.append(sources)
-        rented.add(is_rented)
-        is_known &= price is not None
-    known = sum(held) if is_known and len(rented) == 1 else None
-    return OperatingCosts(idle_w, busy_w, known, rented == {True}, said, every[0])
-
-
-def _share_of_node(node: Node) -> float:
-    """Of the usual node of its device, where it is named by that alone."""
-    usual = node.device.usual_node
-    if node.name != node.device.name or usual is None:
-        return 1.0
-    whole = load(usual, "node")
-    return min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
+    node, said, share = machine.node, prices or Prices(), 1.0
+    count = machine.nodes
+    if node.name == node.device.name and node.device.usual_node is not None:
+        # Named by its device alone: its share of the node that this usually sits in.
+        whole = load(node.device.usual_node, "node")
+        share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
+    parts = _parts(node, share)
+    sources = {part.kind: part.source for part in parts}
+    sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
+    sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
+    scale = 1 + REST_FRAC
+    sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
+    if node.power_w is not None:
+        scale = node.power_w * share / sum(part.part_count * part.peak_w for part in parts)
+        sources["power_w"] = node.sources.get("power_w", "not stated")
+    idle_w, busy_w = 0.0, dict[str, float]()
+    for part in parts:
+        peak_w, idle = part.part_count * part.peak_w * scale * count, IDLE_FRAC[part.kind]
+        busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
+        idle_w += peak_w * idle
+        busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
+    asked = {"usd_per_hour": said.usd_per_hour, "purchase_usd": said.purchase_usd}
+    key, price = next(((k, usd) for k, usd in asked.items() if usd is not None), ("", None))
+    source, is_rent = "given", node.price_usd is None
+    if not key and not (is_rent and node.price_usd_per_hour is None):
+        own = "price_usd_per_hour" if is_rent else "price_usd"
+        key = "usd_per_hour" if is_rent else "purchase_usd"
+        price, source = getattr(node, own) * share, node.sources.get(own, "not stated")
+    elif not key:
+        key, unpriced = "purchase_usd", [part.name for part in parts if part.price_usd is None]
+        price = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
+        source = "sum of the parts, without boards, case and power supplies"
+        if unpriced:
+            price, source = None, f"not known: {', '.join(unpriced)} without a price"
+    sources[key] = source
+    hours = 1.0 if key == "usd_per_hour" else said.years * HOURS_PER_YEAR
+    held = None if price is None else price * count / hours / said.used_frac
+    return OperatingCosts(idle_w, busy_w, held, key == "usd_per_hour", said, sources)
 
 
 def _parts(node: Node, share: float) -> list[_Part]:
@@ -238,6 +219,11 @@ def _parts(node: Node, share: float) -> list[_Part]:
     held.append(("expansion", node.expansion, share))
     held.append(("storage", node.storage, (node.drives or 1) * share))
     parts = []
+    if node.host_memory_bytes:
+        gb = node.host_memory_bytes / 1e9 * share
+        text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
+        text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
+        parts.append(_Part("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
     for kind, part, count in held:
         if part is None or not count:
             continue
@@ -248,28 +234,4 @@ def _parts(node: Node, share: float) -> list[_Part]:
         kind = "memory" if kind == "expansion" else kind
         price_usd = getattr(part, "price_usd", None)
         parts.append(_Part(kind, part.name, count, peak_w, price_usd, source))
-    if node.host_memory_bytes:
-        gb = node.host_memory_bytes / 1e9 * share
-        text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
-        text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
-        parts.insert(0, _Part("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
     return parts
-
-
-def _price(
-    node: Node, share: float, parts: list[_Part], said: Prices
-) -> tuple[float | None, bool, str]:
-    """What one node costs, or takes per hour where it is rented (True), and the source of that."""
-    if said.usd_per_hour is not None:
-        return said.usd_per_hour, True, "given"
-    if said.purchase_usd is not None:
-        return said.purchase_usd, False, "given"
-    for key, is_rented in (("price_usd", False), ("price_usd_per_hour", True)):
-        price = getattr(node, key)
-        if price is not None:
-            return price * share, is_rented, node.sources.get(key, "not stated")
-    unpriced = [part.name for part in parts if part.price_usd is None]
-    if unpriced:
-        return None, False, f"not known: {', '.join(unpriced)} without a price"
-    total = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
-    return total, False, "sum of the parts, without boards, case and power supplies"

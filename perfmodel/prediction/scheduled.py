@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints, Mask
+from perfmodel.base.arrays import Mask
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.errors import SharedNote
 from perfmodel.hardware import Cluster, Host, host
@@ -30,7 +30,6 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.prediction.ratio_by_bound import host_ratio
 from perfmodel.timeline.graph.kinds import Cause
 from perfmodel.timeline.graph.merge import merge
 from perfmodel.timeline.schedule import Timeline, schedule
@@ -71,6 +70,11 @@ UNKNOWN_SOFTWARE = (0.9, 2.2)
 own host costs over those with the package's: 0.98, 1.1, 1.5, 1.7 and 2.7 (a slow profiler)."""
 
 
+def host_ratio(source: Host, target: Host) -> float:
+    """Time of host code on `target` divided by its time on `source`: single-thread speed only."""
+    return source.single_thread_ratio / target.single_thread_ratio
+
+
 @dataclass(frozen=True, eq=False)
 class HostCosts:
     """What times the host's work, how much slower the target's host is, and that in words."""
@@ -86,8 +90,6 @@ class HostCosts:
     recorded_on: Host | None = None
     host: Host | None = None
     """The target's, where speeds of hosts make the ratio."""
-    others: tuple[tuple[range, HostCosts], ...] = ()
-    """Of ranks in nodes of other kinds."""
     spread: tuple[float, float] = KNOWN_SOFTWARE
     """Within which factors of it 90 % of host times lie."""
 
@@ -95,17 +97,13 @@ class HostCosts:
     def _content(self) -> Hashable:
         """What tells these costs from others: profiles by which they are, since they are large."""
         profiles = (id(self.profile), *((rank, id(own)) for rank, own in self.of_rank.items()))
-        return profiles, self.ratio, self.statistic, self.others
+        return profiles, self.ratio, self.statistic
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HostCosts) and self._content == other._content
 
     def __hash__(self) -> int:
         return hash(self._content)
-
-    def seen_by(self, rank: int) -> HostCosts:
-        """What times the host that `rank` runs on."""
-        return next((costs for ranks, costs in self.others if rank in ranks), self)
 
     def profile_of(self, rank: int) -> Profile:
         """What times the host of `rank`."""
@@ -121,15 +119,7 @@ def host_costs(
         profile = load_profile(overheads)
         return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
     shipped = EAGER if software is None else IMPLEMENTATIONS[software].overheads
-    first, *behind = (
-        (_host_costs(machine.seen_by(ranks.start).node.host, shipped), ranks)
-        for _, ranks in machine.kinds
-    )
-    return replace(first[0], others=tuple((ranks, costs) for costs, ranks in behind))
-
-
-def _host_costs(target: Host, shipped: str) -> HostCosts:
-    recorded = host(RECORDED_ON.get(shipped, PLAIN_HOST))
+    target, recorded = machine.node.host, host(RECORDED_ON.get(shipped, PLAIN_HOST))
     note = SharedNote(
         f"host overheads: {shipped}, scaled from {recorded.name} (assumed: its traces name no "
         "host) by single-thread speed"
@@ -173,15 +163,6 @@ class ScheduledSteps:
         chosen[own[own != NONE]] = True
         return chosen
 
-    def machines(self, machine: Cluster) -> tuple[list[Cluster], Ints]:
-        """`machine` as each kind of its nodes sees it, and which of them runs each piece."""
-        starts = [ranks.start for _, ranks in machine.kinds]
-        kind = np.zeros(len(self.pieces), np.int64)
-        own = self.built.piece != NONE
-        of_node = np.searchsorted(starts, self.timeline.graph.nodes_.rank, side="right") - 1
-        kind[self.built.piece[own]] = np.maximum(of_node[own], 0)
-        return [machine.seen_by(start) for start in starts], kind
-
 
 def schedule_shapes(
     graph: OpGraph,
@@ -201,7 +182,6 @@ def schedule_shapes(
 
     Raises `ModelError` for sizes that cannot be.
     """
-    machine = machine.seen_by(graph.rank)
     device = machine.node.device
     if device.target == CPU:
         steps = cpu_steps(graph)
@@ -219,7 +199,6 @@ def schedule_shapes(
         ops = tuple(lowered.graph.ops[owner].name for owner in lowered.owner.tolist())
         durations = durations_of(rows, machine)
         assert costs is not None
-        costs = costs.seen_by(graph.rank)
         profile = costs.profile_of(graph.rank)
         built = execution_graph(
             lowered,

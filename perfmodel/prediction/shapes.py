@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain, product
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -52,7 +51,7 @@ from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.timeline.steps import steady_steps
-from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
+from perfmodel.workload.memory import memory_use, require_fit
 
 HOST_NAME = "host"
 COMPUTE, BUS = "compute", "bus"
@@ -98,7 +97,20 @@ def steady_period(
     copies = len(window.graph) // len(graph)
     one = rescheduled(steps, steps.timeline, taken_us)
     built = replace(steps.built, graph=window.graph, piece=np.tile(steps.built.piece, copies))
-    names = np.array(resource_names(steps), object)
+    nodes, resources = graph.nodes_, graph.resources
+    streams = [resource.rpartition("/")[2] for resource in resources]
+    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
+    offloads = {streams[row] for row in beside}
+    of_resource = [
+        stream.replace("_", " ")
+        if stream in offloads
+        else RESOURCE_NAMES.get(stream.partition(" ")[0], HOST_NAME)
+        for stream in streams
+    ]
+    names = np.array([of_resource[at] for at in nodes.resource.tolist()], object)
+    # Of pieces that a device does at the rate of its bus, the bus.
+    on_bus = np.array([*(family in BUS_FAMILIES for family in steps.families), False], bool)
+    names[(names == COMPUTE) & on_bus[steps.built.piece]] = BUS
     bounds = last[0].by_resource(names.tolist())
     largest = next(iter(bounds), HOST_NAME)
     relieved_us = {
@@ -118,25 +130,6 @@ def steady_period(
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 
-def resource_names(steps: ScheduledSteps) -> list[str]:
-    """What people call the resource of each node, the bus where a device waits for that."""
-    nodes = steps.timeline.graph.nodes_
-    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
-    streams = [resource.rpartition("/")[2] for resource in steps.timeline.graph.resources]
-    offloads = {streams[row] for row in beside}
-    names = [
-        stream.replace("_", " ")
-        if stream in offloads
-        else RESOURCE_NAMES.get(stream.partition(" ")[0], HOST_NAME)
-        for stream in streams
-    ]
-    on_bus = [family in BUS_FAMILIES for family in steps.families]
-    return [
-        BUS if names[at] == COMPUTE and piece >= 0 and on_bus[piece] else names[at]
-        for at, piece in zip(nodes.resource.tolist(), steps.built.piece.tolist(), strict=True)
-    ]
-
-
 MODEL = "model"
 Noted = tuple[Result, list[str]]
 """A result, and what a user should know of it."""
@@ -150,13 +143,12 @@ def costs_of(machine: Cluster, costs_on: Callable[[Cluster], HostCosts]) -> Host
 def with_reads(found: Noted, machine: Cluster, costs: HostCosts | None) -> Noted:
     """A prediction on `machine` with the figures that it uses, and notes of its hosts before."""
     result, notes = found
-    hosts = (costs, *(each for _, each in costs.others)) if costs else ()
     explainer = result.explainer
     families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
     parts = {"device"}.union(*map(parts_of, families))
     of_hosts = host_figures(costs) if costs else ()
     reads = dict.fromkeys((*figures_used(machine, parts), *of_hosts))
-    return replace(result, reads=tuple(reads)), [*(each.note for each in hosts), *notes]
+    return replace(result, reads=tuple(reads)), [*([costs.note] if costs else []), *notes]
 
 
 def scheduled_ranks(
@@ -182,12 +174,6 @@ def scheduled_ranks(
     if len(ranks) == 1:
         return ranks[0]
     return schedule_jointly(ranks, [graph.source for graph in graphs])
-
-
-def least_period_us(alone: ScheduledSteps) -> float:
-    """What a step that repeats takes at least: without contention."""
-    graph = alone.timeline.graph
-    return Recurrence.of(graph).period_us(graph.nodes_.duration_us)
 
 
 def predict_shapes(
@@ -220,54 +206,40 @@ def predict_shapes(
     if recorded:
         lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
     result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
-    rank = result.rank.rank
-    use, fullest = _fullest([*graphs, *fuller], machine)
-    memory = None
+    rank, device = result.rank.rank, machine.node.device
+    on_host = device.target == CPU
+    needs = [(memory_use(it, in_host_memory=on_host), it.rank) for it in (*graphs, *fuller)]
+    fullest_of = max(needs, key=lambda need: need[0].total_bytes if need[0] else 0.0)
+    (use, fullest), memory = fullest_of, None
     if use is not None:
-        device = machine.seen_by(fullest).node.device
         memory = use.to_dict(device) | ({"rank": fullest} if machine.gpus > 1 else {})
         if must_fit:
             require_fit(use, device, fullest)
-    spread = KNOWN_SOFTWARE if costs is None else costs.seen_by(rank).spread
+    spread = KNOWN_SOFTWARE if costs is None else costs.spread
     drawn = drawn_step(steps, rank, spread, lags.periods if lags else None)
-    low_us, high_us = drawn.interval
-    host_ratio = {at: each.ratio for at, each in times.items()}
+    families, coverage = _kinds_of_work(steps, rank)
     result = replace(
         result,
         ranks=[
             replace(each, steps=[replace(step, measured_host_frac=0.0) for step in each.steps])
             for each in result.ranks
         ],
-        low_us=low_us,
-        high_us=high_us,
+        low_us=drawn.interval[0],
+        high_us=drawn.interval[1],
         draws_us=drawn.draws_us,
         latency_us=latency_us,
         bound_by=bounds,
         relieved_us=relieved_us,
-        families=_family_table(steps, rank),
-        coverage=_coverage(steps, rank),
+        families=families,
+        coverage=coverage,
         memory=memory,
-        kernels=kernel_table(steps, rank, machine.seen_by(rank).node.device),
-        explainer=ModelExplainer(steps, machine, costs, host_ratio),
+        kernels=kernel_table(steps, rank, device),
+        explainer=ModelExplainer(
+            steps, machine, costs, {at: each.ratio for at, each in times.items()}
+        ),
     )
-    devices = [node.device for node, _ in machine.kinds]
-    about = (
-        unknown_generations(devices),
-        *(say(device) for say in (remarks, slower_multiprocessors) for device in devices),
-    )
-    return result, [*steps.notes, *chain.from_iterable(about)]
-
-
-def _fullest(graphs: Sequence[OpGraph], machine: Cluster) -> tuple[MemoryUse | None, int]:
-    """What the rank with least room left needs, if that can be told, and which it is."""
-    on_host = machine.node.device.target == CPU
-    needs = [(memory_use(each, in_host_memory=on_host), each.rank) for each in graphs]
-
-    def beyond_bytes(need: tuple[MemoryUse | None, int]) -> float:
-        use, rank = need
-        return (use.total_bytes if use else 0.0) - machine.seen_by(rank).node.device.hbm_bytes
-
-    return max(needs, key=beyond_bytes)
+    about = [*unknown_generations([device]), *remarks(device), *slower_multiprocessors(device)]
+    return result, [*steps.notes, *about]
 
 
 def too_large(result: Result) -> list[str]:
@@ -278,38 +250,35 @@ def too_large(result: Result) -> list[str]:
     return [f"needs {needed:.1f} GB: more than its memory holds"]
 
 
-def _family_table(scheduled: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
-    """Time and pieces of one rank per kernel family and step, largest first."""
-    steps = int((scheduled.timeline.graph.marks.rank == rank).sum())
-    own, taken = scheduled.pieces_of(rank), scheduled.durations.duration_us
-    labels = dict(zip(scheduled.built.piece.tolist(), scheduled.timeline.graph.labels, strict=True))
+def _kinds_of_work(
+    steps: ScheduledSteps, rank: int
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Time and pieces of one rank per kernel family and step, largest first; and shares of its
+    predicted time: of rules and of the fallback, and of guessed sizes."""
+    count = int((steps.timeline.graph.marks.rank == rank).sum())
+    own, taken = np.flatnonzero(steps.pieces_of(rank)).tolist(), steps.durations.duration_us
+    labels = dict(zip(steps.built.piece.tolist(), steps.timeline.graph.labels, strict=True))
     rows: dict[str, dict[str, Any]] = {}
-    for at in np.flatnonzero(own).tolist():
-        op = scheduled.pieces[at].op
-        name = family_of_kernel(labels[at]) if op == RECORDED else OPS[op].kernel_family
+    shares = dict.fromkeys(("fallback_frac", "no_shapes_frac"), 0.0)
+    total_us = float(taken[own].sum()) or 1.0
+    for at in own:
+        piece, us = steps.pieces[at], float(taken[at])
+        is_recorded = piece.op == RECORDED
+        name = family_of_kernel(labels[at]) if is_recorded else OPS[piece.op].kernel_family
         row = rows.setdefault(name, {"family": name, "time_us": 0.0, "count": 0})
-        row["time_us"] += float(taken[at])
+        row["time_us"] += us / count
         row["count"] += 1
+        shares["fallback_frac"] += us / total_us * (piece.op == UNKNOWN)
+        shares["no_shapes_frac"] += us / total_us * piece.guessed
     for row in rows.values():
-        row |= {key: round(row[key] / steps, 4) for key in ("time_us", "count")}
-    return sorted(rows.values(), key=lambda row: -row["time_us"])
-
-
-def _coverage(steps: ScheduledSteps, rank: int) -> dict[str, float]:
-    """Shares of the rank's predicted time: of rules and of the fallback, and of guessed sizes."""
-    own = steps.pieces_of(rank)
-    taken = steps.durations.duration_us * own
-    total = float(taken.sum()) or 1.0
-    unknown = np.array([piece.op == UNKNOWN for piece in steps.pieces], bool)
-    guessed = np.array([piece.guessed for piece in steps.pieces], bool)
-    fallback = float(taken[unknown].sum()) / total
-    return {
+        row |= {"time_us": round(row["time_us"], 4), "count": round(row["count"] / count, 4)}
+    coverage = {
         "kernels": len(steps.timeline.graph.device_span(rank)[1]) // steps.copies,
-        "modelled_frac": round(1 - fallback, 6),
-        "fallback_frac": round(fallback, 6),
-        "no_shapes_frac": round(float(taken[guessed].sum()) / total, 6),
+        "modelled_frac": round(1 - shares["fallback_frac"], 6),
+        **{name: round(share, 6) for name, share in shares.items()},
         "unexplained_frac": 0.0,
     }
+    return sorted(rows.values(), key=lambda row: -row["time_us"]), coverage
 
 
 NARROW = ("fp16", "bf16")
@@ -336,13 +305,30 @@ def predict_passes(
         if dtype in held and not has_units:
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
+
+    def costs_on(machine: Cluster) -> HostCosts:
+        costs = host_costs(machine, overheads=profile)
+        if costs.profile.provenance.unwatched:
+            return costs
+        note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
+        return replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
+
     results = []
     for machine in machines:
-        costs = costs_of(machine, partial(_unprofiled_costs, profile=profile))
-        result, prediction = with_reads(_pass(graphs, machine, costs), machine, costs)
+        costs = costs_of(machine, costs_on)
+        found = predict_shapes(graphs, machine, name=machine.name, costs=costs)
+        result, own = with_reads(found, machine, costs)
+        if costs is not None:  # an interval at least as wide as measured passes of modules say
+            device_us = min(float(result.rank.gpu_active_us), result.step_us)
+            parts = np.array([device_us, result.step_us - device_us])
+            low_us, high_us = (parts @ np.array([DEVICE_SPREAD, HOST_SPREAD])).tolist()
+            low_us, high_us = (
+                min(result.low_us or low_us, low_us),
+                max(result.high_us or high_us, high_us),
+            )
+            result = replace(result, low_us=low_us, high_us=high_us, draws_us=None)
         results.append(result)
-        own = [*prediction, *too_large(result)]
-        notes += [prefixed(result.hardware, note) for note in own]
+        notes += [prefixed(result.hardware, note) for note in (*own, *too_large(result))]
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
@@ -353,24 +339,3 @@ def predict_passes(
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
-
-
-def _unprofiled_costs(machine: Cluster, profile: str | None) -> HostCosts:
-    costs = host_costs(machine, overheads=profile)
-    if costs.profile.provenance.unwatched:
-        return costs
-    note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
-    return replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
-
-
-def _pass(graphs: Sequence[OpGraph], machine: Cluster, costs: HostCosts | None) -> Noted:
-    """One pass; a GPU's interval is at least as wide as measured passes of modules say."""
-    result, notes = predict_shapes(graphs, machine, name=machine.name, costs=costs)
-    if costs is None:
-        return result, notes
-    device_us = min(float(result.rank.gpu_active_us), result.step_us)
-    parts = np.array([device_us, result.step_us - device_us])
-    low_us, high_us = parts @ np.array([DEVICE_SPREAD, HOST_SPREAD])
-    low_us = min(result.low_us or low_us, float(low_us))
-    high_us = max(result.high_us or high_us, float(high_us))
-    return replace(result, low_us=low_us, high_us=high_us, draws_us=None), notes

@@ -5,7 +5,7 @@ Deployments have steps in common: each is made, and predicted, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -17,20 +17,16 @@ from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, host_costs
-from perfmodel.prediction.shapes import (
-    Noted,
-    costs_of,
-    least_period_us,
-    predict_shapes,
-    scheduled_ranks,
-)
+from perfmodel.prediction.shapes import Noted, costs_of, predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
+from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import to_device
@@ -52,7 +48,7 @@ def cluster_of(given: str | Path | Part, nodes: int | None) -> Cluster:
     part = given if isinstance(given, Part) else load(given)
     if isinstance(part, Device):
         part = replace(node_of(part), gpus=1)
-    return cluster(part, nodes)
+    return equal_nodes(cluster(part, nodes), "a workload")
 
 
 @dataclass(frozen=True)
@@ -89,21 +85,9 @@ class Step:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
         return _cached_rank_classes(self.workload, *where)
 
-    @property
-    def _kinds(self) -> list[list[RankClass]]:
-        """The classes of each kind of node."""
-        return [
-            [
-                replace(each, ranks=own)
-                for each in self._every_class
-                if (own := tuple(rank for rank in each.ranks if rank in ranks))
-            ]
-            for _, ranks in self.machine.kinds
-        ]
-
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         """The ranks that stand for all."""
-        return [it for own in self._kinds for it in (own if every_rank else deciding_classes(own))]
+        return self._every_class if every_rank else deciding_classes(self._every_class)
 
     def fuller(self, edits: Sequence[NamedEdit]) -> list[OpGraph]:
         """What ranks run that hold more than those that stand for all, under `edits`, for their
@@ -111,28 +95,24 @@ class Step:
         if self.placement is not None:
             return []
         held = attrgetter("held_rows_bytes")
-        most = [(max(own, key=held), max(map(held, deciding_classes(own)))) for own in self._kinds]
-        graphs = [self.graph(full.ranks[0]) for full, shown in most if held(full) > shown]
+        full, shown = max(self._every_class, key=held), self.classes(every_rank=False)
+        graphs = [self.graph(full.ranks[0])] if held(full) > max(map(held, shown)) else []
         edited = map(self_contained, graphs) if edits else graphs
         return apply_edits(edited, edits, must_change=False)[0]
-
-    def _sharers(self, rank: int) -> float:
-        """Of its node's drives: as many ranks like `rank` would miss what all of the node do."""
-        missed = {at: each.missed_rows for each in self._every_class for at in each.ranks}
-        node, ranks = next(it for it in self.machine.kinds if rank in it[1])
-        first = rank - (rank - ranks.start) % node.gpus
-        together = sum(missed[at] for at in range(first, first + node.gpus))
-        return min(together / missed[rank], node.gpus) if missed[rank] else 0.0
 
     def graph(self, rank: int) -> OpGraph:
         """What `rank` runs."""
         machine = self.machine
-        device = machine.seen_by(rank).node.device
+        device = machine.node.device
         software = self.workload.implementation
         if software.precision == FP8 and device.fp8_tflop_per_s is None:
             raise WorkloadError(
                 f'{self.workload.name}: implementation: precision: {device.name} has no "{FP8}"'
             )
+        # Of its node's drives: as many ranks like it would miss what all of the node do.
+        missed = {at: it.missed_rows for it in self._every_class for at in it.ranks}
+        gpus = machine.node.gpus
+        together = sum(missed[at] for at in range(rank - rank % gpus, rank - rank % gpus + gpus))
         return _cached_op_graph(
             self.workload,
             self.batch,
@@ -144,7 +124,7 @@ class Step:
             linked=self.linked,
             placement=self.placement,
             pipeline=self.pipeline,
-            sharers=self._sharers(rank),
+            sharers=min(together / missed[rank], gpus) if missed[rank] else 0.0,
         )
 
     def scheduled(self, graphs: Sequence[OpGraph], costs: HostCosts | None) -> ScheduledSteps:
@@ -187,7 +167,9 @@ def _alone(
     """Graphs, what edits do not do, the step without contention, and its period."""
     graphs, undone = step.graphs(edits, every_rank=every_rank)
     alone = step.scheduled(graphs, costs)
-    return graphs, undone, alone, least_period_us(alone)
+    own = alone.timeline.graph
+    period_us = Recurrence.of(own).period_us(own.nodes_.duration_us)
+    return graphs, undone, alone, period_us
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
@@ -196,17 +178,18 @@ def step_period(
 ) -> Noted:
     """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
     what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
-    tiers = step.tiers()
+    tiers, machine = step.tiers(), step.machine
     graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
     fuller = [] if every_rank else step.fuller(edits)
     about: dict[str, Any] = {"name": step.hardware, "costs": costs, "must_fit": True}
-    result, found = predict_shapes(graphs, step.machine, alone=alone, fuller=fuller, **about)
-    notes = [*undone, *found]
-    shown = step.classes(every_rank=every_rank)
+    result, found = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
+    notes, shown = [*undone, *found], step.classes(every_rank=every_rank)
     if every_rank:
         notes += [Note(f"rank {each.ranks[0]} stands for {len(each.ranks)}") for each in shown]
-    elif step.machine.gpus > 1:
-        notes += map(Note, _standing(shown, step.machine))
+    elif machine.gpus > 1:
+        rank, *others = (each.ranks[0] for each in shown)
+        notes.append(Note(f"rank {rank} of {machine.gpus}, which looks up most, stands for all"))
+        notes += [Note(f"rank {it}, which sends or misses most, as well") for it in others]
     evaluation = step.workload.evaluation
     share = evaluation.forward_passes_per_step if step.train else 0.0
     if share:
@@ -214,33 +197,20 @@ def step_period(
         forward = replace(step, batch=samples, train=False)
         graphs, _ = forward.graphs(edits, every_rank=every_rank, must_change=False)
         alone = forward.scheduled(graphs, costs)
-        once, _ = predict_shapes(graphs, step.machine, alone=alone, **about)
+        once, _ = predict_shapes(graphs, machine, alone=alone, **about)
         evaluation_us = share * once.step_us + evaluation.beyond_us_per_step(step.batch)
         result = longer(result, evaluation_us, EVALUATION)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
-    return (_with_tiers(result, tiers) if tiers else result), notes
-
-
-def _standing(shown: Sequence[RankClass], machine: Cluster) -> Iterator[str]:
-    """Which ranks stand for all, of each kind of node."""
-    for node, ranks in machine.kinds:
-        rank, *others = (each.ranks[0] for each in shown if each.ranks[0] in ranks)
-        of = f"{machine.gpus}" if machine.others is None else f"the {len(ranks)} in {node.name}"
-        yield f"rank {rank} of {of}, which looks up most, stands for all"
-        yield from (f"rank {other}, which sends or misses most, as well" for other in others)
-
-
-def _with_tiers(result: Result, uses: Sequence[TierUse]) -> Result:
-    """`result` with the memory of its placement. Raises `WorkloadError` where activations do not
-    fit beside it."""
-    use = result.memory or {}
+    if not tiers:
+        return result, notes
+    use = dict(result.memory or {})
     rest = sum(use.get(f"{kind}_bytes", 0.0) for kind in ("resident", "temporary"))
-    uses = with_activations(uses, rest)
-    require_tiers(uses)
+    tiers = with_activations(tiers, rest)
+    require_tiers(tiers)
     use.pop("rank", None)  # of its tables, the fullest rank is another
-    held_bytes = uses[0].tables_bytes + uses[0].caches_bytes
+    held_bytes = tiers[0].tables_bytes + tiers[0].caches_bytes
     use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
-    return replace(result, memory={**use, "tiers": [each.to_dict() for each in uses]})
+    return replace(result, memory={**use, "tiers": [each.to_dict() for each in tiers]}), notes
 
 
 def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
@@ -279,6 +249,7 @@ def deployment_period(
 ) -> Noted:
     """The period of a deployment's steps: of one kind, or of its phases by their shares. Raises
     what `step_period` raises."""
+    equal_nodes(deployment.machine, "a workload")
     phases, steps = zip(*steps_of(deployment), strict=True)
     answers = [step_period(step, costs, edits, every_rank) for step in steps]
     results = [result for result, _ in answers]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from perfmodel.base.units import human_us
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
-from perfmodel.prediction.leave_out import LeaveOneOut
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 
@@ -52,6 +51,20 @@ class Change:
 
 
 _CHANGE = ("baseline_us", "gain_us", "gain_frac")
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """A step that was predicted from the others, and what needs no model. Microseconds."""
+
+    low_us: float
+    """90 % interval of the step, from the errors of leaving the others out."""
+    high_us: float
+    null_mean_us: float | None
+    """Without a model: the mean of the other steps, that mean with the difference in device time
+    added, the last step before; None where there are no others."""
+    null_mean_gpu_us: float | None
+    null_last_us: float | None
 
 
 @dataclass(frozen=True)
@@ -92,9 +105,6 @@ class RankPrediction:
     """Of the collectives where ranks meet, per step; None for a rank alone."""
     waiting_us: float | None = None
     """For the last rank to come to them."""
-
-
-Of = TypeVar("Of", RankPrediction, StepPrediction)
 
 
 @dataclass(frozen=True)
@@ -208,7 +218,7 @@ class Result:
                 "step": error_pct(recorded_us, measured["step_us"]),
                 "gpu_active": error_pct(rank.gpu_active_us, measured["gpu_active_us"]),
             }
-        steps = _changed(before.ranks[self.slowest].steps if before else None, rank.steps)
+        steps = before.ranks[self.slowest].steps if before else [None] * len(rank.steps)
         return {
             "hardware": self.hardware,
             "mode": self.mode,
@@ -220,8 +230,20 @@ class Result:
             "baseline": before
             and {**_picked(before, INTERVAL), **_picked(before.rank, DEVICE_WORK)},
             **_picked(self.gain, _CHANGE[1:]),
-            "steps": [_step_dict(step) | _picked(change, _CHANGE) for step, change in steps],
-            "per_rank": self._rank_dicts(),
+            "steps": [
+                {
+                    "name": step.name,
+                    "step_us": _round(step.step_us),
+                    "role": step.role.value,
+                    "warmup": step.role == StepRole.WARM_UP,
+                    **_picked(step, ("measured_us", "error_pct", "measured_host_frac")),
+                    "unexplained_frac": _round(step.unexplained.frac),
+                    "left_out": step.left_out and _rounded(asdict(step.left_out)),
+                    **_changed(was, step),
+                }
+                for was, step in zip(steps, rank.steps, strict=True)
+            ],
+            "per_rank": self.rank_records(),
             "families": self.families,
             "coverage": self.coverage,
             "memory": self.memory,
@@ -233,9 +255,19 @@ class Result:
             ],
         }
 
-    def _rank_dicts(self) -> list[dict[str, Any]]:
-        pairs = _changed(self.baseline.ranks if self.baseline else None, self.ranks)
-        return [_rank_dict(rank) | _picked(change, _CHANGE) for rank, change in pairs]
+    def rank_records(self) -> list[dict[str, Any]]:
+        """One record per rank, as JSON."""
+        before = self.baseline.ranks if self.baseline else [None] * len(self.ranks)
+        return [
+            {
+                "rank": rank.rank,
+                "step_us": _round(rank.step_us),
+                "measured_us": _round((rank.measured or {}).get("step_us")),
+                **_picked(rank, (*DEVICE_WORK, "transfer_us", "waiting_us")),
+                **_changed(was, rank),
+            }
+            for was, rank in zip(before, self.ranks, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -293,7 +325,7 @@ class Prediction:
         return pd.DataFrame(
             {"hardware": result.hardware, "mode": result.mode} | rank
             for result in self.results
-            for rank in result._rank_dicts()
+            for rank in result.rank_records()
         )
 
     def plot(self, result: int = 0) -> Figure:
@@ -319,23 +351,18 @@ class Prediction:
         from perfmodel.plot import table_html
         from perfmodel.plot.names import list_html
 
-        first = self.results[0]
-        rows = []
+        first, rows = self.results[0], []
         for result in self.results:
             before = (result.rank.measured or {}).get("step_us") or first.step_us
-            interval = _picked(result, INTERVAL).values()
             speedup = f"{before / result.step_us:.2f}x" if result.step_us else None
+            interval = _picked(result, INTERVAL).values()
             rows.append([result.hardware, result.mode, *interval, speedup])
         columns = ["hardware", "mode", *INTERVAL, "speed-up"]
-        ranks = [
-            {"hardware": each.hardware} | _rank_dict(rank)
-            for each in self.results
-            for rank in each.ranks
-        ]
+        ranks = self.to_frame().drop(columns=["mode", *_CHANGE])
         kept = [line for line in self.warnings if not isinstance(line, Note)]
         return (
             table_html(rows, columns, f"Prediction of {self.source['trace']}")
-            + table_html([list(row.values()) for row in ranks], list(ranks[0]), "Ranks")
+            + table_html(ranks.to_numpy(object).tolist(), list(ranks), "Ranks")
             + list_html(kept, "Warnings")
         )
 
@@ -349,12 +376,10 @@ def error_pct(predicted: float, measured: float | None) -> float | None:
     return (predicted / measured - 1) * 100 if measured else None
 
 
-def _changed(before: Sequence[Of] | None, after: Sequence[Of]) -> list[tuple[Of, Change | None]]:
-    """Each with what makes its step of the one `before`; None where there is none."""
-    if before is None:
-        return [(each, None) for each in after]
-    pairs = zip(before, after, strict=True)
-    return [(each, Change(was.step_us, each.step_us)) for was, each in pairs]
+def _changed(before: Any, after: Any) -> dict[str, Any]:
+    """What makes the step of one of the other; all None where there is none `before`."""
+    change = None if before is None else Change(before.step_us, after.step_us)
+    return _picked(change, _CHANGE)
 
 
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
@@ -368,24 +393,3 @@ def _picked(values: object, names: Iterable[str]) -> dict[str, Any]:
 
 def _round(value: float | None) -> float | None:
     return None if value is None else round(float(value), 4)
-
-
-def _step_dict(step: StepPrediction) -> dict[str, Any]:
-    return {
-        "name": step.name,
-        "step_us": _round(step.step_us),
-        "role": step.role.value,
-        "warmup": step.role == StepRole.WARM_UP,
-        **_picked(step, ("measured_us", "error_pct", "measured_host_frac")),
-        "unexplained_frac": _round(step.unexplained.frac),
-        "left_out": step.left_out and _rounded(asdict(step.left_out)),
-    }
-
-
-def _rank_dict(rank: RankPrediction) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "step_us": _round(rank.step_us),
-        "measured_us": _round((rank.measured or {}).get("step_us")),
-        **_picked(rank, (*DEVICE_WORK, "transfer_us", "waiting_us")),
-    }

@@ -19,7 +19,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.models import ANALYSES
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.reasons import model_reason
+from perfmodel.prediction.explain import model_reason
 
 ROOT = Path(__file__).parents[2]
 COST = ROOT / "perfmodel" / "cost"

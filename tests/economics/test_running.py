@@ -88,8 +88,7 @@ def test_many_rates_at_once() -> None:
     rates, busy = np.array([1e3, 2e3]), Activity(device_frac=np.array([0.1, 1.0]))
     found = operating_costs(machine()).economics(rates, busy)
     one = operating_costs(machine()).economics(2e3, Activity(device_frac=1.0))
-    assert found.to_frame()["power_w"][1] == pytest.approx(one.power_w)
-    assert len(found.to_frame()) == 2
+    assert np.asarray(found.power_w)[1] == pytest.approx(one.power_w)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(1, 1e9))

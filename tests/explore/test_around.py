@@ -1,4 +1,4 @@
-"""Elasticities, targets and Sobol indices of functions whose answers are known."""
+"""Elasticities of functions whose answers are known."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from explore.conftest import MakeSpec
 
 from perfmodel.errors import UsageError
-from perfmodel.explore import reach, sensitivity, sobol
-from perfmodel.explore.sensitivities import base_point
+from perfmodel.explore import sensitivity
+from perfmodel.explore.result import base_point
 from perfmodel.explore.spec import Spec
 
 BANDWIDTH, CORES = "device.hbm_gb_per_s", "device.sm_count"
@@ -31,7 +31,7 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], None]:
         def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
             return {"step_us": np.array([function(row) for row in rows], float)}
 
-        for module in ("sensitivities",):
+        for module in ("result",):
             monkeypatch.setattr(f"perfmodel.explore.{module}.figures_at", figures_at)
 
     return use
@@ -55,44 +55,7 @@ def test_elasticities_of_a_product_of_powers(spec: MakeSpec, step: Callable[[Ste
     assert (second["low"], second["high"]) == (73, 88), "whole numbers stay whole"
 
 
-def test_what_must_change(spec: MakeSpec, step: Callable[[Step], None]) -> None:
-    wanted = spec(axes=AXES)
-    step(lambda row: 1e6 / row[BANDWIDTH])
-    found = reach(wanted, "step_us=625", BANDWIDTH)
-    assert found.value == pytest.approx(1600.0, rel=1e-5)
-    assert (found.at_base, found.crossings) == (pytest.approx(1e6 / 900), 1)
-    far = reach(wanted, "step_us=10", BANDWIDTH)
-    assert (far.value, far.closest, far.objective_there) == (None, 4000.0, 250.0)
-
-
-def test_whole_numbers_pass_the_value(spec: MakeSpec, step: Callable[[Step], None]) -> None:
-    step(lambda row: 8000 / row[CORES])
-    found = reach(spec(axes=AXES), "step_us=70", CORES)
-    assert found.value == 115  # 8000 / 115 = 69.6; with 114 it is 70.2
-    assert found.objective_there == pytest.approx(8000 / 115)
-
-
-def test_of_several_crossings_the_nearest(spec: MakeSpec, step: Callable[[Step], None]) -> None:
-    step(lambda row: abs(row[BANDWIDTH] - 2000.0) + 100)
-    found = reach(spec(axes=AXES), "step_us=600", BANDWIDTH)
-    assert found.crossings == 2
-    assert found.value == pytest.approx(1500.0, rel=1e-5), "900 is nearer to 1500 than to 2500"
-
-
-def test_shares_of_a_sum(spec: MakeSpec, step: Callable[[Step], None]) -> None:
-    pytest.importorskip("SALib", reason="SALib is not installed")
-    # Uniform axes, so each term's variance is (coefficient times width) squared over 12: 9 to 1.
-    step(lambda row: 3.0 * (row[BANDWIDTH] - 500) / 3500 + (row[CORES] - 40) / 120)
-    found = {row["axis"]: row for row in sobol(spec(axes=AXES), 256)}
-    assert found[BANDWIDTH]["first"] == pytest.approx(0.9, abs=0.03)
-    assert found[CORES]["total"] == pytest.approx(0.1, abs=0.03)
-
-
 def test_what_cannot_be_moved(spec: MakeSpec) -> None:
     names = replace(spec(axes='hardware = ["t4", "l4"]'), hardware=None)
     with pytest.raises(UsageError, match="no axis has numbers"):
         sensitivity(names)
-    with pytest.raises(UsageError, match="has no numbers"):
-        reach(names, "step_us=1", "hardware")
-    with pytest.raises(UsageError, match="two axes with numbers"):
-        sobol(spec(axes="nodes = [1, 2]"), 4)

@@ -1,4 +1,4 @@
-"""Points of a sweep: grids, Latin hypercubes, tables."""
+"""Points of a sweep: grids, tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
-from perfmodel.explore.axes import GRID, LATIN, LOG, Range, Space
+from perfmodel.explore.axes import GRID, LOG, Range, Space
 from perfmodel.explore.result import pareto
 from perfmodel.explore.spec import load_spec
 
@@ -28,21 +28,6 @@ def test_ranges() -> None:
     assert Range(1.0, 3.0, 3).levels() == [1.0, 2.0, 3.0]
     assert Range(1.0, 100.0, 3, LOG).levels() == pytest.approx([1.0, 10.0, 100.0])
     assert Range(1, 4, 7, whole=True).levels() == [1, 2, 3, 4], "no whole number twice"
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 60), st.integers(0, 5), st.integers(1, 20))
-def test_a_latin_hypercube_has_one_point_in_each_share(count: int, seed: int, cut: int) -> None:
-    axes = {"a": Range(10.0, 20.0), "b": ("x", "y", "z")}
-    space = Space(axes, LATIN, count, seed)
-    whole = space.points(0, count)
-    places = np.floor((np.array(whole.column("a")) - 10.0) / 10.0 * count).astype(int)
-    assert sorted(places.clip(0, count - 1).tolist()) == list(range(count))
-    assert max(np.bincount([axes["b"].index(v) for v in whole.column("b")])) <= count // 3 + 2
-    again = Space(axes, LATIN, count, seed)
-    middle = min(cut, count)
-    parts = again.points(0, middle).column("a") + again.points(middle, count).column("a")
-    assert parts == whole.column("a"), "in parts as in one, and in every process"
 
 
 def test_groups_are_points_that_share_values() -> None:
@@ -78,7 +63,7 @@ BASE = 'trace = "t.json"\n'
         ("", "expected one of trace, workload"),
         (BASE + "axis = 1", "unknown key axis"),
         (BASE + "[axes]\nhardware = []", "no points"),
-        (BASE + '[axes]\nhardware = "a"', "a list of values, or low and high"),
+        (BASE + '[axes]\nhardware = "a"', "a list of values, or low, high"),
         (BASE + "[axes]\ndevice.tdp_w = {low = 2, high = 1, steps = 3}", "low the smaller"),
         (BASE + "[axes]\ndevice.tdp_w = {low = 1, high = 2}", "steps: expected a whole number"),
         (BASE + "[axes]\na = {low = 0, high = 2, steps = 3, scale = 'log'}", "low above 0"),
@@ -86,11 +71,8 @@ BASE = 'trace = "t.json"\n'
         (BASE + "[axes]\nbatch = [{a = 1}]", r"axes\.batch: expected numbers, texts or lists"),
         (BASE + "[axes]\nbatch = [[2020-01-01]]", r"axes\.batch: .*got 2020-01-01"),
         (BASE + 'sample = "random"', 'expected one of "grid"'),
-        (BASE + "seed = 1\n[axes]\na = [1]", "are for a latin_hypercube"),
-        (BASE + 'sample = "latin_hypercube"\n[axes]\na = [1]', "count: expected a whole"),
         (BASE + 'table = "none.csv"', "none.csv: cannot be read"),
         (BASE + 'objective = ["speed"]', "objective 'speed': expected one of step_us"),
-        ('traces = "nothing*.json"', "nothing fits"),
         ("[[", "not valid TOML"),
     ],
 )

@@ -9,11 +9,11 @@ import pytest
 
 from perfmodel.designs import deployment_of
 from perfmodel.designs.composed import composed
-from perfmodel.errors import Note, PerfmodelError
+from perfmodel.errors import PerfmodelError
 from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.axes import Machines
 from perfmodel.explore.planner import plan_deployment
-from perfmodel.explore.store import ERROR
+from perfmodel.explore.spec import ERROR
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
 from perfmodel.workload import load_workload
@@ -119,19 +119,6 @@ def test_axes_that_name_nothing(tmp_path: Path, text: str, expected: str) -> Non
         sweep(load_spec(path), tmp_path / "results")
     assert str(error.value).startswith(str(path))
     assert not (tmp_path / "results").exists()
-
-
-def test_steps_that_round_to_one_number_are_one_point_and_said(tmp_path: Path) -> None:
-    """Of 8 steps from 1 to 4 GPUs there are 4; a hypercube's draws are what they are."""
-    path = tmp_path / "gpus.toml"
-    head = 'workload = "criteo-terabyte"\nhardware = "dgx-h100"\n'
-    path.write_text(head + "[axes]\nnode.gpus = { low = 1, high = 4, steps = 8 }\nbatch = [8192]\n")
-    swept = sweep(load_spec(path), tmp_path / "results")
-    (note,) = [line for line in swept.warnings if isinstance(line, Note)]
-    assert note.startswith("axis node.gpus: 8 steps from 1 to 4 are 4 different whole numbers")
-    assert swept.to_dict()["notes"] == [note]
-    path.write_text(head + "[axes]\nnode.gpus = { low = 1, high = 4, steps = 4 }\n")
-    assert not load_spec(path).space.rounded()
 
 
 def test_a_figure_names_the_batch_of_each_point_of_its_front(tmp_path: Path) -> None:

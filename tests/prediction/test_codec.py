@@ -12,7 +12,7 @@ from tiny import COMMS, NCCL, Tiny, nodes_named, trace_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import Result, predict
-from perfmodel.prediction.payload_codec import Codec, with_codecs
+from perfmodel.prediction.what_if import Codec, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.trace import Trace, read
 from perfmodel.trace.link import rows_around

@@ -12,7 +12,7 @@ from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.prediction import Result, predict
-from perfmodel.prediction.reasons import reason_of_row
+from perfmodel.prediction.explain import reason_of_row
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.workload import load_workload
 
@@ -25,7 +25,7 @@ def test_a_kernel_of_a_model_is_its_models() -> None:
     found = _shapes().explain("aten::mm")
     rows = lower(LARGE, "cuda", device=MACHINE.node.device).rows
     assert found.matches == 12, "T1, T2, T3 and a kernel of each"
-    assert found.op == "aten::mm"
+    assert found.node["op"] == "aten::mm"
     assert found.reason.duration_us == pytest.approx(found.duration_us)
     assert found.duration_us == pytest.approx(durations_of(rows, MACHINE).duration_us[0])
     terms = found.reason.terms
@@ -43,8 +43,8 @@ def test_a_piece_of_the_host_is_its_profiles() -> None:
     assert found.duration_us == found.reason.duration_us == 14.0
     assert found.reason.terms["host_ratio"] == 2.0
     assert found.reason.terms["filed_under"] == "any T2"
-    assert found.start is not None
-    assert found.start.edge == "program"
+    assert found.waits_for is not None
+    assert found.waits_for["edge"] == "program"
 
 
 def test_every_node_of_a_step_has_a_reason_for_just_its_duration() -> None:
@@ -91,8 +91,8 @@ def test_a_replayed_kernel_is_its_event_and_the_what_ifs() -> None:
     plain = predict(_tiny().trace()).results[0].explain("aten::mm")
     assert plain.reason.what == "measured event"
     assert plain.reason.terms["event_us"] == 400.0
-    assert plain.start is not None
-    assert "that decided a start" in plain.start.lag_source
+    assert plain.waits_for is not None
+    assert "that decided a start" in plain.waits_for["lag_source"]
     scaled = predict(_tiny().trace(), scale=["gpu=0.5"]).results[0].explain("aten::mm")
     assert scaled.duration_us == scaled.reason.duration_us == 200.0
     assert scaled.reason.terms == {"before_us": 400.0, "gpu=0.5 factor": 0.5}
@@ -102,9 +102,9 @@ def test_a_replayed_kernel_is_its_event_and_the_what_ifs() -> None:
 def test_what_is_on_the_critical_path_has_no_slack() -> None:
     result = _shapes()
     told = [result.explain(node) for node in range(len(result.timeline.graph))]
-    on_path = [each for each in told if each.on_critical_path]
+    on_path = [each for each in told if each.node["on_critical_path"]]
     assert on_path
-    assert all(each.slack_us == pytest.approx(0.0) for each in on_path)
+    assert all(each.node["slack_us"] == pytest.approx(0.0) for each in on_path)
 
 
 @pytest.mark.parametrize("asked", ["no such kernel", "", "99999"])

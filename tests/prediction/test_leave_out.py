@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny import WORKER, Tiny, graph_of
 
-from perfmodel.prediction.leave_out import left_out_change_us
+from perfmodel.prediction.result import left_out_change_us
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 

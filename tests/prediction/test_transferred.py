@@ -10,7 +10,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
-from perfmodel.prediction.ratio_by_bound import carried_frac, transfer_ratio
+from perfmodel.prediction.ratios import carried_frac, transfer_ratio
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.graph import build_graph
 

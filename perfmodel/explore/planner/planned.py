@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from perfmodel.base.progress import Begin, silent
 from perfmodel.base.provenance import made_by
-from perfmodel.base.units import US_PER_MS
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.explain import reasons, shortage
-from perfmodel.explore.planner.problem import Layout, Problem
+from perfmodel.explore.planner.problem import HBM, Layout, Problem
 from perfmodel.explore.planner.search import (
     layout_of,
     lower_bound,
@@ -25,7 +26,7 @@ from perfmodel.explore.planner.search import (
     variations,
 )
 from perfmodel.explore.planner.surrogate import surrogate
-from perfmodel.explore.planner.torchrec import with_formulas
+from perfmodel.explore.planner.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SCHEMA = "perfmodel.plan/1"
 CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by", "batches_ahead")
 Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
@@ -47,22 +47,25 @@ RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
 fits: what its activations take is known only then."""
 
 
+class _Trial(NamedTuple):
+    layout: Layout
+    deployment: Deployment
+    result: Result
+
+
 @dataclass(frozen=True)
 class Plan:
     """A placement of a deployment's tables, what its step takes, and why it is so.
 
-    `surrogate_us` is of the plan by the search's own model, `best` the search's best layout by
-    that. `tried`: every layout that was scheduled in full.
+    `layout` is the plan in the search's own model, `best` the search's best layout by that.
+    `tried`: every layout that was scheduled in full.
     """
 
     deployment: Deployment
     estimator: Estimator
     result: Result
-    surrogate_us: float
+    layout: Layout
     best: Layout
-    imbalance: float
-    parts: dict[str, float]
-    """On the surrogate: `busiest_us` of lookups and updates, `exchange_us`, `summed_us`."""
     tables: tuple[dict[str, Any], ...]
     tried: tuple[dict[str, Any], ...]
 
@@ -101,11 +104,11 @@ class Plan:
             "step_us": self.result.step_us,
             "low_us": self.result.low_us,
             "high_us": self.result.high_us,
-            "surrogate_us": self.surrogate_us,
+            "surrogate_us": self.layout.step_us,
             "best_us": self.best.step_us,
             "bound_us": self.bound_us,
-            "imbalance": self.imbalance,
-            "parts": self.parts,
+            "imbalance": self.layout.imbalance,
+            "parts": self.layout.parts,
             "tried": list(self.tried),
             "caches": [
                 {key: getattr(cache, key) for key in CACHE_KEYS} for cache in self.placement.caches
@@ -147,45 +150,79 @@ def plan_deployment(
     """
     if estimator not in ESTIMATORS:
         raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
-    own = estimator == "perfmodel"
-    device = deployment.machine.node.device
-    tried: list[_Trial] = []
-    variations = _most_variations(deployment) if own else 0
+    own, device = estimator == "perfmodel", deployment.machine.node.device
+    few = max(MIN_VARIATIONS, SCHEDULED_TABLES // len(deployment.workload.tables))
+    left = min(MAX_VARIATIONS, few) if own else 0
+    placed: dict[Placement, Layout] = {}
+    trials: list[_Trial] = []
+
+    def tried(placement: Placement, layout: Layout) -> bool:
+        """Whether the step of a layout fits; it is among the trials then."""
+        case = deployment.with_(placement=placement)
+        try:
+            trials.append(_Trial(layout, case, predict(case, overheads=overheads).results[0]))
+        except WorkloadError:
+            return False
+        return True
+
     for reserved in RESERVED_FRACS:
         begin("searching", 0, 0)
         problem = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
-        layouts = search(problem) if own else _torchrec_layouts(problem, deployment)
-        layouts = _distinct(deployment, layouts)[:verified]
-        if not layouts:
+        placed = {}
+        for layout in search(problem) if own else _torchrec_layouts(problem, deployment):
+            placed.setdefault(placement_of(deployment, layout), layout)
+        placed = dict([*placed.items()][:verified])
+        if not placed:
             break
         if own:
             before = layout_of(problem, deployment.placement)
-            layouts += [before] if before is not None else []
-            layouts = _distinct(deployment, layouts + _torchrec_layouts(problem, deployment))
-        trials = []
-        for number, layout in enumerate(layouts):
-            begin(f"scheduling layout {number + 1}", number, len(layouts) + variations)
-            trials.append(_trial(deployment, layout, overheads))
-        tried += [trial for trial in trials if trial is not None]
-        if trials[0] is not None:
+            also = [before] if before is not None else []
+            for layout in (*also, *_torchrec_layouts(problem, deployment)):
+                placed.setdefault(placement_of(deployment, layout), layout)
+        fit = []
+        for number, (placement, layout) in enumerate(placed.items()):
+            begin(f"scheduling layout {number + 1}", number, len(placed) + left)
+            fit.append(tried(placement, layout))
+        if fit[0]:
             break
-    if tried:
-        if own:
-            tried += _variations_tried(deployment, tried, overheads, len(layouts), begin)
-        return _plan(deployment, estimator, tried)
-    if not layouts and not reserved:
+    if not trials and not placed and not reserved:
         raise WorkloadError(shortage(problem, deployment))
-    raise WorkloadError(
-        f"{deployment.workload.name}: no layout leaves room for the step's activations on "
-        f"{device.name}"
+    if not trials:
+        raise WorkloadError(
+            f"{deployment.workload.name}: no layout leaves room for the step's activations on "
+            f"{device.name}"
+        )
+    # The surrogate knows neither launches nor which kernels wait, so where it only proposes, the
+    # schedule decides; tries are counted, not timed, so that planning twice gives the same plan.
+    best = min(trials, key=lambda each: each.result.step_us)
+    seen, proposed, most = {each.deployment.placement for each in trials}, None, left
+    while left:
+        proposed = proposed or variations(best.layout)
+        if (varied := next(proposed, None)) is None:
+            break
+        if (placement := placement_of(deployment, varied)) in seen:
+            continue
+        seen.add(placement)
+        done = most - left
+        begin(f"scheduling variation {done + 1}", len(placed) + done, len(placed) + most)
+        left -= 1
+        if tried(placement, varied) and trials[-1].result.step_us < best.result.step_us:
+            best, proposed = trials[-1], None
+    rows = []
+    for each in trials:
+        mix = Counter(each.layout.problem.ways[at].sharding for at in each.layout.chosen.tolist())
+        taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
+        rows.append({**taken, "sharding": dict(mix)})
+    alike = (each.layout for each in trials if each.layout.problem is best.layout.problem)
+    return Plan(
+        best.deployment,
+        estimator,
+        best.result,
+        best.layout,
+        min(alike, key=lambda layout: layout.step_us),
+        tuple(reasons(best.layout, best.deployment)),
+        tuple(rows),
     )
-
-
-@dataclass(frozen=True)
-class _Trial:
-    layout: Layout
-    deployment: Deployment
-    result: Result
 
 
 def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
@@ -196,121 +233,129 @@ def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
     return [] if found is None else [replace(found, problem=problem)]
 
 
-def _variations_tried(
-    deployment: Deployment, found: list[_Trial], overheads: str | None, scheduled: int, begin: Begin
-) -> Iterator[_Trial]:
-    """Variations of the fastest layout so far, each scheduled in full, after `scheduled` others.
-
-    The surrogate knows neither launches nor which kernels wait, so where it only proposes, the
-    schedule decides; tries are counted, not timed, so that planning twice gives the same plan.
-    """
-    best = min(found, key=lambda each: each.result.step_us)
-    most = left = _most_variations(deployment)
-    seen = {each.deployment.placement for each in found}
-    proposed = variations(best.layout)
-    while left and (layout := next(proposed, None)) is not None:
-        placement = placement_of(deployment, layout)
-        if placement in seen:
-            continue
-        seen.add(placement)
-        begin(f"scheduling variation {most - left + 1}", scheduled + most - left, scheduled + most)
-        left -= 1
-        trial = _trial(deployment, layout, overheads)
-        if trial is None:
-            continue
-        yield trial
-        if trial.result.step_us < best.result.step_us:
-            best, proposed = trial, variations(layout)
-
-
-def _most_variations(deployment: Deployment) -> int:
-    tables = len(deployment.workload.tables)
-    return min(MAX_VARIATIONS, max(MIN_VARIATIONS, SCHEDULED_TABLES // tables))
-
-
-def _distinct(deployment: Deployment, layouts: list[Layout]) -> list[Layout]:
-    """Of layouts that make one placement, the first."""
-    found: dict[Placement, Layout] = {}
-    for layout in layouts:
-        found.setdefault(placement_of(deployment, layout), layout)
-    return list(found.values())
-
-
-def _trial(deployment: Deployment, layout: Layout, overheads: str | None) -> _Trial | None:
-    placed = deployment.with_(placement=placement_of(deployment, layout))
-    try:
-        trial = predict(placed, overheads=overheads)
-    except WorkloadError:
-        return None
-    return _Trial(layout, placed, trial.results[0])
-
-
-def _plan(deployment: Deployment, estimator: Estimator, trial: list[_Trial]) -> Plan:
-    best = min(trial, key=lambda each: each.result.step_us)
-    tried = []
-    for each in trial:
-        names = [each.layout.problem.ways[at].sharding for at in each.layout.chosen.tolist()]
-        taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
-        tried.append({**taken, "sharding": dict(Counter(names))})
-    return Plan(
-        best.deployment,
-        estimator,
-        best.result,
-        best.layout.step_us,
-        min(
-            (each.layout for each in trial if each.layout.problem is best.layout.problem),
-            key=lambda layout: layout.step_us,
-        ),
-        best.layout.imbalance,
-        best.layout.parts,
-        tuple(reasons(best.layout, best.deployment)),
-        tuple(tried),
-    )
-
-
 PARTS = {
     "busiest_us": "lookups and updates of the busiest rank",
     "exchange_us": "exchange of rows",
     "summed_us": "sums of replicated tables' gradients",
 }
-NAMED = 3
-"""Tables that are named, at most."""
 
 
 def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
     """Lines, the largest difference first; parts are of the search's model, steps are not."""
     ratio = theirs.result.step_us / ours.result.step_us
     yield (
-        f"{theirs.estimator}'s plan: {_ms(theirs.result.step_us)} per step, {ratio:.2f} times; "
-        f"its busiest rank looks up {theirs.imbalance:.2f} times the mean"
+        f"{theirs.estimator}'s plan: {theirs.result.step_us / US_PER_MS:.3f} ms per step, "
+        f"{ratio:.2f} times; its busiest rank looks up {theirs.layout.imbalance:.2f} times the mean"
     )
-    more = {name: theirs.parts[name] - ours.parts[name] for name in PARTS}
-    for name in sorted(more, key=lambda each: -abs(more[each])):
-        if more[name]:
-            yield f"{PARTS[name]}: {_ms(theirs.parts[name])} there, {_ms(ours.parts[name])} here"
+    there, here = theirs.layout.parts, ours.layout.parts
+    for name in sorted(PARTS, key=lambda each: -abs(there[each] - here[each])):
+        if there[name] != here[name]:
+            times = (f"{part[name] / US_PER_MS:.3f} ms" for part in (there, here))
+            yield f"{PARTS[name]}: {' there, '.join(times)} here"
     moved = [
-        (theirs_row["added_us"] - ours_row["added_us"], ours_row, theirs_row)
-        for ours_row, theirs_row in zip(ours.tables, theirs.tables, strict=True)
-        if _way(ours_row) != _way(theirs_row)
+        (row, other)
+        for row, other in zip(ours.tables, theirs.tables, strict=True)
+        if any(row[key] != other[key] for key in ("sharding", "tier"))
+        or len(row["ranks"]) != len(other["ranks"])
     ]
-    for gained, ours_row, theirs_row in sorted(moved, key=lambda each: -each[0])[:NAMED]:
-        if gained > 0:
-            yield (
-                f"table {ours_row['table']} ({ours_row['rows']:,} rows of {ours_row['dim']}, "
-                f"{ours_row['pooling']:g} lookups): {_way(theirs_row)} there, {_way(ours_row)} "
-                f"here, which saves {gained:.3g} us"
+    if not moved:
+        return
+    row, other = max(moved, key=lambda pair: pair[1]["added_us"] - pair[0]["added_us"])
+    yield (
+        f"{len(moved)} tables are laid out differently, most of all table {row['table']} "
+        f"({row['rows']:,} rows of {row['dim']}, {row['pooling']:g} lookups): {other['sharding']} "
+        f"x{len(other['ranks'])} there, {row['sharding']} x{len(row['ranks'])} here"
+    )
+
+
+TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
+"""Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
+shard larger than what a rank has on average; bytes beyond those of a device."""
+NEVER = 1e15
+TIERS = {"hbm": "", "host": " in host memory", "expansion": " in expansion memory"}
+TIERS |= {"storage": " on drives"}
+
+
+def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:
+    """Per table of the deployment what was chosen, its share of a step of which all ranks have an
+    even part, and the runner-up."""
+    problem, parts = layout.problem, layout.problem.parts / layout.problem.ranks
+    work_us, exchange_us, summed_us = layout.parts.values()
+    mean = float(layout.held[:, 0].mean())
+    step_us = layout.step_us
+    # By how much the step gets longer with one more microsecond of exchange; and whether it waits
+    # for communication, not for kernels.
+    shown = float(problem.step_us(work_us, exchange_us + 1.0, summed_us)) - step_us
+    shown_sums = float(problem.step_us(work_us, exchange_us, summed_us + 1.0) > step_us)
+    terms = np.column_stack(
+        [
+            problem.work_us * parts,
+            shown * (problem.sent_us * parts + problem.shared_us),
+            shown_sums * problem.summed_us,
+            np.maximum(problem.work_us - mean, 0.0),
+            np.where(problem.too_large, NEVER, 0.0),
+        ]
+    )
+    total = terms.sum(axis=1)
+    for number, own in enumerate(problem.of_table):
+        chosen, table = int(layout.chosen[number]), deployment.workload.tables[number]
+        way, placed = problem.ways[chosen], deployment.placement.tables[number]
+        row: dict[str, Any] = {
+            "table": number,
+            "rows": table.rows,
+            "dim": table.dim,
+            "pooling": table.pooling,
+            "sharding": placed.sharding,
+            "ranks": list(placed.ranks),
+            "tier": placed.tier,
+            "dtype": placed.dtype,
+            "hot_rows": placed.hot_rows,
+            "caches": list(placed.caches),
+            "hbm_gb": way.bytes_in("hbm") * way.parts / BYTES_PER_GB,
+            "work_us": float(problem.work_us[chosen] * way.parts),
+            "added_us": float(total[chosen]),
+        }
+        if len(others := own[own != chosen]):
+            best = int(others[total[others].argmin()])
+            other, more = problem.ways[best], terms[best] - terms[chosen]
+            name = other.sharding if other.parts == 1 else f"{other.sharding} x{other.parts}"
+            name += TIERS[other.tier]
+            if other.cached_frac:
+                name += f" ({other.cached_frac:.0%} cached)"
+            us, largest = float(more.sum()), TERMS[int(more.argmax())]
+            why = f"{name} would add {us:.3g} us, most of it {largest}"
+            if us >= NEVER:
+                why = f"{name} does not fit"
+            elif us < 0:
+                why = f"{name} would save {-us:.3g} us by itself, but not beside the other tables"
+            row |= {"instead": name, "instead_us": us if us < NEVER else None, "why": why}
+        yield row
+
+
+def shortage(problem: Problem, deployment: Deployment) -> str:
+    """Why nothing fits: the largest part of a table, or all tables, and by how much."""
+    name = deployment.workload.name
+    where = f"{problem.ranks} x {deployment.machine.node.device.name}"
+    held_bytes, room_bytes = problem.sizes[:, HBM:], np.array(problem.room_bytes)
+    over_bytes = (held_bytes - room_bytes).max(axis=1)
+    whole = held_bytes.sum(axis=1) * problem.parts
+    needed = 0.0
+    for number, own in enumerate(problem.of_table):
+        needed += float(whole[own].min())
+        if (over_gb := float(over_bytes[own].min()) / BYTES_PER_GB) > 0:
+            return (
+                f"{name}: tables[{number}]: its smallest part is {over_gb:.3g} GB larger than "
+                f"what any tier of a rank of {where} holds"
             )
-    if len(moved) > NAMED:
-        yield f"{len(moved)} tables are laid out differently"
-
-
-def _way(row: dict[str, object]) -> str:
-    ranks = row["ranks"]
-    assert isinstance(ranks, list)
-    name = str(row["sharding"])
-    name = name if len(ranks) == 1 else f"{name} x{len(ranks)}"
-    return name if row["tier"] == "hbm" else f"{name} in {row['tier']} memory"
-
-
-def _ms(value_us: float) -> str:
-    return f"{value_us / US_PER_MS:.3f} ms"
+    used = held_bytes.any(axis=0)
+    has_gb, needed_gb = float(room_bytes[used].sum()) * problem.ranks / BYTES_PER_GB, needed / 1e9
+    names = np.array(["device", "host", "expansion", "drive"])[used]
+    if needed_gb > has_gb:
+        return (
+            f"{name}: its tables need {needed_gb - has_gb:.3g} GB more than the {has_gb:.3g} GB of "
+            f"{' and '.join(names)} memory that {where} have for tables"
+        )
+    return (
+        f"{name}: its tables of {needed_gb:.3g} GB come near the {has_gb:.3g} GB that {where} have "
+        "for tables, and no layout of whole parts was found"
+    )

@@ -55,60 +55,49 @@ class Way:
         return self.cached_frac * self.size_bytes if tier == "hbm" else 0.0
 
 
+ANY, GROUP, EVERY = 0, 1, 2
+"""Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
+PLAIN = TablePlacement("column_wise", (0,))
+
+
 def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
     """Every way that the deployment's machine allows, table by table; also in the memories `beside`
     the device's, behind caches of `CACHED_FRACS` of the shard there. Tables of sequences lie in
     shards alone."""
+    ranks, linked = deployment.ranks, deployment.machine.linked_gpus
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
     unpooled = deployment.workload.sequence.layers > 0
     for number, table in enumerate(deployment.workload.tables):
         dtype = deployment.placement.tables[number].dtype
-        for sharding, parts, reach in _shardings(table, deployment):
-            kind = replace(PLAIN, sharding=sharding, ranks=tuple(range(parts)), dtype=dtype)
-            size = shard_bytes(table, kind, optimizer)
-            shard = _shard(table, sharding, parts)
+        columns, parts = list[tuple[Sharding, int, int, Table]](), 2
+        while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
+            columns.append(("column_wise", parts, ANY, replace(table, dim=table.dim // parts)))
+            parts *= 2
+
+        def rows_in(parts: int, table: Table = table) -> Table:
+            return replace(table, rows=-(-table.rows // parts), pooling=table.pooling / parts)
+
+        kinds: list[tuple[Sharding, int, int, Table]] = [("table_wise", 1, ANY, table), *columns]
+        if 1 < ranks <= table.rows:
+            kinds.append(("row_wise", ranks, EVERY, rows_in(ranks)))
+        if 1 < linked < ranks and ranks % linked == 0 and table.rows >= linked:
+            kinds.append(("table_row_wise", linked, GROUP, rows_in(linked)))
+        if ranks > 1 and not unpooled:
+            kinds.append(("data_parallel", ranks, EVERY, table))
+        for sharding, parts, reach, shard in kinds:
+            placed = replace(PLAIN, sharding=sharding, ranks=tuple(range(parts)), dtype=dtype)
+            size = shard_bytes(table, placed, optimizer)
             if sharding == "data_parallel":
-                if unpooled:
-                    continue
                 size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
-                if size <= MAX_REPLICATED_BYTES:
-                    yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
-                continue
+                if size > MAX_REPLICATED_BYTES:
+                    continue
             yield (way := Way(number, sharding, "hbm", parts, reach, shard, dtype, size))
-            for tier, cached in product(beside, CACHED_FRACS):
+            for tier, cached in product(
+                beside, () if sharding == "data_parallel" else CACHED_FRACS
+            ):
                 yield replace(way, tier=tier, cached_frac=cached)
 
 
-PLAIN = TablePlacement("column_wise", (0,))
-
-
-def _shardings(table: Table, deployment: Deployment) -> Iterator[tuple[Sharding, int, int]]:
-    """Sharding, number of shards, and whose ranks hold them."""
-    ranks, linked = deployment.ranks, deployment.machine.linked_gpus
-    yield "table_wise", 1, ANY
-    if ranks == 1:
-        return
-    parts = 2
-    while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
-        yield "column_wise", parts, ANY
-        parts *= 2
-    if table.rows >= ranks:
-        yield "row_wise", ranks, EVERY
-    if 1 < linked < ranks and ranks % linked == 0 and table.rows >= linked:
-        yield "table_row_wise", linked, GROUP
-    yield "data_parallel", ranks, EVERY
-
-
-def _shard(table: Table, sharding: str, parts: int) -> Table:
-    if sharding == "column_wise":
-        return replace(table, dim=table.dim // parts)
-    if sharding in ("row_wise", "table_row_wise"):
-        return replace(table, rows=-(-table.rows // parts), pooling=table.pooling / parts)
-    return table
-
-
-ANY, GROUP, EVERY = 0, 1, 2
-"""Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
 NO_KIND = -1
 MEMORIES = ("hbm", "host", "expansion", "storage")
 HBM, HELD = 2, 6
@@ -157,28 +146,18 @@ class Problem:
     fixed_us: tuple[float, ...] = ()
     beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
-    ahead_us: tuple[float, ...] = ()
-    """Per rank what it takes longer than a rank in the fastest kind of node; empty: all alike."""
-
-    def held(self) -> Floats:
-        """What ranks have without tables, `[ranks, held]`."""
-        held = np.zeros((self.ranks, HELD))
-        held[:, 0] += self.ahead_us or 0.0
-        return held
 
     @cached_property
     def parts(self) -> Ints:
-        """Shards of each way, `[ways]`."""
+        """Shards of each way, `[ways]`; likewise `reach` and `sharding`."""
         return np.array([way.parts for way in self.ways])
 
     @cached_property
     def reach(self) -> Ints:
-        """Of each way, `[ways]`."""
         return np.array([way.reach for way in self.ways])
 
     @cached_property
     def sharding(self) -> NDArray[np.object_]:
-        """Of each way, `[ways]`."""
         return np.array([way.sharding for way in self.ways], object)
 
     @cached_property
@@ -192,6 +171,17 @@ class Problem:
         """What a rank may have of each, `[held]`."""
         return np.array([np.inf, np.inf, *self.room_bytes])
 
+    @cached_property
+    def too_large(self) -> Mask:
+        """Ways with more in a memory than a rank has of it, `[ways]`."""
+        return np.asarray((self.sizes > self.limits).any(axis=1))
+
+    @cached_property
+    def of_table(self) -> list[Ints]:
+        """Per table its ways."""
+        number = np.array([way.number for way in self.ways])
+        return [np.flatnonzero(number == table) for table in range(int(number.max()) + 1)]
+
     @property
     def tables(self) -> int:
         """How many there are."""
@@ -202,18 +192,6 @@ class Problem:
         """Of linked ranks."""
         return self.ranks // self.linked
 
-    @cached_property
-    def of_table(self) -> list[Ints]:
-        """Per table its choices."""
-        number = np.array([way.number for way in self.ways])
-        return [np.flatnonzero(number == table) for table in range(int(number.max()) + 1)]
-
-    @property
-    def places(self) -> int:
-        """In how many places choices may be, those of single shards on every rank."""
-        count = np.array([self.ranks, self.groups, 1])
-        return int(count[self.reach].sum())
-
     def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:
         """The step of W, E (any shape) and `summed_us` in all."""
         it, forward = self.beside, self.forward_frac
@@ -223,39 +201,31 @@ class Problem:
         beside = exchange + summed_us + it.reduced_us + it.top_us
         return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
 
+    def shared(self, chosen: Ints) -> tuple[float, float]:
+        """What no rank alone decides of the `chosen` ways: the exchange that all take part in, with
+        what each kind of it adds however little it carries; and the sums of gradients."""
+        kinds = set(self.kind[chosen].tolist()) - {NO_KIND}
+        fixed_us = sum(self.fixed_us[kind] for kind in kinds)
+        return float(self.shared_us[chosen].sum()) + fixed_us, float(self.summed_us[chosen].sum())
+
+    def shards_factor(self, chosen: Ints) -> float:
+        """How much longer a step is for its single shards."""
+        single = np.where(self.reach[chosen] == EVERY, 0, self.parts[chosen])
+        return 1.0 + SHARD_FRAC * float(single.sum()) / self.tables
+
     def smooth_us(self, held: Floats, chosen: Ints) -> float:
-        """As `rated_us` with `held` `[ranks, held]`, norms of loads in the place of the
+        """As `Layout.rated_us` with `held` `[ranks, held]`, norms of loads in the place of the
         largest: of two layouts with one busiest rank, the more even one is better."""
         top = held[:, :2].max(axis=0) + 1e-12
         work_us, sent_us = top * ((held[:, :2] / top) ** SMOOTH).mean(axis=0) ** (1 / SMOOTH)
-        shared_us = float(self.shared_us[chosen].sum()) + self.needed_us(chosen)
-        summed_us = float(self.summed_us[chosen].sum())
+        shared_us, summed_us = self.shared(chosen)
         step_us = float(self.step_us(work_us, sent_us + shared_us, summed_us))
         return step_us * self.shards_factor(chosen)
-
-    def shards_factor(self, chosen: Ints) -> float:
-        """How much longer a step is for its shards."""
-        return 1.0 + SHARD_FRAC * float(self.single_shards[chosen].sum()) / self.tables
-
-    @cached_property
-    def single_shards(self) -> Ints:
-        """Per choice its shards on some ranks, `[ways]`."""
-        return np.where(self.reach == EVERY, 0, self.parts)
-
-    @cached_property
-    def too_large(self) -> Mask:
-        """Choices with more in a memory than a rank has of it, `[ways]`."""
-        return np.asarray((self.sizes > self.limits).any(axis=1))
-
-    def needed_us(self, chosen: Ints) -> float:
-        """What the kinds among the `chosen` add, however little they carry."""
-        kinds = set(self.kind[chosen].tolist()) - {NO_KIND}
-        return float(sum(self.fixed_us[kind] for kind in kinds))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A solution: per table its choice and the ranks of its shards."""
+    """A solution: per table its way and the ranks of its shards."""
 
     problem: Problem
     chosen: Ints
@@ -264,43 +234,28 @@ class Layout:
     @cached_property
     def held(self) -> Floats:
         """Per rank the sums of `Problem.sizes` over its tables, `[ranks, held]`."""
-        held = self.problem.held()
+        held = np.zeros((self.problem.ranks, HELD))
         for choice, ranks in zip(self.chosen.tolist(), self.ranks, strict=True):
             held[list(ranks)] += self.problem.sizes[choice]
         return held
 
-    @property
-    def exchange_us(self) -> float:
-        """E."""
-        shared = float(self.problem.shared_us[self.chosen].sum())
-        busiest = float(self.held[:, 1].max())
-        return busiest + shared + self.problem.needed_us(self.chosen)
+    @cached_property
+    def parts(self) -> dict[str, float]:
+        """W, E and the sums of gradients."""
+        busiest = self.held[:, :2].max(axis=0).tolist()
+        shared_us, summed_us = self.problem.shared(self.chosen)
+        exchange_us = busiest[1] + shared_us
+        return {"busiest_us": busiest[0], "exchange_us": exchange_us, "summed_us": summed_us}
 
     @property
     def step_us(self) -> float:
         """Of the surrogate."""
-        summed = float(self.problem.summed_us[self.chosen].sum())
-        busiest = float(self.held[:, 0].max())
-        return float(self.problem.step_us(busiest, self.exchange_us, summed))
+        return float(self.problem.step_us(*self.parts.values()))
 
     @property
     def rated_us(self) -> float:
         """The surrogate's step, longer for its shards: what searches compare."""
         return self.step_us * self.problem.shards_factor(self.chosen)
-
-    @property
-    def smooth_us(self) -> float:
-        """As `Problem.smooth_us`."""
-        return self.problem.smooth_us(self.held, self.chosen)
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """W, E and the sums of gradients."""
-        return {
-            "busiest_us": float(self.held[:, 0].max()),
-            "exchange_us": self.exchange_us,
-            "summed_us": float(self.problem.summed_us[self.chosen].sum()),
-        }
 
     @property
     def fits(self) -> bool:
@@ -310,6 +265,5 @@ class Layout:
     @property
     def imbalance(self) -> float:
         """Work of the busiest rank over the mean."""
-        work_us = self.held[:, 0] - (self.problem.ahead_us or 0.0)
-        mean = float(work_us.mean())
-        return float(work_us.max()) / mean if mean else 1.0
+        mean = float(self.held[:, 0].mean())
+        return float(self.held[:, 0].max()) / mean if mean else 1.0

@@ -1,78 +1,121 @@
-"""Layouts by search: choices from the averaged programme, packed greedily, improved a few tables at
-a time, and by a programme in whole numbers over all tables where there are few; as placements."""
+"""Layouts by search: ways from a linear programme over averaged ranks, packed greedily, improved
+two tables at a time; as placements; and a lower bound."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement, RowCache, TablePlacement
-from perfmodel.explore.planner.problem import (
-    ANY,
-    EVERY,
-    HBM,
-    HELD,
-    SHARD_FRAC,
-    SMOOTH,
-    Layout,
-    Problem,
-)
-from perfmodel.explore.planner.programme import Solution, best_of
+from perfmodel.explore.planner.problem import ANY, EVERY, HBM, HELD, SMOOTH, Layout, Problem
 
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
-MAX_PLACES = 1_500
-"""Of choices: beyond so many, all tables are not searched together."""
-FEW_PLACES, FEW_NODES, NODES, AVERAGED_NODES, BOUND_NODES = 260, 2_000, 100, 100, 400
-"""Of the trees of that search, of few places and of more, of the one over averaged ranks and of
-the lower bound's, at most."""
+ROOM_FRACS = (1.0, 0.95, 0.85)
+"""Of each memory, what tables may fill on average: whole shards leave gaps."""
 ROUNDS, ROUNDS_OF_TABLE, LOSS_FRAC, SEED = 400, 4, 0.01, 1
 """How often two tables are laid out anew, of the best layout so often more per table; and the loss
 that is taken at first."""
-BOUND_COLUMNS = 4_000
-"""Choices times groups of linked ranks; beyond so many, all ranks are averaged as one group."""
+
+
+class Averaged(NamedTuple):
+    """The best step with the loads of all ranks averaged and tables split among ways at will: no
+    layout takes less than `bound_us`."""
+
+    bound_us: float
+    work_us: float
+    sent_us: float
+    share: Floats
+    """Of each way of the problem, 0 to 1."""
+
+
+def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
+    """By a linear programme, in `room_frac` of each memory; None where tables do not fit. The
+    busiest rank has at least the mean, and what all ranks hold beside any one table's shard."""
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array, csr_array, hstack, vstack
+
+    it, count, ways = problem.beside, problem.tables, len(problem.ways)
+    heads, shares, kinds, limits = [], [], [], []
+    fixed = np.array(problem.fixed_us, np.float64)
+    table = np.repeat(np.arange(count), [len(own) for own in problem.of_table])
+    way = np.concatenate(problem.of_table)
+    of_table = coo_array((np.ones(ways), (table, way)), (count, ways)).tocsr()
+
+    def at_most(
+        head: dict[int, float],
+        values: Floats | csr_array,
+        limit: float = 0.0,
+        of_kind: Floats | None = None,
+    ) -> None:
+        """Sums of `values` times shares of ways, of the columns of `head` and of kinds."""
+        rows = csr_array(values.reshape(1, -1) if isinstance(values, np.ndarray) else values)
+        number = rows.shape[0]
+        first = np.zeros((number, 6))
+        first[:, list(head)] = list(head.values())
+        heads.append(first)
+        shares.append(rows)
+        needed = np.zeros(len(fixed)) if of_kind is None else of_kind
+        kinds.append(np.tile(needed, (number, 1)))
+        limits.extend([limit] * number)
+
+    busiest, sent, forward, backward, step, everywhere = range(6)
+    mean = problem.parts / problem.ranks
+    on_all = np.where(problem.reach == EVERY, problem.work_us, 0.0)
+    at_most({everywhere: -1.0}, on_all)
+    if problem.ranks > 1:
+        alone = of_table * (problem.work_us - on_all)[None, :]
+        at_most({everywhere: 1.0, busiest: -1.0}, alone)
+        at_most({sent: -1.0}, of_table * problem.sent_us[None, :])
+    at_most({busiest: -1.0}, problem.work_us * mean)
+    at_most({sent: -1.0}, problem.sent_us * mean)
+    for at, most in enumerate(problem.room_bytes, HBM):
+        if np.isfinite(most):
+            at_most({}, problem.sizes[:, at] * mean / most, room_frac)
+    for kind in range(len(fixed)):
+        at_most({}, of_table * (problem.kind == kind)[None, :], 0.0, -np.eye(len(fixed))[kind])
+    for column, part in ((forward, problem.forward_frac), (backward, 1 - problem.forward_frac)):
+        at_most({sent: part, column: -1.0}, part * problem.shared_us, 0.0, part * fixed)
+    at_most({busiest: 1, forward: 1, backward: 1, step: -1}, np.zeros(ways), -it.dense_us)
+    together = problem.shared_us + problem.summed_us
+    at_most({sent: 1.0, step: -1.0}, together, -it.reduced_us - it.top_us, fixed)
+    head = csr_array(np.vstack(heads))
+    bounds = np.zeros((6 + ways + len(fixed), 2))
+    bounds[:, 1] = np.inf
+    bounds[[forward, backward], 0] = it.bottom_us
+    bounds[6 : 6 + ways, 1] = ~problem.too_large
+    found = linprog(
+        [float(at == step) for at in range(len(bounds))],
+        A_ub=hstack([head, vstack(shares), csr_array(np.vstack(kinds))]),
+        b_ub=limits,
+        A_eq=hstack([csr_array((count, 6)), of_table, csr_array((count, len(fixed)))]),
+        b_eq=np.ones(count),
+        bounds=bounds,
+        method="highs",
+    )
+    if found.x is None:
+        return None
+    return Averaged(float(found.fun), found.x[busiest], found.x[sent], found.x[6 : 6 + ways])
+
+
+def lower_bound(problem: Problem) -> float:
+    """Microseconds that no layout of the problem goes below; zero where nothing is proven."""
+    found = averaged(problem)
+    return 0.0 if found is None else found.bound_us
 
 
 def search(problem: Problem) -> list[Layout]:
-    """The best layouts found, the best first: what the programme over averaged ranks takes, in
-    whole tables and in fractions, packed; that over all ranks where there are few places; the
-    first of these without each of its shardings; and what comes of improving them."""
-    averaged = (best_of(problem, problem.ranks, nodes=nodes) for nodes in (AVERAGED_NODES, 0))
-    layouts = [layout for each in averaged for layout in _packed(problem, each)]
-    start = [*_exact(problem, layouts), *layouts]
-    names = problem.sharding
-    for layout in start[:1]:
-        used = dict.fromkeys(names[layout.chosen].tolist())
-        start += filter(None, (_without(layout, names != name) for name in used if len(used) > 1))
+    """The best layouts found, the best first: what the averaged programme takes, packed; the same
+    without each of its shardings; and what comes of improving them."""
+    start = [packed] if (packed := packed_best(problem)) else []
+    start += [each for layout in start for each in _fewer_shardings(layout)]
     found = sorted([*map(improved, start), *start], key=lambda layout: layout.rated_us)
     return [*(improved(each, ROUNDS_OF_TABLE * problem.tables) for each in found[:1]), *found]
-
-
-def _exact(problem: Problem, found: list[Layout]) -> list[Layout]:
-    """The best of all layouts, or what a search by programme finds of it."""
-    if problem.places > MAX_PLACES:
-        return []
-    shard_us = SHARD_FRAC / problem.tables * found[0].step_us if found else 0.0
-    nodes = FEW_NODES if problem.places <= FEW_PLACES else NODES
-    solution = best_of(problem, 1, nodes=nodes, shard_us=shard_us)
-    if solution is None:
-        return []
-    return [_placed(problem, solution)]
-
-
-def _placed(problem: Problem, solution: Solution) -> Layout:
-    """The layout of a programme's answer over ranks."""
-    chosen = np.zeros(problem.tables, np.int64)
-    ranks: list[tuple[int, ...]] = [()] * problem.tables
-    for choice, cells in solution.placed:
-        table = int(problem.ways[choice].number)
-        chosen[table] = choice
-        ranks[table] += cells
-    return Layout(problem, chosen, tuple(ranks))
 
 
 def improved(layout: Layout, rounds: int = ROUNDS) -> Layout:
@@ -81,17 +124,20 @@ def improved(layout: Layout, rounds: int = ROUNDS) -> Layout:
     The same every time."""
     problem, draw = layout.problem, np.random.default_rng(SEED)
     ways = [own[~problem.too_large[own]] for own in problem.of_table]
-    now, now_us, best = layout, layout.smooth_us, layout
+    now, best = layout, layout
+    now_us = problem.smooth_us(layout.held, layout.chosen)
     for turn in range(rounds):
         busiest = int(now.held[:, turn % 2].argmax())
         near = [table for table, own in enumerate(now.ranks) if busiest in own]
         taken = {int(draw.choice(near or problem.tables)): None}
         taken[int(draw.integers(problem.tables))] = None
         tried = _put_back(now, list(taken), ways)
-        limit_us = now_us * (1 + LOSS_FRAC * (1 - turn / rounds))
-        if tried is None or tried.smooth_us > limit_us:
+        if tried is None:
             continue
-        now, now_us = tried, tried.smooth_us
+        tried_us = problem.smooth_us(tried.held, tried.chosen)
+        if tried_us > now_us * (1 + LOSS_FRAC * (1 - turn / rounds)):
+            continue
+        now, now_us = tried, tried_us
         if now.fits and now.rated_us < best.rated_us:
             best = now
     return best
@@ -124,51 +170,42 @@ def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | No
 
 
 def packed_best(problem: Problem) -> Layout | None:
-    """The best layout found by packing alone."""
-    return next(iter(_packed(problem, best_of(problem, problem.ranks))), None)
-
-
-def _packed(problem: Problem, averaged: Solution | None) -> list[Layout]:
-    """The best packed layout of what the averaged programme takes most of, if one fits: per table
-    the choice with most of its share among those whose shards are small enough."""
-    if averaged is None:
-        return []
-    ranks = problem.ranks
-    load = np.maximum(
-        _over(problem.work_us, averaged.work_us), _over(problem.sent_us, averaged.sent_us)
-    )
-    taken = (load + problem.sizes[:, HBM] / problem.room_bytes[0]) * problem.parts / ranks
-    taken = taken + _over(problem.shared_us + problem.summed_us, averaged.bound_us)
-    score = averaged.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
-    chosen = {}
-    for largest in LARGEST:
-        small = np.where(load <= largest, score, -1.0 - load)
-        best = np.array([own[small[own].argmax()] for own in problem.of_table])
-        chosen[best.tobytes()] = best
-    fit = [layout for each in chosen.values() if (layout := pack(problem, each))]
-    return sorted(fit, key=lambda each: each.rated_us)[:1]
-
-
-def _over(values: Floats, unit: float) -> Floats:
-    return values / unit if unit > 0 else np.zeros_like(values)
+    """The best packed layout of what averaged programmes take most of, if one fits: per table the
+    way with most of its share among those whose shards are small enough."""
+    fit = []
+    for frac in ROOM_FRACS:
+        found = averaged(problem, frac)
+        if found is None:
+            continue
+        work_us, sent_us, bound_us = (
+            each or np.inf for each in (found.work_us, found.sent_us, found.bound_us)
+        )
+        load = np.maximum(problem.work_us / work_us, problem.sent_us / sent_us)
+        per_rank = problem.parts / problem.ranks
+        taken = (load + problem.sizes[:, HBM] / problem.room_bytes[0]) * per_rank
+        taken = taken + (problem.shared_us + problem.summed_us) / bound_us
+        score = found.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
+        for largest in LARGEST:
+            small = np.where(load <= largest, score, -1.0 - load)
+            chosen = np.array([own[small[own].argmax()] for own in problem.of_table])
+            fit += [layout] if (layout := pack(problem, chosen)) else []
+    return min(fit, key=lambda each: each.rated_us, default=None)
 
 
 def pack(problem: Problem, chosen: Ints) -> Layout | None:
-    """A layout with these choices; a table that fits nowhere takes its choice with the smallest
-    shards that does. None where that fails too, whether the largest or the fullest go first, and
-    with as little in device memory as may be.
-    """
+    """A layout with these ways; a table that fits nowhere takes its way with the smallest shards
+    that does. None where that fails too, whether the largest or the fullest go first, with as
+    little in device memory as may be, and with all tables in their smallest shards."""
     limits = problem.limits
     mean = (problem.sizes[chosen] * problem.parts[chosen, None]).sum(axis=0) / problem.ranks
     scale = np.where(np.isfinite(limits), limits, np.maximum(mean, 1e-12))
-    kinds, smallest = problem.sharding, chosen.copy()
+    kinds, smallest, split = problem.sharding, chosen.copy(), chosen.copy()
     for number, own in enumerate(problem.of_table):
-        same = own[
-            (kinds[own] == kinds[chosen[number]])
-            & (problem.parts[own] == problem.parts[chosen[number]])
-        ]
+        split[number] = own[problem.sizes[own, HBM:].sum(axis=1).argmin()]
+        alike = kinds[own] == kinds[chosen[number]]
+        same = own[alike & (problem.parts[own] == problem.parts[chosen[number]])]
         smallest[number] = same[problem.sizes[same, HBM].argmin()]
-    for start in (chosen, smallest):
+    for start in (chosen, smallest, split):
         full = problem.sizes[start] / scale
         for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
             packed = _packed_in_order(problem, start.copy(), scale, weight)
@@ -180,7 +217,7 @@ def pack(problem: Problem, chosen: Ints) -> Layout | None:
 def _packed_in_order(
     problem: Problem, chosen: Ints, scale: Floats, weight: Floats
 ) -> Layout | None:
-    held = problem.held()
+    held = np.zeros((problem.ranks, HELD))
     ranks: list[tuple[int, ...]] = [()] * len(chosen)
     for number in np.lexsort((-weight, -problem.reach[chosen])).tolist():
         own = problem.of_table[number]
@@ -198,7 +235,7 @@ def _packed_in_order(
 
 
 def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | None:
-    """The ranks for the shards of a choice with what is `held` `[ranks, held]`, or None."""
+    """The ranks for the shards of a way with what is `held` `[ranks, held]`, or None."""
     reach, parts = int(problem.reach[choice]), int(problem.parts[choice])
     after = held + problem.sizes[choice]
     fits = (after <= problem.limits * (1 + 1e-12)).all(axis=1)
@@ -215,24 +252,12 @@ def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | N
     return place if len(place) == parts and np.isfinite(level[place]).all() else None
 
 
-def lower_bound(problem: Problem) -> float:
-    """Microseconds that no layout of the problem goes below: which rank of a group of linked ranks
-    has which shard is left open. Zero where the search proves nothing."""
-    grouped = problem.groups > 1 and len(problem.ways) * problem.groups <= BOUND_COLUMNS
-    cells = {problem.ranks, problem.linked if grouped else problem.ranks}
-    found = (best_of(problem, cell, nodes=BOUND_NODES) for cell in cells)
-    return max((each.bound_us for each in found if each), default=0.0)
-
-
 def variations(layout: Layout) -> Iterator[Layout]:
     """Layouts near this one, those first that the surrogate takes for the best: without one of its
     shardings (a kind of exchange fewer to launch), then with one table of the busiest ranks laid
     out in another way."""
     problem = layout.problem
-    names = problem.sharding
-    used = dict.fromkeys(names[layout.chosen].tolist())
-    fewer = [_without(layout, names != name) for name in used if len(used) > 1]
-    yield from sorted((each for each in fewer if each), key=lambda each: each.rated_us)
+    yield from sorted(_fewer_shardings(layout), key=lambda each: each.rated_us)
     held, limits = layout.held, problem.limits
     scale = np.where(np.isfinite(limits), limits, held.mean(axis=0) + 1e-12)
     busiest = set(held[:, :2].argmax(axis=0).tolist())
@@ -252,18 +277,22 @@ def variations(layout: Layout) -> Iterator[Layout]:
     yield from sorted(near, key=lambda each: each.rated_us)
 
 
-def _without(layout: Layout, allowed: Mask) -> Layout | None:
-    """The layout with its other ways for tables that are laid out in one that is not allowed."""
+def _fewer_shardings(layout: Layout) -> Iterator[Layout]:
+    """The layout without each of its shardings, with the best other ways for those tables."""
     problem = layout.problem
     total = (problem.work_us + problem.sent_us) * problem.parts / problem.ranks
     total = total + problem.shared_us + problem.summed_us
-    total = np.where(allowed & ~problem.too_large, total, np.inf)
-    chosen = layout.chosen.copy()
-    for number in np.flatnonzero(~allowed[chosen]).tolist():
-        own = problem.of_table[number]
-        chosen[number] = own[total[own].argmin()]
-    packed = pack(problem, chosen) if allowed[chosen].all() else None
-    return packed if packed is not None and allowed[packed.chosen].all() else None
+    used = dict.fromkeys(problem.sharding[layout.chosen].tolist())
+    for name in used if len(used) > 1 else ():
+        allowed: Mask = problem.sharding != name
+        cost = np.where(allowed & ~problem.too_large, total, np.inf)
+        chosen = layout.chosen.copy()
+        for number in np.flatnonzero(~allowed[chosen]).tolist():
+            own = problem.of_table[number]
+            chosen[number] = own[cost[own].argmin()]
+        packed = pack(problem, chosen) if allowed[chosen].all() else None
+        if packed is not None and allowed[packed.chosen].all():
+            yield packed
 
 
 CACHE_NAME = "rows"
@@ -283,8 +312,8 @@ def placement_of(deployment: Deployment, layout: Layout) -> Placement:
     if not cached_bytes.any():
         return Placement(tuple(tables))
     resident = layout.held[:, HBM] - cached_bytes
-    room = float(layout.problem.room_bytes[0] - resident.max())
-    size = max(min(float(cached_bytes.max()), room), 1.0)
+    left_bytes = float(layout.problem.room_bytes[0] - resident.max())
+    size = max(min(float(cached_bytes.max()), left_bytes), 1.0)
     return Placement(tuple(tables), (RowCache(CACHE_NAME, "hbm", size, "set_associative"),))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, pairwise
 from math import ceil, log2
 
@@ -23,15 +23,9 @@ from perfmodel.embedding import (
 )
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.problem import (
-    ANY,
-    EVERY,
-    FixedTimes,
-    Problem,
-    Way,
-    ways,
-)
+from perfmodel.explore.planner.problem import ANY, EVERY, FixedTimes, Problem, Way, ways
 from perfmodel.hardware import Cluster
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
@@ -65,11 +59,25 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
-    """Per way outside device memory, time of rows that its cache misses: over the bus, from drives
-    or expansion memory as well, and in training as many back; else 0. `[ways]`."""
+    """Per way outside device memory, time of rows that its cache misses in the steady state: over
+    the bus, from drives or expansion memory as well, and in training as many back; else 0.
+    `[ways]`."""
+    seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
+    missed, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
+    for number, way in enumerate(ways):
+        if way.tier == "hbm":
+            continue
+        key = way.shard, way.dtype, way.cached_frac
+        if key not in seen:
+            shard, placed = way.shard, TablePlacement("table_wise", (0,), dtype=way.dtype)
+            size = shard_bytes(shard, placed, None)
+            row, lookups = size / shard.rows, shard.lookups(deployment.batch)
+            access = TableAccess(popularity=shard.popularity(), lookups=lookups, row_bytes=row)
+            use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
+            seen[key] = float(use.fetched_rows[0]), row
+        missed[number], row_bytes[number] = seen[key]
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
     turns = 2.0 if deployment.train else 1.0
-    missed, row_bytes = _missed(deployment, ways)
     times_us = missed * row_bytes * turns / bus
     stored = [number for number, way in enumerate(ways) if way.tier in (EXPANSION, STORAGE)]
     together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
@@ -83,36 +91,13 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     return times_us
 
 
-def _missed(deployment: Deployment, ways: Sequence[Way]) -> tuple[Floats, Floats]:
-    """Per way, how many rows of a batch its cache misses in the steady state, and their bytes."""
-    seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
-    rows, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
-    for number, way in enumerate(ways):
-        if way.tier == "hbm":
-            continue
-        key = way.shard, way.dtype, way.cached_frac
-        if key not in seen:
-            size = shard_bytes(way.shard, TablePlacement("table_wise", (0,), dtype=way.dtype), None)
-            row = size / way.shard.rows
-            popularity = way.shard.popularity()
-            samples = way.shard.lookups(deployment.batch)
-            access = TableAccess(popularity=popularity, lookups=samples, row_bytes=row)
-            use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
-            seen[key] = float(use.fetched_rows[0]), row
-        rows[number], row_bytes[number] = seen[key]
-    return rows, row_bytes
-
-
 def _shape(deployment: Deployment, way: Way) -> Shape:
     samples = deployment.batch
-    share = {ANY: 1.0, EVERY: float(deployment.ranks)}.get(
-        way.reach, float(deployment.machine.linked_gpus)
-    )
+    share = {ANY: 1, EVERY: deployment.ranks}.get(way.reach, deployment.machine.linked_gpus)
     if way.sharding == "data_parallel":
         samples //= deployment.ranks
-    together = int(
-        np.clip(round(len(deployment.placement.tables) * share / deployment.ranks), 1, MAX_TOGETHER)
-    )
+    per_rank = round(len(deployment.placement.tables) * share / deployment.ranks)
+    together = min(max(per_rank, 1), MAX_TOGETHER)
     if deployment.workload.sequence.layers:
         return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together
     return way.shard, way.dtype, samples, together
@@ -152,26 +137,19 @@ LOW, HIGH = 0.5, 2.0
 """Between these multiples of the usual size the line is exact."""
 
 
-@dataclass(frozen=True)
-class ExchangeLine:
-    """Microseconds of one collective: `fixed_us`, and `us_per_byte` of its size."""
-
-    fixed_us: float = 0.0
-    us_per_byte: float = 0.0
-
-
 def exchange_line(
     machine: Cluster, op: str, ranks: int, size_bytes: float, nodes: int | None = None
-) -> ExchangeLine:
-    """Of `op` among `ranks`, around `size_bytes` as nccl-tests define it."""
+) -> tuple[float, float]:
+    """Microseconds of `op` among `ranks`, around `size_bytes` as nccl-tests define it: a fixed part
+    and one per byte."""
     if ranks <= 1 or size_bytes <= 0:
-        return ExchangeLine()
+        return 0.0, 0.0
     asked = {"op": op, "ranks": float(ranks)} | ({} if nodes is None else {"nodes": float(nodes)})
     sizes = [max(size_bytes * factor, 1.0) for factor in (LOW, HIGH)]
     rows = place_collectives(Rows.of([{**asked, "size_bytes": size} for size in sizes]), machine)
     low_us, high_us = durations_of(rows, machine).duration_us.tolist()
     slope = max(high_us - low_us, 0.0) / (size_bytes * (HIGH - LOW))
-    return ExchangeLine(max(low_us - slope * size_bytes * LOW, 0.0), slope)
+    return max(low_us - slope * size_bytes * LOW, 0.0), slope
 
 
 POOLED, REDUCED, WITHIN, SUMMED = KINDS = range(4)
@@ -199,7 +177,7 @@ def surrogate(
     other_bytes = _other_bytes(deployment) + reserved_bytes
     deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
-    node = min((each for each, _ in machine.kinds), key=lambda it: it.device.hbm_bytes)
+    node = equal_nodes(machine, "a plan").node
     hbm_bytes = node.device.hbm_bytes - other_bytes
     if hbm_bytes <= 0:
         raise WorkloadError(
@@ -221,7 +199,7 @@ def surrogate(
             beside.append(tier)
         nearer += each
     here = tuple(ways(deployment, beside)) if beside else here
-    deployment, work, ahead_us = _paced(deployment, here)
+    work = lookup_us(deployment, here) + missed_us(deployment, here) + _copied_us(deployment, here)
     kind, exchanged, fixed_us = _exchange_us(deployment, here)
     sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
     return Problem(
@@ -242,32 +220,7 @@ def surrogate(
         fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
-        ahead_us=ahead_us,
     )
-
-
-def _paced(
-    deployment: Deployment, here: tuple[Way, ...]
-) -> tuple[Deployment, Floats, tuple[float, ...]]:
-    """The deployment as the fastest kind of node sees it, what each way's shard takes there, and
-    what each rank takes longer: its layers, and its part of the tables where all end together.
-    """
-    ranks = [own for _, own in deployment.machine.kinds]
-    seen = [replace(deployment, machine=deployment.machine.seen_by(own.start)) for own in ranks]
-    work = [lookup_us(it, here) + missed_us(it, here) + _copied_us(it, here) for it in seen]
-    whole = np.array([way.sharding == "table_wise" and way.tier == "hbm" for way in here])
-    tables_us = np.array([each[whole].sum() for each in work])
-    layers = [_beside(it) if len(seen) > 1 else FixedTimes() for it in seen]
-    layers_us = np.array([it.dense_us + sum(it.bottom_us) for it in layers])
-    best = int((tables_us / deployment.ranks + layers_us).argmin())
-    if len(seen) == 1:
-        return seen[best], work[best], ()
-    pace, later = tables_us / tables_us[best], layers_us - layers_us[best]
-    count = np.array([len(own) for own in ranks])
-    level = (tables_us[best] + (count * later / pace).sum()) / (count / pace).sum()
-    ahead = later + (pace - 1.0) * np.maximum(level - later, 0.0) / pace
-    ahead = np.round(np.repeat(ahead, count), DECIMALS)
-    return seen[best], work[best], tuple(ahead.tolist())
 
 
 def _as_asked(deployment: Deployment) -> Deployment:
@@ -322,9 +275,9 @@ def _exchange_us(
     )
     us_per_byte, fixed_us = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for at, times, share, of in terms:
-        line = exchange_line(machine, *of)
-        us_per_byte[at] += times * share * line.us_per_byte
-        fixed_us[at] += times * line.fixed_us
+        fixed, per_byte = exchange_line(machine, *of)
+        us_per_byte[at] += times * share * per_byte
+        fixed_us[at] += times * fixed
     us_per_byte[SUMMED] += fixed_us[SUMMED] / bucket
     fixed_us[SUMMED] = 0.0
     taken_us = elements * np.where(kind == SUMMED, FP32_BYTES, wire_bytes) * us_per_byte[kind]
@@ -357,8 +310,8 @@ def _beside(deployment: Deployment) -> FixedTimes:
     )
     back = 2.0 if deployment.train else 0.0
     size = counts(workload).dense_parameters * FP32_BYTES
-    reduced = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
-    reduced_us = (reduced.fixed_us + reduced.us_per_byte * size) if deployment.train else 0.0
+    fixed, per_byte = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
+    reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
     bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
     return FixedTimes((1 + back) * top, (bottom, back * bottom), top, reduced_us)
 

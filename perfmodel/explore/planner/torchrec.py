@@ -1,23 +1,42 @@
-"""TorchRec's formulas of what a shard costs.
+"""TorchRec's formulas of what a shard costs; its sharding plans and ours, in and out, checked.
 
-Source: pytorch/torchrec (a48cef79), distributed/planner/{constants,types,shard_estimators}.py, in
+Formulas: pytorch/torchrec (a48cef79), distributed/planner/{constants,types,shard_estimators}.py, in
 own words. Nothing overlaps, rates know no sizes, and constants are those of its defaults. Each
 shard costs all of `shard_cost`, one part after the other; a plan is as good as its busiest rank.
+
+Plans: the dataclasses ShardingPlan, ParameterSharding and ShardMetadata of pytorch/torchrec and
+PyTorch; `table_N` is the workload's table N:
+
+    {"MODULE": {"table_0": {"sharding_type": "column_wise", "compute_kernel": "fused",
+                            "ranks": [0, 3], "sharding_spec": {"shards": [
+        {"shard_offsets": [0, 0], "shard_sizes": [1000, 64], "placement": "rank:0/cuda:0"}, …]}}}}
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.base.arrays import Floats
+from perfmodel.base.files import read_bytes
+from perfmodel.base.schema import section
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
+from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement
+from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.explore.planner.problem import NO_KIND, FixedTimes, Problem
+from perfmodel.hardware import Cluster
 from perfmodel.ops.dtypes import item_bytes
+from perfmodel.workload import Workload
+from perfmodel.workload.sharding import plan_of_placement
+from perfmodel.workload.tables import Table
 
 GIB = float(1 << 30)
 INDEX_BYTES = 8.0
@@ -42,20 +61,8 @@ class Topology:
     batch_per_rank: int = 512
     cached_frac: float = 0.2
 
-    @property
-    def nodes(self) -> float:
-        """Nodes that the ranks fill."""
-        return self.ranks / self.local_ranks
-
-    @property
-    def exchange_bytes_per_s(self) -> float:
-        """Of collectives among all ranks but the all-reduce."""
-        one_node = self.ranks <= self.local_ranks
-        return self.intra_bytes_per_s if one_node else self.inter_bytes_per_s
-
-    @property
-    def kernel_bytes_per_s(self) -> dict[str, float]:
-        """Of each compute kernel."""
+    def kernel_bytes_per_s(self, kernel: str) -> float:
+        """Of a compute kernel."""
         cached = self.cached_frac * self.hbm_bytes_per_s
         cached += (1 - self.cached_frac) * self.host_bytes_per_s
         return {
@@ -63,12 +70,11 @@ class Topology:
             "dense": DENSE_FRAC * self.hbm_bytes_per_s,
             "fused_uvm": self.host_bytes_per_s / UVM_SLOWDOWN,
             "fused_uvm_caching": cached / UVM_SLOWDOWN,
-        }
+        }[kernel]
 
 
-@dataclass(frozen=True)
-class ShardCost:
-    """Milliseconds per shard, `[shards]`."""
+class ShardCost(NamedTuple):
+    """Milliseconds per shard, `[shards]`; all of it one after the other."""
 
     forward_ms: Floats
     forward_comms_ms: Floats
@@ -77,7 +83,6 @@ class ShardCost:
 
     @property
     def total_ms(self) -> Floats:
-        """All of it, one after the other."""
         return self.forward_ms + self.forward_comms_ms + self.backward_ms + self.backward_comms_ms
 
 
@@ -97,14 +102,15 @@ def shard_cost(
     those of `Topology.kernel_bytes_per_s`, `sharding` as of TorchRec.
     """
     height, width, lookups = (np.asarray(each, np.float64) for each in (rows, columns, pooling))
-    kinds = np.array(sharding, object)
-    rate = np.array([topology.kernel_bytes_per_s[each] for each in kernel]) / 1e3
+    it, kinds = topology, np.array(sharding, object)
+    rate = np.array([it.kernel_bytes_per_s(each) for each in kernel]) / 1e3
+    intra, inter = it.intra_bytes_per_s / 1e3, it.inter_bytes_per_s / 1e3
     whole = np.isin(kinds, ("table_wise", "column_wise"))
     by_row, within = kinds == "row_wise", kinds == "table_row_wise"
     replicated = kinds == "data_parallel"
-    batch, ranks = topology.batch_per_rank, topology.ranks
-    parts = np.select([by_row, within], [float(ranks), float(topology.local_ranks)], 1.0)
-    senders = np.where(replicated, 1.0, float(ranks))
+    batch, nodes = it.batch_per_rank, it.ranks / it.local_ranks
+    parts = np.select([by_row, within], [float(it.ranks), float(it.local_ranks)], 1.0)
+    senders = np.where(replicated, 1.0, float(it.ranks))
 
     read = batch * lookups / parts * senders
     row_bytes = np.where(whole, np.maximum(width, MIN_WIDTH), width) * item_bytes
@@ -113,36 +119,24 @@ def shard_cost(
     narrow = np.select([width >= 128, width >= 64], [1.0, 1.15], 1.75)
     forward = (indices + read * row_bytes + pooled) * np.where(whole, narrow, 1.0) / rate
 
-    exchanged = pooled / (topology.exchange_bytes_per_s / 1e3)
-    local = pooled / (topology.intra_bytes_per_s / 1e3)
-    far_bytes = batch * topology.nodes * width * wire_bytes if topology.nodes > 1 else 0.0
-    local = local + far_bytes / (topology.inter_bytes_per_s / 1e3)
-    comms = np.select([replicated, within], [0.0, local], exchanged)
+    far = batch * nodes * width * wire_bytes / inter if nodes > 1 else 0.0
+    among_all = pooled / (intra if nodes <= 1 else inter)
+    comms = np.select([replicated, within], [0.0, pooled / intra + far], among_all)
     copied = np.where(by_row | within, pooled * BATCHED_COPY / rate, 0.0)
-    backward_comms = np.where(replicated, _summed(height, width, item_bytes, rate, topology), comms)
-    return ShardCost(forward, comms, BACKWARD * forward, backward_comms + copied)
+    # Gradients of whole tables among all ranks, and their dense optimizer.
+    table_bytes, two = height * width * item_bytes, min(nodes, 2.0)
+    turns = (2 * two - 1) / two * (2 if nodes > 2 else 1)
+    summed = table_bytes * (turns / (inter * it.local_ranks) + DENSE_OPTIMIZER / rate)
+    backward_comms = np.where(replicated, summed, comms) + copied
+    return ShardCost(forward, comms, BACKWARD * forward, backward_comms)
 
 
-def _summed(
-    rows: Floats, columns: Floats, item_bytes: float, rate: Floats, topology: Topology
-) -> Floats:
-    """Milliseconds for gradients of whole tables among all ranks, and their dense optimizer."""
-    table_bytes = rows * columns * item_bytes
-    nodes = min(topology.nodes, 2.0)
-    turns = (2 * nodes - 1) / nodes * (2 if topology.nodes > 2 else 1)
-    wire = topology.inter_bytes_per_s * topology.local_ranks / 1e3
-    return table_bytes * turns / wire + table_bytes * DENSE_OPTIMIZER / rate
-
-
-KERNEL = {"hbm": "fused", "host": "fused_uvm_caching"}
-FP32_BYTES = 4.0
-
-
-def topology_of(deployment: Deployment) -> Topology:
-    """The machine's own rates in the planner's place for them."""
-    node = deployment.machine.node
+def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
+    """The problem with TorchRec's cost of each shard as its work, and nothing else; the machine's
+    own rates are the topology."""
+    node, tables = deployment.machine.node, deployment.workload.tables
     inter = node.nic.gb_per_s * (node.nics or 0) / node.gpus if node.nic else node.peer_gb_per_s
-    return Topology(
+    topology = Topology(
         ranks=deployment.ranks,
         local_ranks=deployment.machine.linked_gpus,
         hbm_bytes_per_s=node.device.hbm_gb_per_s * BYTES_PER_GB,
@@ -151,34 +145,229 @@ def topology_of(deployment: Deployment) -> Topology:
         inter_bytes_per_s=inter * BYTES_PER_GB,
         batch_per_rank=max(deployment.batch // deployment.ranks, 1),
     )
-
-
-def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
-    """The problem with TorchRec's cost of each shard as its work, and nothing else."""
-    tables, ways = deployment.workload.tables, problem.ways
-    wire = deployment.workload.implementation.exchange_precision
-    total = np.empty(len(ways))
-    for dtype in {way.dtype for way in ways}:
-        own = np.array([number for number, way in enumerate(ways) if way.dtype == dtype])
-        mine = [ways[number] for number in own]
-        total[own] = shard_cost(
+    wire = float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
+    total_ms = np.empty(len(problem.ways))
+    for dtype in {way.dtype for way in problem.ways}:
+        own = [number for number, way in enumerate(problem.ways) if way.dtype == dtype]
+        mine = [problem.ways[number] for number in own]
+        beside = ["fused" if way.tier == "hbm" else "fused_uvm_caching" for way in mine]
+        total_ms[own] = shard_cost(
             [tables[way.number].rows for way in mine],
             [way.shard.dim for way in mine],
             [tables[way.number].pooling for way in mine],
             [way.sharding for way in mine],
-            ["dense" if way.sharding == "data_parallel" else KERNEL[way.tier] for way in mine],
-            topology_of(deployment),
+            [
+                "dense" if way.sharding == "data_parallel" else kernel
+                for way, kernel in zip(mine, beside, strict=True)
+            ],
+            topology,
             float(item_bytes([dtype])[0]),
-            float(item_bytes([wire])[0]),
+            wire,
         ).total_ms
-    nothing = np.zeros(len(ways))
+    nothing = np.zeros(len(total_ms))
     return replace(
         problem,
-        kind=np.full(len(ways), NO_KIND),
-        work_us=total * 1e3,
+        kind=np.full(len(total_ms), NO_KIND),
+        work_us=total_ms * 1e3,
         sent_us=nothing,
         shared_us=nothing,
         summed_us=nothing,
         fixed_us=(),
         beside=FixedTimes(),
     )
+
+
+SCHEMA = "perfmodel.plan/1"
+MODULE = "sparse.embedding_bags"
+KERNELS: dict[str, str] = {"fused": "hbm", "dense": "hbm", "quant": "hbm"}
+KERNELS |= {"fused_uvm": "host", "fused_uvm_caching": "host", "quant_uvm_caching": "host"}
+CACHED = ("fused_uvm_caching", "quant_uvm_caching")
+CACHE, CACHED_FRAC = "uvm", 0.2
+_NAME = re.compile(r"(?:^|_)(\d{1,9})$")
+
+
+def is_torchrec(document: Any) -> bool:
+    """Whether a JSON document looks like modules with tables that have a `sharding_type`."""
+    return isinstance(document, dict) and any(
+        isinstance(tables, dict)
+        and any(isinstance(each, dict) and "sharding_type" in each for each in tables.values())
+        for tables in document.values()
+    )
+
+
+def placement_of_torchrec(
+    document: dict[str, Any], workload: Workload, machine: Cluster
+) -> Placement:
+    """The placement that TorchRec's plan means; tables with UVM caching share a cache for a fifth
+    of the rows, the default of its planner.
+
+    Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
+    for shardings and kernels that have no counterpart.
+    """
+    placed: dict[int, TablePlacement] = {}
+    cached_bytes = 0.0
+    dtype = workload.implementation.table_precision
+    for module, tables in document.items():
+        if not isinstance(tables, dict):
+            raise WorkloadError(f"{module}: expected its tables by name")
+        for name, about in tables.items():
+            where = f"{module[:60]}: {name[:60]}"
+            if not isinstance(about, dict):
+                raise WorkloadError(f"{where}: expected its sharding_type, ranks and so on")
+            number = _number(name, workload, where)
+            if number in placed:
+                raise WorkloadError(f"{where}: table_{number} is there twice")
+            _require_size(about, workload.tables[number], where)
+            kernel = str(about.get("compute_kernel", "fused"))
+            kind: Any = about.get("sharding_type")
+            if kind not in get_args(Sharding):
+                raise WorkloadError(f"{where}: sharding_type {kind!r} has no counterpart here")
+            if kernel not in KERNELS:
+                raise WorkloadError(f"{where}: compute_kernel {kernel!r} has no counterpart here")
+            ranks = _ranks(about, kind, machine.gpus, where)
+            caches = (CACHE,) if kernel in CACHED else ()
+            if caches:
+                table = workload.tables[number]
+                cached_bytes += CACHED_FRAC * table.rows * table.dim * (2 if dtype == "fp16" else 4)
+            placed[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
+    missing = [number for number in range(len(workload.tables)) if number not in placed]
+    if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise WorkloadError(f"table_{missing[0]} is missing{more}")
+    in_order = tuple(placed[number] for number in range(len(workload.tables)))
+    if not cached_bytes:
+        return Placement(in_order)
+    cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
+    return Placement(in_order, (cache,))
+
+
+def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:
+    """The placement as TorchRec's plan; links join `linked` ranks each. Raises `WorkloadError` for
+    tables on drives or in expansion memory, and hot rows, which it does not know."""
+    tables = {}
+    for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
+        if about.tier not in KERNELS.values() or about.hot_rows:
+            raise WorkloadError(f"tables[{number}]: TorchRec's plans have no drives and hot rows")
+        kernel = "dense" if about.sharding == "data_parallel" else "fused"
+        if about.tier == "host":
+            kernel = "fused_uvm_caching" if about.caches else "fused_uvm"
+        shards = [
+            {
+                "shard_offsets": offsets,
+                "shard_sizes": sizes,
+                "placement": f"rank:{rank}/cuda:{rank % linked}",
+            }
+            for rank, offsets, sizes in _shards(about, table)
+        ]
+        tables[f"table_{number}"] = {
+            "sharding_type": about.sharding,
+            "compute_kernel": kernel,
+            "ranks": list(about.ranks),
+            "sharding_spec": {"shards": shards} if about.sharding != "data_parallel" else None,
+        }
+    return {MODULE: tables}
+
+
+def _shards(about: TablePlacement, table: Table) -> list[tuple[int, list[int], list[int]]]:
+    """(rank, offsets, sizes) of each."""
+    count = len(about.ranks)
+    if about.sharding == "column_wise":
+        width = table.dim // count
+        return [(r, [0, at * width], [table.rows, width]) for at, r in enumerate(about.ranks)]
+    height = -(-table.rows // count) if "row" in about.sharding else table.rows
+    return [
+        (r, [at * height, 0], [max(min(height, table.rows - at * height), 0), table.dim])
+        for at, r in enumerate(about.ranks)
+    ]
+
+
+def _number(name: str, workload: Workload, where: str) -> int:
+    match = _NAME.search(name)
+    if match is None or int(match.group(1)) >= len(workload.tables):
+        raise WorkloadError(
+            f"{where}: {workload.name} has no such table: expected table_0 to "
+            f"table_{len(workload.tables) - 1}"
+        )
+    return int(match.group(1))
+
+
+def _require_size(about: dict[str, Any], table: Table, where: str) -> None:
+    """Shards, where the plan states them, together have the table's rows and columns."""
+    spec = about.get("sharding_spec")
+    if spec is None:
+        return
+    try:
+        sizes = [each["shard_sizes"] for each in spec["shards"]]
+        elements = sum(int(rows) * int(columns) for rows, columns in sizes)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise WorkloadError(f"{where}: sharding_spec: expected shards with shard_sizes") from None
+    if elements != table.rows * table.dim:
+        raise WorkloadError(
+            f"{where}: its shards have {elements} elements, the table {table.rows} x {table.dim}: "
+            "a plan for other tables"
+        )
+
+
+def _ranks(about: dict[str, Any], kind: str, ranks: int, where: str) -> tuple[int, ...]:
+    given = about.get("ranks")
+    if kind == "data_parallel" or (kind == "row_wise" and not given):
+        return tuple(range(ranks))
+    if not isinstance(given, list) or not all(type(each) is int for each in given) or not given:
+        raise WorkloadError(f"{where}: ranks: expected a list of whole numbers")
+    return tuple(given)
+
+
+MAX_BYTES = 20_000_000
+TOLD = (
+    *("table", "rows", "dim", "pooling"),
+    *("hbm_gb", "work_us", "added_us", "instead", "instead_us", "why"),
+)
+"""What a plan says of a table beside where it lies."""
+
+
+def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placement:
+    """The placement of a plan's file for `workload` on `machine`.
+
+    Raises `WorkloadError` that names the file and the place for what is no plan, and for one of
+    other tables or ranks.
+    """
+    try:
+        document = json.loads(read_bytes(Path(path), max_bytes=MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path}: not JSON: {error}") from None
+    try:
+        if is_torchrec(document):
+            placement = placement_of_torchrec(document, workload, machine)
+        else:
+            placement = _placement(document, workload, machine)
+        plan_of_placement(workload, placement, machine.gpus, machine.linked_gpus)
+    except PerfmodelError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+    return placement
+
+
+def _placement(document: Any, workload: Workload, machine: Cluster) -> Placement:
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise WorkloadError(f"no plan: expected the schema {SCHEMA}, or TorchRec's sharding plan")
+    rows, caches = document.get("tables"), document.get("caches", [])
+    if not isinstance(rows, list) or not isinstance(caches, list):
+        raise WorkloadError("tables, caches: expected lists")
+    if (ranks := document.get("ranks", machine.gpus)) != machine.gpus:
+        raise WorkloadError(f"ranks {str(ranks)[:30]}, but {machine.name} has {machine.gpus}")
+    for number, (row, table) in enumerate(zip(rows, workload.tables, strict=False)):
+        for key, value in (("table", number), ("rows", table.rows), ("dim", table.dim)):
+            if isinstance(row, dict) and row.get(key, value) != value:
+                raise WorkloadError(
+                    f"tables[{number}]: {key} {str(row[key])[:30]}, but {workload.name} has "
+                    f"{value}: a plan for other tables"
+                )
+    kept = [
+        section(RowCache, each, f"caches[{at}]", WorkloadError) for at, each in enumerate(caches)
+    ]
+    return Placement(tuple(_table(row, number) for number, row in enumerate(rows)), tuple(kept))
+
+
+def _table(row: Any, number: int) -> TablePlacement:
+    if isinstance(row, dict):
+        row = {key: value for key, value in row.items() if key not in TOLD}
+    return section(TablePlacement, row, f"tables[{number}]", WorkloadError)

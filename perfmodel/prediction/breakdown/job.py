@@ -13,7 +13,6 @@ from perfmodel.base.provenance import made_by
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
-from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import (
     Gap,
     Unexplained,
@@ -34,11 +33,11 @@ from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.prediction.breakdown.tables import NamedSums, Rates
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.idle import DeviceWork
+from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import ranks_of, steady_steps, step_roles
+from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.trace import Trace, read
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Breakdown(HotTables):
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
         """One of the tables as a frame: `summary top_kernels top_operators annotations collectives
-        rates queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
+        rates memory`; of one rank, or of the job (its memory rank by rank).
 
         Raises `UsageError` where there is no such table or rank.
         """
@@ -123,8 +122,6 @@ class Breakdown(HotTables):
             rows = [asdict(each.summary) for each in chosen]
         elif name == "rates":
             rows = of.rates.to_dict()["rows"]
-        elif name == "queue_depth":
-            rows = [{"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths]
         else:
             rows = getattr(of, name)()
         return pd.DataFrame(rows)
@@ -192,54 +189,55 @@ class Breakdown(HotTables):
 
 
 def breakdown(
-    trace: Trace | str | Path | pd.DataFrame,
-    *,
-    profiler_us_per_event: float = 0.0,
-    capture: Trace | str | Path | pd.DataFrame | None = None,
+    trace: Trace | str | Path | pd.DataFrame, *, profiler_us_per_event: float = 0.0
 ) -> Breakdown:
     """Break a trace, or what `read` takes, down as it was measured.
 
     `profiler_us_per_event` is taken off the host overheads for every event that the profiler
-    recorded inside them (Lin et al. use 2); nothing else is corrected. Kernels of CUDA and HIP
-    graphs are laid back onto the operators of `capture`, a trace of the same program without
-    graphs; without one, onto those that the trace itself ran eagerly.
+    recorded inside them (Lin et al. use 2); nothing else is corrected.
 
     Raises `TraceError` when there is nothing to break down (an execution trace has no times).
     """
     if not isinstance(trace, Trace):
         trace = read(trace)
-    if capture is not None and not isinstance(capture, Trace):
-        capture = read(capture)
     graph = build_graph(trace)
     timeline = measured(graph)
     walker, steady = PathWalker.of(timeline), steady_steps(timeline)
-    lags = DeviceLags.of(timeline, steady)
+    lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
     overheads = {
         rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    marks, roles = graph.marks, step_roles(timeline)
+    marks = graph.marks
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
     unexplained: list[Unexplained] = []
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
-        index = len(steps[rank])
-        table = overheads[rank].of_step(index).table()
+        index, device, bounds_us = len(steps[rank]), devices[rank], step_bounds(timeline, mark)
         path = lags.path(mark, walker)
         unexplained.append(Unexplained.of(graph, mark, path))
         steps[rank].append(
-            StepBreakdown.of(name, roles[index], mark, table, path, devices[rank], walker, lags)
+            StepBreakdown(
+                name,
+                roles[index],
+                account(device, *bounds_us),
+                idle_pieces(idle_gaps(device, *bounds_us), walker).by_cause(),
+                overheads[rank].of_step(index).table(),
+                path.by_cause(),
+                mark,
+                device,
+                walker,
+                lags,
+            )
         )
-    waiting = rank_waiting(timeline, walker)
-    missing = Unrecorded.of(trace, graph)
-    device_name = missing.device or trace.device
+    waiting, missing = rank_waiting(timeline, walker), Unrecorded.of(trace, graph)
     ranks = []
     for rank_trace, links in zip(trace.ranks, trace.links, strict=True):
         own = steps[rank_trace.rank]
         waited_us = None if waiting is None else waiting.waiting_us.get(rank_trace.rank, 0.0)
         hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
-        of_rank = (own, tuple(range(len(own))), hot, waited_us, _laid_back(hot, capture))
-        ranks.append(RankBreakdown(rank_trace.rank, device_name, *of_rank))
+        of_rank = (own, tuple(range(len(own))), hot, waited_us)
+        ranks.append(RankBreakdown(rank_trace.rank, missing.device or trace.device, *of_rank))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
@@ -251,20 +249,10 @@ def breakdown(
         cautions,
         missing.why,
         waiting,
-        completeness(trace, graph, [rank.laid_back for rank in ranks]),
+        completeness(trace, graph),
     )
 
 
-def _laid_back(hot: Hotspots, capture: Trace | None) -> LaidBack | None:
-    """The graphs of a rank on the like rank of the eager run, or on its first one."""
-    if capture is None:
-        return LaidBack.of(hot, hot)
-    found = list(zip(capture.ranks, capture.links, strict=True))
-    rank, links = next((each for each in found if each[0].rank == hot.rank.rank), found[0])
-    return LaidBack.of(hot, Hotspots(rank, links, ()), capture.source)
-
-
 _TABLES = (
-    *("summary", "top_kernels", "top_operators", "annotations", "collectives", "rates"),
-    *("queue_depth", "memory"),
+    *("summary", "top_kernels", "top_operators", "annotations", "collectives", "rates", "memory"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.prediction.breakdown.captured import LaidBack
-from perfmodel.prediction.breakdown.completeness import QueueDepth, queue_depths
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import (
     NamedSums,
@@ -24,7 +22,7 @@ from perfmodel.prediction.breakdown.tables import (
     range_rows,
 )
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
-from perfmodel.timeline.idle import Accounting, DeviceWork, account, idle_gaps, idle_pieces
+from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.steps import StepRole, step_bounds
@@ -55,25 +53,6 @@ class StepBreakdown:
     device: DeviceWork = field(repr=False)
     walker: PathWalker = field(repr=False)
     lags: DeviceLags = field(repr=False)
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        role: StepRole,
-        mark: int,
-        overheads: dict[str, Any],
-        path: TimelinePath,
-        device: DeviceWork,
-        walker: PathWalker,
-        lags: DeviceLags,
-    ) -> StepBreakdown:
-        """The step of a row of the marks, of which `path` is the critical path."""
-        bounds_us = step_bounds(lags.timeline, mark)
-        accounting = account(device, *bounds_us)
-        idle = idle_pieces(idle_gaps(device, *bounds_us), walker).by_cause()
-        causes = path.by_cause()
-        return cls(name, role, accounting, idle, overheads, causes, mark, device, walker, lags)
 
     @property
     def critical_path(self) -> TimelinePath:
@@ -135,7 +114,7 @@ class HotTables(ABC):
 
     def collectives(self, most: int | None = None) -> Records:
         """Collectives by name and process group, most time first; per step."""
-        from perfmodel.prediction.breakdown.collectives import collective_rows
+        from perfmodel.prediction.breakdown.rates import collective_rows
 
         sums = self.sums(COLLECTIVES)
         return collective_rows(sums, most) if sums.names else []
@@ -165,8 +144,6 @@ class RankBreakdown(HotTables):
     """Of each step, which one of the trace it is."""
     hot: Hotspots = field(repr=False)
     waiting_us: float | None = None
-    laid_back: LaidBack | None = field(default=None, repr=False)
-    """Where the kernels of its graphs are known of an eager run."""
     missing: list[str] = field(default_factory=list)
     """Tables that could not be made, and why; filled as they are asked for."""
 
@@ -205,40 +182,32 @@ class RankBreakdown(HotTables):
         )
 
     def sums(self, of: str) -> NamedSums:
-        if of == COLLECTIVES:
-            return self._collectives
-        has_graphs = self.laid_back is not None and of in ("operators", "ranges")
-        named: NamedSums = (
-            getattr(self.laid_back, of)(self.hot) if has_graphs else getattr(self.hot, of)
-        )
-        return named
+        found: NamedSums = self._collectives if of == COLLECTIVES else getattr(self.hot, of)
+        return found
 
     @cached_property
     def _collectives(self) -> NamedSums:
-        from perfmodel.prediction.breakdown.collectives import collective_sums
+        from perfmodel.prediction.breakdown.rates import collective_sums
 
         nothing = NamedSums((), {}, 0, 0.0, 0.0)
         return self._optional("collectives", lambda: collective_sums(self.hot), nothing)
 
     @cached_property
     def rates(self) -> Rates:
-        note = _why_unrated(self.hot)
-        if note:
-            return Rates((), "", 0.0, note)
+        rank, note = self.hot.rank, ""
+        ops = rank.of(Category.CPU_OP)
+        if not len(self.hot.links.device_rows):
+            note = "no device operations"
+        elif not len(ops) or (rank.input_shapes[ops] == NONE).all():
+            note = "no shapes recorded: profile with record_shapes=True"
+        else:
+            from perfmodel.prediction.breakdown.rates import rates  # lowers operators
 
-        from perfmodel.prediction.breakdown.rates import rates  # lowers operators
-
-        try:
-            return rates(self.hot)
-        except UNFIT as error:
-            return Rates((), "", 0.0, f"the shapes cannot be used: {_said(error)}")
-
-    @cached_property
-    def queue_depths(self) -> list[QueueDepth]:
-        """Per step: how many operations were launched and had not begun."""
-        hot, nothing = self.hot, list[QueueDepth]()
-        found = self._optional("launch queue", lambda: queue_depths(hot.rank, hot.links), nothing)
-        return [found[index] for index in self.indices] if found else []
+            try:
+                return rates(self.hot)
+            except UNFIT as error:
+                note = f"the shapes cannot be used: {_said(error)}"
+        return Rates([], "", 0.0, note)
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:
@@ -256,45 +225,33 @@ class RankBreakdown(HotTables):
 
     def check_tables(self) -> list[str]:
         """Make the optional tables; which could not be made, and why."""
-        _made = self._collectives, self.queue_depths, self.memory
+        _made = self._collectives, self.memory
         return self.missing
 
     def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
         """Steps and tables, at most so many rows of each."""
         return {
-            "steps": [_step_dict(step) for step in self.steps],
+            "steps": [
+                {
+                    "name": step.name,
+                    "role": step.role.value,
+                    **rounded_records([asdict(step.accounting)], ("kernel_sum_us",))[0],
+                    "idle_by_cause": {k: round(v, 6) for k, v in step.idle_by_cause.items()},
+                    "overheads": step.overheads,
+                    "critical_path_by_kind": {
+                        k: round(v, 6) for k, v in step.critical_path_by_kind.items()
+                    },
+                }
+                for step in self.steps
+            ],
             **self.hot_tables(most),
             "overlap": communication_overlap(self.summary),
-            "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],
         }
 
 
-def _why_unrated(hot: Hotspots) -> str:
-    """Why no operator of a rank has a rate, without lowering any; '' where some may."""
-    rank = hot.rank
-    if not len(hot.links.device_rows):
-        return "no device operations"
-    ops = rank.of(Category.CPU_OP)
-    if not len(ops) or (rank.input_shapes[ops] == NONE).all():
-        return "no shapes recorded: profile with record_shapes=True"
-    return ""
-
-
 def _said(error: Exception) -> str:
     return str(error) if isinstance(error, PerfmodelError) else repr(error)
-
-
-def _step_dict(step: StepBreakdown) -> dict[str, Any]:
-    figures = {k: round(v, 3) for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
-    return {
-        "name": step.name,
-        "role": step.role.value,
-        **figures,
-        "idle_by_cause": {k: round(v, 6) for k, v in step.idle_by_cause.items()},
-        "overheads": step.overheads,
-        "critical_path_by_kind": {k: round(v, 6) for k, v in step.critical_path_by_kind.items()},
-    }
 
 
 def communication_overlap(*ranks: Summary) -> dict[str, float | None]:
@@ -309,7 +266,7 @@ def communication_overlap(*ranks: Summary) -> dict[str, float | None]:
     }
 
 
-def rounded_records(records: Records) -> Records:
+def rounded_records(records: Records, without: Sequence[str] = ()) -> Records:
     """Floats as they are written: times to the nanosecond."""
     return [
         {
@@ -317,6 +274,7 @@ def rounded_records(records: Records) -> Records:
             if isinstance(value, float)
             else value
             for key, value in record.items()
+            if key not in without
         }
         for record in records
     ]

@@ -1,9 +1,9 @@
-"""The operators of a profile that have a rate: the work each is lowered to, over its kernels' time.
+"""Work with shapes over the time of its kernels: rates of operators, bandwidths of collectives.
 
-Only work with shapes counts: FLOP and bytes are those that the vocabulary gives for what an
-operator is lowered to, and its time is that of the kernels that were launched for it.
-
-Calls of one operator repeat: of each kind of call tree one is lowered, for the time of all of them.
+FLOP and bytes are those that the vocabulary gives for what an operator is lowered to. Calls of one
+operator repeat: of each kind of call tree one is lowered, for the time of all of them. Sizes and
+bandwidths of collectives are those of nccl-tests. A kernel waits for the other ranks too, so that
+its bandwidth is what was reached, not what the wires allow.
 """
 
 from __future__ import annotations
@@ -16,22 +16,33 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.observed import uses_tf32, with_placement
+from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import DTYPES
 from perfmodel.ops.graph import NO_OP, Op
+from perfmodel.ops.read.attributes import collective_of, of_event
 from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER
-from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.tables import Rate, Rates, by_time
-from perfmodel.trace.categories import Category, is_communication
-from perfmodel.trace.columns import NONE
+from perfmodel.plot.names import short_name
+from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
+from perfmodel.prediction.breakdown.tables import (
+    NamedSums,
+    Rates,
+    Records,
+    by_time,
+    rate_of,
+    summed,
+)
+from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
+from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
 
@@ -60,75 +71,56 @@ def rates(hot: Hotspots) -> Rates:
             device = from_driver_name(first.name, first.memory_bytes or None)
         except HardwareError:
             notes.append(f"{first.name} is not in the catalogue: no shares of a roofline")
-    trees, unreadable = _call_trees(hot)
+    rows, unreadable = _rated_rows(hot, device)
     if unreadable:
         notes.append(f"{unreadable} operators left out whose shapes are not numbers")
-    rows = _rated_rows(hot, trees, device)
     counted = ~hot.rank.named(hot.links.device_rows, is_communication)
     total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
-    rated_frac = sum(row.device_us for row in rows) / total_us if total_us else 0.0
-    return Rates(tuple(rows), "" if device is None else device.name, rated_frac, "; ".join(notes))
+    rated_frac = sum(row["device_us"] for row in rows) / total_us if total_us else 0.0
+    return Rates(rows, "" if device is None else device.name, rated_frac, "; ".join(notes))
 
 
-class _CallTrees(NamedTuple):
-    """Outermost operators with all that they call, by thread, then time: each tree is a stretch."""
-
-    ops: Ints
-    """Rows of all operators."""
-    tree: Ints
-    """Per operator: its tree."""
-    first: Ints
-    """Per tree: position in `ops` of its outermost operator."""
-    example: Ints
-    """Per tree: the first one of equal names and arguments, or -1 where it is not looked at."""
-
-
-def _call_trees(hot: Hotspots) -> tuple[_CallTrees, int]:
-    """The call trees, with examples of those that took device time, as many as `MAX_OPERATORS`
-    allow; and how many operators have unreadable shapes."""
-    rank = hot.rank
+def _rated_rows(hot: Hotspots, device: Device | None) -> tuple[Records, int]:
+    """One example of each kind of call tree lowered, for the time of all of the kind, as many as
+    `MAX_OPERATORS` allow of those that took device time; and how many operators have unreadable
+    shapes. A tree is an outermost operator with all that it calls, a stretch of its thread."""
+    rank, links = hot.rank, hot.links
     ops = by_thread(rank, rank.of(Category.CPU_OP))
-    is_top = np.isin(ops, hot.links.top_ops)
-    first, tree = np.flatnonzero(is_top), np.cumsum(is_top) - 1
+    is_top = np.isin(ops, links.top_ops)
+    first, tree_of = np.flatnonzero(is_top), np.cumsum(is_top) - 1
     texts = rank.strings.texts
     shapes = distinct(rank.input_shapes[ops]).tolist()
     bad = [at for at in shapes if at >= 0 and not _SHAPES.fullmatch(texts[at])]
     is_bad = np.isin(rank.input_shapes[ops], bad)
-    launched = hot.launched_by >= 0
-    us = np.bincount(hot.launched_by[launched], hot.device_us[launched], minlength=len(rank))
-    of_tree = np.bincount(tree, us[ops], minlength=len(first))
-    of_tree[tree[is_bad]] = 0.0
+    by_known = hot.launched_by >= 0
+    us = np.bincount(hot.launched_by[by_known], hot.device_us[by_known], minlength=len(rank))
+    of_tree = np.bincount(tree_of, us[ops], minlength=len(first))
+    of_tree[tree_of[is_bad]] = 0.0
     keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
     ends = np.append(first[1:], len(ops))
     kinds: dict[bytes, list[int]] = defaultdict(list)
     for at in np.flatnonzero(of_tree > 0).tolist():
         kinds[np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()].append(at)
-    example = np.full(len(first), NONE, np.int64)
-    room = MAX_OPERATORS
+    example_of, room = np.full(len(first), NONE, np.int64), MAX_OPERATORS
     for same in sorted(kinds.values(), key=lambda same: -of_tree[same].sum()):
         room -= int(ends[same[0]] - first[same[0]])
         if room < 0:
             break
-        example[same] = same[0]
-    return _CallTrees(ops, tree, first, example), int(np.count_nonzero(is_bad))
-
-
-def _rated_rows(hot: Hotspots, trees: _CallTrees, device: Device | None) -> list[Rate]:
-    """One example of each kind of tree lowered, for the time of all of the kind."""
-    rank, links = hot.rank, hot.links
-    launched = np.flatnonzero((hot.launched_by >= 0) & (hot.device_us > 0))
+        example_of[same] = same[0]
+    launched = np.flatnonzero(by_known & (hot.device_us > 0))
     place = np.full(len(rank), NONE, np.int64)
-    place[trees.ops] = np.arange(len(trees.ops))
+    place[ops] = np.arange(len(ops))
     position = place[hot.launched_by[launched]]
-    tree = trees.tree[position]
-    known = trees.example[tree] >= 0
-    launched, position, tree = launched[known], position[known], tree[known]
-    example = trees.example[tree]
+    known = example_of[tree_of[position]] >= 0
+    launched, position = launched[known], position[known]
+    tree = tree_of[position]
+    example, unreadable = example_of[tree], int(np.count_nonzero(is_bad))
     if not len(launched):
-        return []
-    ops = trees.ops[np.isin(trees.tree, example)]
+        return [], unreadable
     shown = launched[tree == example]
-    rows = distinct(np.concatenate([ops, links.device_launch[shown], links.device_rows[shown]]))
+    lowered_ops = ops[np.isin(tree_of, example)]
+    beside = (links.device_launch[shown], links.device_rows[shown])
+    rows = distinct(np.concatenate([lowered_ops, *beside]))
     part = take_rows(rank, rows)
     part_links = replace(link(part), recorded_frac=1.0)
     graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
@@ -137,13 +129,14 @@ def _rated_rows(hot: Hotspots, trees: _CallTrees, device: Device | None) -> list
     lowered = lower(graph, target, device=device, tf32_matmul=uses_tf32(part))
     op_of_row = np.full(len(part), NO_OP, np.int64)
     op_of_row[[op.event for op in graph.ops]] = np.arange(len(graph))
-    row = trees.ops[trees.first[example] + position - trees.first[tree]]
+    row = ops[first[example] + position - first[tree]]
     op = op_of_row[np.searchsorted(rows, row)]
     answering = lowered.answered_by[op]
     owner = np.where(answering == NO_OP, op, answering)
-    us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
+    taken_us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
-    return _grouped_rates(lowered, device, us, count, max(hot.clock.count, 1))
+    steps = max(hot.clock.count, 1)
+    return _grouped_rates(lowered, device, taken_us, count, steps), unreadable
 
 
 def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]:
@@ -163,58 +156,158 @@ def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]
     work = np.zeros((4, len(rows)))
     for group in groups_of(rows):
         work[:2, group.index] = group.flop, group.moved_bytes
-        if device is not None:
-            on_matrix_units = OPS[group.op].family in _MATRIX
-            peak_tflop_per_s = [
-                device.matrix_tflop_per_s(dtype)
-                if on_matrix_units and dtype in DTYPES
-                else device.fp32_tflop_per_s
-                for dtype in group.dtypes
-            ]
-            compute_us = group.flop / np.array(peak_tflop_per_s) / 1e6
-            memory_us = group.moved_bytes / device.hbm_gb_per_s / 1e3
-            by_compute = compute_us >= memory_us
-            work[2, group.index] = np.where(by_compute, compute_us, 0.0)
-            work[3, group.index] = np.where(by_compute, 0.0, memory_us)
+        if device is None:
+            continue
+        peaks = [
+            device.matrix_tflop_per_s(dtype)
+            if OPS[group.op].family in _MATRIX and dtype in DTYPES
+            else device.fp32_tflop_per_s
+            for dtype in group.dtypes
+        ]
+        compute_us = group.flop / np.array(peaks) / 1e6
+        memory_us = group.moved_bytes / device.hbm_gb_per_s / 1e3
+        by_compute = compute_us >= memory_us
+        work[2, group.index] = np.where(by_compute, compute_us, 0.0)
+        work[3, group.index] = np.where(by_compute, 0.0, memory_us)
     return np.stack([np.bincount(owner[chosen], row, minlength=count) for row in work]), known
 
 
 def _grouped_rates(
     lowered: Lowered, device: Device | None, us: Floats, count: Ints, steps: int
-) -> list[Rate]:
+) -> Records:
     """The ops of a graph that took time, those of one name and arguments together."""
     work, known = _work_of_ops(lowered, device)
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for at in np.flatnonzero((us > 0) & known).tolist():
         op = lowered.graph.ops[at]
-        dtype = next((tensor.dtype for tensor in op.tensors if tensor.shape), "")
-        groups[op.name, _shapes_of(op), dtype].append(at)
+        given = [tensor for tensor in op.tensors if tensor.shape]  # no scalars
+        shapes = ["x".join(map(str, tensor.shape)) for tensor in given]
+        if (more := len(shapes) - _MAX_SHAPES) > 0:
+            shapes[_MAX_SHAPES:] = [f"and {more} more"]
+        groups[op.name, " ".join(shapes), given[0].dtype if given else ""].append(at)
     result = []
-    for (name, shapes, dtype), same in groups.items():
-        flop, moved_bytes, compute_us, memory_us = (
-            float(total) for total in (work[:, same] * count[same]).sum(axis=1) / steps
-        )
-        has_peaks = compute_us + memory_us > 0
-        result.append(
-            Rate(
-                operator=name,
-                shapes=shapes,
-                dtype=dtype,
-                count=float(count[same].sum()) / steps,
-                device_us=float(us[same].sum()) / steps,
-                flop=flop,
-                moved_bytes=moved_bytes,
-                roofline_us=compute_us + memory_us if has_peaks else None,
-                bound_by=("compute" if compute_us >= memory_us else "memory")
-                if has_peaks
-                else None,
-            )
-        )
+    for (name, shapes_text, dtype), same in groups.items():
+        flop, moved, compute_us, memory_us = (work[:, same] * count[same]).sum(axis=1) / steps
+        least_us = float(compute_us + memory_us)
+        row = {
+            "operator": name,
+            "shapes": shapes_text,
+            "dtype": dtype,
+            "count": float(count[same].sum()) / steps,
+            "device_us": float(us[same].sum()) / steps,
+            "flop": float(flop),
+            "moved_bytes": float(moved),
+            "roofline_us": least_us or None,
+            "bound_by": ("compute" if compute_us >= memory_us else "memory") if least_us else None,
+        }
+        result.append(rate_of(row))
     return by_time(result)
 
 
-def _shapes_of(op: Op) -> str:
-    """`512x1024 1024x4096`: the tensors that it was given, scalars left out."""
-    shapes = ["x".join(map(str, tensor.shape)) for tensor in op.tensors if tensor.shape]
-    more = len(shapes) - _MAX_SHAPES
-    return " ".join([*shapes[:_MAX_SHAPES], *([f"and {more} more"] if more > 0 else [])])
+_LIBRARY = re.compile(r"[nrhux]ccl|gloo:", re.I)
+"""Kernels and annotations that are named after the collective they are."""
+_SAID = (
+    *("collective", "process_group", "group_size", "in_elements", "out_elements"),
+    *("collective_dtype", "in_split", "out_split"),
+)
+"""Columns in which equal collectives are equal."""
+
+
+class _Kind(NamedTuple):
+    """What collectives of one kind have in common; sizes are 0 where they are not recorded."""
+
+    key: str
+    size_bytes: float = 0.0
+    bus_bytes: float = 0.0
+
+
+def collective_sums(hot: Hotspots) -> NamedSums:
+    """By collective, process group and its size: times within the steps, and of those whose sizes
+    are recorded bytes, bytes over the bus, and how long each ran in all."""
+    rank, rows = hot.rank, hot.links.device_rows
+    if len(rows):
+        at = np.flatnonzero(rank.named(rows, is_communication) & (hot.device_us > 0))
+        # What is sent says the kernel itself, else the innermost such operator around its launch.
+        rows, us, launch = rows[at], hot.device_us[at], hot.links.device_launch[at]
+        said = np.where(rank.collective[rows] >= 0, rows, NONE)
+        ops = rank.of(Category.CPU_OP)
+        saying = Nesting(rank, ops[rank.collective[ops] >= 0])
+        asked = np.flatnonzero((said < 0) & (launch >= 0))
+        said[asked] = saying.innermost(launch[asked])
+    else:
+        notes = rank.of(Category.ANNOTATION)
+        rows = notes[rank.name_matches(HOST_COLLECTIVE_NAME)[notes]]
+        us = hot.clock.within_us(rank.start_us[rows], rank.end_us[rows])
+        rows, us = rows[us > 0], us[us > 0]
+        said = np.where(rank.collective[rows] >= 0, rows, NONE)
+    records = (np.append(getattr(rank, column).astype(np.int64), NONE)[said] for column in _SAID)
+    alike = np.stack([rank.name[rows], *records])
+    _, first, kind = np.unique(alike, axis=1, return_index=True, return_inverse=True)
+    kinds = [_kind(rank, int(rows[x]), int(said[x])) for x in first.tolist()]
+    keys = {each.key: at for at, each in enumerate({each.key: each for each in kinds}.values())}
+    key = np.array([keys[each.key] for each in kinds], np.int64)[kind.reshape(-1)]
+    kernels = np.bincount(said[said >= 0], minlength=len(rank))  # of one call share its bytes
+    share = np.where(said >= 0, 1.0 / np.maximum(kernels[said], 1), 1.0)
+    size, bus = (
+        np.array([getattr(each, x) for each in kinds], np.float64)[kind.reshape(-1)] * share
+        for x in ("size_bytes", "bus_bytes")
+    )
+    ran_us = rank.duration_us[rows]
+    columns = {
+        "count": None,
+        "device_us": us,
+        "size_bytes": size,
+        "sized_us": np.where(size > 0, ran_us, 0.0),
+        "bus_bytes": bus,
+        "bus_us": np.where(bus > 0, ran_us, 0.0),
+    }
+    sums = {name: summed(key, column, len(keys)) for name, column in columns.items()}
+    total_us = float(hot.device_us.sum())
+    return NamedSums(tuple(keys), sums, hot.clock.count, hot.clock.total_us, total_us)
+
+
+def collective_rows(sums: NamedSums, most: int | None = None) -> Records:
+    """Collectives per step, most time first; None where the trace does not say."""
+    result = []
+    for row in sums.rows(("device_us",), most):
+        head, _, ranks = row["name"].rpartition("\t")
+        name, _, group = head.partition("\t")
+        sized = {
+            key: row[bytes_] / BYTES_PER_GB / row[us] * US_PER_S if row[us] else None
+            for key, bytes_, us in (
+                ("algbw_gb_per_s", "size_bytes", "sized_us"),
+                ("busbw_gb_per_s", "bus_bytes", "bus_us"),
+            )
+        }
+        result.append(
+            {
+                "collective": name,
+                "process_group": group or None,
+                "group_size": int(ranks) if ranks else None,
+                "count": row["count"],
+                "size_bytes": row["size_bytes"] or None,
+                "time_us": row["device_us"],
+                "mean_us": row["device_us"] / row["count"],
+                "step_frac": row["step_frac"],
+                **sized,
+            }
+        )
+    return result
+
+
+def _kind(rank: RankTrace, row: int, record: int) -> _Kind:
+    """What the collective in `row` is, by what `record` (-1: nothing) says of it."""
+    if record == NONE:
+        name = short_name(rank.text(row)).removeprefix("gloo:")
+        word = collective_of(name) if _LIBRARY.search(rank.text(row)) else name
+        return _Kind(f"{TABLE.get(word, word)}\t\t")
+    known = of_event(rank, record)
+    ranks = known.get("group_size", "") if rank.group_size[record] > 0 else ""
+    key = "\t".join((known.get("collective", ""), known.get("process_group", ""), ranks))
+    piece = next(iter(collective(Op("record_param_comms", attributes=known))), None)
+    size_bytes = 0.0 if piece is None or piece.guessed else piece.dims["size_bytes"]
+    if piece is None or size_bytes <= ONE_BYTE:
+        return _Kind(key)
+    dims = {name: np.array(value) for name, value in piece.dims.items()}
+    bus_bytes = float(OPS[piece.op].read_bytes(dims, np.array(1.0))) if ranks else 0.0
+    return _Kind(key, size_bytes, bus_bytes)

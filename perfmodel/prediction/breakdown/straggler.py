@@ -93,21 +93,30 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
     on the device counts as far as the straggler has more of it: the others may have done theirs
     while they waited (`other`).
     """
-    graph = timeline.graph
+    graph, nodes = timeline.graph, timeline.graph.nodes_
     steady = steady_steps(measured(graph))
     begun = by_rank_and_step(graph, timeline.end_us[graph.marks.start])[:, steady].min(axis=0)
     over = by_rank_and_step(graph, timeline.end_us[graph.marks.end])[:, steady].max(axis=0)
-    counted_us = interval_union(begun, over)
-    meetings = _meetings(timeline, *counted_us)
+    low_us, high_us = interval_union(begun, over)
+
+    def counts(time_us: Floats) -> Mask:
+        """Which times lie in one of the steady steps."""
+        at = np.searchsorted(low_us, time_us, side="right") - 1
+        result: Mask = (at >= 0) & (time_us < high_us[at])
+        return result
+
+    meetings = _meetings(timeline, float(low_us[0])) if len(low_us) else []
+    begun_us = [timeline.start_us[one.transfer].min() for one in meetings]
+    meetings = [meetings[at] for at in np.flatnonzero(counts(np.array(begun_us))).tolist()]
     if not meetings:
         return None
     steps = max(len(steady), 1)
-    ranks = sorted({int(r) for one in meetings for r in graph.nodes_.rank[one.arrival]})
+    ranks = sorted({int(r) for one in meetings for r in nodes.rank[one.arrival]})
     transfer_us, waiting_us, held_up_us = (dict.fromkeys(ranks, 0.0) for _ in range(3))
     for one in meetings:
         arrived = timeline.start_us[one.arrival]
         begun, over = timeline.start_us[one.transfer], timeline.end_us[one.transfer]
-        present = graph.nodes_.rank[one.arrival].tolist()
+        present = nodes.rank[one.arrival].tolist()
         for at, rank in enumerate(present):
             transfer_us[rank] += float(over[at] - begun[at]) / steps
             waiting_us[rank] += float(begun[at] - arrived[at]) / steps
@@ -115,18 +124,25 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         held_up_us[present[last]] += float((arrived[last] - arrived).sum()) / steps
     straggler = max(ranks, key=lambda rank: held_up_us[rank])
     late_us = _late_us(timeline, meetings, straggler, walker or PathWalker.of(timeline))
-    for cause, excess_us in _device_excess_us(timeline, straggler, *counted_us).items():
-        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us, 0.0))
+    # How much more its device does than the others' mean bounds what its device makes it late by.
+    taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
+    weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))
+    chosen = counts(timeline.start_us) & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
+    for node in np.flatnonzero(chosen).tolist():
+        cause = _cause_of(graph, node, int(nodes.cause[node]))
+        excess_us[cause] += float(weight[node] * taken_us[node])
+    for cause in (KERNELS, LOOKUPS, COPIES):
+        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us[cause], 0.0))
         late_us[cause] -= shifted_us
         late_us[OTHER] += shifted_us
     mean_late_us = {cause: us / steps for cause, us in late_us.items()}
     return RankWaiting(transfer_us, waiting_us, held_up_us, mean_late_us)
 
 
-def _meetings(timeline: Timeline, low_us: Floats, high_us: Floats) -> list[_Meeting]:
-    """The collectives on devices whose transfer begins within one of the intervals, in order."""
+def _meetings(timeline: Timeline, since_us: float) -> list[_Meeting]:
+    """The collectives on devices, in order."""
     graph, edges = timeline.graph, timeline.graph.edges_
-    if graph.arrivals is None or not len(low_us):
+    if graph.arrivals is None:
         return []
     meets = np.full(len(graph), -1, np.int64)
     into = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)
@@ -135,21 +151,11 @@ def _meetings(timeline: Timeline, low_us: Floats, high_us: Floats) -> list[_Meet
     groups: dict[int, list[int]] = defaultdict(list)
     for at in np.lexsort((transfer, timeline.start_us[transfer])).tolist():
         groups[int(meets[transfer[at]])].append(at)
-    since_us = float(low_us[0])
     result = []
     for rows in groups.values():
         members = np.array(rows)
-        begun_us = timeline.start_us[transfer[members]].min(keepdims=True)
-        if _in_intervals(begun_us, low_us, high_us)[0]:
-            result.append(_Meeting(arrival[members], transfer[members], since_us))
+        result.append(_Meeting(arrival[members], transfer[members], since_us))
         since_us = max(since_us, float(timeline.end_us[transfer[members]].max()))
-    return result
-
-
-def _in_intervals(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
-    """Which times lie in one of the disjoint intervals [low, high)."""
-    at = np.searchsorted(low_us, time_us, side="right") - 1
-    result: Mask = (at >= 0) & (time_us < high_us[at])
     return result
 
 
@@ -171,23 +177,6 @@ def _late_us(
                 cause = _cause_of(graph, piece.node, piece.cause)
                 late_us[cause] += share * (piece.end_us - piece.start_us)
     return late_us
-
-
-def _device_excess_us(
-    timeline: Timeline, straggler: int, low_us: Floats, high_us: Floats
-) -> dict[str, float]:
-    """By cause, how much more the straggler's device does within the intervals than the others'
-    mean."""
-    graph, nodes = timeline.graph, timeline.graph.nodes_
-    taken_us = timeline.end_us - timeline.start_us
-    others = len(distinct(graph.marks.rank)) - 1
-    weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
-    chosen = _in_intervals(timeline.start_us, low_us, high_us)
-    chosen &= np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
-    result = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)
-    for at in np.flatnonzero(chosen).tolist():
-        result[_cause_of(graph, at, int(nodes.cause[at]))] += float(weight[at] * taken_us[at])
-    return result
 
 
 def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,16 +46,14 @@ class NamedSums:
         result = []
         for at in order.tolist():
             figures = {name: float(column[at]) / steps for name, column in self.columns.items()}
-            result.append({"name": self.names[at], **figures, **self._shares(at)})
+            device_us = float(self.columns["device_us"][at])
+            own_us = float(self.columns.get("host_us", self.columns["device_us"])[at])
+            shares = {
+                "step_frac": own_us / self.step_us if self.step_us else 0.0,
+                "device_frac": device_us / self.device_us if self.device_us else 0.0,
+            }
+            result.append({"name": self.names[at], **figures, **shares})
         return result
-
-    def _shares(self, at: int) -> dict[str, float]:
-        own_us = self.columns.get("host_us", self.columns["device_us"])[at]
-        device_us = self.columns["device_us"][at]
-        return {
-            "step_frac": float(own_us / self.step_us) if self.step_us else 0.0,
-            "device_frac": float(device_us / self.device_us) if self.device_us else 0.0,
-        }
 
     @classmethod
     def over(cls, parts: Sequence[NamedSums]) -> NamedSums:
@@ -125,58 +123,41 @@ def range_rows(sums: NamedSums, most: int | None = None) -> Records:
     ]
 
 
-@dataclass(frozen=True)
-class Rate:
-    """One operator at one set of shapes: figures of a step, and the rates it reached."""
+def rate_of(row: dict[str, Any]) -> dict[str, Any]:
+    """`count device_us flop moved_bytes roofline_us` of an operator at one set of shapes, and the
+    rates that it reached. Its share of the roofline is above 1 where operands came from a cache, or
+    an algorithm needs fewer FLOP than the plain one (Winograd)."""
+    us, least_us = row["device_us"], row["roofline_us"]
+    return row | {
+        "tflop_per_s": row["flop"] / us / 1e6,
+        "gb_per_s": row["moved_bytes"] / us / 1e3,
+        "roofline_frac": None if least_us is None else least_us / us,
+    }
 
-    operator: str
-    shapes: str
-    dtype: str
-    count: float
-    device_us: float
-    flop: float
-    moved_bytes: float
-    roofline_us: float | None
-    """The least time that the device's peak rates allow; None where they are not known."""
-    bound_by: str | None
-    """`compute` or `memory`: what that least time is due to."""
 
-    @property
-    def tflop_per_s(self) -> float:
-        return self.flop / self.device_us / 1e6
-
-    @property
-    def gb_per_s(self) -> float:
-        return self.moved_bytes / self.device_us / 1e3
-
-    @property
-    def roofline_frac(self) -> float | None:
-        """Share of the roofline; above 1 where operands came from a cache, or an algorithm needs
-        fewer FLOP than the plain one (Winograd)."""
-        return None if self.roofline_us is None else self.roofline_us / self.device_us
-
-    def to_dict(self) -> dict[str, Any]:
-        share = self.roofline_frac
-        return {
-            "operator": self.operator,
-            "shapes": self.shapes,
-            "dtype": self.dtype,
-            "count": round(self.count, 3),
-            "device_us": round(self.device_us, 3),
-            "flop": round(self.flop),
-            "moved_bytes": round(self.moved_bytes),
-            "tflop_per_s": round(self.tflop_per_s, 6),
-            "gb_per_s": round(self.gb_per_s, 3),
-            "roofline_frac": None if share is None else round(share, 6),
-            "bound_by": self.bound_by,
-        }
+_RATE = {
+    "operator": None,
+    "shapes": None,
+    "dtype": None,
+    "count": 3,
+    "device_us": 3,
+    "flop": 0,
+    "moved_bytes": 0,
+    "tflop_per_s": 6,
+    "gb_per_s": 3,
+    "roofline_frac": 6,
+    "bound_by": None,
+}
+"""What JSON has of a rate, and its decimals."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of one rank, most time first, and how much of its device time they are of."""
+    """The rates of one rank (`rate_of`), most time first, and how much of its device time they are
+    of. `roofline_us` is the least time that the device's peak rates allow, None where they are not
+    known, `bound_by` what that is due to, `compute` or `memory`."""
 
-    rows: tuple[Rate, ...]
+    rows: Records
     device: str
     """The catalogue's name; '' where the trace's device is not in it."""
     rated_frac: float
@@ -186,32 +167,36 @@ class Rates:
 
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """Figures of a step, and the first `most` rows."""
-        return {
-            "device": self.device,
-            "rated_frac": round(self.rated_frac, 6),
-            "note": self.note,
-            "rows": [row.to_dict() for row in self.rows[:most]],
-        }
+        rows = [
+            {
+                name: row[name]
+                if row[name] is None or digits is None
+                else round(row[name], digits or None)
+                for name, digits in _RATE.items()
+            }
+            for row in self.rows[:most]
+        ]
+        about = {"device": self.device, "rated_frac": round(self.rated_frac, 6), "note": self.note}
+        return about | {"rows": rows}
 
     def mean_with(self, others: Sequence[Rates]) -> Rates:
         """The mean over this rank and others; a rank without a row counts as 0 of it."""
         every = [self, *others]
-        same: dict[tuple[str, str, str], list[Rate]] = defaultdict(list)
+        same: dict[tuple[str, str, str], Records] = defaultdict(list)
         for row in (row for each in every for row in each.rows):
-            same[row.operator, row.shapes, row.dtype].append(row)
+            same[row["operator"], row["shapes"], row["dtype"]].append(row)
         means = []
         for rows in same.values():
             columns = ["count", "device_us", "flop", "moved_bytes"]
-            if all(row.roofline_us is not None for row in rows):
+            if all(row["roofline_us"] is not None for row in rows):
                 columns.append("roofline_us")
-            totals = {name: sum(getattr(row, name) for row in rows) for name in columns}
-            mean = {name: total / len(every) for name, total in totals.items()}
-            means.append(replace(rows[0], **{"roofline_us": None, **mean}))
+            mean = {name: sum(row[name] for row in rows) / len(every) for name in columns}
+            means.append(rate_of(rows[0] | {"roofline_us": None} | mean))
         rated_frac = float(np.mean([each.rated_frac for each in every]))
         notes = dict.fromkeys(each.note for each in every if each.note)
-        return Rates(tuple(by_time(means)), self.device, rated_frac, "; ".join(notes))
+        return Rates(by_time(means), self.device, rated_frac, "; ".join(notes))
 
 
-def by_time(rows: Sequence[Rate]) -> list[Rate]:
+def by_time(rows: Records) -> Records:
     """Most time first, then by name and shapes."""
-    return sorted(rows, key=lambda row: (-row.device_us, row.operator, row.shapes, row.dtype))
+    return sorted(rows, key=lambda row: (-row["device_us"], *map(row.get, list(_RATE)[:3])))

@@ -21,7 +21,7 @@ from perfmodel.lowering.host.measure import measure
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction import predict
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
-from perfmodel.prediction.leave_out import left_out_change_us, naive_predictions
+from perfmodel.prediction.result import left_out_change_us, naive_predictions
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, measured, schedule

@@ -15,7 +15,7 @@ from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.prediction import predict
-from perfmodel.prediction.ratio_by_bound import transfer_ratio
+from perfmodel.prediction.ratios import transfer_ratio
 from perfmodel.prediction.result import recorded_figures
 from perfmodel.prediction.transferred import source_machine
 from perfmodel.prediction.types import Result

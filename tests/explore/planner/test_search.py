@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import slow_but
 
-from perfmodel.explore.planner.problem import ANY, EVERY, SHARD_FRAC, Layout, Problem
-from perfmodel.explore.planner.programme import best_of
+from perfmodel.explore.planner.problem import ANY, EVERY, Layout, Problem
 from perfmodel.explore.planner.search import improved, lower_bound, search
 
 
@@ -40,25 +39,13 @@ def tried_all(it: Problem) -> float:
 
 
 @pytest.mark.parametrize("seeds", slow_but(1, [range(6), range(6, 50)]), ids=repr)
-def test_fifty_small_problems_are_solved_but_for_what_shards_are_worth(seeds: range) -> None:
+def test_fifty_small_problems_are_solved_within_eight_percent(seeds: range) -> None:
     for seed in seeds:
         it = problem(seed, 3 + seed % 2, 2, 2)
-        best, averaged, lower_us = search(it)[0], best_of(it, it.ranks), lower_bound(it)
-        assert averaged is not None
+        best, optimum_us = search(it)[0], tried_all(it)
         assert best.fits
-        assert best.step_us == pytest.approx(tried_all(it), rel=SHARD_FRAC)
-        assert averaged.bound_us * (1 - 1e-3) <= lower_us <= best.step_us * (1 + 1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_packing_and_improving_alone_come_near_the_optimum(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    it = problem(seed, 5, 4, 2)
-    best = search(it)[0]
-    monkeypatch.setattr("perfmodel.explore.planner.search.MAX_PLACES", 0)
-    assert best.step_us * (1 - SHARD_FRAC) <= search(it)[0].step_us <= 1.05 * best.step_us
+        assert best.step_us <= 1.08 * optimum_us
+        assert lower_bound(it) <= optimum_us * (1 + 1e-6)
 
 
 @pytest.mark.slow

@@ -210,10 +210,6 @@ def test_of_several_ranks_the_mean_and_the_slowest() -> None:
 def test_tables_as_frames() -> None:
     found = breakdown(two_steps().trace())
     assert found.table("top_kernels")["name"].tolist()[0] == GEMM
-    assert found.table("queue_depth", rank=0)["step"].tolist() == [
-        "ProfilerStep#0",
-        "ProfilerStep#1",
-    ]
     assert found.table("memory").empty
     with pytest.raises(UsageError, match="no table 'kernels'"):
         found.table("kernels")
@@ -223,7 +219,6 @@ def test_a_choice_of_steps_is_what_the_tables_are_of() -> None:
     (rank,) = breakdown(two_steps().trace()).ranks
     last = rank.of_steps(slice(1, 2))
     assert last.summary.steps == 1
-    assert [depth.step for depth in last.queue_depths] == ["ProfilerStep#1"]
     nccl = next(row for row in last.top_kernels() if row["name"] == NCCL)
     # What is left of the first step's, and half of its own.
     assert nccl["device_us"] == 30
@@ -248,15 +243,15 @@ def test_operators_and_rates_agree_with_tracelens(reference: Path, name: str) ->
         mine = ours[row["name"]]
         assert mine["count"] >= row["Count"]
         assert mine["device_us"] == pytest.approx(row["total_direct_kernel_time_sum"], rel=1e-3)
-    reached = {(row.operator, row.shapes): row for row in rates(whole).rows}
+    reached = {(row["operator"], row["shapes"]): row for row in rates(whole).rows}
     products = [r for r in theirs["unified_perf_top15"] if r["name"] in ("aten::mm", "aten::addmm")]
     assert products
     for row in products:
         shapes = " ".join("x".join(map(str, dims)) for dims in row["Input Dims"] if dims)
         mine_rate = reached[row["name"], shapes]
-        assert mine_rate.count == row["operation_count"]
-        assert mine_rate.tflop_per_s == pytest.approx(row["TFLOPS/s_mean"], rel=0.02)
-        assert mine_rate.gb_per_s == pytest.approx(1000 * row["TB/s_mean"], rel=0.02)
+        assert mine_rate["count"] == row["operation_count"]
+        assert mine_rate["tflop_per_s"] == pytest.approx(row["TFLOPS/s_mean"], rel=0.02)
+        assert mine_rate["gb_per_s"] == pytest.approx(1000 * row["TB/s_mean"], rel=0.02)
 
 
 @pytest.mark.parametrize("rank", range(4))

@@ -34,14 +34,23 @@ def test_a_product_reaches_what_its_shapes_and_time_say() -> None:
     (row,) = rates.rows
     flop = 2 * 2 * 1024 * 512 * 2048
     moved = 2 * 4 * (1024 * 512 + 512 * 2048 + 1024 * 2048)
-    assert (row.operator, row.shapes, row.dtype) == ("aten::mm", "1024x512 512x2048", "fp32")
-    assert (row.count, row.device_us, row.flop, row.moved_bytes) == (2, 500, flop, moved)
-    assert row.tflop_per_s == pytest.approx(flop / 500e-6 / 1e12)
-    assert row.gb_per_s == pytest.approx(moved / 500e-6 / 1e9)
+    assert (row["operator"], row["shapes"], row["dtype"]) == (
+        "aten::mm",
+        "1024x512 512x2048",
+        "fp32",
+    )
+    assert (row["count"], row["device_us"], row["flop"], row["moved_bytes"]) == (
+        2,
+        500,
+        flop,
+        moved,
+    )
+    assert row["tflop_per_s"] == pytest.approx(flop / 500e-6 / 1e12)
+    assert row["gb_per_s"] == pytest.approx(moved / 500e-6 / 1e9)
     # A V100's vector units: 15.7 TFLOP/s (fp32 matrix products do not use its tensor cores).
     assert rates.device == "v100-sxm2-16gb"
-    assert row.bound_by == "compute"
-    assert row.roofline_frac == pytest.approx(flop / 15.7e12 / 500e-6, rel=0.01)
+    assert row["bound_by"] == "compute"
+    assert row["roofline_frac"] == pytest.approx(flop / 15.7e12 / 500e-6, rel=0.01)
     assert rates.rated_frac == pytest.approx(1)
 
 
@@ -57,9 +66,9 @@ def test_what_moves_bytes_is_bound_by_memory() -> None:
     )
     t.launch(2, 4, (10, 30))
     (row,) = found(t).rows
-    assert row.moved_bytes == 3 * 4 * (1 << 20)
-    assert row.bound_by == "memory"
-    assert row.roofline_frac == pytest.approx(row.gb_per_s / 900, rel=0.01)
+    assert row["moved_bytes"] == 3 * 4 * (1 << 20)
+    assert row["bound_by"] == "memory"
+    assert row["roofline_frac"] == pytest.approx(row["gb_per_s"] / 900, rel=0.01)
 
 
 def test_a_device_that_the_catalogue_lacks_has_rates_but_no_roofline() -> None:
@@ -67,8 +76,12 @@ def test_a_device_that_the_catalogue_lacks_has_rates_but_no_roofline() -> None:
     t.step(0, 0, 1000)
     product(t, 0, 200)
     rates = found(t)
-    assert rates.rows[0].tflop_per_s > 0
-    assert (rates.rows[0].roofline_frac, rates.rows[0].bound_by, rates.device) == (None, None, "")
+    assert rates.rows[0]["tflop_per_s"] > 0
+    assert (rates.rows[0]["roofline_frac"], rates.rows[0]["bound_by"], rates.device) == (
+        None,
+        None,
+        "",
+    )
     assert "Quantum 9000 is not in the catalogue" in rates.note
 
 
@@ -78,7 +91,7 @@ def test_shapes_that_are_no_numbers_are_left_out_and_said() -> None:
     product(t, 0, 200)
     product(t, 300, 300, [["many", 512], [512, 2048]])
     rates = found(t)
-    assert [row.device_us for row in rates.rows] == [200]
+    assert [row["device_us"] for row in rates.rows] == [200]
     assert "1 operators left out whose shapes are not numbers" in rates.note
     assert rates.rated_frac == pytest.approx(0.4)
 
@@ -102,7 +115,7 @@ def test_operators_that_no_rule_knows_have_no_rate() -> None:
     t.launch(2, 4, (10, 110))
     product(t, 300, 300)
     rates = found(t)
-    assert [row.operator for row in rates.rows] == ["aten::mm"]
+    assert [row["operator"] for row in rates.rows] == ["aten::mm"]
     assert rates.rated_frac == pytest.approx(0.75)
 
 
@@ -112,7 +125,7 @@ def test_of_several_ranks_the_mean() -> None:
         t.step(0, 0, 1000)
         product(t, 0, us)
     (row,) = breakdown(trace_of(*ranks)).rates.rows
-    assert (row.count, row.device_us, row.flop) == (1, 300, 2 * 1024 * 512 * 2048)
+    assert (row["count"], row["device_us"], row["flop"]) == (1, 300, 2 * 1024 * 512 * 2048)
 
 
 @pytest.mark.parametrize("error", [IndexError("tuple index"), PerfmodelError("a.json: no shape")])

@@ -12,7 +12,7 @@ from validate.evaluate.handmade import save
 from perfmodel.errors import UsageError
 from perfmodel.hardware import device
 from perfmodel.prediction import predict
-from perfmodel.prediction.ratio_by_bound import transfer_ratio
+from perfmodel.prediction.ratios import transfer_ratio
 from perfmodel.trace import read
 from perfmodel.validate.evaluate.pairs import evaluate_pairs
 
