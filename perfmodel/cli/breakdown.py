@@ -73,6 +73,7 @@ def breakdown(
     top: int | None = None,
     full_names: bool = False,
     profiler_overhead: float = 0.0,
+    capture: str | None = None,
     figure: Path | None = None,
     memory_figure: Path | None = None,
     target: Output = STDOUT,

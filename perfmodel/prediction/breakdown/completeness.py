@@ -1,4 +1,4 @@
-"""What a recording cannot tell, and what stays unexplained.
+"""What a recording cannot tell, how long its launch queue is, and what stays unexplained.
 
 Gaps are said before any answer from a recording, with the figures that they touch.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from perfmodel.base.arrays import has_code
 from perfmodel.base.units import human_us
+from perfmodel.prediction.breakdown.captured import LaidBack, in_graphs
 from perfmodel.prediction.breakdown.hotspots import StepClock
 from perfmodel.timeline.critical_path import Piece, TimelinePath
 from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
@@ -20,8 +21,9 @@ from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import interval_union
 from perfmodel.trace import Trace
-from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
-from perfmodel.trace.columns import NONE
+from perfmodel.trace.categories import Category
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import Links
 from perfmodel.trace.recording import lost_launches
 
 LEAST_FRAC = 0.01
@@ -52,8 +54,15 @@ def completeness_line(gaps: Sequence[Gap]) -> str:
     return f"not whole: {'; '.join(parts)}" if parts else ""
 
 
-def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]:
-    """What the profiles of a trace cannot tell; nothing of a whole one, nor of shapes alone."""
+def completeness(
+    trace: Trace,
+    graph: ExecutionGraph | None = None,
+    laid_back: Sequence[LaidBack | None] = (),
+) -> list[Gap]:
+    """What the profiles of a trace cannot tell; nothing of a whole one, nor of shapes alone.
+
+    `laid_back` says, by rank, where the kernels of its graphs are known of an eager run.
+    """
     ranks = trace.ranks
     if not ranks:
         return []
@@ -74,16 +83,27 @@ def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]
     step_us = 0.0
     for rank, links in zip(ranks, trace.links, strict=True):
         clock, launch = StepClock(links, range(len(links.steps))), links.device_launch
-        of_graph = rank.name_matches(GRAPH_LAUNCH_CALL)[launch] & (launch >= 0)
         step_us += clock.total_us
-        for at, chosen in enumerate((of_graph, launch < 0, launch >= NONE)):
+        for at, chosen in enumerate((in_graphs(rank, links), launch < 0, launch >= NONE)):
             rows = links.device_rows[chosen]
             busy = interval_union(rank.start_us[rows], rank.end_us[rows])
             busy_us[at] += clock.within_us(*busy).sum()
     share = float(busy_us[0] / step_us) if step_us else 0.0
     if share >= LEAST_FRAC:
-        what = f"{100 * share:.0f} % of this step is in graph launches: no operator can be blamed"
-        gaps.append(Gap(what, ("operators", "modules", "rates"), share=share))
+        what = f"{100 * share:.0f} % of this step is in graph launches: "
+        touches = ("operators", "modules", "rates")
+        if found := [each for each in laid_back if each]:
+            laid = min(each.frac if each else 0.0 for each in laid_back)
+            of = next(
+                (f" of {each.source}" for each in found if each.source), " that ran without one"
+            )
+            what += (
+                f"{100 * laid:.0f} % of that is laid back onto operators{of}, by the kernels' order"
+            )
+            touches = ("host time", "rates")
+        else:
+            what += "no operator can be blamed"
+        gaps.append(Gap(what, touches, share=share))
     share = float(busy_us[1] / busy_us[2]) if with_ops and busy_us[2] else 0.0
     if share >= LEAST_UNTIED_FRAC:
         what = f"the launches of {100 * share:.0f} % of the GPU time are not in the file"
@@ -162,6 +182,50 @@ class Unrecorded(NamedTuple):
             "did it run in another process or thread, or outside of the recording?"
         )
         return cls(why, [*named, trace.device][0])
+
+
+class QueueDepth(NamedTuple):
+    """The launch queue within one step, all streams together."""
+
+    step: str
+    mean_count: float
+    max_count: int
+    empty_frac: float
+    """Share of the step in which nothing waited: the host was no further than the device."""
+
+
+def queue_depths(rank: RankTrace, links: Links) -> list[QueueDepth]:
+    """One per step; none of a rank without launched operations.
+
+    An operation waits from the end of its launch call to its own start; one that begins before
+    the call ends does not wait. All of a graph launch wait from the end of the one call.
+    """
+    launched = links.device_launch >= 0
+    if not launched.any():
+        return []
+    leaves = rank.start_us[links.device_rows[launched]]
+    enters = np.minimum(rank.end_us[links.device_launch[launched]], leaves)
+    at_us = np.concatenate([leaves, enters])
+    change = np.repeat([-1, 1], len(leaves))
+    order = np.lexsort((change, at_us))
+    at_us, change = at_us[order], change[order]
+    # Where an operation enters and leaves at once, the sum would dip: it never waited.
+    depth = np.maximum(np.cumsum(change), 0)
+    length = np.diff(at_us, append=at_us[-1])
+    waited = np.concatenate([[0.0], np.cumsum(depth * length)[:-1]])
+    empty = np.concatenate([[0.0], np.cumsum((depth == 0) * length)[:-1]])
+    steps, depths = links.steps, []
+    bounds = zip(steps.names, steps.start_us.tolist(), steps.end_us.tolist(), strict=True)
+    for name, low, high in bounds:
+        waited_us, empty_us = (
+            float(np.subtract(*np.interp([high, low], at_us, total))) for total in (waited, empty)
+        )
+        step_us = max(high - low, np.finfo(float).tiny)
+        empty_us += float(max(at_us[0] - low, 0.0) + max(high - at_us[-1], 0.0))
+        first, last = np.searchsorted(at_us, [low, high])
+        most = int(depth[max(first - 1, 0) : last].max(initial=0))
+        depths.append(QueueDepth(name, waited_us / step_us, most, min(empty_us / step_us, 1.0)))
+    return depths
 
 
 MAX_UNEXPLAINED_FRAC = 0.05

@@ -13,6 +13,7 @@ from perfmodel.base.provenance import made_by
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
+from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import (
     Gap,
     Unexplained,
@@ -105,7 +106,7 @@ class Breakdown(HotTables):
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
         """One of the tables as a frame: `summary top_kernels top_operators annotations collectives
-        rates memory`; of one rank, or of the job (its memory rank by rank).
+        rates queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
 
         Raises `UsageError` where there is no such table or rank.
         """
@@ -122,6 +123,8 @@ class Breakdown(HotTables):
             rows = [asdict(each.summary) for each in chosen]
         elif name == "rates":
             rows = of.rates.to_dict()["rows"]
+        elif name == "queue_depth":
+            rows = [{"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths]
         else:
             rows = getattr(of, name)()
         return pd.DataFrame(rows)
@@ -189,17 +192,24 @@ class Breakdown(HotTables):
 
 
 def breakdown(
-    trace: Trace | str | Path | pd.DataFrame, *, profiler_us_per_event: float = 0.0
+    trace: Trace | str | Path | pd.DataFrame,
+    *,
+    profiler_us_per_event: float = 0.0,
+    capture: Trace | str | Path | pd.DataFrame | None = None,
 ) -> Breakdown:
     """Break a trace, or what `read` takes, down as it was measured.
 
     `profiler_us_per_event` is taken off the host overheads for every event that the profiler
-    recorded inside them (Lin et al. use 2); nothing else is corrected.
+    recorded inside them (Lin et al. use 2); nothing else is corrected. Kernels of CUDA and HIP
+    graphs are laid back onto the operators of `capture`, a trace of the same program without
+    graphs; without one, onto those that the trace itself ran eagerly.
 
     Raises `TraceError` when there is nothing to break down (an execution trace has no times).
     """
     if not isinstance(trace, Trace):
         trace = read(trace)
+    if capture is not None and not isinstance(capture, Trace):
+        capture = read(capture)
     graph = build_graph(trace)
     timeline = measured(graph)
     walker, steady = PathWalker.of(timeline), steady_steps(timeline)
@@ -236,7 +246,7 @@ def breakdown(
         own = steps[rank_trace.rank]
         waited_us = None if waiting is None else waiting.waiting_us.get(rank_trace.rank, 0.0)
         hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
-        of_rank = (own, tuple(range(len(own))), hot, waited_us)
+        of_rank = (own, tuple(range(len(own))), hot, waited_us, _laid_back(hot, capture))
         ranks.append(RankBreakdown(rank_trace.rank, missing.device or trace.device, *of_rank))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
@@ -249,10 +259,20 @@ def breakdown(
         cautions,
         missing.why,
         waiting,
-        completeness(trace, graph),
+        completeness(trace, graph, [rank.laid_back for rank in ranks]),
     )
 
 
+def _laid_back(hot: Hotspots, capture: Trace | None) -> LaidBack | None:
+    """The graphs of a rank on the like rank of the eager run, or on its first one."""
+    if capture is None:
+        return LaidBack.of(hot, hot)
+    found = list(zip(capture.ranks, capture.links, strict=True))
+    rank, links = next((each for each in found if each[0].rank == hot.rank.rank), found[0])
+    return LaidBack.of(hot, Hotspots(rank, links, ()), capture.source)
+
+
 _TABLES = (
-    *("summary", "top_kernels", "top_operators", "annotations", "collectives", "rates", "memory"),
+    *("summary", "top_kernels", "top_operators", "annotations", "collectives", "rates"),
+    *("queue_depth", "memory"),
 )

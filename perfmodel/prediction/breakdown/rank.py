@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.prediction.breakdown.captured import LaidBack
+from perfmodel.prediction.breakdown.completeness import QueueDepth, queue_depths
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import (
     NamedSums,
@@ -144,6 +146,8 @@ class RankBreakdown(HotTables):
     """Of each step, which one of the trace it is."""
     hot: Hotspots = field(repr=False)
     waiting_us: float | None = None
+    laid_back: LaidBack | None = field(default=None, repr=False)
+    """Where the kernels of its graphs are known of an eager run."""
     missing: list[str] = field(default_factory=list)
     """Tables that could not be made, and why; filled as they are asked for."""
 
@@ -182,6 +186,12 @@ class RankBreakdown(HotTables):
         )
 
     def sums(self, of: str) -> NamedSums:
+        if self.laid_back is not None and of in ("operators", "ranges"):
+            return (
+                self.laid_back.operators(self.hot)
+                if of == "operators"
+                else self.laid_back.ranges(self.hot)
+            )
         found: NamedSums = self._collectives if of == COLLECTIVES else getattr(self.hot, of)
         return found
 
@@ -210,6 +220,13 @@ class RankBreakdown(HotTables):
         return Rates([], "", 0.0, note)
 
     @cached_property
+    def queue_depths(self) -> list[QueueDepth]:
+        """Per step: how many operations were launched and had not begun."""
+        hot, nothing = self.hot, list[QueueDepth]()
+        found = self._optional("launch queue", lambda: queue_depths(hot.rank, hot.links), nothing)
+        return [found[index] for index in self.indices] if found else []
+
+    @cached_property
     def memory(self) -> list[MemoryTimeline]:
         """What the allocators held over the whole recording, per device; GPUs first."""
         hot = self.hot
@@ -225,7 +242,7 @@ class RankBreakdown(HotTables):
 
     def check_tables(self) -> list[str]:
         """Make the optional tables; which could not be made, and why."""
-        _made = self._collectives, self.memory
+        _made = self._collectives, self.queue_depths, self.memory
         return self.missing
 
     def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
@@ -246,6 +263,7 @@ class RankBreakdown(HotTables):
             ],
             **self.hot_tables(most),
             "overlap": communication_overlap(self.summary),
+            "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],
         }
 
