@@ -113,8 +113,8 @@ def kernels(
 
     with working("fitting") as begin:
         fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
-        errors = left_out_errors(fitted, seed=seed, begin=begin)
-        tested = holdout_errors(fitted, test, seed=seed, begin=begin) if test else []
+        errors = left_out_errors(fitted, begin)
+        tested = holdout_errors(fitted, test, begin) if test else []
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console(page_width())

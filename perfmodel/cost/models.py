@@ -27,8 +27,7 @@ from perfmodel.cost.gpu import (
     matmul,
     streaming,
 )
-from perfmodel.cost.gpu.analysis import Analyse
-from perfmodel.cost.gpu.heuristic import Heuristic
+from perfmodel.cost.gpu.analysis import Analyse, Heuristic
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import RECORDED

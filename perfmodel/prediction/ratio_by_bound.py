@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.cost.learned.devices import describe, distance, similarity
+from perfmodel.cost.learned.features import describe, distance, similarity
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device, Host
 from perfmodel.ops.dtypes import DTYPES

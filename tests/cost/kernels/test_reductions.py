@@ -8,7 +8,7 @@ import pytest
 from perfmodel import hardware
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.gpu.reductions import launch
+from perfmodel.cost.gpu.program import launch
 from perfmodel.ops.rows import Rows
 
 H200, SMS = hardware.device("h200-sxm"), 132
