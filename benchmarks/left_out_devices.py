@@ -31,6 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
 from perfmodel.cost.contract import Estimate
+from perfmodel.cost.learned.features import COLUMNS, FEATURES, describe, distance
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import models_of
 from perfmodel.hardware import Device
