@@ -97,7 +97,6 @@ def drift(
 def kernels(
     data: list[Path],
     output: Path,
-    test: list[Path] | None = None,
     estimator: str | None = None,
     seed: int = 0,
     rows: int = 6_000,
@@ -109,19 +108,16 @@ def kernels(
         raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
 
     from perfmodel.cost.learned.store import save
-    from perfmodel.validate.calibrate.kernels import fit_kernels, holdout_errors, left_out_errors
+    from perfmodel.validate.calibrate.kernels import fit_kernels, left_out_errors
 
     with working("fitting") as begin:
         fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
         errors = left_out_errors(fitted, begin)
-        tested = holdout_errors(fitted, test, begin) if test else []
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console(page_width())
     if errors:
         show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
-    if tested:
-        show_kernel_comparison(console, tested, "On the tables to test on, errors in percent")
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())

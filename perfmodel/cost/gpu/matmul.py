@@ -16,6 +16,7 @@ from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
     bound_us,
     has_matrix_units,
+    is_older,
     l2_bytes_per_us,
     matrix_flop_per_us,
     missed_share,
@@ -71,7 +72,9 @@ def fastest(
     whole = np.zeros((len(Tiling._fields), len(m)))
     for kind in distinct(is_matrix_unit).tolist():
         unit, index = "matrix" if kind else "vector", np.flatnonzero(is_matrix_unit == kind)
-        rows, columns = np.array(_C.rows(f"{unit}_tiles")).T
+        rows, columns = np.meshgrid(_C.tile_sides, _C.tile_sides)
+        usual = (rows * columns <= _C.most_outputs) & (abs(np.log2(rows / columns)) <= 1.0)
+        rows, columns = rows[usual], columns[usual]
         side = rows * columns / (rows + columns)
         reached = side / (side + _C.table("tile_half_side")[unit])
         tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
@@ -215,8 +218,7 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     beside_us = np.where((n == 1.0) & (bias > 0.0), _C.bias_copy_us, 0.0)
 
     item, on_units = of_texts(dtypes, _bytes_multiplied), has_matrix_units(device, dtypes)
-    is_cuda = device.target == "cuda"
-    tells = on_units & (not is_cuda or float(device.compute_capability or 0) >= float(_TELLS_FROM))
+    is_cuda, tells = device.target == "cuda", on_units & (not is_older(device, _TELLS_FROM))
     is_odd, by_element = (
         tells & (np.mod(k * item, least) + np.mod(n * item, least) > 0)
         for least in (_ALIGNED_BYTES, _ASYNCHRONOUS_BYTES)

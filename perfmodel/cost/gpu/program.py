@@ -26,7 +26,14 @@ from perfmodel.cost.gpu.analysis import (
     groups_of,
     measured_us,
 )
-from perfmodel.cost.gpu.rates import USUAL, missed_share, stream_bytes_per_us, transfer_us
+from perfmodel.cost.gpu.rates import (
+    LANES,
+    SECTOR_BYTES,
+    USUAL,
+    missed_share,
+    stream_bytes_per_us,
+    transfer_us,
+)
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.rows import BEHIND_WORK, Rows
@@ -34,11 +41,9 @@ from perfmodel.ops.spec import OPS
 
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _R = coefficients("gpu.program"), coefficients("gpu.reductions")
-_S = coefficients("gpu.streaming")
+_S, _KERNEL = coefficients("gpu.streaming"), coefficients("gpu.kernel")
 BY_COLUMNS = {"sum_rows"}
 """Ops whose outputs lie side by side; of others the values of each do."""
-PRODUCT_FIRST = {("softmax", "bwd")}
-"""What launches a kernel before its own that multiplies the result with its gradient."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,10 @@ def resident_blocks(threads: Floats | float, device: Device) -> Floats:
     return np.asarray(device.sm_count * np.clip(per_sm, 1.0, _S.most_blocks_per_sm))
 
 
-def _power_below(values: Floats, most: Floats | float) -> Floats:
-    return np.asarray(2.0 ** np.floor(np.log2(np.clip(values, 1.0, most))))
+def resident_warps(device: Device) -> float:
+    """Warps that the device holds at once."""
+    threads = device.max_threads_per_sm or _S.usual_threads_per_sm
+    return device.sm_count * threads / LANES[device.target]
 
 
 def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool) -> Launch:
@@ -74,8 +81,10 @@ def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool)
         vector = np.where(outputs % _R.most_vector == 0.0, _R.most_vector, halves)
         across, down = outputs / vector, length
     most = _R.most_threads / vector
-    width, height = _power_below(across, most), _power_below(down, most)
-    height = np.minimum(height, most / np.minimum(width, _S.warp_threads))
+    width, height = (
+        2.0 ** np.floor(np.log2(np.clip(values, 1.0, most))) for values in (across, down)
+    )
+    height = np.minimum(height, most / np.minimum(width, LANES["cuda"]))
     width = np.minimum(width, most / height)
     each = length if by_columns else np.ceil(length / width)
     is_split = each >= np.minimum(height * _R.least_values, _R.most_values)
@@ -88,13 +97,6 @@ def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool)
     parts = np.where(is_split & (each >= _R.most_values) & (grid <= resident), parts, 1.0)
     adders = height if by_columns else width * height
     return Launch(each / parts, grid * parts / resident, parts, adders)
-
-
-def _launch(group: Group, device: Device) -> Launch:
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    by_columns = group.op in BY_COLUMNS
-    length, outputs = (rows, cols) if by_columns else (cols, rows)
-    return launch(length, outputs, device, by_columns=by_columns)
 
 
 def load_us(group: Group, device: Device) -> Floats:
@@ -110,50 +112,35 @@ def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
     The first loads are waited for before anything moves, and so are all where few threads ask.
     """
-    found = _launch(group, device)
-    at_once = np.full(len(group.index), _R.loads_at_once)
-    if group.op in _R.tuples("narrow_loads_at_once"):
-        (narrow,) = _R.tuples("narrow_loads_at_once")[group.op]
-        at_once = np.where(group.item_bytes < _R.full_bytes, narrow, at_once)
-    loads = np.ceil(found.values / at_once)
+    lengths, by_columns = (group.dims["cols"], group.dims["rows"]), group.op in BY_COLUMNS
+    found = launch(*lengths[:: -1 if by_columns else 1], device, by_columns=by_columns)
+    loads = np.ceil(found.values / _R.loads_at_once)
     turns = np.maximum(found.turns, 1.0)
     loads_us, turn_us = load_us(group, device) * loads, moving_us / turns
     apart = 1.0 - np.minimum(found.turns, 1.0) * (1.0 - 1.0 / loads)
     turn_us = np.maximum(turn_us, loads_us) + apart * np.minimum(turn_us, loads_us)
-    later_us = together_us(turn_us, _R.block_us)
+    power = _R.together_exponent  # more than the longer, and less than both
+    later_us = (turn_us**power + _R.block_us**power) ** (1.0 / power)
     added_us = _R.parted_us + _R.part_us * np.ceil(found.parts / found.adders)
     added_us = np.where(found.parts > 1.0, added_us, 0.0)
     return np.asarray(turn_us + later_us * (turns - 1.0) + added_us)
 
 
 def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
-    """A row that a warp keeps is loaded at once, others in passes; backward, after a kernel that
-    multiplies the result with its gradient."""
-    cols = group.dims["cols"]
-    passes = _R.softmax_passes * np.ceil(cols / _R.softmax_pass_cols)
-    loads_us = load_us(group, device) * np.where(cols <= _R.softmax_warp_cols, 1.0, passes)
-    product_us: Floats | float = 0.0
-    if (group.op, group.direction) in PRODUCT_FIRST:
-        product_us = _R.second_kernel_us + moving_us
-    return np.maximum(moving_us, _softmax_steps_us(group, device)) + loads_us + product_us
-
-
-def _softmax_steps_us(group: Group, device: Device) -> Floats:
-    """Threads that go through their rows element by element: of rows that a warp keeps, of longer
-    ones, of longer ones that start amid a vector, and of those whose elements lie apart."""
-    cols = group.dims["cols"]
+    """Threads go through their rows element by element: a row that a warp keeps is loaded at once,
+    others in passes, slower where they start amid a vector or lie apart; backward, after a kernel
+    that multiplies the result with its gradient."""
+    cols, is_second = group.dims["cols"], (group.op, group.direction) == ("softmax", "bwd")
+    is_short = cols <= _R.softmax_warp_cols
+    passes = np.where(is_short, 1.0, _R.softmax_passes * np.ceil(cols / _R.softmax_pass_cols))
     threads = device.sm_count * (device.max_threads_per_sm or _S.usual_threads_per_sm)
-    is_aligned = cols * group.item_bytes % _S.vector_bytes == 0
-    step_us = np.where(is_aligned, _R.softmax_block_us, _R.softmax_unaligned_us)
-    step_us = np.where(cols <= _R.softmax_warp_cols, _R.softmax_warp_us, step_us)
-    step_us = np.where(group.dims["strided"] > 0, _R.softmax_strided_us, step_us)
-    return step_us * group.dims["rows"] * cols / threads
-
-
-def together_us(moving_us: Floats, waited_us: Floats | float) -> Floats:
-    """What overlaps in part: more than the longer, and less than both."""
-    power = _R.together_exponent
-    return np.asarray((moving_us**power + waited_us**power) ** (1.0 / power))
+    is_apart = group.dims["strided"] > 0
+    is_odd = ~is_short & (cols * group.item_bytes % _S.vector_bytes != 0)
+    step_us = np.where(is_short & ~is_apart, _R.softmax_warp_us, _R.softmax_block_us)
+    step_us = np.where(is_odd | is_apart, _C.strided * step_us, step_us)
+    steps_us = step_us * group.dims["rows"] * cols / threads
+    product_us = _KERNEL.start_us + moving_us if is_second else 0.0
+    return np.maximum(moving_us, steps_us) + load_us(group, device) * passes + product_us
 
 
 WIDENED_ONE_BY_ONE = ("cuda",)
@@ -229,7 +216,8 @@ def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     each = np.ceil(group.dims["cols"] / _S.row_per_warp)
     known = _S.table("accumulate_us")
     turn_us = known[nearest_known(device.architecture, known) or USUAL]
-    waited_us = turn_us * each * group.dims["rows"] / (_S.warps_per_sm * device.sm_count)
+    warps = resident_warps(device)
+    waited_us = turn_us * each * group.dims["rows"] / warps
     return np.maximum(moving_us, waited_us)
 
 
@@ -242,7 +230,7 @@ def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
     most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
     rows_per_line = np.maximum(_S.line_bytes / (group.item_bytes * dims["cols"]), 1.0)
-    warps = dims["rows"] * dims["cols"] / _S.table("lanes")[device.target]
+    warps = dims["rows"] * dims["cols"] / LANES[device.target]
     turns: Floats = np.minimum(most * rows_per_line, warps)
     queued = _S.table("atomic_line_us")[device.target] * turns
     rate = _S.table("adds_per_sm_per_clock").get(device.target, np.inf)
@@ -267,8 +255,10 @@ def programs_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 class OpBehaviour:
     """What kernels of an op take in addition to moving each operand once."""
 
-    like: str = ""
-    """Under which name its coefficients are filed."""
+    waits: float = 0.0
+    """Steps that wait for one another, in `program.wait_us`."""
+    traffic: float = 1.0
+    """How often the operands move, or how badly they use what moves."""
     sectors: bool = False
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
     by_vectors: Callable[[Group, Device], Mask] | None = None
@@ -277,22 +267,24 @@ class OpBehaviour:
     """What it takes once started, if moving everything takes so long."""
 
 
-_REDUCTION = OpBehaviour("reduction", whole_us=reduced_us)
-_SOFTMAX = OpBehaviour("softmax", whole_us=softmax_us)
-_SELECT = OpBehaviour("index_select", sectors=True, whole_us=selected_us)
-_SCATTER = OpBehaviour("scatter", sectors=True)
+_REDUCTION, _SOFTMAX = OpBehaviour(2.0, whole_us=reduced_us), OpBehaviour(1.0, whole_us=softmax_us)
+_SELECT = OpBehaviour(sectors=True, whole_us=selected_us)
+_SCATTER = OpBehaviour(1.0, sectors=True)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
-    **{op: OpBehaviour(op) for op in ("layer_norm", "rms_norm", "split", "transpose_copy")},
-    "cat": OpBehaviour("cat", whole_us=joined_us, by_vectors=joined_by_vectors),
+    "layer_norm": OpBehaviour(2.0),
+    "rms_norm": OpBehaviour(2.0, _C.strided),
+    "split": OpBehaviour(traffic=_C.joined),
+    "transpose_copy": OpBehaviour(traffic=_C.strided),
+    "cat": OpBehaviour(1.0, _C.joined, whole_us=joined_us, by_vectors=joined_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
     **dict.fromkeys(("index_add", "scatter_add"), replace(_SCATTER, whole_us=added_us)),
-    **dict.fromkeys(("foreach", *_FUSED), OpBehaviour("foreach", whole_us=chunks_us)),
+    **dict.fromkeys(("foreach", *_FUSED), OpBehaviour(whole_us=chunks_us)),
     "elementwise": OpBehaviour(whole_us=programs_us),
-    "index_put_accumulate": OpBehaviour("accumulate", sectors=True, whole_us=accumulated_us),
+    "index_put_accumulate": OpBehaviour(1.0, sectors=True, whole_us=accumulated_us),
 }
 """Of ops that do more than stream."""
 ROWS_ANYWHERE = frozenset(op for op, own in OP_BEHAVIOUR.items() if own.sectors)
@@ -331,10 +323,16 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
         if OPS[group.op].family not in STREAMING_FAMILIES:
             continue
         own, moved = OP_BEHAVIOUR.get(group.op, _PLAIN), group.moved_bytes
-        if own.sectors:
-            moved = moved + _wasted_bytes(group)
+        if own.sectors:  # what lies in the sectors of a table's rows and is not theirs
+            dims, row_bytes = group.dims, group.dims["cols"] * group.item_bytes
+            whole_bytes = dims["rows"] * row_bytes
+            passes = np.clip(moved // whole_bytes - 1.0, 0.0, 2.0)
+            table_bytes = np.where(dims["hash_size"] > 0, dims["hash_size"] * row_bytes, np.inf)
+            sectors = dims["rows"] * np.maximum(row_bytes, SECTOR_BYTES)
+            taken = np.minimum(sectors, np.maximum(table_bytes, whole_bytes))
+            moved = moved + passes * (taken - whole_bytes)
         unknown = 1.0 - measured_frac[group.index]
-        traffic = 1.0 + unknown * (_C.table("traffic").get(own.like, 1.0) - 1.0)
+        traffic = 1.0 + unknown * (own.traffic - 1.0)
         if own.by_vectors:
             traffic = np.where(own.by_vectors(group, device), 1.0, traffic)
         elif "strided" in group.dims:
@@ -343,18 +341,6 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)
-        latency_us = unknown * _C.table("latency_us").get(own.like, 0.0)
-        least = _C.least * device.kernel_floor_us
-        cold[group.index] = np.maximum(_S.start_us + latency_us + moving_us, least)
+        start_us = _S.start_us + unknown * own.waits * _C.wait_us
+        cold[group.index] = np.maximum(start_us + moving_us, _C.least * device.kernel_floor_us)
     return cold
-
-
-def _wasted_bytes(group: Group) -> Floats:
-    """Of the sectors that rows of a table lie in, what is not theirs; no more than the table."""
-    rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
-    passes = group.moved_bytes // (rows * row_bytes) - 1.0
-    known = group.dims["hash_size"] > 0
-    table_bytes = np.where(known, group.dims["hash_size"] * row_bytes, np.inf)
-    sectors = rows * np.maximum(row_bytes, _C.sector_bytes)
-    taken = np.minimum(sectors, np.maximum(table_bytes, rows * row_bytes))
-    return np.clip(passes, 0.0, 2.0) * (taken - rows * row_bytes)

@@ -18,14 +18,17 @@ from perfmodel.cost.gpu.rates import (
     vector_flop_per_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
 
 _C = coefficients("gpu.streaming")
-ROW_KERNELS = frozenset(_C.tuples("row_kernels"))
+_AS = {"rms_norm": "layer_norm", "log_softmax": "softmax"}
+"""Ops whose kernels go over their rows as another's."""
+ROW_KERNELS = frozenset(_C.tuples("row_kernels")) | frozenset(_AS)
 
 
 def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: Device) -> Floats:
     """Bytes of the rows that are worked on at once over the L2's; 0 where one pass is enough."""
-    _, least_threads, most_threads, register_cols = _C.tuples("row_kernels")[op]
+    _, least_threads, most_threads, register_cols = _C.tuples("row_kernels")[_AS.get(op, op)]
     threads = clipped(cols / _C.cols_per_thread, least_threads, most_threads)
     per_sm = (device.max_threads_per_sm or _C.usual_threads_per_sm) / threads
     at_once = np.minimum(rows, device.sm_count * np.maximum(per_sm, 1.0))
@@ -35,7 +38,7 @@ def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: De
 
 def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     """Passes over the row after the first: (all of them, those that go to memory), per row."""
-    again, *_ = _C.tuples("row_kernels")[op]
+    again, *_ = _C.tuples("row_kernels")[_AS.get(op, op)]
     missed = clipped((resident - _C.held_up_to) / (_C.gone_from - _C.held_up_to), 0.0, 1.0)
     return np.where(resident > 0.0, again, 0.0), again * missed
 
@@ -88,16 +91,21 @@ def analyse_transfers(group: Group, device: Device) -> Analysis:
 def analyse(group: Group, device: Device) -> Analysis:
     """Bytes at the memory's or the cache's rate, beside the vector units'."""
     total = group.read_bytes + group.written_bytes
-    passes, missed = _read_again(group, device)
+    passes, missed = np.zeros((2, len(group.index)))
+    if group.op in ROW_KERNELS:
+        own = group.dims["rows"], group.dims["cols"], group.item_bytes, device
+        passes, missed = repeated_passes(group.op, resident_share(group.op, *own))
     memory = transfer_us(total, device) + (
         missed * group.read_bytes * missed_share(total, device)
     ) / stream_bytes_per_us(device)
     cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
-    elements = group.written_bytes / _C.element_bytes
+    elements = group.written_bytes / item_bytes(["fp32"])[0]
     known = _C.table("special_per_element")
-    each = known.get(f"{device.target}_{group.op}", known.get(group.op, 0.0))
+    op = group.op.removesuffix("_scalar")
+    each = known.get(f"{device.target}_{op}", known.get(op, 0.0))
     special = each * elements / special_per_us(device)
-    flop = group.flop + _random_flop(group, device)
+    random = group.dims.get("random", 0.0) * _C.table("random_flop")[device.target]
+    flop = group.flop + random * group.dims.get("elements", 0.0)
     compute = np.maximum(flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
     busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
@@ -106,18 +114,3 @@ def analyse(group: Group, device: Device) -> Analysis:
         kernel_us=_C.start_us + busy,
         shares={"compute": compute, "memory": memory, "cache": cache},
     )
-
-
-def _random_flop(group: Group, device: Device) -> Floats:
-    """Work of drawing the random numbers of a kernel that draws some."""
-    if "random" not in group.dims:
-        return np.zeros(len(group.index))
-    calls: Floats = group.dims["random"] * group.dims["elements"]
-    return calls * _C.table("random_flop")[device.target]
-
-
-def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:
-    if group.op not in ROW_KERNELS:
-        return np.zeros(len(group.index)), np.zeros(len(group.index))
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    return repeated_passes(group.op, resident_share(group.op, rows, cols, group.item_bytes, device))

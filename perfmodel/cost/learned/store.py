@@ -29,6 +29,7 @@ from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.base.provenance import answered_by
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.analysis import Heuristic
+from perfmodel.cost.learned.features import FEATURES
 from perfmodel.cost.learned.forest import of_booster, pack, unpack
 from perfmodel.cost.learned.model import MAX_LOG, OTHERS, File, Fitted, Learned, Part
 from perfmodel.errors import ModelError, PerfmodelError
@@ -48,8 +49,8 @@ class _Manifest(msgspec.Struct):
     parts: list[Fitted]
 
     def __post_init__(self) -> None:
-        if any(OTHERS not in part.files for part in self.parts):
-            raise ValueError("a part without trees")
+        if any(OTHERS not in part.files or part.family not in FEATURES for part in self.parts):
+            raise ValueError(f"a part without trees, or of none of {', '.join(FEATURES)}")
 
 
 class Stored:

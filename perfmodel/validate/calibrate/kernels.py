@@ -19,12 +19,10 @@ import xgboost
 from sklearn.base import clone, is_regressor
 
 from perfmodel.base.progress import Begin, begun, silent
-from perfmodel.cost.durations import durations_of
 from perfmodel.cost.learned.features import BY_ROW, FEATURES
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import models_of
 from perfmodel.errors import ModelError, PerfmodelError, UsageError
-from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import VECTOR
 from perfmodel.ops.vocabulary.matmul import MATMUL
 from perfmodel.validate.calibrate.kernel_data import (
@@ -165,15 +163,10 @@ def _about(
 
     libraries = {"scikit-learn": sklearn, "xgboost": xgboost, "numpy": np}
     versions = {name: library.__version__ for name, library in libraries.items()}
-    sources = []
-    for table in tables:
-        source: dict[str, Any] = {"file": table.path.name, "sha256": table.sha256}
-        source["rows"] = len(table.frame)
-        for column in ("framework", "library_version", "sweep", "flag", "source", "system"):
-            if column in table.frame:
-                counts = table.frame[column].astype(str).value_counts().head(12)
-                source[column] = {str(name): int(count) for name, count in counts.items()}
-        sources.append(source)
+    sources = [
+        {"file": table.path.name, "sha256": table.sha256, "rows": len(table.frame)}
+        for table in tables
+    ]
     of_parts = {}
     for each in parts:
         own = each.part.fitted
@@ -196,37 +189,13 @@ def _about(
 def left_out_errors(fitted: Fitted, begin: Begin = silent) -> list[Compared]:
     """Errors per op, device and dtype; floors are those of the other devices. Of families that one
     chip alone was measured on, nothing."""
-    compared = []
+    compared, columns = [], ["duration_us", "predicted_us", "low_us", "high_us", "bound_us"]
     for part in begun(fitted.parts, begin, lambda part: f"errors of {part.part.fitted.name}"):
         rows = part.sample[part.sample["predicted_us"].notna()]
-        if rows["chip"].nunique() > 1:
-            compared += _compared(rows)
-    return compared
-
-
-def holdout_errors(fitted: Fitted, paths: Sequence[Path], begin: Begin = silent) -> list[Compared]:
-    """Errors per op, device and dtype on the rows of `paths` that a fitted part answers for."""
-    frame, compared = joined([read_table(Path(path)) for path in paths]), []
-    for part in begun(fitted.parts, begin, lambda part: f"errors of {part.part.fitted.name}"):
-        own = part.part.fitted
-        rows = sliced(own.family, frame)[own.name]
-        kinds = zip(rows["op"], rows["dtype"], strict=True)
-        rows = rows[[part.part.answers_for(*kind) for kind in kinds]]
-        for name, device in devices_of(rows["device"]).items():
-            of_device = rows[rows["device"] == name]
-            asked = Rows.from_frame(of_device)
-            found = durations_of(asked, device, fitted.models)
-            columns = {"predicted_us": found.duration_us, "low_us": found.low_us}
-            columns |= {"high_us": found.high_us}
-            columns |= {"bound_us": part.part.heuristic.analyse(asked, device).bound_us}
-            compared += _compared(of_device.assign(**columns))
-    return compared
-
-
-def _compared(rows: pd.DataFrame) -> list[Compared]:
-    compared, columns = [], ["duration_us", "predicted_us", "low_us", "high_us", "bound_us"]
-    for (device, op, dtype), own in rows.groupby(["device", "op", "dtype"]):
-        measured, *answer, bound_us = own[columns].to_numpy(np.float64).T
-        errors = errors_of((op, device, dtype), measured, *answer)
-        compared.append(Compared(errors, error_figures(bound_us, measured)["mape_pct"]))
+        if rows["chip"].nunique() < 2:
+            continue
+        for (device, op, dtype), own in rows.groupby(["device", "op", "dtype"]):
+            measured, *answer, bound_us = own[columns].to_numpy(np.float64).T
+            errors = errors_of((op, device, dtype), measured, *answer)
+            compared.append(Compared(errors, error_figures(bound_us, measured)["mape_pct"]))
     return compared

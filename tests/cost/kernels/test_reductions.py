@@ -58,15 +58,6 @@ def test_threads_wait_longer_for_memory_than_for_a_cache() -> None:
     assert warm == pytest.approx(9.3, rel=0.15)
 
 
-def test_sums_of_16_bits_load_twice_as_much_at_once_along_rows_alone() -> None:
-    def waited_us(op: str, dtype: str) -> float:
-        few, many = (timed_us(op, 2, cols, dtype=dtype, cold=1.0) for cols in (1024, 65_536))
-        return many - few
-
-    assert waited_us("sum", "bf16") < 0.6 * waited_us("sum", "fp32")
-    assert waited_us("amax", "bf16") == pytest.approx(waited_us("amax", "fp32"), rel=0.1)
-
-
 def test_a_gradient_of_softmax_is_two_kernels() -> None:
     forward, back = (
         timed_us("softmax", 1 << 17, 512, direction=way, cold=1.0) for way in ("fwd", "bwd")
