@@ -16,7 +16,6 @@ from perfmodel.cost.gpu.analysis import (
     AS_TIMED,
     DATASHEET,
     SHORTEST_ENDS,
-    TIMINGS,
     Heuristic,
     at_least,
     floors_of,
@@ -41,7 +40,7 @@ from perfmodel.cost.learned.features import (
 from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import KERNEL, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
 FORMULA = (
@@ -64,7 +63,6 @@ _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
 ANY_OP, OTHERS = "*", ""
-_SIMILAR = "similar devices"
 _USUAL_INTERVAL = (-1.0, 1.0)
 _BY_ROWS = "vector_rows"
 """The part of norms and softmax in fp32, whose times rise with every dim as those of products do.
@@ -105,25 +103,25 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cell(NamedTuple):
-    """Rows `at` of one op, dtype and timing, and the most similar device that tells of them."""
+    """What measurements tell of rows of one op, dtype and timing on a device."""
 
     op: str
-    dtype: str
-    timing: str
-    at: Ints
-    near: str
-    away: float  # infinite where none of the maker was measured
+    near: str  # the most similar device of the maker that rows like these were measured on
+    away: float  # its distance; infinite where there is none
+    measured: Mapping[str, float]  # the range there, as `Fitted.measured` has it
+    floor_us: float
+    offset_us: float
 
 
 class Answer(NamedTuple):
-    """Per row of a part: microseconds as they are timed, and what they rest on."""
+    """Per row of one op, dtype and timing: microseconds as they are timed, what they rest on."""
 
     duration_us: Floats
     low_us: Floats
     high_us: Floats
-    similar: Floats
     inside: Floats
     hot_us: Floats
+    similar: float
     source: str
 
 
@@ -132,14 +130,15 @@ def kind_of(dtype: str) -> str:
     return _SAME_KIND.get(dtype, dtype)
 
 
-def place_of(us: Floats, floor_us: Floats) -> np.ndarray:
+def place_of(us: Floats, floor_us: float) -> np.ndarray:
     """`[n]`: where the interval of each time lies, within what was measured."""
     return np.where(us < 2.0 * floor_us, SHORT, LONG).astype(object)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Trees over the features of rows and of their device, for some dtypes.
+    """Trees over the features of rows and of their device, for some dtypes. Rows that are asked
+    about are of one op, dtype and timing.
 
     A device that was not measured is taken for the most similar one of its maker; the answer is a
     geometric mean of the trees' and of physics: all of the trees for boards of a measured chip,
@@ -157,118 +156,77 @@ class Part:
         is_known = dtype in own.dtypes or (own.family == MATMUL and kind_of(dtype) in own.dtypes)
         return is_known and (op in own.ops or not own.ops)
 
-    def cells(self, rows: Rows, own: Description) -> list[Cell]:
-        """`rows` by op, dtype and timing, each with the most similar device of the maker that rows
-        like these were measured on: of all ops for one that was measured nowhere."""
-        devices, cells = self.fitted.devices, []
-        known = [key.split("/") for key in self.fitted.measured]
-        measured = {op for _, op, _ in known}
-        kinds = rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing))
-        for (op, dtype, timing), at in kinds:
-            ops = {op} & measured or measured
-            names = {name for name, each, kind in known if each in ops and kind == kind_of(dtype)}
-            near = [(distance(devices[name], own), name) for name in names]
-            near = [each for each in near if same_maker(devices[each[1]], own)]
-            away, name = min(near, default=(np.inf, OTHERS))
-            cells.append(Cell(op, dtype, timing, at, name, away))
-        return cells
+    def cell(self, rows: Rows, own: Description) -> Cell:
+        """What is known of `rows` on the device `own`; an op that was measured nowhere is taken for
+        those that were, in its dtype. The floor is that of the device's own host, else the median
+        of its maker's, else of all, else the usual one."""
+        (op, dtype, _, timing), devices = rows.kinds[0][0], self.fitted.devices
+        ranges = [(*key.split("/"), each) for key, each in self.fitted.measured.items()]
+        is_new = all(each != op for _, each, _, _ in ranges)
+        ranges = [
+            each
+            for each in ranges
+            if (is_new or each[1] == op) and each[2] == kind_of(dtype)
+            if same_maker(devices[each[0]], own)
+        ]
+        near = min(((distance(devices[name], own), name) for name, *_ in ranges), default=None)
+        away, name = near or (np.inf, OTHERS)
+        there = [each for where, _, _, each in ranges if where == name]
+        measured = {each: min(one[each] for one in there) for each in (there or [{}])[0]}
+        if there:
+            measured["work"] = max(each["work"] for each in there)
+        floor_us, offset_us = floors_of(rows)[:, 0].tolist()
+        keys = {f"{each}/{timing}/{op}/{dtype}": each for each in devices}
+        known = {each: us for key, each in keys.items() if (us := self.fitted.floors.get(key))}
+        if known:
+            host = [us for each, us in known.items() if distance(devices[each], own) < SAME]
+            maker = [us for each, us in known.items() if same_maker(devices[each], own)]
+            floor_us = median(np.array(host or maker or [*known.values()]))
+            usual_us = _OFFSET_FRAC * floor_us if timing == SINGLE_CALL else offset_us
+            offset_us = min(usual_us, 0.9 * floor_us)
+        return Cell(op, name, away, measured, floor_us, offset_us)
 
-    def kernels(self, columns: Columns, device: Device, cells: list[Cell]) -> tuple[Floats, Floats]:
+    def kernels(self, columns: Columns, device: Device, cell: Cell) -> tuple[Floats, Floats]:
         """(times `[n]` without a floor, how far each row lies within what was measured, 0 to 1);
         physics answers for the rest."""
-        support, share = np.zeros((2, len(columns.base_us)))
-        for cell in cells:
-            support[cell.at] = self._support(cell, columns) if cell.near else 0.0
-            share[cell.at] = 1.0 - (1.0 - self.fitted.share) * (1.0 - similarity(cell.away))
-        learned = self._learned(columns, cells, describe(device))
-        factors = support * (share * learned + (1.0 - share) * columns.power_log)
-        us = columns.base_us * np.exp(factors) + columns.extra_us
+        base_us, power_log = columns.base_us, columns.power_log
+        if not cell.near:
+            return at_least(base_us + columns.extra_us, columns.analysis, device), 0.0 * base_us
+        near, own, alike = self.fitted.devices[cell.near], describe(device), similarity(cell.away)
+        matrix = columns.matrix((*self.fitted.features, *COLUMNS), near)
+        learned = self.trees[OTHERS].predict(matrix)
+        if cell.near in self.trees and alike > 0.0:
+            alone = self.trees[cell.near].predict(matrix[:, : len(self.fitted.features)])
+            learned = learned + (1.0 - _SHARED_FRAC) * alike * (alone - learned)
+        if cell.away >= SAME:
+            learned = transferred_log_factors(learned, columns.on_chip_frac, near, own)
+        below = np.log(cell.measured["base_us"] / np.maximum(base_us, 1e-300))
+        for name in NOT_BELOW.get(self.fitted.family, ()):
+            below = np.maximum(below, cell.measured[name] - columns.features[name])
+        support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
+        share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
+        factors = support * (share * learned + (1.0 - share) * power_log)
+        us = base_us * np.exp(factors) + columns.extra_us
         return at_least(us, columns.analysis, device), support
 
-    def _learned(self, columns: Columns, cells: list[Cell], own: Description) -> Floats:
-        """Log factors `[n]` of the trees; 0 where no device of the maker was measured."""
-        factors, width = np.zeros(len(columns.base_us)), len(self.fitted.features)
-        cells = [cell for cell in cells if cell.near]
-        if not cells:
-            return factors
-        matrix = columns.matrix((*self.fitted.features, *COLUMNS), own)
-        for cell in cells:
-            near = self.fitted.devices[cell.near]
-            matrix[cell.at, width:] = [near[name] for name in COLUMNS]
-        asked = np.concatenate([cell.at for cell in cells])
-        factors[asked] = self.trees[OTHERS].predict(matrix[asked])
-        for name in {cell.near for cell in cells} & set(self.trees):
-            alike = [cell for cell in cells if cell.near == name and similarity(cell.away) > 0.0]
-            if alike:
-                at = np.concatenate([cell.at for cell in alike])
-                alone = self.trees[name].predict(matrix[at, :width])
-                weight = (1.0 - _SHARED_FRAC) * similarity(alike[0].away)
-                factors[at] += weight * (alone - factors[at])
-        on_chip_frac = np.broadcast_to(columns.on_chip_frac, len(factors))
-        for cell in cells:
-            if cell.away >= SAME:
-                near, at = self.fitted.devices[cell.near], cell.at
-                factors[at] = transferred_log_factors(factors[at], on_chip_frac[at], near, own)
-        return factors
-
-    def _range(self, cell: Cell) -> Mapping[str, float]:
-        """What was measured on the nearest device; of others for an op measured nowhere."""
-        known, kind = self.fitted.measured, kind_of(cell.dtype)
-        if (found := known.get(f"{cell.near}/{cell.op}/{kind}")) is not None:
-            return found
-        others = [known[key] for key in known if key.split("/")[::2] == [cell.near, kind]]
-        least = {name: min(each[name] for each in others) for name in others[0]}
-        return least | {"work": max(each["work"] for each in others)}
-
-    def _support(self, cell: Cell, columns: Columns) -> Floats:
-        least = self._range(cell)
-        below = np.log(least["base_us"] / np.maximum(columns.base_us[cell.at], 1e-300))
-        for name in NOT_BELOW.get(self.fitted.family, ()):
-            below = np.maximum(below, least[name] - columns.features[name][cell.at])
-        return clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
-
-    def _is_inside(self, cell: Cell, columns: Columns) -> Floats:
-        most = self._range(cell)["work"] if cell.near else 0.0
-        return (columns.work[cell.at] <= most).astype(np.float64)
-
-    def floors(self, rows: Rows, cells: list[Cell], own: Description) -> Floats:
-        """(floor, offset) `[2, n]` microseconds: of the device's own host, else the median of its
-        maker's, else of all, else the usual ones."""
-        floors, devices = floors_of(rows), self.fitted.devices
-        for cell in cells:
-            keys = {f"{name}/{cell.timing}/{cell.op}/{cell.dtype}": name for name in devices}
-            known = {name: us for key, name in keys.items() if (us := self.fitted.floors.get(key))}
-            if known:
-                host = [us for name, us in known.items() if distance(devices[name], own) < SAME]
-                maker = [us for name, us in known.items() if same_maker(devices[name], own)]
-                floor_us = median(np.array(host or maker or [*known.values()]))
-                usual = TIMINGS[cell.timing].offset_us
-                offset_us = _OFFSET_FRAC * floor_us if cell.timing == SINGLE_CALL else usual
-                floors[:, cell.at] = [[floor_us], [min(offset_us, 0.9 * floor_us)]]
-        return floors
-
     def intervals(
-        self, cells: list[Cell], columns: Columns, support: Floats, times: Floats, changed: float
+        self, cell: Cell, columns: Columns, support: Floats, us: Floats, changed: float = 0.0
     ) -> Floats:
-        """Logarithms (low, high) `[2, n]` of 90 % intervals around `times` (microseconds, and their
-        floors `[2, n]`), on a device that was `changed` by so much. Where physics answers they are
-        at least as wide as its own."""
-        us, floor_us = times
+        """Logarithms (low, high) `[2, n]` of 90 % intervals around `us`, on a device that was
+        `changed` by so much. Where physics answers they are at least as wide as its own."""
         ends, spread = np.zeros((2, len(us))), np.log(self.heuristic.spread)
-        for cell in cells:
-            where = place_of(us[cell.at], floor_us[cell.at])
-            blend = max(interval_blend(cell.away), interval_blend(changed))
-            for name, weight in ((OTHERS, blend), (cell.near, 1.0 - blend)):
-                if weight > 0.0:
-                    inside = self._is_inside(cell, columns) > 0.0
-                    place = where if name == OTHERS else np.where(inside, where, BEYOND)
-                    known = {each: self._interval(cell.op, name, each) for each in set(place)}
-                    ends[:, cell.at] += weight * np.array([known[each] for each in place]).T
+        where = place_of(us, cell.floor_us)
+        own = np.where(columns.work <= cell.measured.get("work", 0.0), where, BEYOND)
+        blend = max(interval_blend(cell.away), interval_blend(changed))
+        for name, weight, place in ((OTHERS, blend, where), (cell.near, 1.0 - blend, own)):
+            if weight > 0.0:
+                known = {each: self._interval(cell.op, name, each) for each in set(place)}
+                ends += weight * np.array([known[each] for each in place]).T
         physics = np.minimum(ends[0], -spread), np.maximum(ends[1], spread)
-        ends += (1.0 - support) * (np.array(physics) - ends)
-        return ends
+        return np.asarray(ends + (1.0 - support) * (np.array(physics) - ends))
 
     def _interval(self, op: str, name: str, where: str) -> tuple[float, float]:
+        """That of the op on the device, else of what comes nearest to it."""
         for device in (name, OTHERS):
             for key in (f"{each}/{device}/{at}" for each in (op, ANY_OP) for at in (where, LONG)):
                 if (found := self.fitted.intervals.get(key)) is not None:
@@ -279,8 +237,8 @@ class Part:
         """Of a device whose values were changed: the original's times, times what physics makes of
         the change."""
         known, own = original(device), describe(original(device))
-        cells, columns = self.cells(rows, own), FEATURES[self.fitted.family](rows, known)
-        (kernel_us, support), analysis = self.kernels(columns, known, cells), columns.analysis
+        cell, columns = self.cell(rows, own), FEATURES[self.fitted.family](rows, known)
+        (kernel_us, support), analysis = self.kernels(columns, known, cell), columns.analysis
         if self.fitted.family == MATMUL or self.fitted.name == _BY_ROWS:
             kernel_us = clipped(kernel_us, *limits_us(self._lattice_us, id(self), rows, known))
         changed = 0.0 if known is device else distance(describe(device), own)
@@ -289,30 +247,28 @@ class Part:
             ratio = at_least(analysis.kernel_us, analysis, device)
             ratio = ratio / at_least(before.kernel_us, before, known)
             kernel_us = at_least(kernel_us * ratio, analysis, device)
-        floor_us, offset_us = self.floors(rows, cells, own)
-        us = measured_us(kernel_us, floor_us, offset_us)
-        times = np.array([us, floor_us])
-        low, high = self.intervals(cells, columns, support, times, changed)
-        similar, inside = np.zeros((2, len(rows)))
-        for cell in cells:
-            similar[cell.at] = similarity(cell.away) * similarity(changed)
-            inside[cell.at] = self._is_inside(cell, columns)
-        ends = np.exp([low, high] + similar * columns.power_log * np.array([[-1.0], [_WARMER]]))
+        us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
+        ends = self.intervals(cell, columns, support, us, changed)
+        similar = similarity(cell.away) * similarity(changed)
+        ends = np.exp(ends + similar * columns.power_log * np.array([[-1.0], [_WARMER]]))
         shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
-        ends = np.array([np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])])
+        low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])
         in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
         hot = np.where(in_program, hot_us(analysis.flop, rows.dtype, device), 0.0)
-        low_us = np.maximum(us * ends[0], np.minimum(us, analysis.bound_us))
-        high_us = us * ends[1] * np.maximum(hot / us, 1.0)
-        source = "measurements of other devices" if any(cell.near for cell in cells) else DATASHEET
-        if (similar > 0.0).any():
-            is_own = (similar >= 1.0).all()
-            source = f"measurements of {'this device or one like it' if is_own else _SIMILAR}"
-        return Answer(us, low_us, high_us, similar, inside, hot, source)
+        low_us = np.maximum(us * low, np.minimum(us, analysis.bound_us))
+        inside = (columns.work <= cell.measured.get("work", 0.0)).astype(np.float64)
+        of_what = "other devices" if similar == 0.0 else "similar devices"
+        source = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
+        source = source if cell.near else DATASHEET
+        high_us = us * high * np.maximum(hot / us, 1.0)
+        return Answer(us, low_us, high_us, inside, hot, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
-        cells = self.cells(rows, describe(device))
-        return self.kernels(FEATURES[self.fitted.family](rows, device), device, cells)[0]
+        columns, cell = (
+            FEATURES[self.fitted.family](rows, device),
+            self.cell(rows, describe(device)),
+        )
+        return self.kernels(columns, device, cell)[0]
 
 
 @dataclass(frozen=True)
@@ -328,14 +284,15 @@ class Learned:
         return self._answered(as_layers(rows), device)[0]
 
     def _answered(self, rows: Rows, device: Device) -> tuple[Estimate, list[tuple[Ints, Answer]]]:
-        us = np.zeros((3, len(rows)))
-        similar, left, answers, sources = np.zeros(len(rows)), np.ones(len(rows), bool), [], set()
+        us, answers, sources = np.zeros((3, len(rows))), [], set()
+        similar, left = np.zeros(len(rows)), np.ones(len(rows), bool)
 
-        def place(op: str, dtype: str) -> int:
-            own = (at for at, part in enumerate(self.parts) if part.answers_for(op, dtype))
-            return next(own, -1)
+        def place(kind: Kind) -> tuple[int, str, str, str]:
+            own = (at for at, part in enumerate(self.parts) if part.answers_for(*kind[:2]))
+            at = next(own, -1)
+            return (at, kind.op, kind.dtype, kind.timing) if at >= 0 else (at, "", "", "")
 
-        for at, index in rows.grouped(lambda kind: place(kind.op, kind.dtype)):
+        for (at, *_), index in rows.grouped(place):
             if at < 0:
                 found = self.heuristic.estimate(rows.take(index), device)
                 us[:, index] = found.duration_us, found.low_us, found.high_us
@@ -369,7 +326,7 @@ class Learned:
                 own, us = why[row], float(found.duration_us[at])
                 more = {
                     "learned_factor": us / own.terms["heuristic_us"],
-                    "kinship_frac": float(found.similar[at]),
+                    "kinship_frac": found.similar,
                     "inside_domain": float(found.inside[at]),
                 }
                 if found.hot_us[at] > us:

@@ -218,7 +218,10 @@ def _samples(
         if not matrix.shape[1]:
             matrix = np.empty((len(frame), len(features) + len(COLUMNS)), np.float32)
         matrix[at] = columns.matrix((*features, *COLUMNS), own)
-        floor_us, offset_us = part.floors(rows, part.cells(rows, own), own)
+        floor_us, offset_us = np.zeros((2, len(at)))
+        for _, index in rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing)):
+            cell = part.cell(rows.take(index), own)
+            floor_us[index], offset_us[index] = cell.floor_us, cell.offset_us
         us, base_us = measured[at], columns.base_us
         kernel_us = np.maximum(us - offset_us, 0.5 * np.minimum(us, base_us + columns.extra_us))
         kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
@@ -251,19 +254,19 @@ def _samples(
 
 def _times(
     part: Part, data: _Data, asked: Ints
-) -> Iterator[tuple[str, Ints, Columns, Floats, Floats, Floats]]:
-    """By device of the rows `asked`: (name, rows, columns, times as measured, floors, logarithms of
+) -> Iterator[tuple[Ints, Columns, Floats, np.ndarray, Floats]]:
+    """By kind of the rows `asked`: (rows, columns, times as measured, places and logarithms of
     intervals)."""
-    names = data.frame["device"].to_numpy()[asked]
-    for name in sorted(set(names)):
-        at, device = asked[names == name], data.devices[name]
-        rows, own = Rows.from_frame(data.frame.iloc[at]), part.fitted.devices[name]
-        cells, columns = part.cells(rows, own), FEATURES[part.fitted.family](rows, device)
-        kernel_us, support = part.kernels(columns, device, cells)
-        floor_us, offset_us = part.floors(rows, cells, own)
-        us = measured_us(kernel_us, floor_us, offset_us)
-        ends = part.intervals(cells, columns, support, np.array([us, floor_us]), 0.0)
-        yield name, at, columns, us, floor_us, ends
+    frame = data.frame.iloc[asked]
+    for (name, *_), place in frame.groupby(KIND).indices.items():
+        at, device = asked[place], data.devices[name]
+        rows = Rows.from_frame(frame.iloc[place])
+        cell = part.cell(rows, part.fitted.devices[name])
+        columns = FEATURES[part.fitted.family](rows, device)
+        kernel_us, support = part.kernels(columns, device, cell)
+        us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
+        ends = part.intervals(cell, columns, support, us)
+        yield at, columns, us, place_of(us, cell.floor_us), ends
 
 
 def _measured_intervals(part: Part, data: _Data) -> dict[str, tuple[float, float]]:
@@ -281,10 +284,9 @@ def _measured_intervals(part: Part, data: _Data) -> dict[str, tuple[float, float
         without = _with(part, data.fit(LEFT_OUT_TREES, ~held))
         off, where = np.full(len(held), np.nan), np.full(len(held), BEYOND, object)
         asked = few_of_each(frame, np.flatnonzero(held), _FEW, data.seed)
-        for _, at, _, us, floor_us, _ in _times(without, data, asked):
+        for at, _, us, place, _ in _times(without, data, asked):
             off[at] = (_FARTHER if is_beyond else 1.0) * np.log(data.measured_us[at] / us)
-            if not is_beyond:
-                where[at] = place_of(us, floor_us)
+            where[at] = BEYOND if is_beyond else place
         _note(intervals, off, where, frame["op"], frame["device"])
     for key, (low, high) in intervals.items():
         if key.endswith(BEYOND):
@@ -321,18 +323,16 @@ def _others(part: Part, data: _Data) -> tuple[Part, pd.DataFrame]:
         if any(same_maker(each, own) for each in makers):
             answers.append((_with(part, data.fit(LEFT_OUT_TREES, train), **kept), test))
             for share in SHARES:
-                for _, at, _, us, floor_us, _ in _times(
-                    _with(answers[-1][0], share=share), data, test
-                ):
-                    off[share][at] = np.log(data.measured_us[at] / us)
-                    where[at] = place_of(us, floor_us)
+                tried = _with(answers[-1][0], share=share)
+                for at, _, us, place, _ in _times(tried, data, test):
+                    where[at], off[share][at] = place, np.log(data.measured_us[at] / us)
     best = min(SHARES, key=lambda share: _error(off[share], data.tells, chips))
     intervals = dict(part.fitted.intervals)
     _note(intervals, off[best], where, frame["op"], pd.Series(chips), is_other=True)
     chosen: dict[str, Any] = {"share": best, "intervals": intervals}
     found = np.full((3, count), np.nan)
     for without, test in answers:
-        for _, at, columns, us, _, ends in _times(_with(without, **chosen), data, test):
+        for at, columns, us, _, ends in _times(_with(without, **chosen), data, test):
             found[:, at] = us * np.exp([np.zeros(len(us)), *ends])
             bounds_us[at] = columns.analysis.bound_us
     names = ("predicted_us", "low_us", "high_us", "bound_us", "chip")

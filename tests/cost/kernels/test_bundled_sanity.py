@@ -56,7 +56,7 @@ def support(name: str, device: str, *records: dict[str, object]) -> list[float]:
     part = next(each for each in default_models()["matmul"].parts if each.fitted.name == name)
     rows, target = Rows.of(records), hardware.device(device)
     columns = FEATURES[part.fitted.family](rows, target)
-    return part.kernels(columns, target, part.cells(rows, describe(target)))[1].tolist()
+    return part.kernels(columns, target, part.cell(rows, describe(target)))[1].tolist()
 
 
 def test_products_that_start_anywhere_or_loop_once_are_left_to_physics() -> None:

@@ -257,7 +257,7 @@ def longer(part: Part, device: str) -> list[float]:
     rows = as_layers(Rows.from_frame(measured().query("op == 'mm'").head(3)))
     target = hardware.device(device)
     columns = FEATURES[part.fitted.family](rows, target)
-    us, _ = part.kernels(columns, target, part.cells(rows, describe(target)))
+    us, _ = part.kernels(columns, target, part.cell(rows, describe(target)))
     return np.log(us / columns.base_us).tolist()
 
 
@@ -277,7 +277,7 @@ def test_rows_outside_of_what_was_measured_are_physics(folder: Path) -> None:
     for name, outside in (("t4", [0]), ("mi300x", [0, 1])):
         device = hardware.device(name)
         columns = FEATURES[part.fitted.family](rows, device)
-        us, _ = part.kernels(columns, device, part.cells(rows, describe(device)))
+        us, _ = part.kernels(columns, device, part.cell(rows, describe(device)))
         physics = part.heuristic.analyse(rows, device).kernel_us
         assert us[outside] == pytest.approx(np.maximum(physics[outside], device.kernel_floor_us))
 
@@ -290,7 +290,8 @@ def test_a_host_has_its_own_floor_and_others_that_of_their_maker(folder: Path) -
     found = {}
     for name in ("t4", "l4", "mi300x"):
         own = describe(hardware.device(name))
-        found[name] = part.floors(rows, part.cells(rows, own), own)[:, 0].tolist()
+        cell = part.cell(rows, own)
+        found[name] = [cell.floor_us, cell.offset_us]
     assert found == {"t4": [20.0, 10.0], "l4": [30.0, 15.0], "mi300x": [30.0, 15.0]}
 
 
