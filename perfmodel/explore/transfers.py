@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.cost.basis import LOWERING, parts_of
+from perfmodel.cost.contract import LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import TraceError
 from perfmodel.explore.axes import Machines, MemoizedFigures, Points

@@ -10,9 +10,8 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S
-from perfmodel.cost.basis import coefficients_of, parts_of
 from perfmodel.cost.coefficients import Coefficient
-from perfmodel.cost.contract import Explanation
+from perfmodel.cost.contract import Explanation, coefficients_of, parts_of
 from perfmodel.cost.durations import Durations, durations_of, explanations_of
 from perfmodel.hardware import Cluster, Device, Node, cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.cost.basis import coefficients_of
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.contract import coefficients_of
 from perfmodel.cost.models import ANALYSES
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows

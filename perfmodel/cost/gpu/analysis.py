@@ -179,7 +179,7 @@ def floors_of(rows: Rows) -> Floats:
     return rows.of_kinds(of).reshape(len(rows), 2).T
 
 
-def measured_us(kernel_us: Floats, floor_us: Floats, offset_us: Floats) -> Floats:
+def measured_us(kernel_us: Floats, floor_us: Floats | float, offset_us: Floats | float) -> Floats:
     """The time that a measurement shows: a maximum with a slightly rounded corner."""
     long = offset_us + kernel_us
     larger = np.maximum(long, floor_us)
@@ -223,15 +223,11 @@ class Heuristic:
         kernel_us = at_least(analysis.kernel_us, analysis, device)
         around_us = analysis.kernel_us * np.array([[1.0 / self.spread], [self.spread]])
         ends_us = at_least(around_us, analysis, device, SHORTEST_ENDS)
-        # Floors of unknown hosts are independent of the kernel: logarithms add in squares.
         floor_us, offset_us = floors_of(rows)
-        factor = np.where(floor_us > 0.0, OF_UNKNOWN_HOST, 1.0)
-        hosts = np.array([np.ones_like(factor)] * 3 + [1.0 / factor, factor])
-        kernels_us = np.array([kernel_us, *ends_us, kernel_us, kernel_us])
-        us, *ends = measured_us(kernels_us, floor_us * hosts, offset_us * hosts)
-        of_kernel, of_host = np.log(np.array(ends).reshape(2, 2, -1) / us)
-        off = np.copysign(np.hypot(of_kernel, of_host), of_kernel + of_host)
-        low_us, high_us = np.minimum(us * np.exp(off[0]), us), np.maximum(us * np.exp(off[1]), us)
+        us = measured_us(kernel_us, floor_us, offset_us)
+        factor = np.where(floor_us > 0.0, OF_UNKNOWN_HOST, 1.0) ** np.array([[-1.0], [1.0]])
+        ends = measured_us(ends_us, floor_us * factor, offset_us * factor)
+        low_us, high_us = np.minimum(ends[0], us), np.maximum(ends[1], us)
         by_physics = np.ones(len(rows), bool)
         return Estimate(us, low_us, high_us, self.name, DATASHEET, by_physics=by_physics)
 

@@ -133,8 +133,7 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     work = _C.output_share + (1.0 - _C.output_share) * windows if is_forward else 1.0
     each, way = _C.table("clocks"), group.direction
     clocks = each.get(f"{device.target}_{way}", each.get(f"{group.op}_{way}", each.get(way, 0.0)))
-    clocks = clocks * threads * work
-    compute = clocks / (device.sm_count * device.boost_mhz)
+    compute = clocks * threads * work / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,

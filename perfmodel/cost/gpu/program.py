@@ -112,8 +112,10 @@ def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
     The first loads are waited for before anything moves, and so are all where few threads ask.
     """
-    lengths, by_columns = (group.dims["cols"], group.dims["rows"]), group.op in BY_COLUMNS
-    found = launch(*lengths[:: -1 if by_columns else 1], device, by_columns=by_columns)
+    length, outputs, by_columns = group.dims["cols"], group.dims["rows"], group.op in BY_COLUMNS
+    if by_columns:
+        length, outputs = outputs, length
+    found = launch(length, outputs, device, by_columns=by_columns)
     loads = np.ceil(found.values / _R.loads_at_once)
     turns = np.maximum(found.turns, 1.0)
     loads_us, turn_us = load_us(group, device) * loads, moving_us / turns

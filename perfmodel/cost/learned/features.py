@@ -19,7 +19,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import attention, convolution, matmul, streaming
-from perfmodel.cost.gpu.analysis import Analysis
+from perfmodel.cost.gpu.analysis import Analysis, Heuristic
 from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
@@ -88,7 +88,7 @@ def interval_blend(away: float) -> float:
 
 
 def transferred_log_factors(
-    factors: Floats, on_chip_frac: Floats, near: Description, own: Description
+    factors: Floats, on_chip_frac: Floats | float, near: Description, own: Description
 ) -> Floats:
     """Log factors `[n]` of a device like `near`, as one like `own` has them, whose memory may be
     slower for its multiprocessors.
@@ -369,6 +369,13 @@ FEATURES: dict[str, Callable[[Rows, Device], Columns]] = {
     "attention": attention_features,
 }
 """Of the families that are fitted."""
+PHYSICS: dict[str, Heuristic] = {
+    "matmul": Heuristic("matmul", matmul.analyse),
+    "vector": Heuristic("vector", streaming.analyse),
+    "convolution": Heuristic("convolution", convolution.analyse_convolution),
+    "attention": Heuristic("attention", attention.analyse_attention),
+}
+"""What answers for them without measurements."""
 FALLING = {"matmul": ("per_sm", "depth")}
 """Features with which the time over its base never rises: more blocks per multiprocessor and a
 longer loop over k never lower the share of the peak."""

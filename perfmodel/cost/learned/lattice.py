@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.base.arrays import Floats, clipped
-from perfmodel.cost.basis import OfDevice
+from perfmodel.cost.contract import OfDevice
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, SECOND_TURNED, Rows
 from perfmodel.ops.spec import OPS

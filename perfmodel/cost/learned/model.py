@@ -161,23 +161,19 @@ class Part:
         those that were, in its dtype. The floor is that of the device's own host, else the median
         of its maker's, else of all, else the usual one."""
         (op, dtype, _, timing), devices = rows.kinds[0][0], self.fitted.devices
-        ranges = [(*key.split("/"), each) for key, each in self.fitted.measured.items()]
-        is_new = all(each != op for _, each, _, _ in ranges)
-        ranges = [
-            each
-            for each in ranges
-            if (is_new or each[1] == op) and each[2] == kind_of(dtype)
-            if same_maker(devices[each[0]], own)
-        ]
-        near = min(((distance(devices[name], own), name) for name, *_ in ranges), default=None)
-        away, name = near or (np.inf, OTHERS)
-        there = [each for where, _, _, each in ranges if where == name]
+        keys = [key.split("/") for key in self.fitted.measured]
+        is_new = all(each != op for _, each, _ in keys)
+        keys = [each for each in keys if (is_new or each[1] == op) and each[2] == kind_of(dtype)]
+        near = [(distance(devices[each], own), each) for each, *_ in keys]
+        near = [each for each in near if same_maker(devices[each[1]], own)]
+        away, name = min(near, default=(np.inf, OTHERS))
+        there = [self.fitted.measured["/".join(each)] for each in keys if each[0] == name]
         measured = {each: min(one[each] for one in there) for each in (there or [{}])[0]}
         if there:
             measured["work"] = max(each["work"] for each in there)
         floor_us, offset_us = floors_of(rows)[:, 0].tolist()
-        keys = {f"{each}/{timing}/{op}/{dtype}": each for each in devices}
-        known = {each: us for key, each in keys.items() if (us := self.fitted.floors.get(key))}
+        named = {f"{each}/{timing}/{op}/{dtype}": each for each in devices}
+        known = {each: us for key, each in named.items() if (us := self.fitted.floors.get(key))}
         if known:
             host = [us for each, us in known.items() if distance(devices[each], own) < SAME]
             maker = [us for each, us in known.items() if same_maker(devices[each], own)]

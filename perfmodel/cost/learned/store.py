@@ -27,9 +27,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.base.provenance import answered_by
-from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.gpu.analysis import Heuristic
-from perfmodel.cost.learned.features import FEATURES
+from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.cost.learned.forest import of_booster, pack, unpack
 from perfmodel.cost.learned.model import MAX_LOG, OTHERS, File, Fitted, Learned, Part
 from perfmodel.errors import ModelError, PerfmodelError
@@ -49,8 +47,8 @@ class _Manifest(msgspec.Struct):
     parts: list[Fitted]
 
     def __post_init__(self) -> None:
-        if any(OTHERS not in part.files or part.family not in FEATURES for part in self.parts):
-            raise ValueError(f"a part without trees, or of none of {', '.join(FEATURES)}")
+        if any(OTHERS not in part.files or part.family not in PHYSICS for part in self.parts):
+            raise ValueError(f"a part without trees, or of none of {', '.join(PHYSICS)}")
 
 
 class Stored:
@@ -199,18 +197,11 @@ def models_of(parts: list[tuple[Fitted, Mapping[str, Any]]]) -> dict[str, Learne
     """Kernel models by family, from all fitted parts and their trees."""
     models: dict[str, Learned] = {}
     for fitted, trees in parts:
-        heuristic, known = heuristic_of(fitted.family), models.get(fitted.family)
+        heuristic, known = PHYSICS[fitted.family], models.get(fitted.family)
         part = Part(fitted, trees, heuristic)
         name, before = f"gpu/{fitted.family}/learned", known.parts if known else ()
         models[fitted.family] = Learned(name, heuristic, (*before, part))
     return models
-
-
-def heuristic_of(family: str) -> Heuristic:
-    """The physics of a family of GPU kernels."""
-    heuristic = KERNELS[f"gpu/{family}/heuristic"]
-    assert isinstance(heuristic, Heuristic)
-    return heuristic
 
 
 def _manifest(folder: Path) -> _Manifest:

@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel import hardware
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
-from perfmodel.cost.gpu.analysis import TIMINGS
+from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.learned.features import as_layers
@@ -292,13 +292,22 @@ _FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
 
 def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
     """Where short calls pile up, by `device/timing/op/dtype`, of timings that contain a launch;
-    behind other work, what the smallest call took on the same host."""
+    behind other work, what the smallest call took on the same host.
+
+    An op of which no call is that short has the median of its host's others, per launch, but no
+    more than its own shortest calls.
+    """
     single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
     calls = single.groupby(KIND)["duration_us"]
     floors = calls.quantile(_FLOOR_QUANTILE)
     at_most = _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE)
     piled = (single["duration_us"] <= at_most).groupby([single[name] for name in KIND]).mean()
-    found = floors[(piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)].to_dict()
+    is_floor = (piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)
+    launches = np.array([calls_of(op) for _, _, op, _ in floors.index], np.float64)
+    hosts = (floors / launches)[is_floor].groupby(level=["device", "timing"]).median()
+    of_host = hosts.reindex(floors.index.droplevel(["op", "dtype"])).to_numpy()
+    usual = np.minimum(floors, of_host * launches)
+    found = floors.where(is_floor, usual).dropna().to_dict()
     if LAUNCHED_US in frame:
         behind = frame[frame["timing"] == BEHIND_WORK].groupby(KIND)[LAUNCHED_US]
         found |= behind.median().dropna().to_dict()

@@ -18,13 +18,14 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 from xgboost import XGBRegressor
 
-from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.gpu.analysis import measured_us
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FALLING,
     FEATURES,
     NOT_BELOW,
+    PHYSICS,
     Columns,
     describe,
     distance,
@@ -42,7 +43,7 @@ from perfmodel.cost.learned.model import (
     kind_of,
     place_of,
 )
-from perfmodel.cost.learned.store import heuristic_of, stored
+from perfmodel.cost.learned.store import stored
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
@@ -116,43 +117,6 @@ class _Trees:
         return np.asarray(np.clip(found, self.low, self.high))
 
 
-@dataclass(frozen=True)
-class _Data:
-    """Rows of a part as columns, each `[n]`, and what is fitted to them."""
-
-    frame: pd.DataFrame
-    devices: Mapping[str, Device]
-    features: tuple[str, ...]
-    matrix: np.ndarray
-    target: Floats
-    weight: Floats
-    work: Floats
-    tells: Floats
-    seed: int
-    regressor: Any
-
-    def fit(
-        self, shape: Mapping[str, float], among: Mask | Ints, width: int | None = None
-    ) -> _Trees:
-        """A regressor of the rows `among`, by the first `width` columns."""
-        names, falling = (*self.features, *COLUMNS)[:width], FALLING.get(self.family, ())
-        made, low, high = boosted(shape, names, seed=self.seed, falling=falling), -MAX_LOG, MAX_LOG
-        target = self.target[among]
-        if self.regressor is not None:
-            made, low, high = clone(self.regressor), float(target.min()), float(target.max())
-        takes_weights = has_fit_parameter(made, "sample_weight")
-        weights = {"sample_weight": self.weight[among]} if takes_weights else {}
-        return _Trees(made.fit(self.matrix[among, :width], target, **weights), low, high)
-
-    @property
-    def family(self) -> str:
-        return OPS[self.frame["op"].iloc[0]].family
-
-    @property
-    def measured_us(self) -> Floats:
-        return np.asarray(self.frame["duration_us"].to_numpy(np.float64))
-
-
 def fit_part(
     name: str,
     frame: pd.DataFrame,
@@ -165,32 +129,26 @@ def fit_part(
     """The part `name` of the family of the ops in `frame`, fitted to it: boosted trees, or clones
     of `regressor`; `is_of_ops` says whether it answers for no other ops. Raises `ModelError` where
     no row tells of its kernel, or for impossible rows."""
-    frame = frame.reset_index(drop=True)
-    family = OPS[frame["op"].iloc[0]].family
+    family, ops = OPS[frame["op"].iloc[0]].family, tuple(sorted(set(frame["op"])))
     devices = {each: known[each] for each in sorted(set(frame["device"]))}
     fitted = Fitted(
         name=name,
         family=family,
         dtypes=tuple(sorted(set(frame["dtype"]))),
-        ops=tuple(sorted(set(frame["op"]))) if is_of_ops else (),
+        ops=ops if is_of_ops else (),
         features=(),
         devices={each: describe(device) for each, device in devices.items()},
         floors=launch_floors(frame),
     )
-    part = Part(fitted, {}, heuristic_of(family))
-    part, data = _samples(part, frame, devices, seed, regressor)
-    part = _with(part, intervals=_measured_intervals(part, data))
-    part, sample = _others(part, data)
-    fits = {OTHERS: data.fit(TREES, np.ones(len(frame), bool))}
+    fit = _Fit(Part(fitted, {}, PHYSICS[family]), frame, devices, seed, regressor)
+    part, sample = fit.of_others(_with(fit.part, intervals=fit.measured_intervals()))
+    fits = {OTHERS: fit.trees(TREES, np.arange(len(frame)))}
     for device in devices if family == MATMUL and regressor is None else ():
-        own = frame["device"].to_numpy() == device
-        if own.sum() >= _MIN_OWN_ROWS:
-            fits[device] = data.fit(OWN_TREES, own, len(data.features))
-    places = {each: f".{at}" for at, each in enumerate(devices)} | {OTHERS: ""}
-    kept = {
-        each: stored(fit.fitted, f"{name}{places[each]}", fit.low, fit.high)
-        for each, fit in fits.items()
-    }
+        own = np.flatnonzero(fit.frame["device"] == device)
+        if len(own) >= _MIN_OWN_ROWS:
+            fits[device] = fit.trees(OWN_TREES, own, len(part.fitted.features))
+    files = {each: f"{name}.{at}" for at, each in enumerate(devices)} | {OTHERS: name}
+    kept = {each: stored(own.fitted, files[each], own.low, own.high) for each, own in fits.items()}
     return FittedPart(replace(part, trees=kept), len(frame), sample)
 
 
@@ -199,145 +157,154 @@ def _with(part: Part, trees: _Trees | None = None, **changes: Any) -> Part:
     return replace(part, fitted=fitted, trees={OTHERS: trees} if trees else part.trees)
 
 
-def _samples(
-    part: Part,
-    frame: pd.DataFrame,
-    devices: Mapping[str, Device],
-    seed: int,
-    regressor: Any,
-) -> tuple[Part, _Data]:
-    """`part` with its features and what was measured, and the rows that it is fitted to."""
-    least: dict[str, dict[str, float]] = {}
-    measured, kinds = frame["duration_us"].to_numpy(np.float64), frame["dtype"].map(kind_of)
-    target, work, tells = np.zeros((3, len(frame)))
-    matrix, features = np.empty((len(frame), 0), np.float32), tuple[str, ...]()
-    for device, at in frame.groupby("device").indices.items():
-        rows, own = Rows.from_frame(frame.iloc[at]), part.fitted.devices[device]
-        columns = FEATURES[part.fitted.family](rows, devices[device])
-        features = tuple(columns.features)
-        if not matrix.shape[1]:
-            matrix = np.empty((len(frame), len(features) + len(COLUMNS)), np.float32)
-        matrix[at] = columns.matrix((*features, *COLUMNS), own)
-        floor_us, offset_us = np.zeros((2, len(at)))
-        for _, index in rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing)):
-            cell = part.cell(rows.take(index), own)
-            floor_us[index], offset_us[index] = cell.floor_us, cell.offset_us
-        us, base_us = measured[at], columns.base_us
-        kernel_us = np.maximum(us - offset_us, 0.5 * np.minimum(us, base_us + columns.extra_us))
-        kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
-        target[at], work[at] = np.log(kernel_us / base_us), columns.work
-        above = us / np.maximum(floor_us, 1e-9)
-        tells[at] = np.clip((above - _CLEAR_FROM) / _CLEAR_OVER, 0.01, 1.0)
-        of_kind = kinds.iloc[at].value_counts()
-        for (op, kind), own_at in frame.iloc[at].groupby(["op", kinds.iloc[at]]).indices.items():
-            if len(own_at) < _MIN_ROWS and of_kind[kind] < _MANY_ROWS:
+class _Fit:
+    """Rows as columns, each `[n]`, and what is fitted to them: `part` with its features and what
+    was measured."""
+
+    def __init__(
+        self,
+        part: Part,
+        frame: pd.DataFrame,
+        devices: Mapping[str, Device],
+        seed: int,
+        regressor: Any,
+    ) -> None:
+        frame = frame.reset_index(drop=True)
+        self.frame, self.devices, self.seed, self.regressor = frame, devices, seed, regressor
+        self.measured_us = frame["duration_us"].to_numpy(np.float64)
+        self.target, self.work, self.tells = np.zeros((3, len(frame)))
+        kinds, matrices = frame["dtype"].map(kind_of), np.zeros((len(frame), 0), np.float32)
+        least: dict[str, dict[str, float]] = {}
+        for device, at in frame.groupby("device").indices.items():
+            rows, own = Rows.from_frame(frame.iloc[at]), part.fitted.devices[device]
+            columns = FEATURES[part.fitted.family](rows, devices[device])
+            part = _with(part, features=tuple(columns.features))
+            names = (*part.fitted.features, *COLUMNS)
+            if not matrices.size:
+                matrices = np.empty((len(frame), len(names)), np.float32)
+            matrices[at] = columns.matrix(names, own)
+            floor_us, offset_us = np.zeros((2, len(at)))
+            for _, index in rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing)):
+                cell = part.cell(rows.take(index), own)
+                floor_us[index], offset_us[index] = cell.floor_us, cell.offset_us
+            us, base_us = self.measured_us[at], columns.base_us
+            kernel_us = np.maximum(us - offset_us, 0.5 * np.minimum(us, base_us + columns.extra_us))
+            kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
+            self.target[at], self.work[at] = np.log(kernel_us / base_us), columns.work
+            above = us / np.maximum(floor_us, 1e-9)
+            self.tells[at] = np.clip((above - _CLEAR_FROM) / _CLEAR_OVER, 0.01, 1.0)
+            of_kind, of_device = kinds.iloc[at].value_counts(), frame.iloc[at]
+            for (op, kind), own_at in of_device.groupby(["op", kinds.iloc[at]]).indices.items():
+                if len(own_at) < _MIN_ROWS and of_kind[kind] < _MANY_ROWS:
+                    continue
+                clear = base_us[own_at[above[own_at] > _TELLS]]
+                shortest = np.quantile(clear, 0.02) if len(clear) else base_us[own_at].max()
+                bounds = {"base_us": shortest, "work": columns.work[own_at].max()}
+                for name in NOT_BELOW.get(part.fitted.family, ()):
+                    bounds[name] = columns.features[name][own_at].min()
+                least[f"{device}/{op}/{kind}"] = {key: float(each) for key, each in bounds.items()}
+        if not (self.tells > 0.01).any():
+            said = "no row takes longer than its launch: no kernel can be told"
+            raise ModelError(f"{part.fitted.name}: {said}")
+        framework = Rows.from_frame(frame).in_framework()
+        groups = frame.assign(work=self.work).groupby([*KIND, framework])["work"]
+        size = _SMALL_WEIGHT + (1.0 - _SMALL_WEIGHT) * groups.rank(pct=True).to_numpy() ** 2
+        weight = self.tells * size / np.sqrt(groups.transform("size").to_numpy(np.float64))
+        weight *= np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
+        self.matrix, self.weight = matrices, weight / weight.mean()
+        self.part = _with(part, measured=least)
+
+    def trees(self, shape: dict[str, float], among: Ints, width: int | None = None) -> _Trees:
+        """A regressor of the rows `among`, by the first `width` columns."""
+        own = self.part.fitted
+        names, falling = (*own.features, *COLUMNS)[:width], FALLING.get(own.family, ())
+        made, low, high = boosted(shape, names, seed=self.seed, falling=falling), -MAX_LOG, MAX_LOG
+        target = self.target[among]
+        if self.regressor is not None:
+            made, low, high = clone(self.regressor), float(target.min()), float(target.max())
+        takes_weights = has_fit_parameter(made, "sample_weight")
+        weights = {"sample_weight": self.weight[among]} if takes_weights else {}
+        return _Trees(made.fit(self.matrix[among, :width], target, **weights), low, high)
+
+    def times(
+        self, part: Part, asked: Ints
+    ) -> Iterator[tuple[Ints, Columns, Floats, np.ndarray, Floats]]:
+        """By kind of the rows `asked`: (rows, columns, times as measured, places and logarithms of
+        intervals)."""
+        frame = self.frame.iloc[asked]
+        for (name, *_), place in frame.groupby(KIND).indices.items():
+            rows, device = Rows.from_frame(frame.iloc[place]), self.devices[name]
+            cell = part.cell(rows, part.fitted.devices[name])
+            columns = FEATURES[part.fitted.family](rows, device)
+            kernel_us, support = part.kernels(columns, device, cell)
+            us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
+            ends = part.intervals(cell, columns, support, us)
+            yield asked[place], columns, us, place_of(us, cell.floor_us), ends
+
+    def measured_intervals(self) -> dict[str, tuple[float, float]]:
+        """Of measured devices: from shapes left out, and from the largest rows left out."""
+        intervals: dict[str, tuple[float, float]] = {}
+        frame, count = self.frame, len(self.frame)
+        dims = {name for op in set(frame["op"]) for name in (*OPS[op].dims, *OPS[op].defaults)}
+        shapes = frame.groupby(["op", *sorted(dims & set(frame))], dropna=False).ngroup()
+        drawn = np.random.default_rng(self.seed).random(shapes.max() + 1)[shapes] < _HELD_FRAC
+        ranks = frame.assign(work=self.work).groupby(["device", "op", "dtype"])["work"]
+        largest = ranks.rank(pct=True).to_numpy() > 1.0 - _HELD_FRAC
+        for held, is_beyond in ((drawn, False), (largest, True)):
+            if not held.any() or held.all():
                 continue
-            clear = own_at[above[own_at] > _TELLS]
-            shortest = np.quantile(base_us[clear], 0.02) if len(clear) else base_us[own_at].max()
-            names = NOT_BELOW.get(part.fitted.family, ())
-            least[f"{device}/{op}/{kind}"] = {
-                "base_us": float(shortest),
-                "work": float(columns.work[own_at].max()),
-            } | {name: float(columns.features[name][own_at].min()) for name in names}
-    if not (tells > 0.01).any():
-        said = "no row takes longer than its launch: no kernel can be told"
-        raise ModelError(f"{part.fitted.name}: {said}")
-    framework = Rows.from_frame(frame).in_framework()
-    groups = frame.assign(work=work).groupby([*KIND, framework])["work"]
-    size = _SMALL_WEIGHT + (1.0 - _SMALL_WEIGHT) * groups.rank(pct=True).to_numpy() ** 2
-    weight = tells * size / np.sqrt(groups.transform("size").to_numpy(np.float64))
-    weight *= np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
-    fitted = target, weight / weight.mean(), work, tells, seed, regressor
-    data = _Data(frame, devices, features, matrix, *fitted)
-    return _with(part, features=features, measured=least), data
+            without = _with(self.part, self.trees(LEFT_OUT_TREES, np.flatnonzero(~held)))
+            off, where = np.full(count, np.nan), np.full(count, BEYOND, object)
+            asked = few_of_each(frame, np.flatnonzero(held), _FEW, self.seed)
+            for at, _, us, place, _ in self.times(without, asked):
+                off[at] = (_FARTHER if is_beyond else 1.0) * np.log(self.measured_us[at] / us)
+                where[at] = BEYOND if is_beyond else place
+            _note(intervals, off, where, frame["op"], frame["device"])
+        for key, (low, high) in intervals.items():
+            if key.endswith(BEYOND):
+                usual = intervals.get(key.replace(BEYOND, LONG), (0.0, 0.0))
+                intervals[key] = min(low, usual[0]), max(high, usual[1])
+        return intervals
 
-
-def _times(
-    part: Part, data: _Data, asked: Ints
-) -> Iterator[tuple[Ints, Columns, Floats, np.ndarray, Floats]]:
-    """By kind of the rows `asked`: (rows, columns, times as measured, places and logarithms of
-    intervals)."""
-    frame = data.frame.iloc[asked]
-    for (name, *_), place in frame.groupby(KIND).indices.items():
-        at, device = asked[place], data.devices[name]
-        rows = Rows.from_frame(frame.iloc[place])
-        cell = part.cell(rows, part.fitted.devices[name])
-        columns = FEATURES[part.fitted.family](rows, device)
-        kernel_us, support = part.kernels(columns, device, cell)
-        us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
-        ends = part.intervals(cell, columns, support, us)
-        yield at, columns, us, place_of(us, cell.floor_us), ends
-
-
-def _measured_intervals(part: Part, data: _Data) -> dict[str, tuple[float, float]]:
-    """Of measured devices: from shapes left out, and from the largest rows left out."""
-    intervals: dict[str, tuple[float, float]] = {}
-    frame = data.frame
-    dims = {name for op in set(frame["op"]) for name in (*OPS[op].dims, *OPS[op].defaults)}
-    shapes = frame.groupby(["op", *sorted(dims & set(frame))], dropna=False).ngroup()
-    drawn = np.random.default_rng(data.seed).random(shapes.max() + 1)[shapes] < _HELD_FRAC
-    ranks = frame.assign(work=data.work).groupby(["device", "op", "dtype"])["work"]
-    largest = ranks.rank(pct=True).to_numpy() > 1.0 - _HELD_FRAC
-    for held, is_beyond in ((drawn, False), (largest, True)):
-        if not held.any() or held.all():
-            continue
-        without = _with(part, data.fit(LEFT_OUT_TREES, ~held))
-        off, where = np.full(len(held), np.nan), np.full(len(held), BEYOND, object)
-        asked = few_of_each(frame, np.flatnonzero(held), _FEW, data.seed)
-        for at, _, us, place, _ in _times(without, data, asked):
-            off[at] = (_FARTHER if is_beyond else 1.0) * np.log(data.measured_us[at] / us)
-            where[at] = BEYOND if is_beyond else place
-        _note(intervals, off, where, frame["op"], frame["device"])
-    for key, (low, high) in intervals.items():
-        if key.endswith(BEYOND):
-            usual = intervals.get(key.replace(BEYOND, LONG), (0.0, 0.0))
-            intervals[key] = min(low, usual[0]), max(high, usual[1])
-    return intervals
-
-
-def _others(part: Part, data: _Data) -> tuple[Part, pd.DataFrame]:
-    """`part` with the share of the trees that comes nearest to chips left out, and its intervals of
-    others; what it said of them."""
-    frame, count, known = data.frame, len(data.frame), part.fitted.devices
-    chip_of: dict[str, int] = {}
-    for name, own in known.items():  # boards of one chip are left out together
-        like = [at for other, at in chip_of.items() if similarity(distance(known[other], own)) > 0]
-        chip_of[name] = min(like, default=len(chip_of))
-    chips = frame["device"].map(chip_of).to_numpy()
-    asked = few_of_each(frame, np.arange(count), _FEW, data.seed)
-    off = {share: np.full(count, np.nan) for share in SHARES}
-    where, bounds_us = np.full(count, LONG, object), np.zeros(count)
-    answers: list[tuple[Part, Ints]] = []
-    for chip in sorted(set(chips)):
-        train, test = asked[chips[asked] != chip], asked[chips[asked] == chip]
-        own = next(known[name] for name, at in chip_of.items() if at == chip)
-        kept = {
-            table: {
-                key: each
-                for key, each in getattr(part.fitted, table).items()
-                if chip_of[key.split("/")[0]] != chip
-            }
-            for table in ("measured", "floors")
-        }
-        makers = [known[key.split("/")[0]] for key in kept["measured"]]
-        if any(same_maker(each, own) for each in makers):
-            answers.append((_with(part, data.fit(LEFT_OUT_TREES, train), **kept), test))
-            for share in SHARES:
-                tried = _with(answers[-1][0], share=share)
-                for at, _, us, place, _ in _times(tried, data, test):
-                    where[at], off[share][at] = place, np.log(data.measured_us[at] / us)
-    best = min(SHARES, key=lambda share: _error(off[share], data.tells, chips))
-    intervals = dict(part.fitted.intervals)
-    _note(intervals, off[best], where, frame["op"], pd.Series(chips), is_other=True)
-    chosen: dict[str, Any] = {"share": best, "intervals": intervals}
-    found = np.full((3, count), np.nan)
-    for without, test in answers:
-        for at, columns, us, _, ends in _times(_with(without, **chosen), data, test):
-            found[:, at] = us * np.exp([np.zeros(len(us)), *ends])
-            bounds_us[at] = columns.analysis.bound_us
-    names = ("predicted_us", "low_us", "high_us", "bound_us", "chip")
-    columns_of = dict(zip(names, (*found, bounds_us, chips), strict=True))
-    return _with(part, **chosen), frame.assign(**columns_of).iloc[asked]
+    def of_others(self, part: Part) -> tuple[Part, pd.DataFrame]:
+        """`part` with the share of the trees that comes nearest to chips left out, and its
+        intervals of others; what it said of them."""
+        frame, count, known = self.frame, len(self.frame), part.fitted.devices
+        chip_of: dict[str, int] = {}
+        for name, own in known.items():  # boards of one chip are left out together
+            like = [
+                at for each, at in chip_of.items() if similarity(distance(known[each], own)) > 0
+            ]
+            chip_of[name] = min(like, default=len(chip_of))
+        chips = frame["device"].map(chip_of).to_numpy()
+        asked = few_of_each(frame, np.arange(count), _FEW, self.seed)
+        off = {share: np.full(count, np.nan) for share in SHARES}
+        where, found = np.full(count, LONG, object), np.full((4, count), np.nan)
+        answers: list[tuple[Part, Ints]] = []
+        for chip in sorted(set(chips)):
+            train, test = asked[chips[asked] != chip], asked[chips[asked] == chip]
+            own = next(known[name] for name, at in chip_of.items() if at == chip)
+            kept: dict[str, Any] = {}
+            for table in ("measured", "floors"):
+                whole = getattr(part.fitted, table).items()
+                kept[table] = {key: x for key, x in whole if chip_of[key.split("/")[0]] != chip}
+            if any(same_maker(known[key.split("/")[0]], own) for key in kept["measured"]):
+                answers.append((_with(part, self.trees(LEFT_OUT_TREES, train), **kept), test))
+                for share in SHARES:
+                    tried = _with(answers[-1][0], share=share)
+                    for at, _, us, place, _ in self.times(tried, test):
+                        off[share][at], where[at] = np.log(self.measured_us[at] / us), place
+        best = min(SHARES, key=lambda share: _error(off[share], self.tells, chips))
+        intervals = dict(part.fitted.intervals)
+        _note(intervals, off[best], where, frame["op"], pd.Series(chips), is_other=True)
+        chosen: dict[str, Any] = {"share": best, "intervals": intervals}
+        for without, test in answers:
+            for at, columns, us, _, ends in self.times(_with(without, **chosen), test):
+                found[:3, at] = us * np.exp([np.zeros(len(us)), *ends])
+                found[3, at] = columns.analysis.bound_us
+        names = ("predicted_us", "low_us", "high_us", "bound_us", "chip")
+        columns_of = dict(zip(names, (*found, chips), strict=True))
+        return _with(part, **chosen), frame.assign(**columns_of).iloc[asked]
 
 
 def _error(off: Floats, tells: Floats, chips: np.ndarray) -> float:
