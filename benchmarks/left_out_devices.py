@@ -42,6 +42,7 @@ from perfmodel.validate.calibrate.kernel_data import (
     family_rows,
     few_of_each,
     joined,
+    launch_floors,
     read_table,
     some_unnamed,
     without_excluded,
@@ -84,7 +85,9 @@ def fitted_to(
 ) -> Learned:
     """The model of `part` (family, name), fitted to at most `count` rows of each group."""
     few = some_unnamed(thinned(rows, count, 0), 0)
-    fitted = fit_part(part[1], few, known, is_of_ops=part[0] == VECTOR, seed=0).part
+    fitted = fit_part(
+        part[1], few, known, launch_floors(few), is_of_ops=part[0] == VECTOR, seed=0
+    ).part
     return models_of([(fitted.fitted, fitted.trees)])[part[0]]
 
 

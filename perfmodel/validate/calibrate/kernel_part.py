@@ -49,7 +49,7 @@ from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
-from perfmodel.validate.calibrate.kernel_data import KIND, few_of_each, launch_floors
+from perfmodel.validate.calibrate.kernel_data import KIND, few_of_each
 
 TREES = {"max_depth": 8, "learning_rate": 0.1, "min_child_weight": 5, "n_estimators": 250}
 LEFT_OUT_TREES = TREES | {"n_estimators": 100}
@@ -121,16 +121,19 @@ def fit_part(
     name: str,
     frame: pd.DataFrame,
     known: Mapping[str, Device],
+    floors: Mapping[str, float],
     *,
     is_of_ops: bool,
     seed: int,
     regressor: Any = None,
 ) -> FittedPart:
     """The part `name` of the family of the ops in `frame`, fitted to it: boosted trees, or clones
-    of `regressor`; `is_of_ops` says whether it answers for no other ops. Raises `ModelError` where
-    no row tells of its kernel, or for impossible rows."""
+    of `regressor`; `floors` are `launch_floors` of all parts, `is_of_ops` says whether it answers
+    for no other ops. Raises `ModelError` where no row tells of its kernel, or for impossible rows.
+    """
     family, ops = OPS[frame["op"].iloc[0]].family, tuple(sorted(set(frame["op"])))
     devices = {each: known[each] for each in sorted(set(frame["device"]))}
+    kinds = ["/".join(key) for key in frame.groupby(KIND).groups]
     fitted = Fitted(
         name=name,
         family=family,
@@ -138,7 +141,7 @@ def fit_part(
         ops=ops if is_of_ops else (),
         features=(),
         devices={each: describe(device) for each, device in devices.items()},
-        floors=launch_floors(frame),
+        floors={key: floors[key] for key in kinds if key in floors},
     )
     fit = _Fit(Part(fitted, {}, PHYSICS[family]), frame, devices, seed, regressor)
     part, sample = fit.of_others(_with(fit.part, intervals=fit.measured_intervals()))

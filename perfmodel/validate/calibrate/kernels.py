@@ -34,6 +34,7 @@ from perfmodel.validate.calibrate.kernel_data import (
     family_rows,
     few_of_each,
     joined,
+    launch_floors,
     read_table,
     some_unnamed,
     without_excluded,
@@ -84,6 +85,7 @@ def fit_kernels(
     known = devices_of(frame["device"])
     frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
     slices = {name: rows for family in FEATURES for name, rows in sliced(family, frame).items()}
+    floors = launch_floors(pd.concat(slices.values()))
     parts, done, total = [], 0, sum(map(len, slices.values()))
     for name, rows in slices.items():
         begin(f"{name}, {len(rows):,} rows", done, total)
@@ -96,7 +98,7 @@ def fit_kernels(
             # Vectors do not inform each other: unseen ones keep the heuristic.
             is_of_ops = name.startswith(VECTOR)
             fitted = fit_part(
-                name, used, known, is_of_ops=is_of_ops, seed=seed, regressor=regressor
+                name, used, known, floors, is_of_ops=is_of_ops, seed=seed, regressor=regressor
             )
         except PerfmodelError:
             raise

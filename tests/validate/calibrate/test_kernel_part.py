@@ -13,7 +13,7 @@ from perfmodel import hardware
 from perfmodel.cost.learned.features import streaming_features
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.calibrate.kernel_data import Table, without_excluded
+from perfmodel.validate.calibrate.kernel_data import Table, launch_floors, without_excluded
 from perfmodel.validate.calibrate.kernel_part import FittedPart, fit_part
 from perfmodel.validate.calibrate.kernels import Fitted, left_out_errors
 
@@ -35,7 +35,7 @@ def made(by_cols: float, sign: int = 0, devices: tuple[str, ...] = DEVICES) -> F
     frame = pd.concat(frames).assign(dtype="fp32", direction="fwd", flag="")
     known = {name: hardware.device(name) for name in devices}
     frame = frame.assign(timing="profiler_kernel")
-    return fit_part("vector_rows", frame, known, is_of_ops=True, seed=0)
+    return fit_part("vector_rows", frame, known, launch_floors(frame), is_of_ops=True, seed=0)
 
 
 def test_boards_of_one_chip_are_left_out_together() -> None:
@@ -83,6 +83,7 @@ def test_rows_that_tell_of_their_host_alone_are_an_error() -> None:
             "vector_flat",
             frame.assign(timing="event_single_call"),
             {"t4": hardware.device("t4")},
+            launch_floors(frame.assign(timing="event_single_call")),
             is_of_ops=True,
             seed=0,
         )
