@@ -292,23 +292,24 @@ _FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
 
 def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
     """Where short calls pile up, by `device/timing/op/dtype`, of timings that contain a launch;
-    behind other work, what the smallest call took on the same host.
-
-    An op of which no call is that short has the median of its host's others, per launch, but no
-    more than its own shortest calls.
-    """
+    behind other work, what the smallest call took on the same host."""
     single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
     calls = single.groupby(KIND)["duration_us"]
     floors = calls.quantile(_FLOOR_QUANTILE)
     at_most = _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE)
     piled = (single["duration_us"] <= at_most).groupby([single[name] for name in KIND]).mean()
-    is_floor = (piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)
-    launches = np.array([calls_of(op) for _, _, op, _ in floors.index], np.float64)
-    hosts = (floors / launches)[is_floor].groupby(level=["device", "timing"]).median()
-    of_host = hosts.reindex(floors.index.droplevel(["op", "dtype"])).to_numpy()
-    usual = np.minimum(floors, of_host * launches)
-    found = floors.where(is_floor, usual).dropna().to_dict()
+    found = floors[(piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)].to_dict()
     if LAUNCHED_US in frame:
         behind = frame[frame["timing"] == BEHIND_WORK].groupby(KIND)[LAUNCHED_US]
         found |= behind.median().dropna().to_dict()
     return {"/".join(key): float(us) for key, us in found.items()}
+
+
+def host_floors(floors: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """By device and timing, the median over ops of `launch_floors`, per launch: what tells how long
+    a call of an op must be whose own floor nothing shows."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for key, us in floors.items():
+        device, timing, op, _ = key.split("/")
+        found.setdefault((device, timing), []).append(us / calls_of(op))
+    return {key: float(np.median(each)) for key, each in found.items()}

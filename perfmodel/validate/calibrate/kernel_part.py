@@ -19,7 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 from xgboost import XGBRegressor
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.cost.gpu.analysis import measured_us
+from perfmodel.cost.gpu.analysis import calls_of, measured_us
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FALLING,
@@ -49,11 +49,11 @@ from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
-from perfmodel.validate.calibrate.kernel_data import KIND, few_of_each
+from perfmodel.validate.calibrate.kernel_data import KIND, few_of_each, host_floors
 
 TREES = {"max_depth": 8, "learning_rate": 0.1, "min_child_weight": 5, "n_estimators": 250}
 LEFT_OUT_TREES = TREES | {"n_estimators": 100}
-OWN_TREES = {"max_depth": 7, "learning_rate": 0.12, "min_child_weight": 5, "n_estimators": 100}
+OWN_TREES = {"max_depth": 7, "learning_rate": 0.12, "min_child_weight": 5, "n_estimators": 150}
 """Of one device, for products alone: fewer and shallower, which keeps files small."""
 SHARES = (1.0, 0.75, 0.5, 0.25)
 _MIN_OWN_ROWS = 500
@@ -69,7 +69,7 @@ _SMALL_WEIGHT, _FLAG_WEIGHT = 0.1, 0.2
 _CLEAR_FROM, _CLEAR_OVER = 1.05, 8.0
 """Times its floor from which, and over which, a row tells ever more of its kernel."""
 _TELLS = 1.3
-"""Times its floor from which a row counts as measured."""
+"""Times its floor, and its host's, from which a row counts as measured."""
 _MOST_OFF = 2.0
 """Logarithm at which errors stop counting in the choice of the share."""
 _MIN_RESIDUALS = 30
@@ -143,7 +143,9 @@ def fit_part(
         devices={each: describe(device) for each, device in devices.items()},
         floors={key: floors[key] for key in kinds if key in floors},
     )
-    fit = _Fit(Part(fitted, {}, PHYSICS[family]), frame, devices, seed, regressor)
+    fit = _Fit(
+        Part(fitted, {}, PHYSICS[family]), frame, devices, host_floors(floors), seed, regressor
+    )
     part, sample = fit.of_others(_with(fit.part, intervals=fit.measured_intervals()))
     fits = {OTHERS: fit.trees(TREES, np.arange(len(frame)))}
     for device in devices if family == MATMUL and regressor is None else ():
@@ -169,6 +171,7 @@ class _Fit:
         part: Part,
         frame: pd.DataFrame,
         devices: Mapping[str, Device],
+        hosts: Mapping[tuple[str, str], float],
         seed: int,
         regressor: Any,
     ) -> None:
@@ -186,10 +189,13 @@ class _Fit:
             if not matrices.size:
                 matrices = np.empty((len(frame), len(names)), np.float32)
             matrices[at] = columns.matrix(names, own)
-            floor_us, offset_us = np.zeros((2, len(at)))
-            for _, index in rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing)):
+            floor_us, offset_us, hidden_us = np.zeros((3, len(at)))
+            kinds_of = rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing))
+            for (op, _, timing), index in kinds_of:
                 cell = part.cell(rows.take(index), own)
                 floor_us[index], offset_us[index] = cell.floor_us, cell.offset_us
+                of_host = hosts.get((device, timing), 0.0) * calls_of(op)
+                hidden_us[index] = max(cell.floor_us, of_host)
             us, base_us = self.measured_us[at], columns.base_us
             kernel_us = np.maximum(us - offset_us, 0.5 * np.minimum(us, base_us + columns.extra_us))
             kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
@@ -200,7 +206,7 @@ class _Fit:
             for (op, kind), own_at in of_device.groupby(["op", kinds.iloc[at]]).indices.items():
                 if len(own_at) < _MIN_ROWS and of_kind[kind] < _MANY_ROWS:
                     continue
-                clear = base_us[own_at[above[own_at] > _TELLS]]
+                clear = base_us[own_at[us[own_at] > _TELLS * hidden_us[own_at]]]
                 shortest = np.quantile(clear, 0.02) if len(clear) else base_us[own_at].max()
                 bounds = {"base_us": shortest, "work": columns.work[own_at].max()}
                 for name in NOT_BELOW.get(part.fitted.family, ()):
