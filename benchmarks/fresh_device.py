@@ -30,15 +30,16 @@ from benchmarks.left_out_devices import (
     by_plain_trees,
     nearest_shapes,
     table,
+    thinned,
     verdict,
 )
 from perfmodel.cost.durations import durations_of, model_of
-from perfmodel.cost.learned.features import BUILD_OF_FAMILY
+from perfmodel.cost.learned.features import FEATURES
 from perfmodel.cost.learned.model import Learned
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.validate.calibrate.kernel_data import devices_of, read_table, thinned
+from perfmodel.validate.calibrate.kernel_data import devices_of, read_table
 from perfmodel.validate.calibrate.kernels import sliced
 
 COLUMNS = ("device", "op", "dtype")
@@ -57,8 +58,8 @@ def simpler(
     found = {"physics": durations_of(rows, device, {family: model.heuristic}).duration_us}
     by_trees, near = nothing.copy(), nothing.copy()
     place = pd.Series(np.arange(len(own)), own.index)
-    fitted_to = dict(sliced(family, measured))
-    for name, part in sliced(family, own):
+    fitted_to = sliced(family, measured)
+    for name, part in sliced(family, own).items():
         others = fitted_to[name]
         if len(part) and len(others):
             at = place[part.index].to_numpy()
@@ -77,7 +78,7 @@ def errors(frame: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
             continue
         us = own["duration_us"].to_numpy(np.float64)
         ours = durations_of(Rows.from_frame(own), known[device])
-        others = measured if family in BUILD_OF_FAMILY else measured.iloc[:0]
+        others = measured if family in FEATURES else measured.iloc[:0]
         columns = {"model": ours.duration_us} | simpler(family, own, others, known)
         relative = {name: each / us - 1.0 for name, each in columns.items()}
         inside = (ours.low_us <= us) & (us <= ours.high_us)

@@ -21,36 +21,34 @@ import argparse
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.spatial import cKDTree
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
 from perfmodel.cost.contract import Estimate
-from perfmodel.cost.learned.devices import describe, distance
-from perfmodel.cost.learned.features import BUILD_OF_FAMILY
+from perfmodel.cost.learned.features import COLUMNS, FEATURES, describe, distance
 from perfmodel.cost.learned.model import Learned
+from perfmodel.cost.learned.store import models_of
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.validate.calibrate.kernel_data import (
     devices_of,
     family_rows,
+    few_of_each,
     joined,
+    launch_floors,
     read_table,
     some_unnamed,
-    thinned,
     without_excluded,
 )
-from perfmodel.validate.calibrate.kernel_part import fit_part
-from perfmodel.validate.calibrate.kernels import (
-    MIN_ROWS,
-    OWN_OPS_ONLY,
-    models_of,
-    plain_columns,
-    plain_trees,
-    sliced,
-)
+from perfmodel.validate.calibrate.kernel_part import boosted, fit_part
+from perfmodel.validate.calibrate.kernels import MIN_ROWS, sliced
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data"))
 _SHARED = (
@@ -76,8 +74,8 @@ def table(paths: tuple[Path, ...]) -> pd.DataFrame:
 
 def parts(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(family, name, rows) of everything that is fitted as one."""
-    for family in BUILD_OF_FAMILY:
-        for name, rows in sliced(family, frame):
+    for family in FEATURES:
+        for name, rows in sliced(family, frame).items():
             if len(rows) >= MIN_ROWS:
                 yield family, name, rows
 
@@ -87,8 +85,41 @@ def fitted_to(
 ) -> Learned:
     """The model of `part` (family, name), fitted to at most `count` rows of each group."""
     few = some_unnamed(thinned(rows, count, 0), 0)
-    fitted = fit_part(*part, few, known, is_of_ops=part[0] in OWN_OPS_ONLY, seed=0)
-    return models_of([fitted])[part[0]]
+    fitted = fit_part(
+        part[1], few, known, launch_floors(few), is_of_ops=part[0] == VECTOR, seed=0
+    ).part
+    return models_of([(fitted.fitted, fitted.trees)])[part[0]]
+
+
+def thinned(rows: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
+    """At most so many rows of each device, op, dtype and framework."""
+    return rows.iloc[few_of_each(rows, np.arange(len(rows)), most, seed)]
+
+
+_DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
+_MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
+_KINDS = ("op", "dtype", "framework")
+_PLAIN = {"max_depth": 5, "learning_rate": 0.08, "min_child_weight": 20, "n_estimators": 150}
+
+
+def plain_trees(seed: int) -> Any:
+    """Boosted trees over the columns of `plain_columns`, of log(measured / roofline)."""
+    columns = make_column_transformer(
+        (FunctionTransformer(np.log1p), [*_DIMS, *_MORE_DIMS]),
+        (OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), [*_KINDS]),
+        remainder="passthrough",
+    )
+    names = (*_DIMS, *_MORE_DIMS, *_KINDS, *COLUMNS)
+    return make_pipeline(columns, boosted(_PLAIN, names, seed=seed))
+
+
+def plain_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Dims (0 where an op has none such), kinds (none: empty) and the device's features."""
+    rows = rows.reset_index(drop=True)
+    dims = rows.reindex(columns=[*_DIMS, *_MORE_DIMS]).astype("float64").fillna(0.0)
+    kinds = rows.reindex(columns=[*_KINDS]).astype(object).fillna("").astype(str)
+    known = {name: describe(each) for name, each in devices_of(rows["device"]).items()}
+    return dims.join(kinds).join(pd.DataFrame([known[name] for name in rows["device"]]))
 
 
 def by_plain_trees(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KERNEL = "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f"
 _COVERAGE = "coverage_frac=coverage:.2f"
 _KERNELS = f"{_KERNEL};bias_pct=bias:.1f;{_COVERAGE};width_frac=width:.2f"
-_COMPARED = f"{_KERNEL};{_COVERAGE};roofline_pct=roofline:.1f;plain_pct=plain trees:.1f"
+_COMPARED = f"{_KERNEL};{_COVERAGE};roofline_pct=roofline:.1f"
 _DEVICE = (
     "family;kind=measured;n:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
     "spread_pct=spread %:.1f"
@@ -70,7 +70,7 @@ def show_kernels(console: Console, evaluation: Result) -> None:
 
 
 def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: str) -> None:
-    """One line per op and device, with what the roofline and plain trees have."""
+    """One line per op and device, with what the roofline has."""
     console.show(Table(title, _COMPARED, [vars(row.errors) | vars(row) for row in rows]))
 
 

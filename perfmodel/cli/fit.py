@@ -52,7 +52,6 @@ def device(
 def kernels(
     data: list[Path],
     output: Path,
-    test: list[Path] | None = None,
     estimator: str | None = None,
     seed: int = 0,
     rows: int = 6_000,
@@ -63,19 +62,16 @@ def kernels(
         raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
 
     from perfmodel.cost.learned.store import save
-    from perfmodel.validate.calibrate.kernels import fit_kernels, holdout_errors, left_out_errors
+    from perfmodel.validate.calibrate.kernels import fit_kernels, left_out_errors
 
     with working("fitting") as begin:
         fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
-        errors = left_out_errors(fitted, seed=seed, begin=begin)
-        tested = holdout_errors(fitted, test, seed=seed, begin=begin) if test else []
+        errors = left_out_errors(fitted, begin)
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console(page_width())
-    heads = "Each device left out in turn", "On the tables to test on"
-    for found, where in zip((errors, tested), heads, strict=True):
-        if found:
-            show_kernel_comparison(console, found, f"{where}, errors in percent")
+    if errors:
+        show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.cost.basis import COLLECTIVE, OfDevice
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
-from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
+from perfmodel.cost.contract import (
+    COLLECTIVE,
+    KERNELS,
+    TIERS,
+    CostModel,
+    Estimate,
+    Explanation,
+    KernelModel,
+    OfDevice,
+)
 from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
+from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
@@ -90,18 +99,18 @@ def explanations_of(
 
 def cost_model(family: str, machine: Cluster, models: Models | None = None) -> CostModel:
     """The model for `family` on `machine`; `ModelError` where there is none."""
-    if family in TIERS:
-        return TIERS[family]
     device = machine.node.device
     is_gpu = _KIND[device.target] == GPU
+    if family not in PHYSICS and family in TIERS:  # which asks no tier for the usual families
+        return TIERS[family]
     if family == COLLECTIVE and is_gpu:
         return OverLinks()
     model = model_of(family, device, models)
     if family == COLLECTIVE:
         return OfHosts(model)
     if family == TRANSFER:
-        return OverUplink(model)
-    return InProgram(model, model_of(VECTOR, device, models)) if is_gpu else OnDevice(model)
+        return OnDevice(model, over_uplink=True)
+    return InProgram(model, streams=model_of(VECTOR, device, models)) if is_gpu else OnDevice(model)
 
 
 def model_of(family: str, device: Device, models: Models | None = None) -> KernelModel:
@@ -129,14 +138,23 @@ class OnDevice:
     """A kernel model, of each device of a machine."""
 
     model: KernelModel
+    over_uplink: bool = False
+    """Whether rows are copies between devices and their host, whose way several devices share."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
-        return self.model.estimate(rows, machine.node.device)
+        return self.model.estimate(self._sharing(rows, machine.node), machine.node.device)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        return self.model.explain(rows, machine.node.device)
+        return self.model.explain(self._sharing(rows, machine.node), machine.node.device)
+
+    def _sharing(self, rows: Rows, node: Node) -> Rows:
+        if not self.over_uplink:
+            return rows
+        ranks = np.nan_to_num(rows.dims.get("ranks", np.ones(len(rows))), nan=1.0)
+        shared = np.minimum(ranks, min(node.gpus_per_uplink or 1, node.gpus))
+        return replace(rows, dims={**rows.dims, "ranks": shared})
 
     def _raised(
         self, rows: Rows, machine: Cluster, bound_by: Sequence[str], rest: str, words: str
@@ -173,7 +191,7 @@ class InProgram(OnDevice):
     """A kernel model of a GPU, corrected for the cold caches of a program where it tells of kernels
     called over and over. `streams` is the model that knows the device's bandwidth."""
 
-    streams: KernelModel
+    streams: KernelModel = field(kw_only=True)
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
@@ -199,28 +217,9 @@ def _estimate(asked: OfDevice) -> Estimate:
 def _stream_slowdown(asked: OfDevice) -> float:
     """Time of long streams on a device over that of physics, as far as measurements tell of it."""
     found = asked.by.estimate(_STREAM, asked.device)
-    physics = KERNELS[f"{GPU}/{VECTOR}/{HEURISTIC}"].estimate(_STREAM, asked.device)
+    physics = PHYSICS[VECTOR].estimate(_STREAM, asked.device)
     slowdown = (found.duration_us / physics.duration_us) ** found.measured_frac
     return float(np.clip(slowdown[0], _LEAST, _MOST))
-
-
-class OverUplink(OnDevice):
-    """Copies between devices and their host, whose way several devices of a node share."""
-
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        """Durations of `rows`."""
-        return super().estimate(_sharing(rows, machine.node), machine)
-
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        """Why, per row."""
-        return super().explain(_sharing(rows, machine.node), machine)
-
-
-def _sharing(rows: Rows, node: Node) -> Rows:
-    """`rows`, whose `ranks` are those that share one way to the host of `node`."""
-    ranks = np.nan_to_num(rows.dims.get("ranks", np.ones(len(rows))), nan=1.0)
-    shared = np.minimum(ranks, min(node.gpus_per_uplink or 1, node.gpus))
-    return replace(rows, dims={**rows.dims, "ranks": shared})
 
 
 NETWORK = "network"

@@ -26,12 +26,10 @@ from perfmodel.cost.gpu import (
     attention,
     convolution,
     embedding,
-    jagged,
     matmul,
     streaming,
 )
-from perfmodel.cost.gpu.analysis import Analyse
-from perfmodel.cost.gpu.heuristic import Heuristic
+from perfmodel.cost.gpu.analysis import Analyse, Heuristic
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import RECORDED
@@ -41,13 +39,13 @@ ANALYSES: dict[str, Analyse] = {
     "channel": streaming.analyse_channels,
     "convolution": convolution.analyse_convolution,
     "embedding": embedding.analyse,
-    "jagged": jagged.analyse,
+    "jagged": embedding.analyse_jagged,
     "jagged_attention": attention.analyse_jagged_attention,
     "matmul": matmul.analyse,
     "optimizer": streaming.analyse,
     "pooling": convolution.analyse_pooling,
-    "recurrent": jagged.analyse_recurrent,
-    "sort": jagged.analyse_sorting,
+    "recurrent": attention.analyse_recurrent,
+    "sort": embedding.analyse_sorting,
     "transfer": streaming.analyse_transfers,
     "vector": streaming.analyse,
 }

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csr_array, eye_array
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.jit import compiled
-from perfmodel.cost.basis import LOWERING, parts_of
+from perfmodel.cost.contract import LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import Machines, MemoizedFigures, Points

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.cost.basis import COLLECTIVE
 from perfmodel.cost.collectives.durations import collective_durations, device_shares_of_rows
+from perfmodel.cost.contract import COLLECTIVE
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
 from perfmodel.hardware import Cluster

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S
-from perfmodel.cost.basis import coefficients_of, parts_of
 from perfmodel.cost.coefficients import Coefficient
-from perfmodel.cost.contract import Explanation
+from perfmodel.cost.contract import Explanation, coefficients_of, parts_of
 from perfmodel.cost.durations import Durations, durations_of, explanations_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster

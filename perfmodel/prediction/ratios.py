@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.gpu.program import ROWS_ANYWHERE
-from perfmodel.cost.learned.devices import describe, distance, similarity
+from perfmodel.cost.learned.features import describe, distance, similarity
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering import lower

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB
-from perfmodel.cost.basis import parts_of
+from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError, prefixed
 from perfmodel.hardware import Cluster

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel import hardware as catalogue
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.cost.basis import WIRES
+from perfmodel.cost.contract import WIRES
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError
 from perfmodel.hardware import Cluster, Part, cluster

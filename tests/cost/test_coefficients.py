@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.cost.basis import coefficients_of
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.contract import coefficients_of
 from perfmodel.cost.models import ANALYSES
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
@@ -32,7 +32,6 @@ KEYS = {
 METHODS = ("table", "tuples", "rows")
 COMPUTED = {
     "name": ("passes", "on_chip_passes"),
-    "f'{unit}_tiles'": ("vector_tiles", "matrix_tiles"),
 }
 """Arguments of methods that are no texts, and what they can be."""
 OPEN = ("learned", "durations.py", "host")
@@ -45,8 +44,7 @@ ALLOWED = {
     ("collectives/learned.py", 225.0): "grid of the learned curves",
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",
     ("cpu/terms.py", 3.0): "end of a search for an exponent",
-    ("gpu/jagged.py", 8.0): "bits of a byte",
-    ("gpu/rates.py", 7.0): "compute capability of the first chips with matrix units",
+    ("gpu/embedding.py", 8.0): "bits of a byte",
     ("models.py", 0.375): "median rank, Blom 1958",
     ("models.py", 0.25): "median rank, Blom 1958",
     ("cpu/terms.py", 5e-4): "half of a FLOP's nanosecond in microseconds",

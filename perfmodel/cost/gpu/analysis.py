@@ -1,18 +1,26 @@
-"""What physics says about rows: a lower bound, an expectation, and the figures behind both."""
+"""Kernel models that are a family's physics alone: a lower bound, an expectation, and what measured
+times contain beside it.
+
+A time is the longer of a floor, for which the host alone is the reason, and the kernel behind a
+fixed offset: `max(floor, offset + kernel)`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Rows
+from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Kind, Rows
 from perfmodel.ops.spec import OPS, Dims
 
 
@@ -38,31 +46,6 @@ class Analysis:
 Analyse = Callable[[Rows, Device], Analysis]
 """One family's physics; raises `ModelError` on impossible rows. Its docstring is the formula that
 explanations tell."""
-
-
-def merge_analyses(size: int, parts: list[tuple[Ints, Analysis]]) -> Analysis:
-    """The analyses of parts of `size` rows, each with the rows that it is of, in one.
-
-    What one part lacks (a share, a feature) is 0 there.
-    """
-    if len(parts) == 1:
-        return parts[0][1]
-
-    def column(values: list[Floats | None]) -> Floats:
-        whole = np.zeros(size)
-        for (rows, _), each in zip(parts, values, strict=True):
-            if each is not None:
-                whole[rows] = each
-        return whole
-
-    def merged(name: str) -> Any:
-        own = [getattr(analysis, name) for _, analysis in parts]
-        if not isinstance(own[0], Mapping):
-            return column(own)
-        names = dict.fromkeys(each for columns in own for each in columns)
-        return {each: column([columns.get(each) for columns in own]) for each in names}
-
-    return Analysis(**{each.name: merged(each.name) for each in fields(Analysis)})
 
 
 @dataclass(frozen=True)
@@ -140,11 +123,138 @@ def _groups_of(rows: Rows) -> Iterator[Group]:
 
 
 def analyse_by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
-    """The physics of rows of any op and direction, from the physics `of` one group."""
+    """The physics of rows of any op and direction, from the physics `of` one group; what one group
+    lacks (a share, a feature) is 0 there."""
 
     def analyse(rows: Rows, device: Device) -> Analysis:
         parts = [(group.index, of(group, device)) for group in groups_of(rows)]
-        return merge_analyses(len(rows), parts)
+        if len(parts) == 1:
+            return parts[0][1]
+        columns: dict[str, Any] = {}
+        for index, analysis in parts:
+            for name in (each.name for each in fields(Analysis)):
+                own = getattr(analysis, name)
+                if isinstance(own, Mapping):
+                    whole = columns.setdefault(name, {})
+                    for key, values in own.items():
+                        whole.setdefault(key, np.zeros(len(rows)))[index] = values
+                else:
+                    columns.setdefault(name, np.zeros(len(rows)))[index] = own
+        return Analysis(**columns)
 
     analyse.__doc__ = of.__doc__
     return analyse
+
+
+class Floor(NamedTuple):
+    """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel."""
+
+    floor_us: float
+    offset_us: float
+
+
+_C = coefficients("gpu.heuristic")
+SHORTEST_ENDS = np.array([[_C.table("shortest_ends")[end]] for end in ("low", "high")])
+"""Of the device's shortest kernel, the ends of a 90 % interval `[2, 1]`."""
+OF_UNKNOWN_HOST = 2.0
+"""Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
+TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
+
+
+def calls_of(op: str) -> float:
+    """Launches of a usual call of `op`, as its floor shows them."""
+    return _C.table("calls").get(op, 1.0)
+
+
+def floors_of(rows: Rows) -> Floats:
+    """(floor_us, offset_us) `[2, n]`; raises `ModelError` for an unknown `timing`."""
+
+    def of(kind: Kind) -> tuple[float, float]:
+        if kind.timing not in TIMINGS:
+            known = ", ".join(sorted(TIMINGS))
+            raise ModelError(f"unknown timing {kind.timing!r}; one of {known}")
+        floor_us, offset_us = _C.tuples("timings")[kind.timing]
+        return floor_us * calls_of(kind.op), offset_us
+
+    return rows.of_kinds(of).reshape(len(rows), 2).T
+
+
+def measured_us(kernel_us: Floats, floor_us: Floats | float, offset_us: Floats | float) -> Floats:
+    """The time that a measurement shows: a maximum with a slightly rounded corner."""
+    long = offset_us + kernel_us
+    larger = np.maximum(long, floor_us)
+    smaller = np.minimum(long, floor_us)
+    return larger * (1.0 + (smaller / larger) ** _C.sharpness) ** (1.0 / _C.sharpness)
+
+
+def at_least(
+    kernel_us: Floats, analysis: Analysis, device: Device, shortest: Floats | float = 1.0
+) -> Floats:
+    """`kernel_us`, at least the physical bound and `shortest` of the device's shortest kernel."""
+    least_us = np.maximum(analysis.bound_us, shortest * device.kernel_floor_us)
+    return np.maximum(kernel_us, least_us)
+
+
+DATASHEET = "datasheet figures"
+AS_TIMED = "as timed: max(launch_floor_us, offset_us + kernel)"
+"""What of a kernel a measurement shows."""
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """Durations from `analyse` with a fixed relative 90 % interval, never below the bound."""
+
+    family: str
+    analyse: Analyse
+
+    @property
+    def name(self) -> str:
+        """As it is registered."""
+        return f"gpu/{self.family}/heuristic"
+
+    @property
+    def spread(self) -> float:
+        """The factor to either side that holds 90 % of times."""
+        return _C.spread
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`; raises `ModelError` on impossible rows."""
+        analysis = self.analyse(rows, device)
+        kernel_us = at_least(analysis.kernel_us, analysis, device)
+        around_us = analysis.kernel_us * np.array([[1.0 / self.spread], [self.spread]])
+        ends_us = at_least(around_us, analysis, device, SHORTEST_ENDS)
+        floor_us, offset_us = floors_of(rows)
+        us = measured_us(kernel_us, floor_us, offset_us)
+        factor = np.where(floor_us > 0.0, OF_UNKNOWN_HOST, 1.0) ** np.array([[-1.0], [1.0]])
+        ends = measured_us(ends_us, floor_us * factor, offset_us * factor)
+        low_us, high_us = np.minimum(ends[0], us), np.maximum(ends[1], us)
+        by_physics = np.ones(len(rows), bool)
+        return Estimate(us, low_us, high_us, self.name, DATASHEET, by_physics=by_physics)
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """Why, per row."""
+        physics = (self.analyse.__doc__ or self.name).strip()
+        formula = f"{physics} kernel = max(that, bound_us, device.kernel_floor_us); {AS_TIMED}"
+        analysis, duration_us = self.analyse(rows, device), self.estimate(rows, device).duration_us
+        floor_us, offset_us = floors_of(rows)
+        longest = np.argmax(np.stack(list(analysis.shares.values())), axis=0)
+        bound_by = np.array(list(analysis.shares))[longest]
+        bound_by = np.where(analysis.kernel_us <= device.kernel_floor_us, "latency", bound_by)
+        bound_by = np.where(floor_us >= offset_us + analysis.kernel_us, "launch", bound_by)
+        used_frac = np.minimum(1.0, analysis.bound_us / duration_us)
+        columns = {f"{name}_us": each for name, each in analysis.shares.items()}
+        columns |= {"bound_us": analysis.bound_us, **analysis.features}
+        columns |= {"launch_floor_us": floor_us, "offset_us": offset_us}
+        return [
+            Explanation(
+                duration_us=float(duration_us[row]),
+                bound_by=str(bound_by[row]),
+                flop=float(analysis.flop[row]),
+                read_bytes=float(analysis.read_bytes[row]),
+                written_bytes=float(analysis.written_bytes[row]),
+                utilisation_frac=float(used_frac[row]),
+                terms={name: float(each[row]) for name, each in columns.items()},
+                formula=formula,
+            )
+            for row in range(len(rows))
+        ]

@@ -1,4 +1,4 @@
-"""Physics of fused attention, plain and jagged (HSTU)."""
+"""Physics of layers over sequences: fused attention, plain and jagged (HSTU), recurrent layers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
+    LANES,
     bound_us,
     issued_per_us,
     l2_bytes_per_us,
@@ -26,8 +27,7 @@ QUERY_GRADIENTS = 2.0
 
 @analyse_by_group
 def analyse_attention(group: Group, device: Device) -> Analysis:
-    """Both products at the matrix units' rate, in waves of blocks of queries; where no table has
-    attention of the target, at least the turns of a block over its keys."""
+    """Both products at the matrix units' rate, in waves of blocks of queries."""
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
     blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
@@ -37,10 +37,6 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     filled = np.minimum(1.0, dims["s"] / _C.queries_per_block)
     reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
     compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
-    keys = np.where(dims["s_kv"] > 0, dims["s_kv"], dims["past"] + dims["s"])
-    keys = np.where(dims["window_size"] > 0, np.minimum(keys, dims["window_size"]), keys)
-    turns = np.minimum(np.ceil(keys / _C.queries_per_block), _C.key_blocks)
-    compute = np.maximum(compute, turns * _C.table("key_block_us").get(device.target, 0.0))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     return group.analysis(
@@ -87,7 +83,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         "cache": loads,
     }
     in_turn = (parts["products"] + parts["elementwise"]) / _C.serial_frac
-    blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / _C.start_rows
+    blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / rows["triton"]
     starts = _C.program_us * blocks * dims["heads"] * dims["head_dim"] / _C.head_dim
     serial = np.maximum(in_turn, loads) + starts / device.sm_count
     pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
@@ -113,5 +109,40 @@ def _adding_us(dims: Dims, device: Device) -> Floats:
     lines = np.maximum(
         np.ceil(dims["bias_buckets"] * item_bytes(["fp32"]) / streaming.line_bytes), 1.0
     )
-    warps = dims["pairs"] / streaming.table("lanes")[device.target]
+    warps = dims["pairs"] / LANES[device.target]
     return np.asarray(warps * streaming.table("atomic_line_us")[device.target] / lines)
+
+
+_RECURRENT = coefficients("gpu.recurrent")
+
+
+@analyse_by_group
+def analyse_recurrent(group: Group, device: Device) -> Analysis:
+    """Turns of a chain, each as many clocks, however much the device could move or compute."""
+    chain = _CLOCKS[group.op](group.dims, device) / device.boost_mhz
+    bound = bound_us(group.moved_bytes, device)
+    return group.analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(chain, bound),
+        shares={"memory": bound, "latency": chain},
+    )
+
+
+def _persistent_clocks(dims: Dims, device: Device) -> Floats:
+    """A block per sequence has a thread per gate, which keeps a row of the weights in registers;
+    each step goes over the state, value after value. As many blocks run at a time as registers
+    hold."""
+    registers = dims["gates"] * dims["hidden"] * (dims["hidden"] + _RECURRENT.own_registers)
+    at_once = np.maximum(np.floor(_RECURRENT.registers / registers), 1.0)
+    waves = np.ceil(dims["batch"] / (device.sm_count * at_once))
+    return np.asarray(waves * dims["steps"] * dims["hidden"] * _RECURRENT.value_clocks)
+
+
+def _bias_clocks(dims: Dims, device: Device) -> Floats:
+    """A block of 32 x 32 threads per 32 units goes over all steps and sequences, 32 at a time."""
+    turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)
+    return np.asarray(turns * _RECURRENT.bias_clocks)
+
+
+_CLOCKS = {"persistent_rnn": _persistent_clocks, "rnn_bias_gradient": _bias_clocks}
+"""Of all turns of an op's chain."""

@@ -130,12 +130,10 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     memory = group.moved_bytes / stream_bytes_per_us(device)
     threads = dims["outputs"] if is_forward else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
-    volume = np.where(dims["sides"] > 2.0, _C.table("volume_outputs")[group.op], 0.0)
-    work = _C.output_share + volume + (1.0 - _C.output_share) * windows
-    way = f"{group.op}_{group.direction}"
-    each = _C.table("clocks")
-    clocks = each.get(f"{device.target}_{way}", each[way]) * threads * (work if is_forward else 1.0)
-    compute = clocks / (device.sm_count * device.boost_mhz)
+    work = _C.output_share + (1.0 - _C.output_share) * windows if is_forward else 1.0
+    each, way = _C.table("clocks"), group.direction
+    clocks = each.get(f"{device.target}_{way}", each.get(f"{group.op}_{way}", each.get(way, 0.0)))
+    compute = clocks * threads * work / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,

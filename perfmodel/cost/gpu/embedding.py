@@ -1,4 +1,5 @@
-"""Physics of table lookups and updates: rows from memory or from the L2, by their reuse.
+"""Physics of table lookups and updates, and of the jagged tensors and sorts around them: rows from
+memory or from the L2, by their reuse.
 
 Access probabilities fall as rank to the power -alpha (0: uniform), in classes of ranks as
 `perfmodel.base.zipf` makes them. The cache keeps the most popular rows; each of those misses once.
@@ -11,21 +12,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, Mask
 from perfmodel.base.zipf import touched_per_class, zipf_classes
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
+from perfmodel.cost.gpu.program import resident_warps
 from perfmodel.cost.gpu.rates import (
+    LANES,
+    SECTOR_BYTES,
+    USUAL,
+    bound_us,
     cache_bytes,
     hbm_bytes_per_us,
+    is_older,
     issued_per_us,
     l2_bytes_per_us,
     missed_share,
+    stream_bytes_per_us,
+    transfer_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
+from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 
 def missed_lookups(
@@ -45,7 +56,9 @@ def missed_lookups(
     return np.minimum(missed, lookups), np.minimum(once.sum(axis=1), lookups)
 
 
-_C, _KERNEL = coefficients("gpu.embedding"), coefficients("gpu.kernel")
+_C, _J = coefficients("gpu.embedding"), coefficients("gpu.jagged")
+_KERNEL = coefficients("gpu.kernel")
+_FP32_BYTES = item_bytes(["fp32"])[0]
 
 
 @dataclass(frozen=True)
@@ -62,58 +75,50 @@ class RowUse:
     """In whole sectors."""
 
 
-def rows_memory_us(moved_bytes: Floats, reached_frac: float, device: Device) -> Floats:
-    """Time of `moved_bytes` from and to memory, row by row."""
-    return moved_bytes / (reached_frac * hbm_bytes_per_us(device))
+def _rows_us(
+    memory_bytes: Floats, frac: float, cache_bytes: Floats, early: Mask, device: Device
+) -> dict[str, Floats]:
+    """Time of bytes from and to memory, of whose rate `frac` is reached, and through the L2, row by
+    row; `early` as in the dims."""
+    before_ampere = is_older(device, "8.0")
+    known = np.where(early | (not before_ampere), _C.scattered_frac, _C.tbe_scattered_frac)
+    memory_us = memory_bytes / (frac * hbm_bytes_per_us(device))
+    return {"memory": memory_us, "cache": cache_bytes / (known * l2_bytes_per_us(device))}
 
 
 def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
     """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
     of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
     passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _C.pass_bytes, 1.0))))
-    each = np.where(item_bytes < _C.narrow_bytes, _C.row_instructions + of_pass * passes, 0.0)
-    return np.asarray(lookups * each * _C.pass_lanes / (_C.issued_frac * issued_per_us(device)))
-
-
-def rows_cache_us(moved_bytes: Floats, early: NDArray[np.bool_], device: Device) -> Floats:
-    """Time of `moved_bytes` through the L2, row by row; `early` as in the dims."""
-    known = nearest_known(device.architecture, _C.table("tbe_scattered_frac"))
-    frac = _C.scattered_frac if known is None else _C.table("tbe_scattered_frac")[known]
-    return moved_bytes / (np.where(early, _C.scattered_frac, frac) * l2_bytes_per_us(device))
+    each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
+    return np.asarray(lookups * each * LANES["cuda"] / (_C.issued_frac * issued_per_us(device)))
 
 
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     """Microseconds by resource, and `start` for what comes on top of the longest."""
-    early = dims.get("early", np.zeros_like(use.lookups)) > 0
-    state = dims.get("state_bytes", np.zeros_like(use.lookups))
-    moved = np.where(early, use.missed, use.distinct) * 2.0 * (use.row_bytes + state)
-    gradients = use.lookups * _C.gradient_bytes * dims["dim"]
-    pooled = use.bags * _C.gradient_bytes * dims["dim"]
-    once = np.minimum(pooled, gradients)
-    again = np.where(pooled / use.tables > cache_bytes(device), gradients, once)
+    nothing = np.zeros_like(use.lookups)
+    early = dims.get("early", nothing) > 0
+    moved = np.where(early, use.missed, use.distinct) * 2.0
+    moved = moved * (use.row_bytes + dims.get("state_bytes", nothing))
+    gradients, pooled = (rows * _FP32_BYTES * dims["dim"] for rows in (use.lookups, use.bags))
+    in_cache = np.minimum(pooled, gradients)
+    again = np.where(pooled / use.tables > cache_bytes(device), gradients, in_cache)
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
-    lanes = device.sm_count * _C.update_warps_per_sm
-    idle = use.lookups / lanes * (_C.idle_warp_us + _C.idle_warp_us / _C.lanes)
-    if "tables" not in dims:
-        # PyTorch's own kernels, whose sort is a piece of its own.
-        return {
-            "memory": rows_memory_us(memory, _C.update_frac, device),
-            "cache": rows_cache_us(through_cache, np.ones(len(memory), bool), device),
-            "latency": np.zeros_like(memory),
-            "start": np.full_like(memory, _C.one_table_us),
-        }
+    if "tables" not in dims:  # PyTorch's own kernels, whose sort is a piece of its own
+        everywhere, start = np.ones(len(memory), bool), np.full_like(memory, _C.one_table_us)
+        terms = _rows_us(memory, _C.update_frac, through_cache, everywhere, device)
+        return {**terms, "latency": nothing, "start": start}
+    # A warp per lookup, whatever the runs, of which most find nothing to do.
+    lanes = LANES["cuda"]
+    idle = use.lookups / resident_warps(device) * (_C.idle_warp_us + _C.idle_warp_us / lanes)
     # Lookups whose row has more than a warp adds up; run lengths fall off exponentially.
     shortest = _C.long_run * use.distinct / np.maximum(use.lookups, 1.0)
     in_long_runs = gradients * (1.0 + shortest) * np.exp(-shortest)
-    blocks = in_long_runs * (1.0 / _C.run_frac - 1.0)
-    around = _C.update_start_us + idle
-    return {
-        "memory": rows_memory_us(memory, _C.update_frac, device),
-        "cache": rows_cache_us(through_cache + np.where(early, 0.0, blocks), early, device),
-        "latency": np.zeros_like(memory),
-        "start": np.where(early, _KERNEL.start_us, around),
-    }
+    blocks = np.where(early, 0.0, in_long_runs * (1.0 / _C.run_frac - 1.0))
+    start = np.where(early, _KERNEL.start_us, _C.update_start_us + idle)
+    terms = _rows_us(memory, _C.update_frac, through_cache + blocks, early, device)
+    return {**terms, "latency": nothing, "start": start}
 
 
 @analyse_by_group
@@ -126,9 +131,8 @@ def analyse(group: Group, device: Device) -> Analysis:
     else:
         terms = update_terms(dims, use, device)
     needed = use.distinct * stored_row_bytes(dims, group.item_bytes)
-    fits = needed < 0.5 * cache_bytes(device)
+    fits, start = needed < 0.5 * cache_bytes(device), terms.pop("start")
     bound = np.where(fits, 0.0, needed / hbm_bytes_per_us(device))
-    start = terms.pop("start")
     longest = np.maximum.reduce([*terms.values(), bound])
     shares = {**terms, "latency": terms["latency"] + start}
     return group.analysis(
@@ -143,34 +147,39 @@ def analyse(group: Group, device: Device) -> Analysis:
 
 
 def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats]:
-    looked_up = use.lookups * use.row_bytes
-    stored = stored_row_bytes(group.dims, group.item_bytes)
+    dims, is_own = group.dims, "tables" not in group.dims
+    looked_up, stored = use.lookups * use.row_bytes, stored_row_bytes(dims, group.item_bytes)
     others = np.maximum(group.moved_bytes - use.lookups * stored, 0.0)
-    told = group.dims["longest_bag"]
-    longest = np.where(told > 0, told, np.maximum(1.0, _C.longest * use.lookups / use.bags))
-    if "tables" not in group.dims:
-        return _own_kernel_terms(group, use, looked_up + others, device)
+    mean, told = use.lookups / use.bags, dims["longest_bag"]
+    usual = np.maximum(1.0, mean if is_own else _C.longest * mean)
+    longest = np.where(told > 0, told, usual)
+    missed_bytes = use.missed * use.row_bytes
+    if is_own:
+        everywhere = np.ones(len(longest), bool)
+        terms = _rows_us(missed_bytes, _C.lookup_frac, looked_up + others, everywhere, device)
+        start = np.full_like(longest, _KERNEL.start_us)
+        return {**terms, "latency": _own_kernel_us(group, use, longest, device), "start": start}
     at_once = device.sm_count * _C.lookup_warps_per_sm
     waited = use.missed * _C.miss_us + (use.lookups - use.missed) * _C.hit_us
-    missed_us = _missed_alone(group, use, longest, device) * (_C.miss_us - _C.hit_us)
-    one_bag = longest * _C.hit_us + missed_us
+    # Lookups of the longest bag that find nothing in the cache, whatever the other bags do.
+    different = np.minimum(longest, dims["hash_size"])
+    gone = missed_share(use.distinct * use.row_bytes, device)
+    different = np.where(group.in_program, different, different * gone)
+    one_bag = longest * _C.hit_us + different * (_C.miss_us - _C.hit_us)
     in_turn_us = np.maximum(one_bag, waited / np.minimum(use.bags, at_once))
-    early = group.dims.get("early", np.zeros_like(longest)) > 0
+    early = dims.get("early", np.zeros_like(longest)) > 0
     more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
-    ahead = np.where(group.item_bytes < _C.narrow_bytes, _C.rows_ahead, 1.0)
-    summed = _C.gradient_of_weight if group.direction == "bwd_indice_weights" else 1.0
+    ahead = np.where(group.item_bytes < 2.0, _C.rows_ahead, 1.0)
+    terms = _rows_us(missed_bytes + others, _C.lookup_frac, looked_up + others, early, device)
     return {
-        "memory": rows_memory_us(use.missed * use.row_bytes + others, _C.lookup_frac, device),
-        "cache": summed * rows_cache_us(looked_up + others, early, device),
-        "latency": summed * in_turn_us / ahead + _C.bag_us * more_waves,
+        **terms,
+        "latency": in_turn_us / ahead + _C.bag_us * more_waves,
         "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
         "start": np.where(early, _KERNEL.start_us, _C.start_us),
     }
 
 
-def _own_kernel_terms(
-    group: Group, use: RowUse, through_cache: Floats, device: Device
-) -> dict[str, Floats]:
+def _own_kernel_us(group: Group, use: RowUse, longest: Floats, device: Device) -> Floats:
     """PyTorch's own kernel for one table: a warp for as many columns of a bag as it has lanes, rows
     one after another; a fixed number of blocks takes bags in turns.
 
@@ -178,33 +187,17 @@ def _own_kernel_terms(
     miss the cache independently: the unluckiest of so many decides.
     Source: aten/src/ATen/native/cuda/EmbeddingBag.cu.
     """
-    told, mean = group.dims["longest_bag"], use.lookups / use.bags
-    lanes = _C.table("own_lanes")[device.target]
+    mean, lanes = use.lookups / use.bags, LANES[device.target]
     warps = use.bags * np.ceil(group.dims["dim"] / lanes)
     instructions = warps * (_C.own_bag_instructions + _C.own_row_instructions * mean)
-    issued_us = instructions * lanes / issued_per_us(device)
     turns = np.ceil(warps * lanes / _C.own_threads)
-    longest = np.maximum(np.where(told > 0, told, mean), 1.0)
     missed_frac = use.missed / np.maximum(use.lookups, 1.0)
     in_turn = (turns - 1.0) * mean + longest
     missed, at_once = longest * missed_frac, np.maximum(use.bags / turns, 1.0)
     unlucky = np.sqrt(2.0 * missed * (1.0 - missed_frac) * np.log(at_once))
     missed = np.minimum(in_turn * missed_frac + unlucky, in_turn)
     waited_us = in_turn * _C.own_hit_us + missed * (_C.own_miss_us - _C.own_hit_us)
-    everywhere = np.ones(len(longest), np.bool_)
-    return {
-        "memory": rows_memory_us(use.missed * use.row_bytes, _C.lookup_frac, device),
-        "cache": rows_cache_us(through_cache, everywhere, device),
-        "latency": issued_us + waited_us,
-        "start": np.full_like(longest, _KERNEL.start_us),
-    }
-
-
-def _missed_alone(group: Group, use: RowUse, longest: Floats, device: Device) -> Floats:
-    """Lookups of the longest bag that find nothing in the cache, whatever the other bags do."""
-    different = np.minimum(longest, group.dims["hash_size"])
-    gone = missed_share(use.distinct * use.row_bytes, device)
-    return np.where(group.in_program, different, different * gone)
+    return np.asarray(instructions * lanes / issued_per_us(device) + waited_us)
 
 
 def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device) -> RowUse:
@@ -217,7 +210,7 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     else:
         bags, tables = dims["batch"], np.ones_like(dims["batch"])
         lookups = bags * dims["pooling"]
-    row_bytes = np.ceil(stored_row_bytes(dims, item) / _C.sector_bytes) * _C.sector_bytes
+    row_bytes = np.ceil(stored_row_bytes(dims, item) / SECTOR_BYTES) * SECTOR_BYTES
     table_rows = np.maximum(dims["hash_size"], 1.0)
     in_flight = np.clip(device.sm_count * _C.lookup_warps_per_sm / dims["batch"], 1.0, tables)
     cached = _C.cache_frac * cache_bytes(device) / (in_flight * row_bytes)
@@ -238,3 +231,103 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
         distinct=different,
         row_bytes=row_bytes,
     )
+
+
+Passes = tuple[Floats, Floats]
+"""How often all bytes move, and latency in microseconds."""
+
+
+@analyse_by_group
+def analyse_jagged(group: Group, device: Device) -> Analysis:
+    """Bytes in pieces of sectors, against waves of warps that wait for their loads."""
+    dims, op = group.dims, group.op
+    segments = np.minimum(dims["segments"], dims["elements"])
+    fragments = SECTOR_BYTES * _J.usual_streams * segments
+    memory = (group.moved_bytes + fragments) / stream_bytes_per_us(device)
+    warps = segments / _J.table("segments_per_warp").get(op, 1.0)
+    waves = np.maximum(1.0, warps / resident_warps(device))
+    longest = _C.longest * dims["elements"] / segments
+    rounds = np.maximum(1.0, longest / LANES[device.target])
+    latency = waves * rounds * _J.table("chain_us").get(op, _J.usual_chain_us)
+    bound = bound_us(group.moved_bytes, device)
+    return group.analysis(
+        bound_us=bound,
+        kernel_us=np.maximum.reduce([memory, latency, bound]) + _KERNEL.start_us,
+        shares={"memory": memory, "latency": latency + _KERNEL.start_us},
+    )
+
+
+@analyse_by_group
+def analyse_sorting(group: Group, device: Device) -> Analysis:
+    """Passes over the keys at the memory's rate, each with its kernels' starts."""
+    passes = np.full(len(group.index), 2.0 if group.op in _TWICE else 1.0)
+    latency = np.full(len(group.index), _J.table("latency_us").get(group.op, _KERNEL.start_us))
+    if group.op in _PASSES:
+        passes, latency = _PASSES[group.op](group, device, (passes, latency))
+    memory = transfer_us(passes * group.moved_bytes, device)
+    bound = bound_us(group.moved_bytes, device)
+    busy = np.maximum(memory, bound)
+    if group.op in _BUSY:
+        busy = _BUSY[group.op](group, device, busy)
+    return group.analysis(
+        bound_us=bound,
+        kernel_us=busy + latency,
+        shares={"memory": memory, "latency": latency},
+        features={"passes": passes},
+    )
+
+
+def _scanned(group: Group, device: Device, busy: Floats) -> Floats:
+    """Sums along several rows: a tree of sums with barriers for every few columns."""
+    clocks = _J.scan_clocks * group.dims["rows"] * group.dims["cols"]
+    summed = np.where(group.dims["rows"] > 1.0, clocks / (device.sm_count * device.boost_mhz), 0.0)
+    return np.maximum(busy, summed)
+
+
+def _selected(group: Group, device: Device, busy: Floats) -> Floats:
+    """Keys counted digit by digit by threads of all multiprocessors, then those found gathered."""
+    digits = np.ceil(8.0 * group.item_bytes / _J.radix_bits)
+    clocks = digits / _J.counted_per_sm_per_clock + 1.0 / _J.found_per_sm_per_clock
+    keys = group.dims["rows"] * group.dims["cols"]
+    return np.maximum(busy, keys * clocks / (device.sm_count * device.boost_mhz))
+
+
+def _sort(group: Group, device: Device, usual: Passes) -> Passes:
+    """Along `cols`."""
+    dims, item = group.dims, group.item_bytes
+    stated = dims.get("key_bits", np.zeros_like(item))
+    bits = np.where(stated > 0, stated, 8.0 * item)
+    radix = np.ceil(bits / _J.radix_bits)
+    keys = keys_of_block(item) if group.op in _WITH_PAYLOAD else BLOCK_KEYS
+    on_chip = dims["cols"] <= keys
+    blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
+    starts = _J.table("on_chip_us")
+    start_us = starts[nearest_known(device.architecture, starts) or USUAL]
+    block_us = start_us + _J.on_chip_pass_us * np.ceil(bits / _J.on_chip_bits)
+    return (
+        np.where(on_chip, 1.0, _J.histogram_passes + _J.scattered * radix),
+        np.where(on_chip, blocks * block_us, _J.histogram_us + _J.pass_us * radix),
+    )
+
+
+def _unique(group: Group, device: Device, usual: Passes) -> Passes:
+    passes, latency = _sort(group, device, usual)
+    return passes + usual[0], latency + _J.unique_us
+
+
+def _bucketize(group: Group, device: Device, usual: Passes) -> Passes:
+    return usual[0], usual[1] + _J.step_us * np.log2(group.dims["boundaries"] + 1.0)
+
+
+def _topk(group: Group, device: Device, usual: Passes) -> Passes:
+    return usual[0], _KERNEL.start_us * (1.0 + _J.pass_shorts * usual[0])
+
+
+_WITH_PAYLOAD = {"sort_pairs"}
+_TWICE = ("unique", "topk")
+"""Ops that do more than read and write their keys, apart from a sort."""
+_PASSES = {"sort": _sort, "sort_pairs": _sort}
+_PASSES |= {"unique": _unique, "bucketize": _bucketize, "topk": _topk}
+"""Where passes and latency are not those of the coefficients' tables alone."""
+_BUSY = {"cumsum": _scanned, "topk": _selected}
+"""Where more than memory is waited for while keys move."""

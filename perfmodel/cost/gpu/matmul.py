@@ -9,22 +9,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints, Mask, clipped, distinct, of_texts
+from perfmodel.base.arrays import Floats, Mask, clipped, distinct, of_texts
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
+from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
     bound_us,
     has_matrix_units,
+    is_older,
     l2_bytes_per_us,
     matrix_flop_per_us,
+    missed_share,
+    stream_bytes_per_us,
     transfer_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
-from perfmodel.ops.spec import OPS
 
 _C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
@@ -40,6 +42,8 @@ class Tiling(NamedTuple):
 
     time_us: Floats
     l2_us: Floats
+    tile_rows: Floats
+    tile_columns: Floats
     blocks_per_sm: Floats
     filled_frac: Floats
     """Useful outputs over those computed: tiles hang over the edges."""
@@ -68,7 +72,9 @@ def fastest(
     whole = np.zeros((len(Tiling._fields), len(m)))
     for kind in distinct(is_matrix_unit).tolist():
         unit, index = "matrix" if kind else "vector", np.flatnonzero(is_matrix_unit == kind)
-        rows, columns = np.array(_C.rows(f"{unit}_tiles")).T
+        rows, columns = np.meshgrid(_C.tile_sides, _C.tile_sides)
+        usual = (rows * columns <= _C.most_outputs) & (abs(np.log2(rows / columns)) <= 1.0)
+        rows, columns = rows[usual], columns[usual]
         side = rows * columns / (rows + columns)
         reached = side / (side + _C.table("tile_half_side")[unit])
         tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
@@ -112,6 +118,8 @@ def _fastest(
         [
             time[best],
             loads[best],
+            tall,
+            wide,
             waves,
             b * m * n / (chosen * tall * wide),
             chosen * split / (waves * sms),
@@ -177,97 +185,81 @@ _ASYNCHRONOUS_BYTES = 4
 multiples of less, operands come element by element, and moving slows down as much (assumed; such
 products of an H100 trace, 3,137 a side in bf16, take 2.1 to 2.4 times as long as aligned ones). AMD
 GPUs have no such copies: there only multiplying slows down."""
+_TELLS_FROM = "8.0"
+"""Compute capability from which tiles come by such copies. Of older devices only products are known
+that were padded before they were timed (baidu-research/DeepBench), which rows do not say."""
+_REPLAYED = "cuda_graph_replay"
+
+
+def sides(rows: Rows) -> Floats:
+    """b, m, n and k `[4, rows]`."""
+    sizes = np.ones((4, len(rows)))
+    for op, index in rows.groups():
+        dims = rows.dims_of(op, index)
+        sizes[:, index] = [dims[name] for name in ("b", "m", "n", "k")]
+    return sizes
 
 
 def analyse(rows: Rows, device: Device) -> Analysis:
     """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside."""
-    bare = bounds(rows, device)
-    parts = [(index, _tiled(rows, op, index, bare, device)) for op, index in rows.groups()]
-    return merge_analyses(len(rows), parts)
-
-
-def bounds(rows: Rows, device: Device) -> Analysis:
-    """What needs no tiles: at the peak of the dtype's units, or at the memory's usual rate."""
-    return merge_analyses(
-        len(rows), [(index, _of(rows, op, index, device)) for op, index in rows.groups()]
-    )
-
-
-def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
-    spec, dims, own = OPS[op], rows.dims_of(op, index), rows.take(index)
-    dtypes, stored = own.dtype, own.item_bytes
-    activations, results, quantised = _beside_weights(own)
-    b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
-    flop = spec.flop(dims)
-    bias_bytes = dims["bias"] * n * results if "bias" in dims else 0.0
-    read_bytes = b * m * k * activations + b * n * k * stored + bias_bytes
+    b, m, n, k = sides(rows)
+    bias = np.zeros(len(rows))
+    for op, index in rows.groups():
+        bias[index] = rows.dims_of(op, index).get("bias", bias[index])
+    stored, dtypes = rows.item_bytes, rows.dtype
+    activations, results, quantised = _beside_weights(rows)
+    flop, weights_bytes = 2.0 * b * m * n * k, b * n * k * stored
+    read_bytes = b * m * k * activations + weights_bytes + bias * n * results
     written_bytes = b * m * n * results
     total = read_bytes + written_bytes
-    quantise_us = np.zeros(len(m))
-    if quantised.any():
-        moving_us = transfer_us(m * k * (activations + stored), device)
-        quantise_us = np.where(quantised, _KERNEL.start_us + moving_us, 0.0)
-    item, on_units = _multiplied_bytes(dtypes), has_matrix_units(device, dtypes)
-    by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
-    memory = transfer_us(total, device) * np.where(by_element, _C.misaligned, 1.0)
-    peak = matrix_flop_per_us(device, dtypes)
-    peak_us = flop / peak
-    aligned = _aligned(n, k, item, _ALIGNED_BYTES) | ~on_units
+    rounding_us = _KERNEL.start_us + transfer_us(m * k * (activations + stored), device)
+    quantise_us = np.where(quantised, rounding_us, 0.0)
     # PyTorch copies a layer's bias before a product with a vector.
-    copied = (n == 1.0) & (dims["bias"] > 0.0) if "bias" in dims else np.zeros(len(m), bool)
-    beside_us = np.where(copied, _C.bias_copy_us, 0.0)
-    bound = np.maximum(peak_us, bound_us(total, device))
+    beside_us = np.where((n == 1.0) & (bias > 0.0), _C.bias_copy_us, 0.0)
+
+    item, on_units = of_texts(dtypes, _bytes_multiplied), has_matrix_units(device, dtypes)
+    is_cuda, tells = device.target == "cuda", on_units & (not is_older(device, _TELLS_FROM))
+    is_odd, by_element = (
+        tells & (np.mod(k * item, least) + np.mod(n * item, least) > 0)
+        for least in (_ALIGNED_BYTES, _ASYNCHRONOUS_BYTES)
+    )
+    moving_us = transfer_us(total, device)
+    replayed = np.array([timing == _REPLAYED for timing in rows.timing])
+    if replayed.any():
+        weights_us = _weights_us(weights_bytes, device)
+        others_us = transfer_us(total - weights_bytes, device)
+        moving_us = np.where(replayed, weights_us + others_us, moving_us)
+    memory = moving_us * np.where(by_element & is_cuda, _C.misaligned, 1.0)
+
+    peak, least_frac = matrix_flop_per_us(device, dtypes), _C.vector_reached_frac
+    reached = device.gemm_peak_frac * np.ones(len(rows))
+    reached = np.where(on_units, reached, np.maximum(reached, least_frac))
+    tiling = fastest(b, m, n, k, item, peak * reached, device, on_units)
+    shortest_us = max(_C.prologue_us, device.kernel_floor_us)
+    by_vector = shortest_us + by_vector_us(b, m, n, k, item, device)
+    compute = np.minimum(tiling.time_us, by_vector) * np.where(is_odd, _C.misaligned, 1.0)
+    bound = np.maximum(flop / peak, bound_us(total, device))
+    busy = np.maximum(overlapped(compute, memory, dtypes, device), bound)
+    own = tiling._asdict()
+    features = {name: own[name] for name in own if name not in ("time_us", "l2_us")}
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(memory, bound) + quantise_us + beside_us,
-        shares={"compute": peak_us, "memory": memory},
+        kernel_us=busy + quantise_us + beside_us,
+        shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
         flop=flop,
         read_bytes=read_bytes,
         written_bytes=written_bytes,
-        features={
-            "peak_us": peak_us,
-            "quantise_us": quantise_us,
-            "beside_us": beside_us,
-            "misaligned_factor": np.where(aligned, 1.0, _C.misaligned),
-            "by_element_factor": np.where(by_element, _C.misaligned, 1.0),
-        },
+        features={"peak_us": flop / peak, "quantise_us": quantise_us, "beside_us": beside_us}
+        | features,
     )
 
 
-def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> Analysis:
-    dims, dtypes = rows.dims_of(op, index), rows.take(index).dtype
-    b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
-    peak = matrix_flop_per_us(device, dtypes)
-    is_matrix_unit = has_matrix_units(device, dtypes)
-    reached = np.where(
-        is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, _C.vector_reached_frac)
-    )
-    item = _multiplied_bytes(dtypes)
-    tiling = fastest(b, m, n, k, item, peak * reached, device, is_matrix_unit)
-    known = {name: each[index] for name, each in bare.features.items()}
-    shortest_us = max(_C.prologue_us, device.kernel_floor_us)
-    by_vector = shortest_us + by_vector_us(b, m, n, k, item, device)
-    compute = np.minimum(tiling.time_us, by_vector) * known["misaligned_factor"]
-    memory, bound = bare.shares["memory"][index], bare.bound_us[index]
-    return Analysis(
-        bound_us=bound,
-        kernel_us=np.maximum(overlapped(compute, memory, dtypes, device), bound)
-        + known["quantise_us"]
-        + known["beside_us"],
-        shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
-        flop=bare.flop[index],
-        read_bytes=bare.read_bytes[index],
-        written_bytes=bare.written_bytes[index],
-        features=known
-        | {
-            "serial_us": tiling.serial_us,
-            "starts_us": tiling.starts_us,
-            "blocks_per_sm": tiling.blocks_per_sm,
-            "filled_frac": tiling.filled_frac,
-            "wave_frac": tiling.wave_frac,
-            "splits": tiling.splits,
-        },
-    )
+def _weights_us(weights_bytes: Floats, device: Device) -> Floats:
+    """Of graphs that are replayed, with several copies of the weights in turn: from memory, but
+    where all of them lie in the L2."""
+    missed = missed_share(_C.weight_copies * weights_bytes, device)
+    from_cache = weights_bytes / (_C.few_blocks_frac * l2_bytes_per_us(device))
+    return np.maximum(missed * weights_bytes / stream_bytes_per_us(device), from_cache)
 
 
 def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
@@ -276,7 +268,9 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
     if not is_half.any():
         return stored, stored, is_half
     framework = rows.in_framework()
-    rounded = _come_rounded(rows.dtype, framework)
+    rounded = np.zeros(len(rows), bool)
+    for name, dtypes in _COME_ROUNDED.items():
+        rounded |= (framework == framework_code(name)) & _among(rows.dtype, dtypes)
     activations = np.where(is_half & ~rounded, 2.0, stored)
     sums = of_texts(rows.dtype, lambda dtype: float(item_bytes([_SUMS.get(dtype, "bf16")])[0]))
     results = np.where(framework == framework_code(TORCH), sums, 2.0)
@@ -284,28 +278,12 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
     return activations, results, _among(rows.dtype, QUANTISED) & ~rounded
 
 
-def _come_rounded(dtypes: Sequence[str], framework: Floats) -> Mask:
-    """Per row, whether its activations come rounded, in the `framework` `[n]` of that place."""
-    come = np.zeros(len(dtypes), bool)
-    for name, own in _COME_ROUNDED.items():
-        come |= (framework == framework_code(name)) & _among(dtypes, own)
-    return come
-
-
 def _among(dtypes: Sequence[str], some: frozenset[str]) -> Mask:
     return of_texts(dtypes, some.__contains__)
 
 
-def _multiplied_bytes(dtypes: Sequence[str]) -> Floats:
-    """Bytes of an element as the units multiply it."""
-    return of_texts(dtypes, _bytes_multiplied)
-
-
 @cache
 def _bytes_multiplied(dtype: str) -> float:
+    """Of an element as the units multiply it."""
     computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
     return float(item_bytes([computed])[0])
-
-
-def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> Mask:
-    return np.asarray(np.mod(k * item, to_bytes) + np.mod(n * item, to_bytes) == 0)

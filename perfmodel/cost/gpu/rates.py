@@ -18,6 +18,7 @@ from perfmodel.ops.dtypes import item_bytes
 
 USUAL = "usual"
 _C = coefficients("gpu.rates")
+SECTOR_BYTES, LANES = _C.sector_bytes, _C.table("lanes")
 
 
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
@@ -80,21 +81,22 @@ def vector_flop_per_us(device: Device) -> float:
     return device.fp32_tflop_per_s * 1e6
 
 
-_MATRIX_UNITS_FROM = 7.0
-"""Compute capability of the first chips with matrix units. Before, 8-bit products of four elements
-(DP4A, from 6.1) run on the vector units (NVIDIA, CUDA C++ Programming Guide)."""
-
-
 _SUMMED_IN_FP32 = ("fp16", "bf16", "fp8")
 """Types whose products libraries sum in fp32 (PyTorch asks for `CUBLAS_COMPUTE_32F`), which vector
 units do no faster than fp32: a P100, which doubles fp16, reaches 9.1 of 9.5, not of 19 TFLOP/s."""
 
 
+def is_older(device: Device, capability: str) -> bool:
+    """Whether the chip is one of NVIDIA's before that compute capability: as the catalogue's device
+    is from which `device` was made, since another rate is not another chip."""
+    own = original(device).compute_capability
+    return device.target == "cuda" and own is not None and float(own) < float(capability)
+
+
 def _is_before_units(device: Device) -> bool:
-    """Whether the chip is older than NVIDIA's matrix units: as the catalogue's device is from which
-    `device` was made, since another rate is not another chip."""
-    chip = original(device)
-    return chip.target == "cuda" and float(chip.compute_capability or np.inf) < _MATRIX_UNITS_FROM
+    """There 8-bit products of four elements (DP4A, from 6.1) run on the vector units (NVIDIA, CUDA
+    C++ Programming Guide)."""
+    return is_older(device, "7.0")
 
 
 def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:

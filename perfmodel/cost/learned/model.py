@@ -1,52 +1,270 @@
-"""A fitted family behind the contract of kernel models."""
+"""A fitted family behind the contract of kernel models: boosted trees on log(kernel / physics),
+floors of hosts, intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, clipped
+from perfmodel.base.arrays import Floats, Ints, clipped, median
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.gpu.heuristic import (
+from perfmodel.cost.gpu.analysis import (
     AS_TIMED,
     DATASHEET,
     SHORTEST_ENDS,
     Heuristic,
     at_least,
+    floors_of,
     measured_us,
 )
-from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import hot_us
-from perfmodel.cost.learned.devices import describe, distance, similarity
-from perfmodel.cost.learned.lattice import has_lattice, limits_us
-from perfmodel.cost.learned.part import Part
+from perfmodel.cost.learned.features import (
+    COLUMNS,
+    FEATURES,
+    NOT_BELOW,
+    SAME,
+    Columns,
+    Description,
+    as_layers,
+    describe,
+    distance,
+    interval_blend,
+    same_maker,
+    similarity,
+    transferred_log_factors,
+)
+from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import KERNEL, Kind, Rows
+from perfmodel.ops.vocabulary.matmul import MATMUL
 
 FORMULA = (
     "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
     f"device.kernel_floor_us); {AS_TIMED}"
 )
+MAX_LOG = 50.0
+"""Above the logarithm of every factor that kernels can be off by."""
+SINGLE_CALL = "event_single_call"
+_OFFSET_FRAC = 0.5
+"""Of the floor of a single call, what a long kernel shows as well: the host's launch."""
+_SHARED_FRAC = 0.5
+"""Of the trees that all devices share in answers for a device with trees of its own."""
+_FADES_OVER = np.log(4.0)
+"""Logarithm below the measured range over which what was learned gives way to physics."""
 _WARMER = 0.5
 """A board at its power limit may be cool and run up to its peak, for which measurements of one
 session are no guide; or warmer than theirs, by half as much (assumed)."""
-_SIMILAR = "measurements of similar devices"
+_SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
+SHORT, LONG, BEYOND = "short", "long", "beyond"
+"""Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
+ANY_OP, OTHERS = "*", ""
+_USUAL_INTERVAL = (-1.0, 1.0)
+_BY_ROWS = "vector_rows"
+"""The part of norms and softmax in fp32, whose times rise with every dim as those of products do.
+In 16 bits two boards tell of few lengths of rows, and the lattice between them is a guess: layer
+norms of an H100, half given, 1.4 % off, 7.2 with it."""
 
 
-class _Answer(NamedTuple):
-    """Per row of a part; microseconds as they are timed."""
+class File(msgspec.Struct, frozen=True):
+    """A file of trees, or of a user's regressor: then with its class and the range of targets."""
+
+    file: str
+    sha256: str
+    regressor: str = ""
+    low: float = 0.0
+    high: float = 0.0
+
+
+class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fit found but for the trees, as the manifest has it. Keys are joined by `/`."""
+
+    name: str
+    family: str
+    dtypes: tuple[str, ...]
+    ops: tuple[str, ...]
+    """Those that it answers for; none: all of its family."""
+    features: tuple[str, ...]
+    devices: dict[str, dict[str, float]]
+    share: float = 1.0
+    """Of the trees in answers for devices that were not measured; the rest is physics'."""
+    measured: dict[str, dict[str, float]] = {}
+    """`device/op/kind of dtype`: least `base_us` and features of `NOT_BELOW`, largest `work`."""
+    floors: dict[str, float] = {}
+    """`device/timing/op/dtype` to where short calls of its host pile up."""
+    intervals: dict[str, tuple[float, float]] = {}
+    """`op/device/where` to 90 % of log(measured / predicted): of any op, of devices left out."""
+    files: dict[str, File] = {}
+    """Of the trees that all devices share, and by device of those with their own."""
+
+
+class Cell(NamedTuple):
+    """What measurements tell of rows of one op, dtype and timing on a device."""
+
+    op: str
+    near: str  # the most similar device of the maker that rows like these were measured on
+    away: float  # its distance; infinite where there is none
+    measured: Mapping[str, float]  # the range there, as `Fitted.measured` has it
+    floor_us: float
+    offset_us: float
+
+
+class Answer(NamedTuple):
+    """Per row of one op, dtype and timing: microseconds as they are timed, what they rest on."""
 
     duration_us: Floats
     low_us: Floats
     high_us: Floats
-    similar: Floats
     inside: Floats
     hot_us: Floats
+    similar: float
     source: str
+
+
+def kind_of(dtype: str) -> str:
+    """The dtype for which the same kernels are written."""
+    return _SAME_KIND.get(dtype, dtype)
+
+
+def place_of(us: Floats, floor_us: float) -> np.ndarray:
+    """`[n]`: where the interval of each time lies, within what was measured."""
+    return np.where(us < 2.0 * floor_us, SHORT, LONG).astype(object)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trees over the features of rows and of their device, for some dtypes. Rows that are asked
+    about are of one op, dtype and timing.
+
+    A device that was not measured is taken for the most similar one of its maker; the answer is a
+    geometric mean of the trees' and of physics: all of the trees for boards of a measured chip,
+    physics alone where none of the maker was measured, and outside of what was measured.
+    """
+
+    fitted: Fitted
+    trees: Mapping[str, Any]
+    """Whose `predict` gives one answer per row of a matrix."""
+    heuristic: Heuristic
+
+    def answers_for(self, op: str, dtype: str) -> bool:
+        """Whether rows of `op` in `dtype` are the part's."""
+        own = self.fitted
+        is_known = dtype in own.dtypes or (own.family == MATMUL and kind_of(dtype) in own.dtypes)
+        return is_known and (op in own.ops or not own.ops)
+
+    def cell(self, rows: Rows, own: Description) -> Cell:
+        """What is known of `rows` on the device `own`; an op that was measured nowhere is taken for
+        those that were, in its dtype. The floor is that of the device's own host, else the median
+        of its maker's, else of all, else the usual one."""
+        (op, dtype, _, timing), devices = rows.kinds[0][0], self.fitted.devices
+        keys = [key.split("/") for key in self.fitted.measured]
+        is_new = all(each != op for _, each, _ in keys)
+        keys = [each for each in keys if (is_new or each[1] == op) and each[2] == kind_of(dtype)]
+        near = [(distance(devices[each], own), each) for each, *_ in keys]
+        near = [each for each in near if same_maker(devices[each[1]], own)]
+        away, name = min(near, default=(np.inf, OTHERS))
+        there = [self.fitted.measured["/".join(each)] for each in keys if each[0] == name]
+        measured = {each: min(one[each] for one in there) for each in (there or [{}])[0]}
+        if there:
+            measured["work"] = max(each["work"] for each in there)
+        floor_us, offset_us = floors_of(rows)[:, 0].tolist()
+        named = {f"{each}/{timing}/{op}/{dtype}": each for each in devices}
+        known = {each: us for key, each in named.items() if (us := self.fitted.floors.get(key))}
+        if known:
+            host = [us for each, us in known.items() if distance(devices[each], own) < SAME]
+            maker = [us for each, us in known.items() if same_maker(devices[each], own)]
+            floor_us = median(np.array(host or maker or [*known.values()]))
+            usual_us = _OFFSET_FRAC * floor_us if timing == SINGLE_CALL else offset_us
+            offset_us = min(usual_us, 0.9 * floor_us)
+        return Cell(op, name, away, measured, floor_us, offset_us)
+
+    def kernels(self, columns: Columns, device: Device, cell: Cell) -> tuple[Floats, Floats]:
+        """(times `[n]` without a floor, how far each row lies within what was measured, 0 to 1);
+        physics answers for the rest."""
+        base_us, power_log = columns.base_us, columns.power_log
+        if not cell.near:
+            return at_least(base_us + columns.extra_us, columns.analysis, device), 0.0 * base_us
+        near, own, alike = self.fitted.devices[cell.near], describe(device), similarity(cell.away)
+        matrix = columns.matrix((*self.fitted.features, *COLUMNS), near)
+        learned = self.trees[OTHERS].predict(matrix)
+        if cell.near in self.trees and alike > 0.0:
+            alone = self.trees[cell.near].predict(matrix[:, : len(self.fitted.features)])
+            learned = learned + (1.0 - _SHARED_FRAC) * alike * (alone - learned)
+        if cell.away >= SAME:
+            learned = transferred_log_factors(learned, columns.on_chip_frac, near, own)
+        below = np.log(cell.measured["base_us"] / np.maximum(base_us, 1e-300))
+        for name in NOT_BELOW.get(self.fitted.family, ()):
+            below = np.maximum(below, cell.measured[name] - columns.features[name])
+        support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
+        share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
+        factors = support * (share * learned + (1.0 - share) * power_log)
+        us = base_us * np.exp(factors) + columns.extra_us
+        return at_least(us, columns.analysis, device), support
+
+    def intervals(
+        self, cell: Cell, columns: Columns, support: Floats, us: Floats, changed: float = 0.0
+    ) -> Floats:
+        """Logarithms (low, high) `[2, n]` of 90 % intervals around `us`, on a device that was
+        `changed` by so much. Where physics answers they are at least as wide as its own."""
+        ends, spread = np.zeros((2, len(us))), np.log(self.heuristic.spread)
+        where = place_of(us, cell.floor_us)
+        own = np.where(columns.work <= cell.measured.get("work", 0.0), where, BEYOND)
+        blend = max(interval_blend(cell.away), interval_blend(changed))
+        for name, weight, place in ((OTHERS, blend, where), (cell.near, 1.0 - blend, own)):
+            if weight > 0.0:
+                known = {each: self._interval(cell.op, name, each) for each in set(place)}
+                ends += weight * np.array([known[each] for each in place]).T
+        physics = np.minimum(ends[0], -spread), np.maximum(ends[1], spread)
+        return np.asarray(ends + (1.0 - support) * (np.array(physics) - ends))
+
+    def _interval(self, op: str, name: str, where: str) -> tuple[float, float]:
+        """That of the op on the device, else of what comes nearest to it."""
+        for device in (name, OTHERS):
+            for key in (f"{each}/{device}/{at}" for each in (op, ANY_OP) for at in (where, LONG)):
+                if (found := self.fitted.intervals.get(key)) is not None:
+                    return found
+        return _USUAL_INTERVAL
+
+    def answer(self, rows: Rows, device: Device) -> Answer:
+        """Of a device whose values were changed: the original's times, times what physics makes of
+        the change."""
+        known, own = original(device), describe(original(device))
+        cell, columns = self.cell(rows, own), FEATURES[self.fitted.family](rows, known)
+        (kernel_us, support), analysis = self.kernels(columns, known, cell), columns.analysis
+        if self.fitted.family == MATMUL or self.fitted.name == _BY_ROWS:
+            kernel_us = clipped(kernel_us, *limits_us(self._lattice_us, id(self), rows, known))
+        changed = 0.0 if known is device else distance(describe(device), own)
+        if known is not device:
+            before, analysis = analysis, self.heuristic.analyse(rows, device)
+            ratio = at_least(analysis.kernel_us, analysis, device)
+            ratio = ratio / at_least(before.kernel_us, before, known)
+            kernel_us = at_least(kernel_us * ratio, analysis, device)
+        us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
+        ends = self.intervals(cell, columns, support, us, changed)
+        similar = similarity(cell.away) * similarity(changed)
+        ends = np.exp(ends + similar * columns.power_log * np.array([[-1.0], [_WARMER]]))
+        shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
+        low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])
+        in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
+        hot = np.where(in_program, hot_us(analysis.flop, rows.dtype, device), 0.0)
+        low_us = np.maximum(us * low, np.minimum(us, analysis.bound_us))
+        inside = (columns.work <= cell.measured.get("work", 0.0)).astype(np.float64)
+        of_what = "other devices" if similar == 0.0 else "similar devices"
+        source = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
+        source = source if cell.near else DATASHEET
+        high_us = us * high * np.maximum(hot / us, 1.0)
+        return Answer(us, low_us, high_us, inside, hot, similar, source)
+
+    def _lattice_us(self, rows: Rows, device: Device) -> Floats:
+        columns, cell = (
+            FEATURES[self.fitted.family](rows, device),
+            self.cell(rows, describe(device)),
+        )
+        return self.kernels(columns, device, cell)[0]
 
 
 @dataclass(frozen=True)
@@ -59,22 +277,29 @@ class Learned:
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
-        rows = as_layers(rows)
-        us, low, high, similar = np.zeros((4, len(rows)))
-        left, sources = np.ones(len(rows), bool), set()
-        for part, index in self._parts_of(rows):
-            found = _answer(part, rows.take(index), device)
-            us[index], low[index], high[index] = found[:3]
-            similar[index], left[index] = found.similar, False
-            sources.add(found.source)
-        if left.any():
-            index = np.flatnonzero(left)
-            estimated = self.heuristic.estimate(rows.take(index), device)
-            us[index], low[index] = estimated.duration_us, estimated.low_us
-            high[index] = estimated.high_us
-            sources.add(estimated.source)
+        return self._answered(as_layers(rows), device)[0]
+
+    def _answered(self, rows: Rows, device: Device) -> tuple[Estimate, list[tuple[Ints, Answer]]]:
+        us, answers, sources = np.zeros((3, len(rows))), [], set()
+        similar, left = np.zeros(len(rows)), np.ones(len(rows), bool)
+
+        def place(kind: Kind) -> tuple[int, str, str, str]:
+            own = (at for at, part in enumerate(self.parts) if part.answers_for(*kind[:2]))
+            at = next(own, -1)
+            return (at, kind.op, kind.dtype, kind.timing) if at >= 0 else (at, "", "", "")
+
+        for (at, *_), index in rows.grouped(place):
+            if at < 0:
+                found = self.heuristic.estimate(rows.take(index), device)
+                us[:, index] = found.duration_us, found.low_us, found.high_us
+            else:
+                answer = self.parts[at].answer(rows.take(index), device)
+                us[:, index], similar[index], left[index] = answer[:3], answer.similar, False
+                answers.append((index, answer))
+            sources.add(found.source if at < 0 else answer.source)
         name = self.heuristic.name if left.all() else self.name
-        return Estimate(us, low, high, name, ", ".join(sorted(sources)), similar, left)
+        source = ", ".join(sorted(sources))
+        return Estimate(us[0], us[1], us[2], name, source, similar, left), answers
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row: the heuristic's reasons around the learned duration.
@@ -82,99 +307,25 @@ class Learned:
         Terms: what measurements made of the heuristic, how similar the device is to those that they
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
-        us, rows = self.estimate(rows, device).duration_us.tolist(), as_layers(rows)
-        why = self.heuristic.explain(rows, device)
-        more = [{"heuristic_us": each.duration_us} for each in why]
-        formulas = [each.formula for each in why]
-        for part, index in self._parts_of(rows):
-            found = _answer(part, rows.take(index), device)
+        rows = as_layers(rows)
+        (estimate, answers), why = (
+            self._answered(rows, device),
+            self.heuristic.explain(rows, device),
+        )
+        for row, us in enumerate(estimate.duration_us.tolist()):
+            own = why[row]
+            used_frac = min(1.0, own.terms["bound_us"] / us)
+            terms = own.terms | {"heuristic_us": own.duration_us}
+            why[row] = replace(own, duration_us=us, utilisation_frac=used_frac, terms=terms)
+        for index, found in answers:
             for at, row in enumerate(index.tolist()):
-                more[row]["learned_factor"] = us[row] / why[row].duration_us
-                more[row]["kinship_frac"] = float(found.similar[at])
-                more[row]["inside_domain"] = float(found.inside[at])
-                if found.hot_us[at] > us[row]:
-                    more[row]["hot_us"] = float(found.hot_us[at])
-                formulas[row] = FORMULA
-        return [
-            replace(
-                each,
-                duration_us=took,
-                utilisation_frac=min(1.0, each.terms["bound_us"] / took),
-                terms=each.terms | own,
-                formula=formula,
-            )
-            for each, took, own, formula in zip(why, us, more, formulas, strict=True)
-        ]
-
-    def _parts_of(self, rows: Rows) -> Iterator[tuple[Part, Ints]]:
-        """(a part, the rows that it answers for)."""
-
-        def places(op: str, dtype: str) -> list[int]:
-            return [at for at, part in enumerate(self.parts) if part.answers_for(op, dtype)]
-
-        for at, index in rows.grouped(lambda kind: tuple(places(kind.op, kind.dtype)[:1])):
-            if at:
-                yield self.parts[at[0]], index
-
-
-def as_layers(rows: Rows) -> Rows:
-    """`rows`, whose products of two matrices are layers without a bias, which run the same kernels;
-    in fewer bits than 16 batches of one too."""
-
-    def is_product(op: str, dtype: str) -> bool:
-        return op == "mm" or (op == "bmm" and dtype in QUANTISED)
-
-    index = np.flatnonzero(rows.of_kinds(lambda kind: is_product(kind.op, kind.dtype), bool))
-    batch = rows.dims.get("b", np.full(len(rows), np.nan))
-    ops = np.array(rows.op, object)
-    for op in set(ops[index]):
-        rows.dims_of(op, np.flatnonzero(ops == op))  # errors name the op that was asked about
-    index = index[(ops[index] == "mm") | (batch[index] == 1.0)]
-    if not len(index):
-        return rows
-    bias = rows.dims.get("bias", np.full(len(rows), np.nan)).copy()
-    ops[index], bias[index] = "linear", 0.0
-    return replace(rows, op=tuple(ops.tolist()), dims={**rows.dims, "bias": bias})
-
-
-def _answer(part: Part, rows: Rows, device: Device) -> _Answer:
-    """What `part` says of `rows`. Of a device whose values were changed: the original's times,
-    times what physics makes of the change."""
-    known, heuristic = original(device), part.heuristic
-    own = describe(known)
-    cells = part.cells(rows, own)
-    found = part.kernels(rows, known, cells)
-    kernel_us, analysis = found.us, found.columns.analysis
-    if has_lattice(part):
-        kernel_us = clipped(kernel_us, *limits_us(part, rows, known))
-    changed = 0.0 if known is device else distance(describe(device), own)
-    if known is not device:
-        after, before = heuristic.analyse(rows, device), heuristic.analyse(rows, known)
-        ratio = at_least(after.kernel_us, after, device) / at_least(before.kernel_us, before, known)
-        kernel_us, analysis = at_least(kernel_us * ratio, after, device), after
-    floor_us, offset_us = part.floors(rows, cells, own)
-    us = measured_us(kernel_us, floor_us, offset_us)
-    low, high = part.intervals(rows, found, us, floor_us, changed)
-    similar, inside = np.zeros((2, len(rows)))
-    for cell in cells:
-        similar[cell.at] = similarity(cell.away) * similarity(changed)
-        inside[cell.at] = part.is_inside(cell, found.columns)
-    low_us = us * np.exp(low - similar * found.columns.power_log)
-    high_us = us * np.exp(high + _WARMER * similar * found.columns.power_log)
-    is_shortest = kernel_us <= device.kernel_floor_us
-    low_us = np.where(is_shortest, np.minimum(low_us, us * SHORTEST_ENDS[0]), low_us)
-    high_us = np.where(is_shortest, np.maximum(high_us, us * SHORTEST_ENDS[1]), high_us)
-    in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
-    hot = np.where(in_program, hot_us(analysis.flop, rows.dtype, device), 0.0)
-    low_us = np.maximum(low_us, np.minimum(us, analysis.bound_us))
-    high_us = np.where(hot > us, high_us * hot / us, high_us)
-    return _Answer(us, low_us, high_us, similar, inside, hot, _source(part, similar, cells))
-
-
-def _source(part: Part, similar: Floats, cells: list) -> str:  # type: ignore[type-arg]
-    if (similar >= 1.0).all():
-        return "measurements of this device or one like it"
-    if (similar > 0.0).any():
-        return _SIMILAR
-    by_trees = part.fitted.share > 0.0 and any(cell.near for cell in cells)
-    return "measurements of other devices" if by_trees else DATASHEET
+                own, us = why[row], float(found.duration_us[at])
+                more = {
+                    "learned_factor": us / own.terms["heuristic_us"],
+                    "kinship_frac": found.similar,
+                    "inside_domain": float(found.inside[at]),
+                }
+                if found.hot_us[at] > us:
+                    more["hot_us"] = float(found.hot_us[at])
+                why[row] = replace(own, terms=own.terms | more, formula=FORMULA)
+        return why

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -27,47 +27,41 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.base.provenance import answered_by
-from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.gpu.heuristic import Heuristic
+from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.cost.learned.forest import of_booster, pack, unpack
-from perfmodel.cost.learned.model import Learned
-from perfmodel.cost.learned.part import MAX_LOG, OTHERS, Ensemble, File, Fitted, Part
+from perfmodel.cost.learned.model import MAX_LOG, OTHERS, File, Fitted, Learned, Part
 from perfmodel.errors import ModelError, PerfmodelError
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/13"
+SCHEMA = "perfmodel.kernel-models/14"
 _MAX_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _REMEDY = "fit it again with perfmodel fit kernels"
 
 
 class _Manifest(msgspec.Struct):
-    """All parts of a directory by family, and what they were fitted to."""
+    """All parts of a directory, and what they were fitted to."""
 
     about: dict[str, Any]
-    families: dict[str, list[Fitted]]
+    parts: list[Fitted]
 
     def __post_init__(self) -> None:
-        if unknown := [each for each in self.families if f"gpu/{each}/heuristic" not in KERNELS]:
-            raise ValueError(f"unknown family {unknown[0]!r}")
-        if any(OTHERS not in part.files for parts in self.families.values() for part in parts):
-            raise ValueError("a part without trees")
+        if any(OTHERS not in part.files or part.family not in PHYSICS for part in self.parts):
+            raise ValueError(f"a part without trees, or of none of {', '.join(PHYSICS)}")
 
 
 class Stored:
     """Boosted trees, or a user's regressor, decoded when they are first asked."""
 
     def __init__(self, content: bytes, about: File, where: str) -> None:
-        self.content, self.about = content, about
-        self._where = where
+        self.content, self.about, self._where = content, about, where
         self._decoded: Any = None
 
     def predict(self, matrix: np.ndarray) -> Floats:
         """The answers `[n]`; raises `ModelError` for content that gives none."""
-        return self._by_regressor(matrix) if self.about.regressor else self._by_trees(matrix)
-
-    def _by_trees(self, matrix: np.ndarray) -> Floats:
+        if self.about.regressor:
+            return self._by_regressor(matrix)
         if self._decoded is None:
             try:
                 raw = gunzip(self.content, self._where, max_bytes=_MAX_BYTES)
@@ -104,22 +98,20 @@ def _unpickled(content: bytes) -> Any:
         return joblib.load(io.BytesIO(content))
 
 
-def stored(fitted: Any, name: str) -> Stored:
-    """A fitted estimator under the `name` of its file: XGBoost's as trees, any other by joblib."""
+def stored(fitted: Any, name: str, low: float, high: float) -> Stored:
+    """A fitted estimator under the `name` of its file: XGBoost's as trees, any other by joblib,
+    with the range of its targets."""
     if hasattr(fitted, "get_booster"):
         content = gzip.compress(pack(*of_booster(fitted.get_booster())), 9, mtime=0)
-        return Stored(content, _file(f"{name}.trees.gz", content), name)
+        about = File(f"{name}.trees.gz", hashlib.sha256(content).hexdigest())
+        return Stored(content, about, name)
     import joblib
 
-    stream = io.BytesIO()
-    joblib.dump(fitted.regressor_, stream, compress=3)
-    kind, content = type(fitted.regressor_), stream.getvalue()
-    about = f"{kind.__module__}:{kind.__qualname__}", fitted.low_, fitted.high_
-    return Stored(content, _file(f"{name}.joblib", content, *about), name)
-
-
-def _file(name: str, content: bytes, *about: Any) -> File:
-    return File(name, hashlib.sha256(content).hexdigest(), *about)
+    stream, kind = io.BytesIO(), type(fitted)
+    joblib.dump(fitted, stream, compress=3)
+    content = stream.getvalue()
+    digest, module = hashlib.sha256(content).hexdigest(), f"{kind.__module__}:{kind.__qualname__}"
+    return Stored(content, File(f"{name}.joblib", digest, module, low, high), name)
 
 
 def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]) -> None:
@@ -131,16 +123,16 @@ def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]
         raise PerfmodelError(f"{folder}: exists already; name a new directory")
     import tempfile  # only who writes needs it
 
+    temporary = None
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise PerfmodelError(f"{folder}: cannot be written: {error.strerror or error}") from None
-    try:
-        parts = {
-            family: [_written(part, temporary) for part in model.parts]
-            for family, model in families.items()
-        }
-        content = {"schema": SCHEMA, "about": dict(about), "families": msgspec.to_builtins(parts)}
+        parts = []
+        for part in (each for model in families.values() for each in model.parts):
+            for trees in part.trees.values():
+                (temporary / trees.about.file).write_bytes(trees.content)
+            files = {name: trees.about for name, trees in part.trees.items()}
+            parts.append(msgspec.structs.replace(part.fitted, files=files))
+        content = {"schema": SCHEMA, "about": dict(about), "parts": msgspec.to_builtins(parts)}
         content["sha256"] = _digest_of(content)
         write_text(temporary / MANIFEST, json.dumps(content, indent=1))
         temporary.chmod(0o755)
@@ -148,16 +140,8 @@ def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]
     except OSError as error:
         raise PerfmodelError(f"{folder}: cannot be written: {error.strerror or error}") from None
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _written(part: Part, folder: Path) -> Fitted:
-    files = {}
-    for name, trees in part.trees.items():
-        assert isinstance(trees, Stored)
-        (folder / trees.about.file).write_bytes(trees.content)
-        files[name] = trees.about
-    return msgspec.structs.replace(part.fitted, files=files)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def load_models(folder: str | Path, *, trusted: bool = False) -> dict[str, Learned]:
@@ -186,39 +170,38 @@ def using_models(folder: str | Path | None, *, trusted: bool = False) -> Iterato
 
 
 def default_models() -> Mapping[str, Learned]:
-    """The fitted models by family: those of `using_models`, else those of the package."""
+    """The fitted models by family: those of `using_models`, else those of the package, if it was
+    installed with them."""
     chosen = _CHOSEN.get()
     return _bundled() if chosen is None else {**_bundled(), **chosen}
 
 
 @lru_cache(maxsize=1)
 def _bundled() -> dict[str, Learned]:
-    """None where the package was installed without."""
     return load_models(BUNDLED) if (BUNDLED / MANIFEST).is_file() else {}
 
 
 @lru_cache(maxsize=8)
-def _loaded(folder: str, shown: str, trusted: bool) -> tuple[tuple[str, Learned], ...]:
-    manifest = _manifest(Path(folder))
-    parts = [part for parts in manifest.families.values() for part in parts]
+def _loaded(folder: str, shown: str, trusted: bool) -> Mapping[str, Learned]:
+    parts = _manifest(Path(folder)).parts
     classes = [each.regressor for part in parts for each in part.files.values() if each.regressor]
     if classes and not trusted:
         raise ModelError(
             f"{shown}: holds a regressor of a user's ({classes[0]}), and loading it runs code "
             "from that folder; if you trust whoever made it, add --trust-models"
         )
-    return tuple(
-        (family, model_of(family, [(each, _read(each, Path(folder))) for each in parts]))
-        for family, parts in manifest.families.items()
-    )
+    return models_of([(each, _read(each, Path(folder))) for each in parts])
 
 
-def model_of(family: str, parts: Sequence[tuple[Fitted, Mapping[str, Ensemble]]]) -> Learned:
-    """The kernel model of a family from its fitted parts and their trees."""
-    heuristic = KERNELS[f"gpu/{family}/heuristic"]
-    assert isinstance(heuristic, Heuristic)
-    made = tuple(Part(fitted, trees, heuristic) for fitted, trees in parts)
-    return Learned(f"gpu/{family}/learned", heuristic, made)
+def models_of(parts: list[tuple[Fitted, Mapping[str, Any]]]) -> dict[str, Learned]:
+    """Kernel models by family, from all fitted parts and their trees."""
+    models: dict[str, Learned] = {}
+    for fitted, trees in parts:
+        heuristic, known = PHYSICS[fitted.family], models.get(fitted.family)
+        part = Part(fitted, trees, heuristic)
+        name, before = f"gpu/{fitted.family}/learned", known.parts if known else ()
+        models[fitted.family] = Learned(name, heuristic, (*before, part))
+    return models
 
 
 def _manifest(folder: Path) -> _Manifest:

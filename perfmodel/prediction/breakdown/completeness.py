@@ -91,15 +91,12 @@ def completeness(
     share = float(busy_us[0] / step_us) if step_us else 0.0
     if share >= LEAST_FRAC:
         what = f"{100 * share:.0f} % of this step is in graph launches: "
-        touches = ("operators", "modules", "rates")
+        touches: tuple[str, ...] = ("operators", "modules", "rates")
         if found := [each for each in laid_back if each]:
             laid = min(each.frac if each else 0.0 for each in laid_back)
-            of = next(
-                (f" of {each.source}" for each in found if each.source), " that ran without one"
-            )
-            what += (
-                f"{100 * laid:.0f} % of that is laid back onto operators{of}, by the kernels' order"
-            )
+            source = next((each.source for each in found if each.source), "")
+            where = f"operators of {source}" if source else "operators that ran without one"
+            what += f"{100 * laid:.0f} % of that is laid back onto {where}, by the kernels' order"
             touches = ("host time", "rates")
         else:
             what += "no operator can be blamed"

@@ -187,11 +187,8 @@ class RankBreakdown(HotTables):
 
     def sums(self, of: str) -> NamedSums:
         if self.laid_back is not None and of in ("operators", "ranges"):
-            return (
-                self.laid_back.operators(self.hot)
-                if of == "operators"
-                else self.laid_back.ranges(self.hot)
-            )
+            of_graphs: NamedSums = getattr(self.laid_back, of)(self.hot)
+            return of_graphs
         found: NamedSums = self._collectives if of == COLLECTIVES else getattr(self.hot, of)
         return found
 

@@ -13,13 +13,10 @@ import numpy as np
 from perfmodel import hardware
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
-from perfmodel.cost.gpu.heuristic import TIMINGS, calls_of
+from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
-from perfmodel.cost.gpu.rates import matrix_flop_per_us, stream_bytes_per_us
-from perfmodel.cost.learned.devices import describe
-from perfmodel.cost.learned.model import as_layers
-from perfmodel.cost.learned.part import Part
-from perfmodel.cost.learned.tiles import tile_key
+from perfmodel.cost.gpu.rates import stream_bytes_per_us
+from perfmodel.cost.learned.features import as_layers
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
@@ -270,26 +267,11 @@ def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
 
 
 def few_of_each(frame: pd.DataFrame, at: Ints, most: int, seed: int) -> Ints:
-    """At most `most` of the rows `at` per device, op and dtype, in order."""
-    own = frame.iloc[at].sample(frac=1.0, random_state=seed)
-    few = own.groupby(["device", "op", "dtype"]).head(most)
-    return np.sort(few.index.to_numpy())
-
-
-def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
-    """At most `most` rows per device, op and dtype, as many of each framework as there are, drawn
-    evenly over sizes, in file order."""
-    import pandas as pd
-
-    parts = []
-    for _, group in frame.groupby(["device", "op", "dtype"], sort=True):
-        left = most
-        kinds = [own for _, own in group.groupby(Rows.from_frame(group).in_framework())]
-        for place, own in enumerate(sorted(kinds, key=len)):
-            own = own.sample(min(len(own), left // (len(kinds) - place)), random_state=seed)
-            left -= len(own)
-            parts.append(own)
-    return pd.concat(parts).sort_index()
+    """At most `most` of the rows `at` per device, op, dtype and framework, in order."""
+    own = frame[["device", "op", "dtype"]].iloc[at]
+    own = own.assign(framework=Rows.from_frame(frame.iloc[at]).in_framework(), at=at)
+    few = own.sample(frac=1.0, random_state=seed).groupby(["device", "op", "dtype", FRAMEWORK])
+    return np.sort(few.head(most)["at"].to_numpy())
 
 
 _UNNAMED_FRAC = 0.5
@@ -323,68 +305,11 @@ def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
     return {"/".join(key): float(us) for key, us in found.items()}
 
 
-def host_floors(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """By device and timing, the median over ops of where calls of one launch pile up: what tells
-    how long a call of an op must be whose own floor nothing shows."""
+def host_floors(floors: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """By device and timing, the median over ops of `launch_floors`, per launch: what tells how long
+    a call of an op must be whose own floor nothing shows."""
     found: dict[tuple[str, str], list[float]] = {}
-    for key, us in launch_floors(frame).items():
+    for key, us in floors.items():
         device, timing, op, _ = key.split("/")
         found.setdefault((device, timing), []).append(us / calls_of(op))
     return {key: float(np.median(each)) for key, each in found.items()}
-
-
-_TILE_NAME = r"(?:MT|gemm\w*?_)(\d+)x(\d+)"
-"""Tensile's and cuBLAS's way to name a tile; the first number runs along n."""
-_MIN_SHARE, _FEWEST, _FULL_WAVES = 0.02, 20, 3.0
-
-
-def observed_tiles(
-    frame: pd.DataFrame, devices: Mapping[str, Device], part: Part
-) -> dict[str, list[tuple[float, float, float]]]:
-    """Per op, dtype and generation, the tiles of at least 2 % of the rows: rows, columns, share of
-    the peak.
-
-    Names are known after the fact only: they tell which kernels a library has, not which one a
-    row will run.
-    """
-    column = next((name for name in ("kernel_name", "kernel") if name in frame), None)
-    if column is None:
-        return {}
-    sizes = frame[column].astype("string").str.extract(_TILE_NAME).astype("float64")
-    tiles: dict[str, list[tuple[float, float, float]]] = {}
-    for (op, dtype, name), at in frame.groupby(["op", "dtype", "device"]).indices.items():
-        key, own = tile_key(op, dtype, devices[name]), sizes.iloc[at]
-        if key not in tiles and own[0].notna().any():
-            down, across = own[1].fillna(1.0).to_numpy(), own[0].fillna(1.0).to_numpy()
-            reached = _reached(frame.iloc[at], down, across, devices[name], part)
-            groups = reached.groupby([own[1].to_numpy(), own[0].to_numpy()])
-            tiles[key] = [
-                (*size, _usual(tile)) for size, tile in groups if len(tile) >= _MIN_SHARE * len(at)
-            ]
-    return {key: each for key, each in tiles.items() if each}
-
-
-def _reached(
-    frame: pd.DataFrame, down: Floats, across: Floats, device: Device, part: Part
-) -> pd.DataFrame:
-    """Of each row the share of the peak, computed edges included, and the waves of its blocks."""
-    rows, own = Rows.from_frame(frame), describe(device)
-    b, m, n, k = (np.nan_to_num(rows.dims.get(name, 1.0), nan=1.0) for name in ("b", "m", "n", "k"))
-    floor_us, offset_us = part.floors(rows, part.cells(rows, own), own)
-    measured = frame["duration_us"].to_numpy(np.float64)
-    kernel = np.maximum(measured - offset_us, 0.1 * measured)
-    waves = b * np.ceil(m / down) * np.ceil(n / across) / device.sm_count
-    rate = matrix_flop_per_us(device, rows.dtype) * device.gemm_peak_frac
-    computed = np.ceil(waves) * device.sm_count * 2.0 * down * across * k
-    share = np.where(measured > 1.5 * floor_us, computed / rate / kernel, np.nan)
-    import pandas as pd
-
-    return pd.DataFrame({"share": share, "waves": waves})
-
-
-def _usual(tile: pd.DataFrame) -> float:
-    """The median share where many waves ran, else of all."""
-    known = tile.dropna()
-    full = known[known["waves"] > _FULL_WAVES]
-    among = full if len(full) >= _FEWEST else known
-    return float(among["share"].median().clip(0.05, 1.2)) if len(among) else 0.5

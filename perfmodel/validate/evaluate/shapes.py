@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.cost.basis import COLLECTIVE
+from perfmodel.cost.contract import COLLECTIVE
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError, UsageError
 from perfmodel.hardware import Device, from_driver_name

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.monotone import DRAWN, WORSE, changes, drawn, predicted_us
 from perfmodel import hardware
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.learned.devices import describe, distance
+from perfmodel.cost.learned.features import describe, distance
 from perfmodel.hardware.originals import original
 from perfmodel.hardware.settings import with_settings
 from perfmodel.ops.rows import Rows

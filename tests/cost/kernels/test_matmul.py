@@ -26,18 +26,8 @@ def analysed(*rows: dict[str, object], device: str = "h100-sxm") -> Analysis:
 def test_more_rows_than_any_measured_take_as_long_each(device: str) -> None:
     rows = [{**LONG, "m": m, "n": 2048, "k": 512} for m in (131_072, 262_144, 2_097_152)]
     found = durations_of(Rows.of(rows), hardware.device(device)).duration_us
-    assert found[1] / found[0] == pytest.approx(2.0, rel=0.03)
-    assert found[2] / found[1] == pytest.approx(8.0, rel=0.03)
-
-
-def test_bounds_are_those_of_the_whole_analysis() -> None:
-    rows = Rows.of([LONG, WIDE, {"op": "mm", "dtype": "fp8", "m": 64, "n": 64, "k": 64}])
-    device = hardware.device("b200")
-    whole, bare = matmul.analyse(rows, device), matmul.bounds(rows, device)
-    for name in ("bound_us", "flop", "read_bytes", "written_bytes"):
-        assert getattr(bare, name).tolist() == getattr(whole, name).tolist()
-    assert bare.features["quantise_us"].tolist() == whole.features["quantise_us"].tolist()
-    assert (bare.kernel_us <= whole.kernel_us * (1 + 1e-9)).all()
+    assert found[1] / found[0] == pytest.approx(2.0, rel=0.05)
+    assert found[2] / found[1] == pytest.approx(8.0, rel=0.05)
 
 
 def test_vector_units_sum_in_fp32_at_its_rate() -> None:
@@ -85,9 +75,9 @@ def test_activations_that_come_rounded_are_read_as_they_come(
 def test_rows_start_at_16_bytes_or_at_least_at_an_asynchronous_copy(
     dtype: str, k: int, misaligned: bool, by_element: bool
 ) -> None:
-    factors = analysed(LONG | {"dtype": dtype, "k": k}).features
-    assert (factors["misaligned_factor"][0] > 1.0) == misaligned
-    assert (factors["by_element_factor"][0] > 1.0) == by_element
+    even, odd = (analysed(LONG | {"dtype": dtype, "k": each}).shares for each in (8192, k))
+    assert (odd["compute"] > 1.5 * even["compute"])[0] == misaligned
+    assert (odd["memory"] > 1.5 * even["memory"])[0] == by_element
 
 
 @pytest.mark.parametrize("row", [LONG, WIDE])
@@ -96,14 +86,14 @@ def test_odd_sides_slow_down_multiplying_and_moving_by_as_much(row: dict[str, ob
     even_us, odd_us = analysed(row, odd).kernel_us
     assert odd_us / even_us == pytest.approx(2.2, rel=0.05)
     device = hardware.device("h100-sxm")
-    base = matmul_features(Rows.of([row, odd]), device, {}).base_us
+    base = matmul_features(Rows.of([row, odd]), device).base_us
     assert base[1] / base[0] == pytest.approx(2.2, rel=0.15)
 
 
 def test_older_devices_whose_tables_hide_padding_are_told_of_none() -> None:
     odd = LONG | {"dtype": "fp16", "n": 8193}
     base = matmul_features(
-        Rows.of([LONG | {"dtype": "fp16"}, odd]), hardware.device("v100-sxm2-32gb"), {}
+        Rows.of([LONG | {"dtype": "fp16"}, odd]), hardware.device("v100-sxm2-32gb")
     )
     assert base.base_us[1] / base.base_us[0] == pytest.approx(1.0, rel=0.05)
 
@@ -130,7 +120,7 @@ def test_on_amd_gpus_too_rows_that_start_amid_a_vector_slow_down_multiplying() -
     """There is nothing like `cp.async` there, so nothing is told by its four bytes."""
     device = hardware.device("mi300x")
     rows = Rows.of([LONG | {"k": k} for k in (8192, 8194, 8193)])
-    base = matmul_features(rows, device, {}).base_us
+    base = matmul_features(rows, device).base_us
     assert base[1] / base[0] == pytest.approx(2.2, rel=0.05)
     assert base[2] == pytest.approx(base[1], rel=0.01)
 

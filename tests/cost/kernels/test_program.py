@@ -59,7 +59,7 @@ def test_additions_to_one_line_come_one_after_another() -> None:
             wide | {"hash_size": 1 << 20},
         )
     )
-    begin = START_US + coefficients("gpu.program").table("latency_us")["scatter"]
+    begin = START_US + coefficients("gpu.program").wait_us
     assert even == pytest.approx(begin + 1875 * 0.0064, rel=0.1)  # and loads, beside
     assert flat == pytest.approx(begin + 16_384 * 0.0064)
     assert popular == pytest.approx(begin + 60_000 * 0.0064)

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import perfmodel
-from perfmodel.cost.learned.part import File
+from perfmodel.cost.learned.model import File
 from perfmodel.cost.learned.store import (
     Stored,
     default_models,
@@ -99,7 +98,7 @@ def test_a_manifest_that_hides_the_regressor_does_not_get_it_run(
 
 
 def regressor(fitted: object, low: float = 0.0, high: float = 1.0) -> Stored:
-    return stored(SimpleNamespace(regressor_=fitted, low_=low, high_=high), "part")
+    return stored(fitted, "part", low, high)
 
 
 def test_answers_are_bounded_and_must_be_numbers() -> None:

@@ -1,40 +1,17 @@
-"""Estimators of fits: scikit-learn's own checks, monotone trees, regressors that are none."""
+"""Estimators of fits: monotone trees, regressors of users, and what is none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, clone
-from sklearn.linear_model import Ridge
-from sklearn.neighbors import KNeighborsRegressor
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.base import clone
 
 from benchmarks.nic_cache import HitRateRegressor
 from perfmodel.errors import UsageError
-from perfmodel.validate.calibrate.estimators import (
-    TREES,
-    Bounded,
-    boosted,
-    users_regressor,
-)
-
-
-def cannot_pass(estimator: BaseEstimator) -> dict[str, str]:
-    takes_none = isinstance(estimator.get_params().get("regressor"), KNeighborsRegressor)
-    weighted = "check_sample_weight_equivalence_on_dense_data"
-    return {weighted: "a regressor without weights cannot heed them"} if takes_none else {}
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(
-    [Bounded(Ridge()), Bounded(KNeighborsRegressor())],
-    expected_failed_checks=cannot_pass,
-)
-def test_they_are_estimators(estimator: object, check: Callable[[object], None]) -> None:
-    check(estimator)
+from perfmodel.validate.calibrate.kernel_part import TREES, boosted
+from perfmodel.validate.calibrate.kernels import users_regressor
 
 
 @pytest.mark.parametrize("made", [HitRateRegressor(), boosted({}, "a", seed=0)])
@@ -44,34 +21,6 @@ def test_estimators_of_tables_are_cloned_and_configured(made: object) -> None:
     name = "max_depth" if "max_depth" in again.get_params() else "trees__max_depth"
     assert again.set_params(**{name: 2}).get_params()[name] == 2
     assert made.get_params()[name] != 2
-
-
-def line(count: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    matrix = np.linspace(0.0, 1.0, count)[:, None]
-    return matrix, 3.0 * matrix[:, 0]
-
-
-def test_answers_stay_within_the_targets_of_the_fit() -> None:
-    matrix, target = line()
-    found = Bounded(Ridge(alpha=1e-6)).fit(matrix, target)
-    far = np.array([[-5.0], [0.5], [5.0]])
-    assert found.predict(far) == pytest.approx([0.0, 1.5, 3.0], abs=1e-4)
-
-
-def test_rows_without_weight_teach_nothing_even_where_weights_are_not_taken() -> None:
-    matrix, target = line()
-    wrong = np.concatenate([target, target + 100.0])
-    weight = np.repeat([1.0, 0.0], len(target))
-    twice = np.vstack([matrix, matrix])
-    for regressor in (KNeighborsRegressor(1), Ridge(alpha=1e-6)):
-        found = Bounded(regressor).fit(twice, wrong, sample_weight=weight)
-        assert found.predict(matrix) == pytest.approx(target, abs=1e-4)
-
-
-def test_weights_reach_a_regressor_that_takes_them() -> None:
-    flat = np.zeros((2, 1))
-    found = Bounded(Ridge()).fit(flat, np.array([0.0, 4.0]), sample_weight=np.array([3.0, 1.0]))
-    assert found.predict(flat) == pytest.approx([1.0, 1.0])
 
 
 def test_trees_never_rise_with_a_falling_column() -> None:
@@ -111,7 +60,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("here")
 def test_a_function_may_make_a_pipeline_whose_random_states_are_the_seed() -> None:
     found = users_regressor("some_regressors:scaled", seed=7)
-    assert found.regressor.get_params()["randomforestregressor__random_state"] == 7
+    assert found.get_params()["randomforestregressor__random_state"] == 7
 
 
 @pytest.mark.usefixtures("here")

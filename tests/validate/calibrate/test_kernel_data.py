@@ -14,12 +14,12 @@ from perfmodel.ops.rows import FRAMEWORKS, Rows
 from perfmodel.validate.calibrate.kernel_data import (
     devices_of,
     family_rows,
+    few_of_each,
     joined,
     launch_floors,
     launched_late,
     read_table,
     some_unnamed,
-    thinned,
 )
 
 HEAD = "op,device,dtype,timing,m,n,k,duration_us"
@@ -183,9 +183,14 @@ def test_benchmarks_of_8_bit_products_tell_of_layers_that_round_nothing() -> Non
     assert served["framework"].tolist() == ["vllm"] * 3
 
 
-def test_rows_of_many_frameworks_are_thinned_to_as_many_of_each() -> None:
+def test_few_rows_of_each_framework_are_drawn() -> None:
     names = ["vllm"] * 50 + ["torch"] * 3 + ["trtllm"] * 20
     frame = pd.DataFrame({"framework": names, "device": "d", "op": "linear", "dtype": "fp8"})
-    kept = thinned(frame, 21, 0)["framework"].value_counts()
-    assert kept.to_dict() == {"vllm": 9, "trtllm": 9, "torch": 3}
-    assert len(thinned(frame.drop(columns="framework"), 21, 0)) == 21
+    few = few_of_each(frame, np.arange(73), 9, 0)
+    assert frame["framework"].iloc[few].value_counts().to_dict() == {
+        "vllm": 9,
+        "trtllm": 9,
+        "torch": 3,
+    }
+    assert few.tolist() == sorted(few)
+    assert len(few_of_each(frame.drop(columns="framework"), np.arange(73), 21, 0)) == 21

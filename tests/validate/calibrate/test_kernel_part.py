@@ -13,7 +13,7 @@ from perfmodel import hardware
 from perfmodel.cost.learned.features import streaming_features
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.calibrate.kernel_data import Table, few_of_each, without_excluded
+from perfmodel.validate.calibrate.kernel_data import Table, launch_floors, without_excluded
 from perfmodel.validate.calibrate.kernel_part import FittedPart, fit_part
 from perfmodel.validate.calibrate.kernels import Fitted, left_out_errors
 
@@ -29,13 +29,13 @@ def made(by_cols: float, sign: int = 0, devices: tuple[str, ...] = DEVICES) -> F
         sides = np.floor(2.0 ** generator.uniform(8, 13, (300, 2)))
         frame = pd.DataFrame(sides, columns=["rows", "cols"]).assign(op="softmax", device=name)
         rows = Rows.from_frame(frame)
-        base_us = streaming_features(rows, hardware.device(name), {}).base_us
+        base_us = streaming_features(rows, hardware.device(name)).base_us
         power = by_cols * (-1.0) ** (sign * (place + (place > 1)))
         frames.append(frame.assign(duration_us=4.0 * base_us * (sides[:, 1] / 1448.0) ** power))
     frame = pd.concat(frames).assign(dtype="fp32", direction="fwd", flag="")
     known = {name: hardware.device(name) for name in devices}
     frame = frame.assign(timing="profiler_kernel")
-    return fit_part("vector", "vector_rows", frame, known, is_of_ops=True, seed=0)
+    return fit_part("vector_rows", frame, known, launch_floors(frame), is_of_ops=True, seed=0)
 
 
 def test_boards_of_one_chip_are_left_out_together() -> None:
@@ -80,20 +80,13 @@ def test_rows_that_tell_of_their_host_alone_are_an_error() -> None:
     frame = frame.assign(dtype="fp32", direction="fwd", flag="", duration_us=25.0)
     with pytest.raises(ModelError, match="vector_flat: no row takes longer than its launch"):
         fit_part(
-            "vector",
             "vector_flat",
             frame.assign(timing="event_single_call"),
             {"t4": hardware.device("t4")},
+            launch_floors(frame.assign(timing="event_single_call")),
             is_of_ops=True,
             seed=0,
         )
-
-
-def test_few_rows_of_each_group_are_drawn() -> None:
-    frame = pd.DataFrame({"device": ["a"] * 9 + ["b"] * 2, "op": "add", "dtype": "fp32"})
-    few = few_of_each(frame, np.arange(11), 3, 0)
-    assert frame["device"].iloc[few].value_counts().to_dict() == {"a": 3, "b": 2}
-    assert few.tolist() == sorted(few)
 
 
 def test_rows_that_a_published_table_has_wrong_are_left_out_of_it_alone(tmp_path: Path) -> None:
