@@ -216,7 +216,7 @@ class Machines:
             machine = cluster(part, None if nodes is None else whole_number(NODES, nodes))
             changed = with_settings(machine, settings)
         except HardwareError as error:
-            raise HardwareError(error.args[0].replace("--set", "axis", 1)) from None
+            raise type(error)(error.args[0].replace("--set", "axis", 1)) from None
         if not isinstance(part, Device):
             return changed
         node = replace(changed.node, name=changed.node.device.name)

@@ -111,7 +111,7 @@ def test_what_is_wrong_is_one_line(run: Run, arguments: tuple[str, ...], message
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_framework_changes_the_answer_and_narrows_it(run: Run) -> None:
+def test_a_framework_changes_the_answer(run: Run) -> None:
     row = ("kernel", "linear", "m=64", "n=4096", "k=4096", "dtype=fp8", "--format", "json")
     row += ("--hardware", "h100-sxm")
 
@@ -120,9 +120,7 @@ def test_a_framework_changes_the_answer_and_narrows_it(run: Run) -> None:
         return found
 
     unknown, one, other = asked(), asked("framework=trtllm"), asked("framework=vllm")
-    assert one["duration_us"] != other["duration_us"]
-    widths = [each["high_us"] / each["low_us"] for each in (unknown, one, other)]
-    assert max(widths[1:]) < widths[0]
+    assert len({each["duration_us"] for each in (unknown, one, other)}) == 3
 
 
 def test_an_unknown_framework_is_named(run: Run) -> None:

@@ -154,9 +154,8 @@ SEALED_TREES = "vector_half.trees.gz"
 def sealed_manifest() -> bytes:
     """The manifest with the part of `SEALED_TREES` alone."""
     document = json.loads(model_manifest())
-    vector = document["families"]["vector"]
-    parts = [part for part in vector if part["files"][""]["file"] == SEALED_TREES]
-    document["families"] = {"vector": parts}
+    parts = [each for each in document["parts"] if each["files"][""]["file"] == SEALED_TREES]
+    document["parts"] = parts
     return json.dumps({key: each for key, each in document.items() if key != "sha256"}).encode()
 
 

@@ -124,7 +124,7 @@ def read_sealed_trees(path: Path) -> tuple[Any, list[str]]:
 
     packed = gzip.compress(path.read_bytes(), 1)
     document = json.loads(sealed_manifest())
-    part = document["families"]["vector"][0]
+    part = document["parts"][0]
     part["files"][""]["sha256"] = hashlib.sha256(packed).hexdigest()
     manifest = _sealed(json.dumps(document).encode())
     return _models({"manifest.json": manifest, SEALED_TREES: packed}, ask=True)

@@ -186,8 +186,8 @@ def test_a_figure_is_taken_as_given_or_refused(
 
 def test_examples_of_the_docs_load(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    files = ("my-gpu.toml", "my-node.toml", "w.toml", "two-kinds.toml")
-    gpu, node, whole, mixed = (
+    files = ("my-gpu.toml", "my-node.toml", "w.toml")
+    gpu, node, whole = (
         hardware.load(_write(tmp_path, block, name))
         for block, name in zip(blocks, files, strict=True)
     )
@@ -197,8 +197,6 @@ def test_examples_of_the_docs_load(tmp_path: Path) -> None:
     assert (node.gpus, node.host.name, node.device.hbm_gb_per_s) == (4, "epyc-7543", 2400)
     assert isinstance(whole, hardware.Node)
     assert (whole.name, whole.host.single_thread_ratio) == ("workstation", 1.5)
-    assert isinstance(mixed, hardware.Cluster)
-    assert [len(ranks) for _, ranks in mixed.kinds] == [8, 8]
 
 
 def test_python_and_errors_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

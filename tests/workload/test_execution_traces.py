@@ -10,7 +10,7 @@ from workload.captured import TRACES, step_of, workload_of
 
 from perfmodel.hardware import cluster, device, node_of
 from perfmodel.lowering import lower
-from perfmodel.lowering.rules.cpu import REUSE
+from perfmodel.lowering.arguments import REUSE
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph as graph_of_trace
 from perfmodel.ops.read.attributes import with_recorded_lookups
