@@ -30,10 +30,9 @@ from benchmarks.tables import markdown
 from perfmodel.base.arrays import Floats
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Device, device, from_driver_name
-from perfmodel.ops.read.module import graph_of_program
-from perfmodel.ops.read.program import COMPILED, EAGER, Program, as_run
+from perfmodel.ops.read.module import COMPILED, EAGER, Program, as_run, graph_of_program
 from perfmodel.prediction import predict
-from perfmodel.prediction.kernel_table import KernelTable
+from perfmodel.prediction.scheduled import KernelTable
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data")) / "kernelbench"
 TIMED_AS = {EAGER: "eager", COMPILED: "compile_inductor_default"}

@@ -20,8 +20,7 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.recorded_steps import is_window, step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods, device_lag_us
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import ranks_of, steady_steps
+from perfmodel.timeline.schedule import measured, ranks_of, steady_steps
 
 LEFT_OUT = 2
 

@@ -58,7 +58,7 @@ def measure(name: str, ranks: int, way: str) -> dict[str, float]:
     from perfmodel.hardware import cluster
     from perfmodel.prediction.scheduled import host_costs, schedule_jointly, schedule_shapes
     from perfmodel.workload import load_workload, op_graph
-    from perfmodel.workload.rank_work import rank_classes
+    from perfmodel.workload.step import rank_classes
 
     start = time.perf_counter()
     machine, workload = cluster(NODE, ranks // GPUS), load_workload(name)

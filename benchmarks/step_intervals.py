@@ -37,7 +37,7 @@ from perfmodel.prediction.intervals import (
     unseen_step_interval,
 )
 from perfmodel.prediction.types import RankPrediction
-from perfmodel.timeline.steps import StepRole, by_rank_and_step
+from perfmodel.timeline.schedule import StepRole, by_rank_and_step
 from perfmodel.trace import read
 from perfmodel.validate.evaluate.jobs import Job, demo_job, find_jobs
 

@@ -30,8 +30,7 @@ from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import steady_steps
+from perfmodel.timeline.schedule import measured, steady_steps
 
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE") or "../shared/data")
 TRACE = REFERENCE / "traces" / "dlrm_v100x8" / "kineto_rank0.json.gz"

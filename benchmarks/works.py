@@ -48,8 +48,7 @@ def of_trace(path: Path) -> Iterator[Work]:
     from perfmodel import breakdown, build_graph, predict, read, schedule
     from perfmodel.explore.periods import many_periods_us
     from perfmodel.timeline.period import Periods
-    from perfmodel.timeline.schedule import measured
-    from perfmodel.timeline.steps import steady_steps
+    from perfmodel.timeline.schedule import measured, steady_steps
     from perfmodel.trace import link
 
     trace = read(path)

@@ -55,12 +55,11 @@ def predict_module(
     """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
 
     Nothing is computed: the module is traced under fake tensors, and is not changed. `training`,
-    `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.program.Call`; `mode` is
+    `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.module.Call`; `mode` is
     `eager`, `compiled` by Inductor, or captured in CUDA `graphs`. Raises `PerfmodelError` with
     one line for a call that fails, and for an operator that depends on values.
     """
-    from perfmodel.ops.read.module import graph_of_module
-    from perfmodel.ops.read.program import Call, as_run
+    from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict
 
     call = Call(training, optimizer, dtype, autocast, batch)

@@ -14,7 +14,7 @@ import perfmodel
 from perfmodel import PerfmodelError, errors
 from perfmodel.cli import main
 from perfmodel.cost.learned.store import load_models
-from perfmodel.ops.read.program import Call
+from perfmodel.ops.read.module import Call
 from perfmodel.prediction.what_if import Codec
 
 ROOT = Path(__file__).parents[1]

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-import perfmodel.base.jit
-from perfmodel.base.jit import compiled
+import perfmodel.explore.periods
+from perfmodel.explore.periods import compiled
 
 
 def test_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = perfmodel.base.jit.njit
+    usual = perfmodel.explore.periods.njit
 
     def refused(**options: Any) -> Callable[[Any], Any]:
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return usual(**options)
 
-    monkeypatch.setattr(perfmodel.base.jit, "njit", refused)
+    monkeypatch.setattr(perfmodel.explore.periods, "njit", refused)
 
     @compiled()
     def double(value: float) -> float:

@@ -103,7 +103,7 @@ def predict(
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.api import hardware_part
-    from perfmodel.ops.read.program import Call, program_of
+    from perfmodel.ops.read.module import Call, program_of
     from perfmodel.prediction.breakdown.completeness import completeness_line
     from perfmodel.timeline.figures import parts_figure
 

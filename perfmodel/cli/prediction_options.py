@@ -16,7 +16,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.hardware import Node
     from perfmodel.ops.graph import OpGraph
-    from perfmodel.ops.read.program import Call, Program
+    from perfmodel.ops.read.module import Call, Program
     from perfmodel.prediction import Prediction, Request
     from perfmodel.prediction.request import Source
     from perfmodel.trace import Trace
@@ -128,7 +128,7 @@ class PredictionOptions:
 
     def content(self, named: str | None) -> Trace | OpGraph:
         """The trace, the bundled demo, or the ops of the module `FILE.py:CLASS`."""
-        from perfmodel.ops.read.program import Call, program_of
+        from perfmodel.ops.read.module import Call, program_of
 
         program = program_of(named or "")
         if program is None:
@@ -137,8 +137,7 @@ class PredictionOptions:
 
     def traced(self, program: Program, call: Call) -> OpGraph:
         """The ops of one call of a class in a Python file, which is executed."""
-        from perfmodel.ops.read.module import graph_of_program
-        from perfmodel.ops.read.program import as_run
+        from perfmodel.ops.read.module import as_run, graph_of_program
 
         is_ours = ("mode",) if self.mode in (Mode.EAGER, Mode.COMPILED, Mode.GRAPHS) else ()
         self.refuse_beside("FILE.py:CLASS", (*_OF_SHAPES, *is_ours))

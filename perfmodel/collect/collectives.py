@@ -20,9 +20,8 @@ from perfmodel.collect.arguments import (
 from perfmodel.collect.backend import Backend, device_name
 from perfmodel.collect.families import log_points, round_robin
 from perfmodel.collect.models import Ranks
-from perfmodel.collect.records import Table
 from perfmodel.collect.runs import Run, broadcast_from_first, run_ranks
-from perfmodel.collect.timing import loop_us, reference_columns, summarize
+from perfmodel.collect.timing import Table, loop_us, reference_columns, summarize
 from perfmodel.errors import UsageError
 
 DTYPE, BYTES = "fp32", 4

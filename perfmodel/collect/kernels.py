@@ -12,12 +12,12 @@ import numpy as np
 from perfmodel.collect.arguments import Verb, add_common, listed, wrote
 from perfmodel.collect.backend import device_name
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
-from perfmodel.collect.records import Table
 from perfmodel.collect.runs import Run, open_run
 from perfmodel.collect.timing import (
     CACHES,
     Sample,
     Stopwatch,
+    Table,
     call_us,
     reference_columns,
     summarize,

@@ -24,9 +24,14 @@ from perfmodel.collect.arguments import Verb, add_common, listed, wrote
 from perfmodel.collect.backend import Backend, capture_graph, device_name
 from perfmodel.collect.capture import Plan, Recorder, record_steps
 from perfmodel.collect.ops import tensors_of
-from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
 from perfmodel.collect.runs import open_run
-from perfmodel.collect.timing import call_us, reference_columns, summarize
+from perfmodel.collect.timing import (
+    REFERENCE_COLUMNS,
+    call_us,
+    reference_columns,
+    summarize,
+    write_table,
+)
 from perfmodel.errors import PerfmodelError, UsageError
 
 MODES = ("eager", "compiled", "graphs")

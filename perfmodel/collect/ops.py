@@ -26,9 +26,8 @@ from perfmodel.collect.arguments import Verb, add_common, count, wrote
 from perfmodel.collect.backend import device_name
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.models.dlrm import read_configs
-from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
 from perfmodel.collect.runs import Run, open_run
-from perfmodel.collect.timing import LOW_QUANTILE, reference_columns
+from perfmodel.collect.timing import LOW_QUANTILE, REFERENCE_COLUMNS, reference_columns, write_table
 from perfmodel.collect.turns import DIMS, FIGURES, MAX_ROUNDS, Pace, Samples, Turns
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 

@@ -19,8 +19,7 @@ from perfmodel.base.units import human_us
 from perfmodel.collect.arguments import Verb, add_common, output_folder, restore_command, wrote
 from perfmodel.collect.backend import Backend, describe_machine, gpu_state, open_backend
 from perfmodel.collect.models import Ranks
-from perfmodel.collect.records import PARTS, write_record
-from perfmodel.collect.timing import Reference, reference_record
+from perfmodel.collect.timing import PARTS, Reference, reference_record, write_record
 from perfmodel.errors import PerfmodelError, UsageError
 
 JOIN_TIMEOUT_S = 300

@@ -22,9 +22,8 @@ from perfmodel.collect.arguments import Verb, add_device, count, output_folder, 
 from perfmodel.collect.backend import Backend, describe_machine, open_backend
 from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
 from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.records import write_record
 from perfmodel.collect.runs import run_ranks
-from perfmodel.collect.timing import loop_us
+from perfmodel.collect.timing import loop_us, write_record
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"

@@ -26,9 +26,15 @@ from perfmodel.collect.arguments import (
 from perfmodel.collect.backend import Backend, device_name
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.models.dlrm import ONE_RANK, TWO_RANKS, TruthConfig, read_configs
-from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
 from perfmodel.collect.runs import Run, broadcast_from_first, run_ranks
-from perfmodel.collect.timing import halves_frac, reference_columns, summarize, time_step
+from perfmodel.collect.timing import (
+    REFERENCE_COLUMNS,
+    halves_frac,
+    reference_columns,
+    summarize,
+    time_step,
+    write_table,
+)
 from perfmodel.collect.workloads import Workload, dlrm_workload
 
 DIMS = (

@@ -12,8 +12,8 @@ from perfmodel.base.registry import Registry
 from perfmodel.cost.coefficients import Coefficient, document, listed
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.vocabulary.embedding import ACCELERATOR, STORAGE
 from perfmodel.ops.vocabulary.movement import TRANSFER
-from perfmodel.ops.vocabulary.tiers import ACCELERATOR, STORAGE
 
 
 @dataclass(frozen=True)

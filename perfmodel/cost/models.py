@@ -27,27 +27,27 @@ from perfmodel.cost.gpu import (
     convolution,
     embedding,
     matmul,
-    streaming,
+    rates,
 )
 from perfmodel.cost.gpu.analysis import Analyse, Heuristic
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.vocabulary.host import RECORDED
+from perfmodel.ops.vocabulary.movement import RECORDED
 
 ANALYSES: dict[str, Analyse] = {
     "attention": attention.analyse_attention,
-    "channel": streaming.analyse_channels,
+    "channel": rates.analyse_channels,
     "convolution": convolution.analyse_convolution,
     "embedding": embedding.analyse,
     "jagged": embedding.analyse_jagged,
     "jagged_attention": attention.analyse_jagged_attention,
     "matmul": matmul.analyse,
-    "optimizer": streaming.analyse,
+    "optimizer": rates.analyse,
     "pooling": convolution.analyse_pooling,
     "recurrent": attention.analyse_recurrent,
     "sort": embedding.analyse_sorting,
-    "transfer": streaming.analyse_transfers,
-    "vector": streaming.analyse,
+    "transfer": rates.analyse_transfers,
+    "vector": rates.analyse,
 }
 """What each family's kernels move, compute and take."""
 for family, analyse in ANALYSES.items():

@@ -23,8 +23,7 @@ from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.workload.memory import CONTEXT_BYTES
-from perfmodel.workload.memory_tiers import shard_bytes
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES, shard_bytes
 from perfmodel.workload.tables import Table
 
 TABLES_FRAC = 0.75

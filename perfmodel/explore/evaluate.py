@@ -41,8 +41,7 @@ from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import steady_steps
+from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, load_workload
 

@@ -22,7 +22,7 @@ from perfmodel.ops.vocabulary.matmul import MATMUL
 
 HOST = "cpu"
 REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
-"""What an embedding op says of how its rows repeat (`perfmodel.ops.read.attributes`)."""
+"""What an embedding op says of how its rows repeat (`perfmodel.ops.read.arguments`)."""
 BY_ELEMENTS = "by_elements"
 """Attribute of an op that joined tensors, and dim of its piece: each thread moved single elements,
 as before PyTorch 2.9."""

@@ -21,12 +21,12 @@ from perfmodel.lowering.draft import (
     Draft,
 )
 from perfmodel.lowering.host import Profile
-from perfmodel.lowering.host.samples import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.lowering.host.measure import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.measured_host import HostTimes, loads_data
+from perfmodel.lowering.observed import HostTimes, loads_data
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, Op
-from perfmodel.ops.vocabulary.host import RECORDED
+from perfmodel.ops.vocabulary.movement import RECORDED
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD

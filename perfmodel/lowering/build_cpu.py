@@ -18,7 +18,7 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import BUCKET, CALL, NODE, STEP, UPDATE
+from perfmodel.ops.vocabulary.movement import BUCKET, CALL, NODE, STEP, UPDATE
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.window import MAIN_THREAD
 

@@ -18,7 +18,7 @@ from perfmodel.base.arrays import Ints
 from perfmodel.errors import Note
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.host import Profile
-from perfmodel.lowering.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.graph import DEVICE_WIDE, INPUT, WAITING, outermost_of
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope

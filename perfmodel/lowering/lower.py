@@ -21,9 +21,8 @@ from perfmodel.ops.dtypes import is_known
 from perfmodel.ops.graph import NO_OP, OpGraph, last_called, outermost_of
 from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
-from perfmodel.ops.vocabulary.movement import HOST_COPIES
+from perfmodel.ops.vocabulary.movement import HOST_COPIES, UNKNOWN
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,7 +27,7 @@ from perfmodel.lowering.piece import (
     nothing,
 )
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in
-from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.ops.vocabulary.movement import UNKNOWN
 
 Target = Literal["cuda", "rocm", "cpu"]
 CPU: Target = "cpu"

@@ -16,8 +16,13 @@ from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering import lower
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import measure
-from perfmodel.lowering.measured_host import HostTimes, measured_stretches
-from perfmodel.lowering.observed import uses_tf32, with_placement, with_streams
+from perfmodel.lowering.observed import (
+    HostTimes,
+    measured_stretches,
+    uses_tf32,
+    with_placement,
+    with_streams,
+)
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.recorded import Recorded, scale_recorded, with_recorded, with_waits
 from perfmodel.lowering.walk import CPU, Target

@@ -22,8 +22,7 @@ from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.graph.kinds import SCOPES, Cause
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import ranks_of, steady_steps
+from perfmodel.timeline.schedule import measured, ranks_of, steady_steps
 
 MOST = 5
 MIN_FRAC = 0.01

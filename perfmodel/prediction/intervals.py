@@ -23,8 +23,7 @@ from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.graph.kinds import Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import Timeline, schedule, step_us_of_many
-from perfmodel.timeline.steps import ranks_of
+from perfmodel.timeline.schedule import Timeline, ranks_of, schedule, step_us_of_many
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import DeviceLags
-from perfmodel.timeline.schedule import measured, schedule
-from perfmodel.timeline.steps import ranks_of, steady_steps
+from perfmodel.timeline.schedule import measured, ranks_of, schedule, steady_steps
 from perfmodel.trace import Trace
 from perfmodel.trace.link import launching_op
 

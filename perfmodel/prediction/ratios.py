@@ -31,7 +31,7 @@ from perfmodel.ops.families import (
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.ops.vocabulary.movement import UNKNOWN
 from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.timeline.graph.kinds import NodeKind
 

@@ -14,7 +14,7 @@ from perfmodel.cost.durations import explanations_of
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
 from perfmodel.lowering.host import Profile
-from perfmodel.lowering.host.samples import DESCRIPTIONS
+from perfmodel.lowering.host.measure import DESCRIPTIONS
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.prediction.explain import Reason, Terms, reason_of_row

@@ -13,7 +13,7 @@ from perfmodel.errors import UsageError
 from perfmodel.hardware import Part
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read.program import Call, program_of
+from perfmodel.ops.read.module import Call, program_of
 from perfmodel.prediction.what_if import Codec, Scale
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, workloads

@@ -29,9 +29,10 @@ from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
 from perfmodel.timeline.period import DeviceLags, Periods, device_lag_us
-from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import (
+from perfmodel.timeline.schedule import (
+    Timeline,
     by_rank_and_step,
+    measured,
     ranks_of,
     steady_steps,
     step_bounds,

@@ -36,8 +36,7 @@ from perfmodel.prediction.transferred import known_machine, source_machine, tran
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import steady_steps
+from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, load_workload
 

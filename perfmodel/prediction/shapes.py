@@ -17,23 +17,21 @@ from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.catalogue import equal_nodes
-from perfmodel.hardware.generations import unknown_generations
-from perfmodel.hardware.originals import slower_multiprocessors
+from perfmodel.hardware.originals import slower_multiprocessors, unknown_generations
 from perfmodel.hardware.reads import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.draft import LAG_US
-from perfmodel.lowering.measured_host import HostTimes
+from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import RECORDED, UNKNOWN
+from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
 from perfmodel.prediction.intervals import drawn_step
-from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import (
@@ -41,6 +39,7 @@ from perfmodel.prediction.scheduled import (
     HostCosts,
     ScheduledSteps,
     host_costs,
+    kernel_table,
     schedule_jointly,
     schedule_shapes,
 )
@@ -48,10 +47,9 @@ from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
 from perfmodel.timeline.period import DeviceLags
-from perfmodel.timeline.schedule import Timeline, measured
+from perfmodel.timeline.schedule import Timeline, measured, steady_steps
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
-from perfmodel.timeline.steps import steady_steps
-from perfmodel.workload.memory import memory_use, require_fit
+from perfmodel.workload.memory_tiers import memory_use, require_fit
 
 HOST_NAME = "host"
 COMPUTE, BUS = "compute", "bus"

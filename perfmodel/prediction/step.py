@@ -31,9 +31,14 @@ from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import to_device
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
-from perfmodel.workload.rank_work import RankClass, deciding_classes, loading_us, rank_classes
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.step import data_edges
+from perfmodel.workload.step import (
+    RankClass,
+    data_edges,
+    deciding_classes,
+    loading_us,
+    rank_classes,
+)
 
 EVALUATION, SWITCH = "evaluation", "switch"
 FP32_BYTES = 4

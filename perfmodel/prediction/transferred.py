@@ -19,7 +19,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
-from perfmodel.hardware.generations import unknown_generations
+from perfmodel.hardware.originals import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels

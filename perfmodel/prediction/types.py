@@ -15,15 +15,14 @@ from perfmodel.base.units import human_us
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
-from perfmodel.timeline.schedule import Timeline
-from perfmodel.timeline.steps import StepRole
+from perfmodel.timeline.schedule import StepRole, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from perfmodel.prediction.explain import Explained, Explainer
-    from perfmodel.prediction.kernel_table import KernelTable
+    from perfmodel.prediction.scheduled import KernelTable
 
 
 SCHEMA = "perfmodel.prediction/1"
@@ -291,8 +290,7 @@ class Prediction:
         """Microseconds per cause along the typical step: measured, of each result and baseline."""
         from perfmodel.timeline.critical_path import PathWalker
         from perfmodel.timeline.period import DeviceLags
-        from perfmodel.timeline.schedule import measured
-        from perfmodel.timeline.steps import steady_steps
+        from perfmodel.timeline.schedule import measured, steady_steps
 
         first, found = self.results[0], dict[str, dict[str, float]]()
         if first.mode != "model":

@@ -23,7 +23,7 @@ import numpy as np
 from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
 from perfmodel.ops.dtypes import is_known, item_bytes
-from perfmodel.ops.read.attributes import of_event
+from perfmodel.ops.read.arguments import of_event
 from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step, tracks_of
 from perfmodel.timeline.figures import whole_text
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope

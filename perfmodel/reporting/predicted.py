@@ -233,8 +233,7 @@ def _summed(rows: Sequence[Record], by: str, time_us: str) -> dict[str, float]:
 def _measured_step_us(result: Result) -> float | None:
     """The measured median step of the rank that stands for the job, whatever was predicted; None
     where nothing was measured."""
-    from perfmodel.timeline.schedule import measured
-    from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
+    from perfmodel.timeline.schedule import by_rank_and_step, measured, ranks_of, steady_steps
 
     if result.mode == "model":
         return result.rank.measured["step_us"] if result.rank.measured else None

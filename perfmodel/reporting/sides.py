@@ -26,8 +26,7 @@ from perfmodel.prediction.types import DEVICE_FIGURES, Prediction, Result
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import StepRole, steady_steps, step_bounds
+from perfmodel.timeline.schedule import StepRole, measured, steady_steps, step_bounds
 from perfmodel.trace import Trace, read
 
 if TYPE_CHECKING:

@@ -32,9 +32,8 @@ from perfmodel.timeline.graph.recorded_steps import (
     step_of_nodes,
 )
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import Timeline, schedule
+from perfmodel.timeline.schedule import Timeline, ranks_of, schedule
 from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
-from perfmodel.timeline.steps import ranks_of
 from perfmodel.trace.columns import NONE
 
 _CAUSE_OF_EDGE = np.array([int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind])

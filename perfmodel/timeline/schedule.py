@@ -1,16 +1,20 @@
-"""The traversal: start and end of every node, and which predecessor decided when it could start."""
+"""The traversal: start and end of every node, and which predecessor decided when it could start.
+
+Which steps are whole, warm-up, outliers or steady: decided for all ranks together.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints, Mask, has_code, median
 from perfmodel.errors import GraphError
-from perfmodel.timeline.graph.kinds import EdgeKind
+from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.columns import NONE
 
@@ -168,3 +172,133 @@ def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:
 def measured(graph: ExecutionGraph) -> Timeline:
     """The timeline as it was recorded."""
     return Timeline(graph, graph.nodes_.start_us, graph.nodes_.end_us)
+
+
+SLOW_FACTOR = 1.5
+"""assumed: a step that the median leaves out takes more than this many times the others' median."""
+SLOW_DEVIATIONS = 3.5 * 1.4826
+"""And lies above it by more than this many median absolute deviations. 1.4826 of them are a
+standard deviation of normal values; the bound of 3.5 is Iglewicz and Hoaglin's, How to Detect and
+Handle Outliers, 1993."""
+ALLOCATOR_FRAC = 1 / 3
+"""assumed: a step with a larger share of its time in the allocator is no guide to the others."""
+COMPLETE_FRAC = 1 / 2
+"""assumed: a step that launched less of the usual number of device operations did not do the work.
+Steps of one loop differ by what they do now and then (an optimizer's step after several
+micro-batches, a log), which is less than half; of less, most is missing."""
+_OF_OPERATORS = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
+
+
+class StepRole(StrEnum):
+    """What a step is among the steps of its trace."""
+
+    WARM_UP = "warm-up"
+    """One of a run of slow steps that the trace begins with."""
+    OUTLIER = "outlier"
+    """Any other slow step."""
+    INCOMPLETE = "incomplete"
+    """A step that did not do the work of the others, or of which the recording lost it."""
+    STEADY = "steady"
+
+
+def ranks_of(graph: ExecutionGraph) -> list[int]:
+    """The ranks of a graph, in order."""
+    return list(dict.fromkeys(graph.marks.rank.tolist()))
+
+
+def step_bounds(timeline: Timeline, mark: int) -> tuple[float, float]:
+    """When the step of a row of `graph.marks` begins and ends."""
+    marks = timeline.graph.marks
+    return float(timeline.end_us[marks.start[mark]]), float(timeline.end_us[marks.end[mark]])
+
+
+def by_rank_and_step(graph: ExecutionGraph, per_mark: Floats) -> Floats:
+    """`[rank, step]` from one value per row of `graph.marks`."""
+    return per_mark.reshape(len(ranks_of(graph)), -1)
+
+
+def step_roles(measured: Timeline) -> list[StepRole]:
+    """Per step, from its mean over ranks, so that all ranks agree.
+
+    Incomplete is, however long it took, a step whose launch calls started less than half of the
+    device operations that the others' did (their median), or that ran no operator while others did.
+    Of the complete ones, warm-up are those that a trace begins with as long as each is slow beside
+    those after it; an outlier is any later step that is slow beside all that are not warm-up. A
+    step is also slow with more than a third of its time in the allocator. Of two steps the second
+    is never slow beside the first: which of them is the usual one is unknown. A sole one is steady.
+    """
+    graph = measured.graph
+    complete = np.flatnonzero(_is_complete(measured))
+    step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
+    allocator_us = by_rank_and_step(graph, _allocator_us(measured)).mean(axis=0)
+    allocates: Mask = (allocator_us > ALLOCATOR_FRAC * step_us)[complete]
+    roles = [StepRole.INCOMPLETE] * len(step_us)
+    step_us = step_us[complete]
+    begun = 0
+    while 1 < len(step_us) > begun and (
+        allocates[begun] or step_us[begun] > _slow_above_us(step_us[begun + 1 :])
+    ):
+        begun += 1
+    slow = (allocates & (len(step_us) > 1)) | (step_us > _slow_above_us(step_us[begun:]))
+    for at, step in enumerate(complete.tolist()):
+        later = StepRole.OUTLIER if slow[at] else StepRole.STEADY
+        roles[step] = StepRole.WARM_UP if at < begun else later
+    return roles
+
+
+def _is_complete(measured: Timeline) -> Mask:
+    """Per step, whether it did what the others did."""
+    graph = measured.graph
+    nodes, edges = graph.nodes_, graph.edges_
+    launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
+    operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
+    launched, ran = (
+        by_rank_and_step(graph, _begun_within(measured, each)).sum(axis=0)
+        for each in (launches, operators)
+    )
+    usual = median(launched[launched > 0]) if launched.any() else 0.0
+    complete: Mask = (launched >= COMPLETE_FRAC * usual) & ((ran > 0) | (not ran.any()))
+    return complete if complete.any() else ~complete
+
+
+def _begun_within(measured: Timeline, nodes: Ints) -> Floats:
+    """Per row of the marks: how many of `nodes`, of its rank, begin within the step."""
+    graph, marks = measured.graph, measured.graph.marks
+    total = np.zeros(len(marks.name))
+    for rank in ranks_of(graph):
+        begun_us = np.sort(measured.start_us[nodes[graph.nodes_.rank[nodes] == rank]])
+        own = marks.rank == rank
+        low, high = (
+            np.searchsorted(begun_us, measured.end_us[bound[own]])
+            for bound in (marks.start, marks.end)
+        )
+        total[own] = high - low
+    return total
+
+
+def _slow_above_us(step_us: Floats) -> float:
+    """The bound above which a step is slow beside these; without any, none is."""
+    if not len(step_us):
+        return np.inf
+    middle_us = median(step_us)
+    deviation_us = median(np.abs(step_us - middle_us))
+    return float(max(SLOW_FACTOR * middle_us, middle_us + SLOW_DEVIATIONS * deviation_us))
+
+
+def steady_steps(measured: Timeline) -> Ints:
+    """Indices of the steps that medians are of: the steady ones; all where none is."""
+    steady = np.array([role == StepRole.STEADY for role in step_roles(measured)])
+    return np.flatnonzero(steady) if steady.any() else np.arange(len(steady))
+
+
+def _allocator_us(measured: Timeline) -> Floats:
+    """Per row of the marks: time of the rank's host threads in the allocator within the step."""
+    nodes, marks = measured.graph.nodes_, measured.graph.marks
+    rows = np.flatnonzero(nodes.kind == NodeKind.ALLOCATOR)
+    total = np.zeros(len(marks.name))
+    for mark, rank in enumerate(marks.rank.tolist() if len(rows) else []):
+        own = rows[nodes.rank[rows] == rank]
+        bounds_us = step_bounds(measured, mark)
+        within_us = measured.end_us[own].clip(*bounds_us) - measured.start_us[own].clip(*bounds_us)
+        total[mark] = within_us.sum()
+    return total

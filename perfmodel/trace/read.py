@@ -15,8 +15,7 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.files import FoundDocument, decode, files_of
-from perfmodel.trace.formats import Foreign
+from perfmodel.trace.files import Foreign, FoundDocument, decode, files_of
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import (
     check_rank,

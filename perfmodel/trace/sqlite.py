@@ -25,7 +25,7 @@ from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
-from perfmodel.trace.formats import foreign
+from perfmodel.trace.files import foreign
 from perfmodel.trace.repairs import stray_warnings, strays
 
 MAGIC = b"SQLite format 3\0"

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, all_to_all_call
 from perfmodel.workload.eager.arithmetic import scalar_in_place
+from perfmodel.workload.eager.embedding_bag import Batched, batched
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.table_batched import Batched, batched
 from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, to_device
 from perfmodel.workload.sharding import Shard, placement_of
 from perfmodel.workload.step import Run

@@ -27,8 +27,7 @@ from perfmodel.collect.models.dlrm import (
     require_room,
     zipf_indices,
 )
-from perfmodel.collect.records import dump_record
-from perfmodel.collect.timing import robust_us, summarize
+from perfmodel.collect.timing import dump_record, robust_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
 PACKAGE = Path(backend.__file__).parents[1]

@@ -17,8 +17,8 @@ from perfmodel.collect import kernels
 from perfmodel.collect.cli import main
 from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope
 from perfmodel.collect.kernels import Bench
-from perfmodel.collect.records import COLUMNS, Table
 from perfmodel.collect.runs import Run
+from perfmodel.collect.timing import COLUMNS, Table
 
 torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"

@@ -14,8 +14,8 @@ from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.cli import main
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.ops import MeteredTurns, describe_mode, hidden_accumulation, meter_mode
-from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.collect.runs import Run
+from perfmodel.collect.timing import REFERENCE_COLUMNS
 from perfmodel.collect.workloads import Workload
 
 torch = pytest.importorskip(

@@ -14,7 +14,7 @@ from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import kronecker
 from perfmodel.collect.models.dlrm import ONE_RANK, TWO_RANKS
 from perfmodel.collect.ops import OP_COLUMNS, STEP_COLUMNS, op_rows
-from perfmodel.collect.records import write_table
+from perfmodel.collect.timing import write_table
 from perfmodel.collect.turns import Samples
 from perfmodel.collect.workloads import (
     calibration_configs,

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from perfmodel.collect.cli import main
-from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
-from perfmodel.collect.timing import Reference, reference_columns, reference_record
+from perfmodel.collect.timing import (
+    PARTS,
+    REFERENCE_COLUMNS,
+    Reference,
+    reference_columns,
+    reference_record,
+)
 
 
 def test_the_columns_are_robust_times() -> None:

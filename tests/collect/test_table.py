@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.collect.records import COLUMNS, IDENTITY, Table, key_of
+from perfmodel.collect.timing import COLUMNS, IDENTITY, Table, key_of
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA_OF_KERNEL_FILES = (

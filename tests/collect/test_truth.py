@@ -16,7 +16,7 @@ from perfmodel.collect.models.dlrm import (
     TruthConfig,
     read_configs,
 )
-from perfmodel.collect.records import REFERENCE_COLUMNS
+from perfmodel.collect.timing import REFERENCE_COLUMNS
 from perfmodel.collect.turns import DIMS, TRUTH_COLUMNS, Samples
 from perfmodel.collect.workloads import dims_of
 from perfmodel.errors import UsageError

@@ -10,8 +10,8 @@ import pytest
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US, Built
+from perfmodel.lowering.host.measure import ENGINE, T1, of_sorted
 from perfmodel.lowering.host.profile import Profile
-from perfmodel.lowering.host.samples import ENGINE, T1, of_sorted
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.timeline.schedule import schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tiny import Tiny
 
-from perfmodel.lowering.measured_host import HostTimes, Stretch, measured_stretches
+from perfmodel.lowering.observed import HostTimes, Stretch, measured_stretches
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause
 

@@ -7,8 +7,8 @@ from tiny import COMMS, Tiny
 
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
+from perfmodel.lowering.host.measure import of_sorted
 from perfmodel.lowering.host.profile import Profile
-from perfmodel.lowering.host.samples import of_sorted
 from perfmodel.lowering.observed import with_streams
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule

@@ -11,8 +11,8 @@ from tiny import steady_state
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US
+from perfmodel.lowering.host.measure import of_sorted
 from perfmodel.lowering.host.profile import Profile
-from perfmodel.lowering.host.samples import of_sorted
 from perfmodel.lowering.repeat import with_carried_edges
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.graph.kinds import EdgeKind

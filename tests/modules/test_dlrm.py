@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel import predict, predict_module
 from perfmodel.lowering import lower
-from perfmodel.ops.read.program import Call
+from perfmodel.ops.read.module import Call
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload
 

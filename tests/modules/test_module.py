@@ -13,7 +13,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import device
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, NO_OP, OpGraph, tensors_in
-from perfmodel.ops.read.program import Call, Program, as_run, program_of
+from perfmodel.ops.read.module import Call, Program, as_run, program_of
 from perfmodel.timeline.graph.kinds import Cause, NodeKind
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 

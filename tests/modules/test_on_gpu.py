@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
-from perfmodel.ops.read.program import Call
+from perfmodel.ops.read.module import Call
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 

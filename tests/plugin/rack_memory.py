@@ -15,13 +15,13 @@ from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding.placement import Memory
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.generations import Generation
+from perfmodel.hardware.originals import Generation
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OpSpec
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.formats import TraceFormat
+from perfmodel.trace.files import TraceFormat
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.implementations.pytorch import pytorch

@@ -16,10 +16,10 @@ from perfmodel.prediction.intervals import (
     drawn_step,
     ratio_interval,
 )
-from perfmodel.prediction.kernel_table import KernelTable
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,
+    KernelTable,
     ScheduledSteps,
     schedule_shapes,
 )

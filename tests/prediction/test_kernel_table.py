@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.errors import UsageError
 from perfmodel.prediction import Prediction, predict
-from perfmodel.prediction.kernel_table import KernelTable
+from perfmodel.prediction.scheduled import KernelTable
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from perfmodel.prediction import Prediction, predict
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import StepPrediction
 from perfmodel.timeline.graph import ExecutionGraph, build_graph
-from perfmodel.timeline.steps import StepRole
+from perfmodel.timeline.schedule import StepRole
 from perfmodel.trace import Trace, read
 
 TORCHREC = "torchrec_v100x4/sst_long_a2a_optimizer_3_29220"

@@ -6,8 +6,8 @@ import pytest
 
 from perfmodel.prediction import Result, predict
 from perfmodel.workload import Table, Workload
-from perfmodel.workload.rank_work import loading_us
 from perfmodel.workload.settings import Model
+from perfmodel.workload.step import loading_us
 
 MODEL = Model(13, (64, 32), (64, 1))
 SMALL = Workload("small", MODEL, (Table(1000, 32, 4),) * 8)

@@ -14,9 +14,8 @@ from perfmodel.timeline.graph.kinds import Scope
 from perfmodel.timeline.graph.recorded_steps import earlier_work, recorded_steps, step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import measured, schedule
+from perfmodel.timeline.schedule import measured, schedule, steady_steps
 from perfmodel.timeline.steady import Relaxation, max_cycle_ratio
-from perfmodel.timeline.steps import steady_steps
 
 
 def lagging(steps: int = 3) -> Tiny:

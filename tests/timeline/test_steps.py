@@ -6,8 +6,14 @@ import pytest
 from tiny import Tiny, graph_of, trace_of
 
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import StepRole, by_rank_and_step, ranks_of, steady_steps, step_roles
+from perfmodel.timeline.schedule import (
+    StepRole,
+    by_rank_and_step,
+    measured,
+    ranks_of,
+    steady_steps,
+    step_roles,
+)
 
 
 def steps(*step_us: float, malloc_us: tuple[float, ...] = (), rank: int | None = None) -> Tiny:

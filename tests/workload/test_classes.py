@@ -6,8 +6,8 @@ import pytest
 
 from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.workload import Table, Workload, op_graph
-from perfmodel.workload.rank_work import RankClass, deciding_classes, rank_classes
 from perfmodel.workload.settings import Model
+from perfmodel.workload.step import RankClass, deciding_classes, rank_classes
 
 MODEL = Model(4, (16,), (8, 1))
 SMALL, LARGE = Table(100, 16, 1), Table(100, 16, 10)

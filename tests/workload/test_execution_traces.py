@@ -13,7 +13,7 @@ from perfmodel.lowering import lower
 from perfmodel.lowering.arguments import REUSE
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph as graph_of_trace
-from perfmodel.ops.read.attributes import with_recorded_lookups
+from perfmodel.ops.read.arguments import with_recorded_lookups
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.trace import read
 from perfmodel.workload import load_workload, op_graph

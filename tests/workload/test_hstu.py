@@ -18,7 +18,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
 from perfmodel.workload.model import counts
-from perfmodel.workload.rank_work import ALIGNED, slowest_lengths
+from perfmodel.workload.step import ALIGNED, slowest_lengths
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import device
 from perfmodel.ops.graph import Op, OpGraph, Tensor
-from perfmodel.workload.memory import memory_use, require_fit
+from perfmodel.workload.memory_tiers import memory_use, require_fit
 
 
 def _tensor(identity: int, *shape: int, dtype: str = "fp32") -> Tensor:

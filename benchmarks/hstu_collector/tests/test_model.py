@@ -12,7 +12,7 @@ import perfmodel
 from perfmodel.collect.backend import open_backend
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.errors import UsageError
-from perfmodel.workload.rank_work import slowest_lengths
+from perfmodel.workload.step import slowest_lengths
 
 
 @pytest.mark.parametrize(("preset", "batch"), [("mlperf", 128), ("spread", 256), ("equal", 64)])

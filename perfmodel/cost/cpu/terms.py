@@ -16,8 +16,8 @@ from perfmodel.cost.cpu.parameters import Scale
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
-from perfmodel.ops.vocabulary.host import BUCKET, VIEWS
 from perfmodel.ops.vocabulary.matmul import input_area, output_area
+from perfmodel.ops.vocabulary.movement import BUCKET, VIEWS
 
 _C, _CONVOLUTION = coefficients("cpu.matmul"), coefficients("cpu.convolution")
 _CALL, _SORT = coefficients("cpu.call"), coefficients("cpu.sort")

@@ -32,7 +32,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.hardware.generations import nearest_known
+from perfmodel.hardware.originals import nearest_known
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes

@@ -24,7 +24,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.hardware.generations import nearest_known
+from perfmodel.hardware.originals import nearest_known
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
 

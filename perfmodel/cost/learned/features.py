@@ -18,7 +18,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.gpu import attention, convolution, matmul, streaming
+from perfmodel.cost.gpu import attention, convolution, matmul, rates
 from perfmodel.cost.gpu.analysis import Analysis, Heuristic
 from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
@@ -188,17 +188,17 @@ are issued together: what is left over runs one by one."""
 
 def streaming_features(rows: Rows, device: Device) -> Columns:
     """Columns of elementwise ops, reductions, norms and movement."""
-    analysis = streaming.analyse(rows, device)
+    analysis = rates.analyse(rows, device)
     total, base = analysis.read_bytes + analysis.written_bytes, analysis.kernel_us
     item, by_row = rows.item_bytes, rows.of_kinds(lambda kind: kind.op in BY_ROW, bool)
     columns = np.where(by_row, _dim(rows, "cols"), _USUAL_COLUMNS)
     down = np.where(by_row, _dim(rows, "rows"), analysis.written_bytes / item / _USUAL_COLUMNS)
     resident = np.zeros(len(rows))
     for op, index in rows.groups():
-        if op in streaming.ROW_KERNELS:
+        if op in rates.ROW_KERNELS:
             dims = rows.dims_of(op, index)
             own = dims["rows"], dims["cols"], item[index], device
-            resident[index] = streaming.resident_share(op, *own)
+            resident[index] = rates.resident_share(op, *own)
     features = {
         "cols": log(columns),
         "align_cols": alignment(columns),
@@ -371,7 +371,7 @@ FEATURES: dict[str, Callable[[Rows, Device], Columns]] = {
 """Of the families that are fitted."""
 PHYSICS: dict[str, Heuristic] = {
     "matmul": Heuristic("matmul", matmul.analyse),
-    "vector": Heuristic("vector", streaming.analyse),
+    "vector": Heuristic("vector", rates.analyse),
     "convolution": Heuristic("convolution", convolution.analyse_convolution),
     "attention": Heuristic("attention", attention.analyse_attention),
 }

@@ -25,7 +25,7 @@ from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.parts import Expansion, Storage
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.vocabulary.tiers import STORAGE
+from perfmodel.ops.vocabulary.embedding import STORAGE
 
 LINE_BYTES = 64
 BLOCK_BYTES = 4096  # what read rates of drives are given for

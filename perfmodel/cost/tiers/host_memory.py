@@ -28,9 +28,7 @@ from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Dims
-from perfmodel.ops.vocabulary.embedding import stored_row_bytes
-from perfmodel.ops.vocabulary.host import PAUSE
-from perfmodel.ops.vocabulary.tiers import (
+from perfmodel.ops.vocabulary.embedding import (
     ACCELERATOR,
     HOST_BUS,
     HOST_MEMORY,
@@ -41,7 +39,9 @@ from perfmodel.ops.vocabulary.tiers import (
     PROCESSES,
     QUERY_ORDER,
     WORKING_SETS,
+    stored_row_bytes,
 )
+from perfmodel.ops.vocabulary.movement import PAUSE
 
 _C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
 COPIES = ("host_gather", "host_scatter")

@@ -16,7 +16,7 @@ from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.tiers import Work, register
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
-from perfmodel.ops.vocabulary.tiers import NIC
+from perfmodel.ops.vocabulary.embedding import NIC
 
 _C = coefficients("tiers.engine")
 

@@ -32,8 +32,7 @@ from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import place_collectives
-from perfmodel.workload.memory import CONTEXT_BYTES, memory_use
-from perfmodel.workload.memory_tiers import shard_bytes
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES, memory_use, shard_bytes
 from perfmodel.workload.model import counts
 from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table, state_bytes

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
+    from perfmodel.lowering.host.measure import DESCRIPTIONS as DESCRIPTIONS
+    from perfmodel.lowering.host.measure import TYPES as TYPES
+    from perfmodel.lowering.host.measure import Samples as Samples
+    from perfmodel.lowering.host.measure import Statistic as Statistic
     from perfmodel.lowering.host.profile import Profile as Profile
     from perfmodel.lowering.host.profile import Provenance as Provenance
     from perfmodel.lowering.host.profile import load_profile as load_profile
-    from perfmodel.lowering.host.samples import DESCRIPTIONS as DESCRIPTIONS
-    from perfmodel.lowering.host.samples import TYPES as TYPES
-    from perfmodel.lowering.host.samples import Samples as Samples
-    from perfmodel.lowering.host.samples import Statistic as Statistic
 
 __getattr__, __all__ = exports(__name__)

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes, write_text
 from perfmodel.errors import ModelError, PerfmodelError, UsageError
-from perfmodel.lowering.host.samples import (
+from perfmodel.lowering.host.measure import (
     CODE,
     NUMBERS,
     QUANTILES,

@@ -1,6 +1,6 @@
 """Ops that put nothing on a stream; bytes that only move: copies within a device, with another type
 or layout, to the host and back; collectives, from what the op graph says of them
-(`perfmodel.ops.read.attributes`); kernels that are ops of their own (compiled, recorded)."""
+(`perfmodel.ops.read.arguments`); kernels that are ops of their own (compiled, recorded)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from perfmodel.lowering.piece import (
     nothing,
 )
 from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, integer, integers, tensors_in
-from perfmodel.ops.vocabulary.host import RECORDED
+from perfmodel.ops.vocabulary.movement import RECORDED
 
 VIEWS = (
     "view _unsafe_view _reshape_alias as_strided as_strided_ expand expand_as view_as transpose "

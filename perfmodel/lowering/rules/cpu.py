@@ -12,7 +12,7 @@ from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArgumen
 from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import Op
 from perfmodel.ops.operators import Operator
-from perfmodel.ops.vocabulary.host import VIEW
+from perfmodel.ops.vocabulary.movement import VIEW
 
 
 @LOWERINGS.register(

@@ -23,7 +23,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
-from perfmodel.ops.read.attributes import PREFIX
+from perfmodel.ops.read.arguments import PREFIX
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "alpha"))

@@ -10,8 +10,7 @@ import numpy as np
 from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, Argument, OpGraph, dtype_notes
-from perfmodel.ops.read.arguments import ExecutionTraceArguments
-from perfmodel.ops.read.attributes import of_call, of_node
+from perfmodel.ops.read.arguments import ExecutionTraceArguments, of_call, of_node
 from perfmodel.ops.read.profile import (
     RECORDER_ENDINGS,
     Nested,

@@ -26,8 +26,7 @@ from perfmodel.ops.graph import (
     OpGraph,
     dtype_notes,
 )
-from perfmodel.ops.read.arguments import ProfileArguments, usual_dtype
-from perfmodel.ops.read.attributes import of_call, of_event
+from perfmodel.ops.read.arguments import ProfileArguments, of_call, of_event, usual_dtype
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links

@@ -27,7 +27,7 @@ from perfmodel.timeline.critical_path import PathWalker, TimelinePath
 from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.period import DeviceLags
-from perfmodel.timeline.steps import StepRole, step_bounds
+from perfmodel.timeline.schedule import StepRole, step_bounds
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 

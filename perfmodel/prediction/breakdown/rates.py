@@ -26,11 +26,10 @@ from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import DTYPES
 from perfmodel.ops.graph import NO_OP, Op
-from perfmodel.ops.read.attributes import collective_of, of_event
+from perfmodel.ops.read.arguments import collective_of, of_event
 from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import UNKNOWN
-from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER
+from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
 from perfmodel.prediction.breakdown.tables import (

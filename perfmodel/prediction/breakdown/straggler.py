@@ -16,8 +16,7 @@ from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import interval_union
-from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank_and_step, steady_steps
+from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, steady_steps
 
 HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = (
     *("host", "data_loading", "lookups", "kernels", "copies", "link", "starts_late", "other"),

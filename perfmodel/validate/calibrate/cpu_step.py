@@ -15,8 +15,7 @@ from perfmodel.hardware import Device
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import HOST, STEP
-from perfmodel.ops.vocabulary.movement import COLLECTIVE
+from perfmodel.ops.vocabulary.movement import COLLECTIVE, HOST, STEP
 from perfmodel.validate.calibrate.tables import MeasuredStep
 from perfmodel.workload import op_graph
 

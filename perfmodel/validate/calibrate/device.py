@@ -24,7 +24,7 @@ from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
+from perfmodel.ops.vocabulary.movement import CALL, HOST, NODE, STEP, UPDATE, VIEWS
 from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows
 from perfmodel.validate.calibrate.device_data import (
     DeviceData,

@@ -16,7 +16,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import read_bytes
 from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
-from perfmodel.collect.records import REFERENCE_COLUMNS
+from perfmodel.collect.timing import REFERENCE_COLUMNS
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.dtypes import item_bytes

@@ -19,9 +19,8 @@ from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.hardware import load
 from perfmodel.lowering.host import Profile, Provenance
-from perfmodel.lowering.host.measure import measure
+from perfmodel.lowering.host.measure import NUMBERS, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, measure
 from perfmodel.lowering.host.profile import Rows
-from perfmodel.lowering.host.samples import NUMBERS, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.ops.graph import AUTOGRAD_NODE
 from perfmodel.trace import read
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD

@@ -24,10 +24,9 @@ from perfmodel.prediction.intervals import median_errors, unseen_step_interval
 from perfmodel.prediction.result import left_out_change_us, naive_predictions
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import Timeline, measured, schedule
-from perfmodel.timeline.steps import by_rank_and_step, steady_steps
+from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, schedule, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.trace.formats import file_suffixes
+from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.kernels import TableJob, table_rows
 from perfmodel.validate.evaluate.results import LEFT_OUT, Evaluation, Kind, Row, TraceFacts, rows_of

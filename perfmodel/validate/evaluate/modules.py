@@ -14,7 +14,7 @@ from perfmodel.base.frames import csv_rows
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.hardware import Node, from_driver_name, node, with_settings
-from perfmodel.ops.read.program import EAGER, HOW, Call, Program, as_run
+from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph.kinds import NodeKind

@@ -20,8 +20,7 @@ from perfmodel.prediction.result import recorded_figures
 from perfmodel.prediction.transferred import source_machine
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import steady_steps
+from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.validate.evaluate.results import Errors, error_pct
 

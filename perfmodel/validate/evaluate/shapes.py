@@ -19,7 +19,7 @@ from perfmodel.ops.families import families_of_kernels
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.ops.vocabulary.movement import UNKNOWN
 from perfmodel.prediction import predict
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import RankTrace

@@ -33,9 +33,8 @@ from perfmodel.workload.eager.tensors import (
 from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
-from perfmodel.workload.rank_work import Lengths, slowest_lengths
 from perfmodel.workload.settings import implementation
-from perfmodel.workload.step import Run
+from perfmodel.workload.step import Lengths, Run, slowest_lengths
 from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 

@@ -27,9 +27,9 @@ from perfmodel.workload.eager.embedding_bag import (
     even_bags,
     full_slice,
     index_pairs,
+    look_up,
 )
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.table_batched import look_up
 from perfmodel.workload.eager.tensors import (
     cat,
     copy,

@@ -28,8 +28,8 @@ from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
+from perfmodel.workload.eager.embedding_bag import look_up, update
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.table_batched import look_up, update
 from perfmodel.workload.eager.tensors import view
 from perfmodel.workload.jagged import (
     ITEM_BYTES,

@@ -19,11 +19,17 @@ from typing import Self
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.vocabulary.tiers import HOST_MEMORY
+from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
-from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, embedding_bag_backward
+from perfmodel.workload.eager.embedding_bag import (
+    Batched,
+    add_sparse,
+    batched,
+    embedding_bag,
+    embedding_bag_backward,
+    look_up,
+)
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.table_batched import Batched, batched, look_up
 from perfmodel.workload.eager.tensors import reshape, to_device, transpose
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.tables import lookup_attributes, lookups

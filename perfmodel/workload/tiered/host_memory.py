@@ -30,7 +30,7 @@ import numpy as np
 
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.vocabulary.tiers import HOST_MEMORY, OPERATOR, PROCESSES
+from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, OPERATOR, PROCESSES
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import copy, to_device
 from perfmodel.workload.jagged import Jagged, record_row_op

@@ -19,11 +19,11 @@ import numpy as np
 from perfmodel.embedding import MicroBatch, Pipeline, mixed_hot_frac, zipf_alpha_of
 from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.attributes import Lookups
-from perfmodel.ops.vocabulary.tiers import ACCELERATOR
+from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.vocabulary.embedding import ACCELERATOR
 from perfmodel.workload.collectives import linked_collective
+from perfmodel.workload.eager.embedding_bag import batched, look_up, update
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.table_batched import batched, look_up, update
 from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes

@@ -15,7 +15,7 @@ from perfmodel.embedding import RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.vocabulary.tiers import HOST_MEMORY, PART, WORKING_SETS
+from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, PART, WORKING_SETS
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.sharding import Shard

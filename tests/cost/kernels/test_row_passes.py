@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel import hardware
-from perfmodel.cost.gpu.streaming import (
+from perfmodel.cost.gpu.rates import (
     ROW_KERNELS,
     analyse,
     repeated_passes,

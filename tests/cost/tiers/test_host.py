@@ -12,7 +12,7 @@ from perfmodel.cost.tiers.host_memory import _cached_bytes, llc_bytes, rank_gb_p
 from perfmodel.cost.tiers.host_memory import bus_read_gb_per_s as read_gb_per_s
 from perfmodel.hardware import Cluster, cluster, device
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
+from perfmodel.ops.vocabulary.embedding import PART, WORKING_SETS
 
 MEMORY = coefficients("tiers.host_memory")
 MILLION = 1e6

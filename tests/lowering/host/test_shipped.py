@@ -7,8 +7,8 @@ import pytest
 from perfmodel.hardware import host
 from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering.host import TYPES, load_profile
+from perfmodel.lowering.host.measure import T2
 from perfmodel.lowering.host.profile import CATALOGUE, MIN_SAMPLES, RECORDED_ON
-from perfmodel.lowering.host.samples import T2
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 THREADS = (MAIN_THREAD, AUTOGRAD_THREAD)

@@ -8,8 +8,8 @@ import pytest
 
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host import Profile
+from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, Statistic
 from perfmodel.lowering.host.profile import Rows
-from perfmodel.lowering.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, Statistic
 from perfmodel.ops.graph import AUTOGRAD_NODE
 from perfmodel.validate.calibrate.overheads import unprofiled
 
