@@ -72,7 +72,6 @@ def measure(name: str, ranks: int, way: str) -> dict[str, float]:
             ranks=ranks,
             rank=each.ranks[0],
             target=device.target,
-            threads=device.sm_count,
             linked=machine.linked_gpus,
         )
         one = schedule_shapes(graph, machine, costs)

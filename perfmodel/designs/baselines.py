@@ -82,7 +82,7 @@ def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
             one = replace(one, hbm_bytes=int(memory // count))
         return replace(node, name=name, device=one, gpus=count, sockets=count, **none)
 
-    hosts = machine.with_each_node(host_of)
+    hosts = replace(machine, node=host_of(machine.node))
     return consistent(replace(hosts, name=name, nodes=nodes or machine.nodes), name)
 
 

@@ -118,7 +118,7 @@ def _step(deployment: Deployment) -> Deployment:
     """What a step depends on: notes and unused drives left out."""
     machine = deployment.machine
     if not any(table.tier == STORAGE for table in deployment.placement.tables):
-        machine = machine.with_each_node(lambda it: replace(it, storage=None, drives=None))
+        machine = replace(machine, node=replace(machine.node, storage=None, drives=None))
     return replace(deployment, notes=(), machine=machine)
 
 

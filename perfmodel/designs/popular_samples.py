@@ -290,7 +290,7 @@ class Hotline(_WithHotRows, of="hotline"):
         elif self.accelerator or part is None:
             name = self.accelerator or USUAL_PART
             part = settings.named_part(name, Accelerator, "hotline.accelerator")
-        return machine.with_each_node(lambda it: replace(it, accelerator=part))
+        return replace(machine, node=replace(machine.node, accelerator=part))
 
     def _parts(
         self, popular_frac: float, deployment: Deployment

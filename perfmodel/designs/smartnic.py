@@ -218,5 +218,5 @@ def with_adapter(machine: Cluster, name: str) -> Cluster:
         given = [key for key, source in old.sources.items() if source.startswith(GIVEN)]
         kept = {key: getattr(old, key) for key in (*_OF_WIRE, *given)}
         nic = replace(nic, **kept)
-    changed = machine.with_each_node(lambda it: replace(it, nic=nic))
-    return replace(changed, name=f"{machine.name} with {nic.name}")
+    changed = replace(machine.node, nic=nic)
+    return replace(machine, node=changed, name=f"{machine.name} with {nic.name}")

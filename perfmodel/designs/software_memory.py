@@ -128,9 +128,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         on_drives = moved - beside
         if on_drives and self.drive:
             part = settings.named_part(self.drive, Storage, "software_memory.drive")
-            machine = machine.with_each_node(
-                lambda it: replace(it, storage=part, drives=self.drives)
-            )
+            machine = replace(machine, node=replace(machine.node, storage=part, drives=self.drives))
         node = machine.node
         if on_drives and node.storage is None:
             raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")

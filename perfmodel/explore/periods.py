@@ -17,7 +17,6 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import Machines, MemoizedFigures, Points
 from perfmodel.hardware import Cluster, cluster, node_of
-from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratios import carried_frac
@@ -292,7 +291,7 @@ class TransferTables:
         return _Plan(tuple(terms), np.nan_to_num(found.unexplained))
 
     def _by_class_us(self, at: Ints, machine: Cluster) -> Floats:
-        ratio = self._transfer.by_class(equal_nodes(machine, "a trace"), at)
+        ratio = self._transfer.by_class(machine, at)
         return self._transfer.taken[at] * ratio
 
     def _with_namesakes(self, weights: csr_array) -> csr_array:

@@ -315,14 +315,6 @@ def cluster(given: str | Path | Part, nodes: int | None = None) -> Cluster:
     return Cluster(name=one.name, maker=one.maker, node=one, nodes=nodes or 1, sources=source)
 
 
-def equal_nodes(machine: Cluster, what: str) -> Cluster:
-    """`machine`; raises `HardwareError` where its nodes are of several kinds, which `what` knows
-    nothing of."""
-    if machine.others is not None:
-        raise HardwareError(f"{machine.name}: nodes of several kinds: {what} needs equal ones")
-    return machine
-
-
 def frame(words: str = "", kind: str = "device") -> pd.DataFrame:
     """The catalogue's parts of one kind that `find` finds, one row each, one column per figure.
 

@@ -5,8 +5,8 @@ Rates of links are one direction; GB is 10**9 bytes; `sources` says where each f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Literal
 
@@ -295,41 +295,14 @@ class Node(Part):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster(Part):
-    """Nodes joined by their network adapters: equal ones, unless the last are `others`."""
+    """Equal nodes joined by their network adapters."""
 
     node: Node
     nodes: int
-    others: Cluster | None = None
-    """Of the nodes the last ones, where they are of another kind."""
 
     @property
     def gpus(self) -> int:
         return self.nodes * self.node.gpus
-
-    @property
-    def kinds(self) -> tuple[tuple[Node, range], ...]:
-        """Each kind of node, and the ranks in nodes of that kind."""
-        if self.others is None:
-            return ((self.node, range(self.gpus)),)
-        first = self.gpus - self.others.gpus
-        behind = (
-            (node, range(first + it.start, first + it.stop)) for node, it in self.others.kinds
-        )
-        return ((self.node, range(first)), *behind)
-
-    def seen_by(self, rank: int) -> Cluster:
-        """The cluster with the kind of node first that `rank` is in: its device, host, memory."""
-        first = self.kinds[0][1].stop
-        if self.others is None or rank < first:
-            return self
-        seen = self.others.seen_by(rank - first)
-        own = first // self.node.gpus + (seen.others.nodes if seen.others else 0)
-        return replace(self, node=seen.node, others=replace(self, nodes=own, others=seen.others))
-
-    def with_each_node(self, change: Callable[[Node], Node]) -> Cluster:
-        """The cluster with every kind of node changed."""
-        others = None if self.others is None else self.others.with_each_node(change)
-        return replace(self, node=change(self.node), others=others)
 
     @property
     def linked_gpus(self) -> int:

@@ -77,7 +77,7 @@ def figures_of(kind: str) -> frozenset[str]:
 
 
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
-    """Every figure of a part and of those in it, by key; of nodes of several kinds the first's."""
+    """Every figure of a part and of those in it, by key."""
     result: dict[str, Any] = {}
     for each in fields(part):
         value = getattr(part, each.name)

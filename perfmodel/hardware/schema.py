@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from perfmodel.base.schema import Limits, Table, convert, describe, require_keys, short
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.parts import KINDS, Cluster, Device, Node, Part, a_kind_of, kind_of
+from perfmodel.hardware.parts import KINDS, Device, Node, Part, a_kind_of, kind_of
 
 P = TypeVar("P", bound=Part)
 MAX_NODES = 100_000
@@ -150,18 +150,6 @@ def _rules(it: Part) -> Iterator[tuple[str, bool]]:
         yield "storage, of which drives is the number", has_drives
         linked = it.link_domain_gpus or it.gpus
         yield "link_domain_gpus to be at least gpus", linked >= it.gpus
-    elif isinstance(it, Cluster) and it.others is not None:
-        nodes = [each for each, _ in it.kinds]
-        yield "nodes, which counts all, to be more than others.nodes", it.others.nodes < it.nodes
-        yield (
-            "others with as many devices per node as node, of the same target",
-            len({(each.gpus, each.device.target) for each in nodes}) == 1,
-        )
-        networks = {each.nic and each.nic.network for each in nodes}
-        is_one = len(networks) == 1 and None not in networks
-        yield "adapters of one network in all nodes", is_one
-        own = all(each.link_domain_gpus in (None, each.gpus) for each in nodes)
-        yield "no links beyond a node beside others", own
 
 
 def _require_known_keys(cls: type[Part], table: Table, where: str) -> None:

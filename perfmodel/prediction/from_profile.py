@@ -12,7 +12,6 @@ import numpy as np
 
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.hardware import Cluster, Part, cluster
-from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering import lower
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import measure
@@ -239,7 +238,7 @@ def shapes_on(
     """`graphs`, those of `profile` or edits of them, on `target`, collectives among `nodes` nodes;
     host costs are the trace's own, by the speed of the hosts, where it has any, else a profile's.
     Raises `UsageError` for edits that need more devices than there are."""
-    machine = equal_nodes(cluster(target, nodes), "a trace")
+    machine = cluster(target, nodes)
     ranks, placed = max(graph.world_size for graph in graphs), list[str]()
     holds = f"{ranks} ranks do not fit: it has {machine.gpus} devices"
     if ranks > machine.gpus and ranks > max(graph.world_size for graph in profile.graphs):

@@ -16,7 +16,6 @@ from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError, prefixed
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.originals import slower_multiprocessors, unknown_generations
 from perfmodel.hardware.reads import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
@@ -298,7 +297,7 @@ def predict_passes(
     """
     held = {t.dtype for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))}
     for machine, dtype in product(machines, NARROW):
-        device = equal_nodes(machine, "a pass").node.device
+        device = machine.node.device
         has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
         if dtype in held and not has_units:
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")

@@ -17,7 +17,6 @@ from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
@@ -53,7 +52,7 @@ def cluster_of(given: str | Path | Part, nodes: int | None) -> Cluster:
     part = given if isinstance(given, Part) else load(given)
     if isinstance(part, Device):
         part = replace(node_of(part), gpus=1)
-    return equal_nodes(cluster(part, nodes), "a workload")
+    return cluster(part, nodes)
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,6 @@ class Step:
             rank=rank,
             target=device.target,
             train=self.train,
-            threads=device.sm_count,
             linked=self.linked,
             placement=self.placement,
             pipeline=self.pipeline,
@@ -254,7 +252,6 @@ def deployment_period(
 ) -> Noted:
     """The period of a deployment's steps: of one kind, or of its phases by their shares. Raises
     what `step_period` raises."""
-    equal_nodes(deployment.machine, "a workload")
     phases, steps = zip(*steps_of(deployment), strict=True)
     answers = [step_period(step, costs, edits, every_rank) for step in steps]
     results = [result for result, _ in answers]

@@ -18,7 +18,6 @@ from perfmodel.cost.contract import WIRES
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError
 from perfmodel.hardware import Cluster, Part, cluster
-from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.originals import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
@@ -180,7 +179,7 @@ def transfer_durations(
     Raises `TraceError` where the trace does not name one GPU, `UsageError` between GPUs and CPUs.
     """
     before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
-    after = equal_nodes(cluster(target), "a trace")
+    after = cluster(target)
     devices = before.node.device, after.node.device
     notes, carried = unknown_generations([*devices]), carried_frac(*devices)
     rows = graph.device_span()[1]
@@ -237,7 +236,7 @@ def source_machine(trace: Trace, otherwise: str) -> Cluster:
     ranks name. Raises `TraceError` where there is none, with what follows (`otherwise`), and
     `HardwareError` where the catalogue does not know it."""
     if trace.recorded_on is not None:
-        return equal_nodes(cluster(trace.recorded_on), "a trace")
+        return cluster(trace.recorded_on)
     firsts = (device for rank in trace.ranks for device in rank.devices[:1])
     named = {device for device in firsts if device.name}
     if not named:

@@ -50,7 +50,7 @@ def layer_stages(
         reached = set()
         for before in sorted(given):
             for dtype in dtypes:
-                r = Recorder("cpu" if device.target == CPU else "cuda", threads=device.sm_count)
+                r = Recorder("cpu" if device.target == CPU else "cuda")
                 r.tape = {} if train else None
                 out = _record(r, workload, samples, number, before, dtype)
                 rows.append(_rows(r, out, workload, machine))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
-from math import inf
 from typing import Any
 
 from perfmodel.base.units import BYTES_PER_GB
@@ -215,32 +214,21 @@ def tier_use(
         min(placed.hot_rows, table.rows) * _row_bytes(table, placed, optimizer)
         for table, placed in pairs
     )
-    of_kinds = []
-    for node, own in machine.kinds:
-        uses = []
-        for tier, tables in held.items():
-            memory, is_device = MEMORIES[tier], tier == HBM
-            size = 1 if memory.is_of_rank else node.gpus
-            uses.append(
-                TierUse(
-                    DRAM if is_device and node.device.target == "cpu" else tier,
-                    max(tables[own.start // size : own.stop // size]),
-                    cached[tier] * memory.caches(node) + (hot_bytes if is_device else 0.0),
-                    CONTEXT_BYTES if is_device else 0.0,
-                    memory.capacity_bytes(node),
-                    node.device.name if memory.is_of_rank else node.name,
-                )
+    node, uses = machine.node, []
+    for tier, tables in held.items():
+        memory, is_device = MEMORIES[tier], tier == HBM
+        size = 1 if memory.is_of_rank else node.gpus
+        uses.append(
+            TierUse(
+                DRAM if is_device and node.device.target == "cpu" else tier,
+                max(tables[: machine.gpus // size]),
+                cached[tier] * memory.caches(node) + (hot_bytes if is_device else 0.0),
+                CONTEXT_BYTES if is_device else 0.0,
+                memory.capacity_bytes(node),
+                node.device.name if memory.is_of_rank else node.name,
             )
-        of_kinds.append(uses)
-
-    def beyond_bytes(use: TierUse) -> float:
-        return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
-
-    return tuple(
-        max(same, key=beyond_bytes)
-        for same in zip(*of_kinds, strict=True)
-        if any(each.total_bytes for each in same)
-    )
+        )
+    return tuple(each for each in uses if each.total_bytes)
 
 
 def device_use(tables_bytes: float, other_bytes: float, device: Device) -> TierUse:
@@ -335,14 +323,10 @@ def greedy_placement(workload: Workload, machine: Cluster, *, train: bool) -> Pl
     whole = TablePlacement("table_wise", (0,), dtype=dtype)
     size = [shard_bytes(table, whole, optimizer) for table in tables]
     order = sorted(range(len(tables)), key=lambda number: -size[number])
-    room = [
-        (1 - ROOM_FRAC) * node.device.hbm_bytes - CONTEXT_BYTES
-        for node, own in machine.kinds
-        for _ in own
-    ]
+    room_bytes = (1 - ROOM_FRAC) * machine.node.device.hbm_bytes - CONTEXT_BYTES
     for parted in range(len(tables) + 1):
         in_rows, owner = sum(size[number] for number in order[:parted]) / ranks, dict[int, int]()
-        left = [each - in_rows for each in room]
+        left = [room_bytes - in_rows] * ranks
         for number in order[parted:]:
             owner[number] = left.index(max(left))
             left[owner[number]] -= size[number]

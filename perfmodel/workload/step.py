@@ -144,7 +144,6 @@ def op_graph(
     rank: int = 0,
     target: Target = "cuda",
     train: bool = True,
-    threads: int = 1,
     linked: int | None = None,
     placement: Placement | None = None,
     pipeline: Pipeline | None = None,
@@ -153,9 +152,8 @@ def op_graph(
     """The ops of one step of `rank`; `batch` is global, of all `ranks`.
 
     Links join `linked` ranks each (all, unless given); a network joins these groups. `target`
-    decides what each op calls and on which thread the backward pass runs; `threads` are a CPU's
-    intra-op threads. With `train` off: the forward pass alone, without labels. Where tables have a
-    `placement`, it says where they lie, and `pipeline` how the step runs; else the workload's
+    decides what each op calls and on which thread the backward pass runs. With `train` off: the
+    forward pass alone, without labels. Where tables have a `placement`, it says where they lie, and `pipeline` how the step runs; else the workload's
     implementation does. Of a node's drives, a rank has the part that it needs of what `sharers`
     like it do (0: all its ranks).
     Raises `WorkloadError`.
@@ -170,7 +168,7 @@ def op_graph(
         layout = plan_of_placement(workload, placement, ranks, near)
     about = (workload, total // ranks, ranks, rank, target, train, layout, near)
     run = Run(*about, placement, pipeline, sharers=sharers)
-    recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
+    recorder = Recorder("cpu" if target == "cpu" else "cuda")
     recorder.tape = {} if train else None
     was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
     gc.disable()

@@ -37,7 +37,8 @@ def test_two_ranks_measure_and_go_on(tmp_path: Path) -> None:
         counts.append(len(rows))
     assert 0 < counts[0] < counts[1]
     assert len({(row["op"], row["elements"]) for row in rows}) == len(rows)
-    assert {row["op"] for row in rows} >= {"all_reduce", "all_to_all", "broadcast"}
+    ops = [row["op"] for row in rows]
+    assert len(set(ops[:3])) == min(len(ops), 3)  # every op before sizes of one
     assert {(row["ranks"], row["library"]) for row in rows} == {("2", "gloo")}
     assert all(0 < float(row["duration_us"]) <= float(row["median_us"]) for row in rows)
     meta = json.loads((tmp_path / "collectives_meta.json").read_text())

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(1, str(Path(__file__).parents[2]))  # `benchmarks` is there
 
 from fuzz.guided import Corpus
 from fuzz.kinds import KINDS

@@ -46,7 +46,7 @@ def work(graph: OpGraph) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(("stem", "step"), ONE_RANK)
 def test_one_rank_equals_its_trace(stem: str, step: int) -> None:
     workload, batch, _ = workload_of(TRACES / f"{stem}.json")
-    graph = op_graph(workload, batch, target="cpu", threads=2)
+    graph = op_graph(workload, batch, target="cpu")
     traced = OpGraph(tuple(step_of(TRACES / f"{stem}_et.json.gz", step)))
     assert called(graph) == called(traced)
     assert work(graph) == work(traced)
@@ -79,7 +79,7 @@ def test_data_edges_are_those_of_the_trace() -> None:
     """All but those that depend on which freed storage was used again."""
     stem = TRACES / "cpu_dlrm_truth/one_rank_tables1/trace"
     workload, batch, _ = workload_of(stem.with_suffix(".json"))
-    found = waits(op_graph(workload, batch, target="cpu", threads=2))
+    found = waits(op_graph(workload, batch, target="cpu"))
     whole = graph_of_trace(read(stem.parent / "trace_et.json.gz"))[0]
     ops = step_of(stem.parent / "trace_et.json.gz", 4)
     first = next(index for index, op in enumerate(whole.ops) if op.step == 4)
@@ -115,7 +115,7 @@ def test_lin_default_equals_the_published_execution_graph(reference: Path) -> No
 def test_predicted_time_is_that_of_the_trace(stem: str, step: int) -> None:
     """On a CPU of the catalogue; all that tensors do not tell is how often rows repeat."""
     workload, batch, _ = workload_of(TRACES / f"{stem}.json")
-    ours = op_graph(workload, batch, target="cpu", threads=2)
+    ours = op_graph(workload, batch, target="cpu")
     traced = replace(
         ours, ops=tuple(with_recorded_lookups(step_of(TRACES / f"{stem}_et.json.gz", step)))
     )

@@ -55,27 +55,20 @@ class Fabric:
 
 
 def fabric_of(machine: Node | Cluster) -> Fabric:
-    """The wires of a node, or of each node of a cluster; of several kinds the slowest links, and
-    the slowest adapters."""
-    nodes = [each for each, _ in machine.kinds] if isinstance(machine, Cluster) else [machine]
-    node = min(nodes, key=lambda each: each.peer_gb_per_s)
-    outer = min(nodes, key=_nic_gb_per_s)
+    """The wires of a node, or of each node of a cluster."""
+    node = machine.node if isinstance(machine, Cluster) else machine
     return Fabric(
         link=node.link.topology if node.link else PCIE,
         link_gb_per_s=node.peer_gb_per_s,
         domain_ranks=node.link_domain_gpus or node.gpus,
         node_ranks=node.gpus,
         architecture=node.device.architecture or "",
-        network=outer.nic.network if outer.nic else None,
-        node_nic_gb_per_s=_nic_gb_per_s(outer),
-        nics=(outer.nics or 1) if outer.nic else 0,
-        exchange_frac=outer.nic.exchange_frac if outer.nic else None,
+        network=node.nic.network if node.nic else None,
+        node_nic_gb_per_s=(node.nics or 1) * node.nic.gb_per_s if node.nic else 0.0,
+        nics=(node.nics or 1) if node.nic else 0,
+        exchange_frac=node.nic.exchange_frac if node.nic else None,
         link_peers=node.link.peers if node.link else None,
     )
-
-
-def _nic_gb_per_s(node: Node) -> float:
-    return (node.nics or 1) * node.nic.gb_per_s if node.nic else 0.0
 
 
 Texts = NDArray[np.str_]

@@ -25,7 +25,6 @@ from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.problem import ANY, EVERY, FixedTimes, Problem, Way, ways
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
@@ -176,7 +175,7 @@ def surrogate(
     other_bytes = _other_bytes(deployment) + reserved_bytes
     deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
-    node = equal_nodes(machine, "a plan").node
+    node = machine.node
     hbm_bytes = node.device.hbm_bytes - other_bytes
     if hbm_bytes <= 0:
         raise WorkloadError(

@@ -2,8 +2,6 @@
 allocated. PyTorch is imported when a module is traced, and not before.
 
 What of a PyTorch module is asked: the class in its file, what it is given, how it is run.
-
-Nothing here needs PyTorch.
 """
 
 from __future__ import annotations

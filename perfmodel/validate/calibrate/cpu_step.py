@@ -42,10 +42,7 @@ def predict_step(step: MeasuredStep, device: Device) -> PredictedStep:
 @lru_cache(maxsize=1024)  # steps are predicted as one half, then all of them are fitted
 def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
     """The pieces of one rank's step as rows."""
-    threads, ranks = step.threads, step.ranks
-    graph = op_graph(
-        step.workload, step.batch, ranks=ranks, rank=rank, target="cpu", threads=threads
-    )
+    graph = op_graph(step.workload, step.batch, ranks=step.ranks, rank=rank, target="cpu")
     (pieces,) = cpu_steps(graph)
     return rows_of(pieces)
 

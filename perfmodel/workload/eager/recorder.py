@@ -57,16 +57,14 @@ TYPE_CODES = {
 class Recorder:
     """Ops in program order, callers before what they call.
 
-    `device` is `cpu` or `cuda`; `threads` are the intra-op threads of a CPU, which decide between
-    its serial and parallel paths. `tape` is what autograd needs of the forward pass, or None;
+    `device` is `cpu` or `cuda`. `tape` is what autograd needs of the forward pass, or None;
     `is_bare` leaves out the nodes and wrappers of PyTorch's autograd engine around what they call,
     and its checks of indices.
     """
 
-    def __init__(self, device: str, *, threads: int = 1) -> None:
+    def __init__(self, device: str) -> None:
         self.is_cpu = device == "cpu"
         self.place = "cpu" if self.is_cpu else "cuda:0"
-        self.threads = threads
         self.thread, self.phase = "main", FORWARD
         self.tape: Tape | None = None
         self.is_bare = False
