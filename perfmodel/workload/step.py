@@ -153,9 +153,9 @@ def op_graph(
 
     Links join `linked` ranks each (all, unless given); a network joins these groups. `target`
     decides what each op calls and on which thread the backward pass runs. With `train` off: the
-    forward pass alone, without labels. Where tables have a `placement`, it says where they lie, and `pipeline` how the step runs; else the workload's
-    implementation does. Of a node's drives, a rank has the part that it needs of what `sharers`
-    like it do (0: all its ranks).
+    forward pass alone, without labels. Where tables have a `placement`, it says where they lie, and
+    `pipeline` how the step runs; else the workload's implementation does. Of a node's drives, a
+    rank has the part that it needs of what `sharers` like it do (0: all its ranks).
     Raises `WorkloadError`.
     """
     total = workload.batch if batch is None else batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from perfmodel.ops.graph import Op, OpGraph
@@ -29,7 +30,7 @@ def step_of(execution_trace: Path, step: int) -> list[Op]:
     graph: OpGraph = graph_of_trace(read(execution_trace))[0]
     first = next(index for index, op in enumerate(graph.ops) if op.step == step)
     return [
-        Op(op.name, op.inputs, op.outputs, max(op.parent - first, -1), op.thread, op.phase)
+        replace(op, parent=max(op.parent - first, -1), step=0)
         for op in graph.ops
         if op.step == step
     ]
