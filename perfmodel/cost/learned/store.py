@@ -49,6 +49,9 @@ class _Manifest(msgspec.Struct):
     def __post_init__(self) -> None:
         if any(OTHERS not in part.files or part.family not in PHYSICS for part in self.parts):
             raise ValueError(f"a part without trees, or of none of {', '.join(PHYSICS)}")
+        ends = [end for part in self.parts for both in part.intervals.values() for end in both]
+        if not all(abs(end) <= MAX_LOG for end in ends):
+            raise ValueError(f"ends of intervals beyond {MAX_LOG:g}")
 
 
 class Stored:

@@ -104,6 +104,8 @@ def halved(machine: Cluster) -> Cluster:
     return replace(machine, node=replace(machine.node, device=slower, storage=drive, **halves))
 
 
+NO_GAIN = ("smartnic-abstract-throughput",)
+"""Ratios of 1: with every row written through, adapters make no training step shorter."""
 HOST_BOUND = (
     "hotline-abstract-over-intel",
     "fae-abstract-over-xdl-hybrid",
@@ -145,7 +147,7 @@ def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
     assert [figure.row.id for figure in usual] == rows
     for before, after in zip(usual, slower, strict=True):
         row = before.row
-        if not row.provenance.startswith("exact") and row.id not in HOST_BOUND:
+        if not row.provenance.startswith("exact") and row.id not in (*HOST_BOUND, *NO_GAIN):
             assert after.predicted != pytest.approx(before.predicted, rel=1e-6), row.id
 
 
