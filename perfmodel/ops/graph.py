@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_OP = -1
-FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimizer", "input")
+FORWARD, BACKWARD, OPTIMIZER, INPUT = ("forward", "backward", "optimizer", "input")
 """What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
 DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 """Attribute of an op behind which the host waits for all that the device was given."""

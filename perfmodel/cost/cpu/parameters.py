@@ -20,6 +20,7 @@ from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import host
+from perfmodel.ops.spec import OPS
 
 ALONE = "alone."
 Scale = Callable[[Device, float], float]
@@ -125,6 +126,11 @@ def reference_cpu() -> Device:
     return catalogue_device("cpu-epyc")
 
 
+@cache
+def _families() -> frozenset[str]:
+    return frozenset(OPS[name].family for name in OPS)
+
+
 def is_calibrated(family: str, device: Device) -> bool:
     """Whether `device` has a calibration of its own for `family`."""
     tables = device.calibration
@@ -135,7 +141,12 @@ def parameters_on(
     family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
 ) -> dict[str, float]:
     """`values_of` where `device` was calibrated, else those of the reference CPU: rates by what
-    the data sheets of both say, times by the speed of a thread."""
+    the data sheets of both say, times by the speed of a thread. Raises `ModelError` as `values_of`
+    does, and for a table of a family that there is not: it would silently change nothing."""
+    for table in device.calibration:
+        if (named := table.removeprefix(ALONE).partition(".")[0]) not in _families():
+            unknown = unknown_key(named, sorted(_families()))
+            raise ModelError(f"{device.name}: calibration.{table}: {unknown}")
     if is_calibrated(family, device):
         return values_of(family, section, parameters, device, alone)
     reference = reference_cpu()
