@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.reporting.difference import Difference
     from perfmodel.trace import Trace
     from perfmodel.validate.evaluate.baseline import Comparison as HeldErrors
-    from perfmodel.validate.evaluate.results import Evaluation
+    from perfmodel.validate.evaluate.results import Errors
     from perfmodel.workload import Workload
 
 
@@ -218,7 +218,7 @@ def evaluate(
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
     begin: Begin = silent,
-) -> Evaluation:
+) -> Errors:
     """How far predictions are from what was measured: of the traces, and of the tables beside a
     device's file, that `paths` are or hold; without any, of the folder `traces` here and the demo.
 

@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from perfmodel.base.frames import csv_rows
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.evaluate.ops import MeasuredOp, op_evaluation
+from perfmodel.validate.evaluate.ops import op_errors
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import lookups
 
@@ -40,8 +42,9 @@ _LOOKUP_DIMS = ("tables", "batch", "lookups", "dim", "hash_size", "unique_rows",
 _DIRECTIONS = {"fwd": "fwd", "bwd": "bwd", "bwd+sgd": "bwd"}
 
 
-def read_lookups(path: Path) -> list[MeasuredOp]:
-    """The rows of a table with a full configuration on a named GPU, each with its prediction.
+def read_lookups(path: Path) -> pd.DataFrame:
+    """The rows of a table with a full configuration on a named GPU, each with its prediction:
+    `source device name predicted_us measured_us`.
 
     Raises `TraceError` for anything else.
     """
@@ -51,10 +54,11 @@ def read_lookups(path: Path) -> list[MeasuredOp]:
     try:
         for name, where, record, us in (_kernel_times if is_of_kernels else _lookup_timings)(rows):
             predicted = durations_of(Rows.of([record]), where).duration_us
-            result.append(MeasuredOp(path.name, where.name, name, float(predicted[0]), us))
+            result.append((path.name, where.name, name, float(predicted[0]), us))
     except ValueError as error:
         raise TraceError(f"{path}: {error}") from None
-    return result
+    columns = ["source", "device", "name", "predicted_us", "measured_us"]
+    return pd.DataFrame(result, columns=columns)
 
 
 PublishedTime = tuple[str, Device, dict[str, Any], float]
@@ -105,5 +109,5 @@ def _lookup_timings(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
 
 
 if __name__ == "__main__":
-    found = [row for path in sys.argv[1:] for row in read_lookups(Path(path))]
-    print(op_evaluation(found).to_frame().to_string(index=False))
+    found = pd.concat([read_lookups(Path(path)) for path in sys.argv[1:]])
+    print(op_errors(found).to_frame().to_string(index=False))

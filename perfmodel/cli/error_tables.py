@@ -43,10 +43,7 @@ _STEPS = (
     f"name=configuration;ranks:d;{_PREDICTED};interval=90 % interval:s;error_pct=error %:+.1f;"
     "spread_pct=spread %:.1f"
 )
-_PAIRS = (
-    f"name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f;"
-    "roofline_error_pct=roofline %:+.1f"
-)
+_PAIRS = f"name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f"
 _CHANGES = "trace;kind;name;figure;baseline_text=baseline:s;present_text=now:s;by:s"
 _DESIGNS = "id=figure:name;predicted:s;published:s;error=error %:s;holds;evidence"
 _PREDICTIONS = {
@@ -195,20 +192,18 @@ def show_pairs(console: Console, evaluation: Result) -> None:
 
 def show_check(console: Console, held: Comparison, baseline: str, *, written: bool) -> None:
     """One sentence, and what got worse."""
-    from perfmodel.validate.evaluate.baseline import extent, figure_text, verdict
-
-    console.say(f"{baseline}: {f'written, {extent(held)}' if written else verdict(held)}")
+    console.say(f"{baseline}: {f'written, {held.extent}' if written else held.verdict}")
     records = []
     for change in held.failing[:_MAX_CHANGES]:
         old, new = change.baseline, change.present
         texts = {
-            "baseline_text": figure_text(change, old),
-            "present_text": figure_text(change, new),
+            "baseline_text": change.text(old),
+            "present_text": change.text(new),
             "by": change.status.value,
         }
         if old is not None and new is not None:
             texts["by"] = f"{abs(new) - abs(old):+.2f}"
-        records.append(change.to_dict() | texts)
+        records.append(vars(change) | texts)
     if records:
         console.show(Table("Worse than the baseline", _CHANGES, records))
     if len(held.failing) > _MAX_CHANGES:

@@ -16,16 +16,14 @@ from perfmodel.cli.output import (
     FAILED,
     STDOUT,
     Output,
-    check_figure,
     check_target,
-    save_figure,
     working,
     wrote,
 )
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.validate.evaluate.results import Evaluation
+    from perfmodel.validate.evaluate.results import Errors
 
 
 TOLERANCE_FRAC = 0.05
@@ -43,7 +41,7 @@ def traces(
 
 def evaluate_paths(
     paths: list[str], *, strict: bool, limit_bytes: int, steps_by: str = ""
-) -> Evaluation:
+) -> Errors:
     """The errors over `paths`; without any, over the folder `traces` here and the demo."""
     from perfmodel import api
 
@@ -57,16 +55,12 @@ def kernels(
     data: list[Path],
     models: Path | None = None,
     trust_models: bool = False,
-    figure: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    check_figure(figure)
-
     from perfmodel.validate.evaluate.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
-    save_figure(figure, evaluation.plot)
     target.write_result(evaluation, tables.show_kernels, evaluation.warnings)
 
 
@@ -190,7 +184,6 @@ def check(
     baseline: Path | None = None,
     update: bool = False,
     tolerance: float = TOLERANCE_FRAC,
-    junit: Path | None = None,
     markdown: Path | None = None,
     steps_by: str | None = None,
     target: Output = STDOUT,
@@ -206,7 +199,7 @@ def check(
     if update:
         check_target(baseline)
         held_by.check_replaceable(baseline)
-    check_target(junit, markdown)
+    check_target(markdown)
     held_by.check_tolerance(tolerance)
     rows = None if update else held_by.read_baseline(baseline)
     limit = max_bytes(max_memory)
@@ -218,8 +211,6 @@ def check(
         held_by.write_baseline(baseline, rows)
         wrote(baseline, "the baseline; commit it")
     held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
-    if junit:
-        wrote(junit, "JUnit XML, for the CI", held_by.junit(held))
     if markdown:
         wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
     show = partial(tables.show_check, baseline=str(baseline), written=update)

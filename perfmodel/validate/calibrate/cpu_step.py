@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,24 +19,13 @@ from perfmodel.ops.vocabulary.movement import COLLECTIVE, HOST, STEP
 from perfmodel.validate.calibrate.tables import MeasuredStep
 from perfmodel.workload import op_graph
 
-WAITING = "waiting"
-"""For the last rank at each collective, beside the families of what a rank does."""
+Time = tuple[float, float, float]
+"""Predicted time of one step and its 90 % interval, microseconds."""
 
 
-@dataclass(frozen=True)
-class PredictedStep:
-    """Predicted time of one step, its 90 % interval, and its parts by family; microseconds."""
-
-    duration_us: float
-    low_us: float
-    high_us: float
-    by_family_us: dict[str, float]
-
-
-def predict_step(step: MeasuredStep, device: Device) -> PredictedStep:
+def predict_step(step: MeasuredStep, device: Device) -> Time:
     """The slowest of the ranks' steps; a rank runs on as many cores as it has threads."""
-    ranks = [_rank(step, rank, device) for rank in range(step.ranks)]
-    return max(ranks, key=lambda predicted: predicted.duration_us)
+    return max(_rank(step, rank, device) for rank in range(step.ranks))
 
 
 @lru_cache(maxsize=1024)  # steps are predicted as one half, then all of them are fitted
@@ -67,23 +56,17 @@ def with_threads(device: Device, threads: int, ranks: int = 1) -> Device:
     )
 
 
-def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
+def _rank(step: MeasuredStep, rank: int, device: Device) -> Time:
     rows = step_rows(step, rank)
-    families = np.array([OPS[op].family for op in rows.op], object)
-    times = np.empty(len(rows))
-    among = np.flatnonzero(families == COLLECTIVE)
-    alone = np.flatnonzero(families != COLLECTIVE)
-    times[alone] = durations_of(
-        rows.take(alone), with_threads(device, step.threads, step.ranks)
-    ).duration_us
+    is_collective = np.array([OPS[op].family == COLLECTIVE for op in rows.op])
+    among, alone = (rows.take(np.flatnonzero(own)) for own in (is_collective, ~is_collective))
+    seen = with_threads(device, step.threads, step.ranks)
+    total = float(durations_of(alone, seen).duration_us.sum())
+    total *= 1.0 + waiting_frac(device, step.ranks)  # for the last rank at each collective
     loopback = KERNELS[f"cpu/{COLLECTIVE}/{HEURISTIC}"]
-    times[among] = loopback.estimate(rows.take(among), device).duration_us
-    parts = {name: float(times[families == name].sum()) for name in dict.fromkeys(families)}
-    if step.ranks > 1:
-        parts[WAITING] = waiting_frac(device, step.ranks) * float(times[alone].sum())
-    total = sum(parts.values())
+    total += float(loopback.estimate(among, device).duration_us.sum())
     section = section_of(HOST, STEP)
     own = device.calibration.get(section, {}).get("spread_frac")  # none while steps are fitted
     known = reference_cpu().calibration[section]["spread_frac"] if own is None else own
     spread = spread_of(known, calibrated=own is not None)
-    return PredictedStep(total, total / spread, total * spread, parts)
+    return total, total / spread, total * spread

@@ -254,7 +254,7 @@ def fit_device(
         other = [step for step in steps if step.name in held]
         if len(known) >= MIN_STEPS and len(other) >= MIN_STEPS:
             half = replace(base, calibration=fit_steps(trained, known, base))
-            predicted = np.array([predict_step(step, half).duration_us for step in other])
+            predicted = np.array([predict_step(step, half)[0] for step in other])
             true = np.array([step.step_us for step in other])
             own = np.nan_to_num([step.halves_frac for step in other])
             step_errors = _error("step", "unwatched", predicted, true, own)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from xml.etree import ElementTree
 
 import msgspec
 
 from perfmodel.base.files import read_bytes, write_text
 from perfmodel.errors import UsageError
-from perfmodel.validate.evaluate.results import FIGURES, LEFT_OUT, NULLS, Evaluation, Kind, Row
+from perfmodel.validate.evaluate.results import FIGURES, LEFT_OUT, NULLS, Errors, Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +24,25 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.baseline/1"
 _FAMILY = SCHEMA.rpartition("/")[0]
 _MAX_BYTES = 50_000_000
+_Size = Annotated[float, msgspec.Meta(ge=0)]
+Row = Mapping[str, Any]
+"""A row of `evaluate_jobs`."""
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+    trace: str
+    kind: Kind
+    name: str
+    n: Annotated[int, msgspec.Meta(ge=1)]
+    mape_pct: _Size
+    median_pct: _Size
+    worst_pct: _Size
+    bias_pct: float
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     schema: str
-    rows: Annotated[list[Row], msgspec.Meta(min_length=1)]
+    rows: Annotated[list[_Row], msgspec.Meta(min_length=1)]
 
 
 class _Head(msgspec.Struct):
@@ -40,7 +52,12 @@ class _Head(msgspec.Struct):
 _DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def read_baseline(path: Path) -> list[Row]:
+def key_of(row: Row) -> tuple[str, str, str]:
+    """What tells rows apart."""
+    return row["trace"], row["kind"], row["name"]
+
+
+def read_baseline(path: Path) -> list[dict[str, Any]]:
     """The rows of a baseline.
 
     Raises `UsageError` naming the file and what is wrong: no baseline, one of another version,
@@ -54,13 +71,13 @@ def read_baseline(path: Path) -> list[Row]:
             "rewrite it with `perfmodel check --update`"
         )
     try:
-        rows = msgspec.json.decode(content, type=_File).rows
+        rows = msgspec.to_builtins(msgspec.json.decode(content, type=_File).rows)
     except _DAMAGES as error:
         raise UsageError(f"{path}: not a valid baseline: {error}") from None
-    for key, count in Counter(row.key for row in rows).items():
+    for key, count in Counter(map(key_of, rows)).items():
         if count > 1:
             raise UsageError(f"{path}: not a valid baseline: {' '.join(key)} appears twice")
-    return rows
+    return list(rows)
 
 
 def write_baseline(path: Path, rows: Iterable[Row]) -> None:
@@ -69,8 +86,9 @@ def write_baseline(path: Path, rows: Iterable[Row]) -> None:
     Raises `UsageError` where a file at `path` is no baseline, of whatever version.
     """
     check_replaceable(path)
-    ordered = sorted(rows, key=lambda row: (row.trace, list(Kind).index(row.kind), row.name))
-    lines = ",\n".join(f"  {json.dumps(row.to_dict(), allow_nan=False)}" for row in ordered)
+    order = list(Kind)
+    ordered = sorted(rows, key=lambda row: (row["trace"], order.index(row["kind"]), row["name"]))
+    lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in ordered)
     content = f'{{\n"schema": "{SCHEMA}",\n"rows": [\n{lines}\n]\n}}\n'
     write_text(path, content, updates=True)
 
@@ -110,9 +128,6 @@ class Status(StrEnum):
     """Of a null model: the steps scatter otherwise than they did, which fails nothing."""
 
 
-FAILING = (Status.WORSE, Status.GONE)
-
-
 @dataclass(frozen=True)
 class Change:
     """One figure then and now: percent, or a count where `figure` is `n`."""
@@ -125,12 +140,11 @@ class Change:
     baseline: float | None
     present: float | None
 
-    @property
-    def fails(self) -> bool:
-        return self.status in FAILING
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"status": self.status.value}
+    def text(self, value: float | None) -> str:
+        """The figure then or now: percent to two places, or a count."""
+        if value is None:
+            return "-"
+        return f"{value:.0f}" if self.figure == COUNT else f"{value:.2f} %"
 
 
 @dataclass(frozen=True)
@@ -153,11 +167,26 @@ class Comparison:
                 return math.inf
             return abs(change.present) - abs(change.baseline)
 
-        return sorted((c for c in self.changes if c.fails), key=growth, reverse=True)
+        return sorted(self.of(Status.WORSE, Status.GONE), key=growth, reverse=True)
 
     @property
     def passed(self) -> bool:
         return not self.failing
+
+    @property
+    def extent(self) -> str:
+        """How much was compared."""
+        traces = len({change.trace for change in self.changes})
+        return f"{len(self.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one sentence."""
+        if self.passed:
+            return f"{self.extent}: none is worse than the baseline."
+        worse, gone = len(self.of(Status.WORSE)), len(self.of(Status.GONE))
+        parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{gone} gone"] * bool(gone)
+        return f"{self.extent}: {', '.join(parts)}."
 
     def of(self, *statuses: Status) -> list[Change]:
         return [change for change in self.changes if change.status in statuses]
@@ -171,18 +200,17 @@ class Comparison:
             "tolerance_frac": self.tolerance_frac,
             "floor_pct": FLOOR_PCT,
             "figures": len(self.changes),
-            "changes": [c.to_dict() for c in self.changes if c.status is not Status.SAME],
+            "changes": [asdict(c) for c in self.changes if c.status is not Status.SAME],
             "warnings": self.warnings,
         }
 
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd
 
-        columns = [f.name for f in fields(Change)]
-        return pd.DataFrame([change.to_dict() for change in self.changes], columns=columns)
+        return pd.DataFrame(self.changes)
 
 
-def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: float) -> Comparison:
+def compare(baseline: Sequence[Row], present: Errors, *, tolerance_frac: float) -> Comparison:
     """Hold the present errors against those of a baseline.
 
     A figure is worse where its size is above the baseline's by more than `tolerance_frac` of it
@@ -190,10 +218,9 @@ def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: flo
     model never is. Raises `UsageError` where a trace of the baseline is not among the present ones.
     """
     check_tolerance(tolerance_frac)
-    now = {row.key: row for row in present.rows}
-    then = {row.key: row for row in baseline}
-    known = {row.trace for row in baseline}
-    if gone := sorted(known - present.names):
+    then, now = ({key_of(row): row for row in rows} for rows in (baseline, present.rows))
+    known, names = {row["trace"] for row in baseline}, {row["trace"] for row in present.rows}
+    if gone := sorted(known - names):
         why = [text for text in present.warnings if text.startswith(LEFT_OUT)]
         raise UsageError(
             f"the baseline holds {', '.join(gone)}, which {'is' if len(gone) == 1 else 'are'} not "
@@ -203,11 +230,10 @@ def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: flo
     changes = [
         change
         for key in sorted({*then, *now})
-        for change in _changes(then.get(key), now.get(key), tolerance_frac)
+        for change in _changes(key, then.get(key), now.get(key), tolerance_frac)
     ]
-    new = sorted(present.names - known)
-    notes = [f"{name}: not in the baseline yet: add it with --update" for name in new]
-    return Comparison(tolerance_frac, changes, [*present.warnings, *notes])
+    notes = [f"{name}: not in the baseline yet: add it with --update" for name in names - known]
+    return Comparison(tolerance_frac, changes, [*present.warnings, *sorted(notes)])
 
 
 def check_tolerance(tolerance_frac: float) -> None:
@@ -216,14 +242,13 @@ def check_tolerance(tolerance_frac: float) -> None:
         raise UsageError(f"--tolerance {tolerance_frac}: expected a share such as 0.05, 0 or more")
 
 
-def _changes(then: Row | None, now: Row | None, tolerance_frac: float) -> Iterator[Change]:
-    row = now or then
-    assert row is not None
-    is_null = row.kind in NULLS
+def _changes(
+    key: tuple[str, str, str], then: Row | None, now: Row | None, tolerance_frac: float
+) -> Iterator[Change]:
+    is_null, limit = key[1] in NULLS, 1 + tolerance_frac
     for figure in FIGURES:
-        old = None if then is None else float(getattr(then, figure))
-        new = None if now is None else float(getattr(now, figure))
-        limit, status = 1 + tolerance_frac, Status.SAME
+        old, new = (None if row is None else float(row[figure]) for row in (then, now))
+        status = Status.SAME
         if old is None or new is None:
             status = Status.NEW if old is None else Status.GONE
         elif abs(new) > abs(old) * limit + FLOOR_PCT:
@@ -232,48 +257,20 @@ def _changes(then: Row | None, now: Row | None, tolerance_frac: float) -> Iterat
             status = Status.BETTER
         if is_null and status is not Status.SAME:
             status = Status.MOVED
-        yield Change(*row.key, figure, status, old, new)
-    if then and now and now.n < then.n and not is_null:
-        yield Change(*row.key, COUNT, Status.WORSE, float(then.n), float(now.n))
-
-
-_SUITE = "perfmodel check"
-
-
-def junit(result: Comparison) -> str:
-    """JUnit XML: a test case per trace, kind and name; what got worse is its failure."""
-    by_case = groupby(result.changes, lambda change: (change.trace, change.kind, change.name))
-    cases = [(key, list(changes)) for key, changes in by_case]
-    failed = [any(change.fails for change in changes) for _, changes in cases]
-    counts = {"name": _SUITE, "tests": str(len(cases)), "failures": str(sum(failed))}
-    suites = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(suites, "testsuite", counts)
-    for (key, changes), fails in zip(cases, failed, strict=True):
-        trace, kind, name = map(_plain, key)
-        case = ElementTree.SubElement(suite, "testcase", classname=trace, name=f"{kind} {name}")
-        if fails:
-            text = _plain(
-                "; ".join(
-                    f"{c.kind} {c.name} {c.figure} {figure_text(c, c.baseline)} -> "
-                    f"{figure_text(c, c.present)} ({c.status.value})"
-                    for c in changes
-                    if c.fails
-                )
-            )
-            ElementTree.SubElement(case, "failure", message=text).text = text
-    ElementTree.indent(suites)
-    body = ElementTree.tostring(suites, encoding="unicode")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
+        yield Change(*key, figure, status, old, new)
+    if then and now and now[COUNT] < then[COUNT] and not is_null:
+        yield Change(*key, COUNT, Status.WORSE, float(then[COUNT]), float(now[COUNT]))
 
 
 def markdown(result: Comparison) -> str:
     """Markdown: one sentence, and a table of what got worse, better or is new."""
-    lines = [f"### {_SUITE}: {'passed' if result.passed else 'failed'}", "", verdict(result), ""]
+    outcome = "passed" if result.passed else "failed"
+    lines = [f"### perfmodel check: {outcome}", "", result.verdict, ""]
     listed = [*result.failing, *result.of(Status.BETTER, Status.NEW)]
     if listed:
         lines += ["| trace | kind | name | figure | baseline | now | |", "|---" * 7 + "|"]
         for change in listed:
-            sizes = (figure_text(change, change.baseline), figure_text(change, change.present))
+            sizes = (change.text(change.baseline), change.text(change.present))
             cells = (change.trace, change.kind, change.name, change.figure, *sizes, change.status)
             texts = (_plain(str(cell)).replace("|", "\\|") for cell in cells)
             lines.append(f"| {' | '.join(texts)} |")
@@ -282,28 +279,6 @@ def markdown(result: Comparison) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def verdict(result: Comparison) -> str:
-    """The outcome in one sentence."""
-    if result.passed:
-        return f"{extent(result)}: none is worse than the baseline."
-    worse, gone = len(result.of(Status.WORSE)), len(result.of(Status.GONE))
-    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{gone} gone"] * bool(gone)
-    return f"{extent(result)}: {', '.join(parts)}."
-
-
-def extent(result: Comparison) -> str:
-    """How much was compared."""
-    traces = len({change.trace for change in result.changes})
-    return f"{len(result.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
-
-
-def figure_text(change: Change, value: float | None) -> str:
-    """A figure as text: percent to two places, or a count."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if change.figure == COUNT else f"{value:.2f} %"
-
-
 def _plain(text: str) -> str:
-    """Without characters that XML forbids or that would break a line."""
+    """Without characters that would break a line."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -10,8 +10,7 @@ import numpy as np
 from perfmodel.cost.collectives.calibrated import read_curves, read_points, wires_of
 from perfmodel.cost.collectives.learned import CALIBRATED, SPECS, Learned, calibrated, shipped
 from perfmodel.errors import ModelError
-from perfmodel.validate.calibrate.kernel_data import error_figures
-from perfmodel.validate.evaluate.results import SCHEMA, Errors
+from perfmodel.validate.evaluate.results import SCHEMA, Errors, error_figures
 
 MIN_BYTES = 65_536
 
@@ -48,25 +47,23 @@ def evaluate_collectives(
         if not len(scored):
             warnings.append(f"{curve}: no points of {MIN_BYTES} bytes and more to score")
             continue
-        known, level = index[is_known[index]], SPECS
-        used = given
+        known, used = index[is_known[index]], given
         if len(known):
             used = calibrated(given, wires[curve].calls(sizes[known]), times[known], given.name)
-            level = CALIBRATED
-        answer, time_us = used.estimate(wires[curve].calls(sizes[scored])), times[scored]
-        inside = (time_us >= answer.low_us) & (time_us <= answer.high_us)
-        figures = error_figures(answer.duration_us, time_us)
+        answer = used.estimate(wires[curve].calls(sizes[scored]))
+        ends = answer.low_us, answer.high_us
+        figures = error_figures(answer.duration_us, times[scored], *ends)
         nodes = int(wires[curve].nodes)
         rows.append(
             {
                 "curve_id": str(curve),
                 "collective": str(described[curve]["collective"]),
-                "n": len(time_us),
+                "n": len(scored),
                 "median_pct": figures["median_pct"],
                 "mape_pct": figures["mape_pct"],
-                "bias_pct": float(100 * np.median(answer.duration_us / time_us - 1)),
-                "within_frac": float(np.mean(inside)),
-                "level": level,
+                "bias_pct": figures["median_bias_pct"],
+                "within_frac": figures["coverage_frac"],
+                "level": CALIBRATED if len(known) else SPECS,
                 "nodes": nodes,
                 "note": _note(described[curve], nodes),
             }

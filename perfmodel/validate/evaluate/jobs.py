@@ -29,8 +29,8 @@ from perfmodel.trace import Trace, read
 from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.kernels import TableJob, table_rows
-from perfmodel.validate.evaluate.results import LEFT_OUT, Evaluation, Kind, Row, TraceFacts, rows_of
-from perfmodel.validate.evaluate.shapes import model_rows, shape_rows, shapes_of
+from perfmodel.validate.evaluate.results import LEFT_OUT, SCHEMA, Errors, Kind, Pair, rows_of
+from perfmodel.validate.evaluate.shapes import model_pairs, shape_pairs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,8 +73,8 @@ def work_us(work: pd.DataFrame, step: int, teachers: Ints) -> pd.Series:
     return result.fillna(taught["duration_us"].mean())
 
 
-def family_rows(trace: str, work: pd.DataFrame, steady: Ints, held: Ints) -> list[Row]:
-    """Per kernel family: errors of its device time per rank and held step."""
+def family_pairs(work: pd.DataFrame, steady: Ints, held: Ints) -> list[Pair]:
+    """Per kernel family: its device time per rank and held step."""
     if not len(work) or len(steady) < 2:
         return []
     import pandas as pd
@@ -83,21 +83,15 @@ def family_rows(trace: str, work: pd.DataFrame, steady: Ints, held: Ints) -> lis
     left_out = [work_us(work, step, np.setdiff1d(steady, [step])) for step in held.tolist()]
     own = own.assign(predicted_us=pd.concat(left_out))
     sums = own.groupby(["family", "step", "rank"])[["predicted_us", "duration_us"]].sum()
+    columns = ("predicted_us", "duration_us")
     return [
-        row
+        (Kind.FAMILY, str(family), *(each[name].to_numpy() for name in columns))
         for family, each in sums.groupby(level="family")
-        for row in rows_of(
-            trace,
-            Kind.FAMILY,
-            str(family),
-            each["predicted_us"].to_numpy(),
-            each["duration_us"].to_numpy(),
-        )
     ]
 
 
-def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row]:
-    """Per overhead type: errors of its total per rank and held step.
+def overhead_pairs(trace: Trace, steady: Ints, held: Ints) -> list[Pair]:
+    """Per overhead type: its total per rank and held step.
 
     The step's own operators and launch calls are given; what each costs comes from the profile
     of the rank's other steps (its mean per type, operator and thread). Samples that waited count
@@ -123,9 +117,7 @@ def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row
                 totals.append([np.bincount(own.type, us, len(TYPES)) for us in sides])
     predicted, true = np.array(totals).reshape(-1, 2, len(TYPES)).swapaxes(0, 1)
     return [
-        row
-        for code, kind in enumerate(TYPES)
-        for row in rows_of(name, Kind.OVERHEAD, kind, predicted[:, code], true[:, code])
+        (Kind.OVERHEAD, kind, predicted[:, code], true[:, code]) for code, kind in enumerate(TYPES)
     ]
 
 
@@ -141,11 +133,11 @@ def held_out_steps(steady: Ints) -> Ints:
     return chosen
 
 
-def step_rows(
-    trace: str, replayed: Timeline, work: pd.DataFrame, steady: Ints, held: Ints
-) -> tuple[list[Row], float | None]:
-    """The rows of step times, and the share of the held steps within the interval that a replay of
-    the others gives; None below 3 steps."""
+def step_pairs(
+    replayed: Timeline, work: pd.DataFrame, steady: Ints, held: Ints
+) -> tuple[list[Pair], float | None]:
+    """Step times, and the share of the held steps within the interval that a replay of the others
+    gives; None below 3 steps."""
     graph = replayed.graph
     truth = measured(graph)
     true_us, replay_us = (by_rank_and_step(graph, each.step_us) for each in (truth, replayed))
@@ -163,13 +155,9 @@ def step_rows(
         Kind.NULL_GPU: naive.mean_gpu_us,
         Kind.NULL_LAST: naive.last_us,
     }
-    rows = [
-        row
-        for kind, us in predicted_us.items()
-        for row in rows_of(trace, kind, "step", us[:, held], true_us[:, held])
-    ]
+    pairs = [(kind, "step", us[:, held], true_us[:, held]) for kind, us in predicted_us.items()]
     if len(steady) < 3:
-        return rows, None
+        return pairs, None
     inside = []
     for own_us, measured_us in zip(replay_us, true_us, strict=True):
         for step in held:
@@ -177,7 +165,7 @@ def step_rows(
             usual_us = float(np.median(others_us))
             low, high = unseen_step_interval(usual_us, median_errors(others_us))
             inside.append(low <= measured_us[step] <= high)
-    return rows, round(float(np.mean(inside)), 4)
+    return pairs, round(float(np.mean(inside)), 4)
 
 
 DEMO = "bundled demo"
@@ -261,10 +249,8 @@ def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
         for chunk in read_chunks(path, max_bytes=max_bytes):
             unsearched = max(0, len(head) - len(_KEY))
             head += chunk
-            at = head.find(_KEY, unsearched)
-            if at >= 0:
-                stated = _STATED.search(head, 0, at)
-                if stated:
+            if (at := head.find(_KEY, unsearched)) >= 0:
+                if stated := _STATED.search(head, 0, at):
                     return int(stated.group(2)), int(stated.group(1))
                 rank = rank_in_name(path.name)
                 return _UNSAID if rank is None else rank, _UNSAID
@@ -281,15 +267,13 @@ def evaluate_jobs(
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
     begin: Begin = silent,
-) -> Evaluation:
+) -> Errors:
     """The errors of every job, then of every table; `begin` gets the name of each.
 
     A job that cannot be used is an error where it was asked for, or with `strict`; one that was
     come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.
     """
-    rows: list[Row] = []
-    facts: list[TraceFacts] = []
-    warnings: list[str] = []
+    whole = Errors(SCHEMA, [], more={"traces": []})
     for job in begun(jobs, begin, lambda job: job.name):
         try:
             trace = read(job.path, strict=strict, max_bytes=max_bytes, steps_by=steps_by)
@@ -297,21 +281,22 @@ def evaluate_jobs(
         except PerfmodelError as error:
             if job.asked or strict:
                 raise
-            warnings.append(f"{LEFT_OUT}{error}")
+            whole.warnings.append(f"{LEFT_OUT}{error}")
             continue
-        rows += result.rows
-        facts += result.traces
-        warnings += result.warnings
-    if not facts:
-        why = warnings[0].removeprefix(LEFT_OUT) if warnings else "no trace was given"
-        raise TraceError(f"nothing to evaluate: {why}")
+        whole.rows.extend(result.rows)
+        whole.more["traces"] += result.more["traces"]
+        whole.warnings.extend(result.warnings)
+    if not whole.more["traces"]:
+        why = [line.removeprefix(LEFT_OUT) for line in whole.warnings] or ["no trace was given"]
+        raise TraceError(f"nothing to evaluate: {why[0]}")
     for table in tables:
-        rows += table_rows(table)
-    return Evaluation(rows, facts, warnings)
+        whole.rows.extend(table_rows(table))
+    return whole
 
 
-def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
-    """The errors of one trace. Raises `TraceError` where it has no times.
+def evaluate_trace(trace: Trace, name: str | None = None) -> Errors:
+    """The errors of one trace, and in `traces` what it is. Raises `TraceError` where it has no
+    times.
 
     Warm-up and outliers neither teach nor count. With one step there is only its replay.
     """
@@ -322,29 +307,22 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     steady = steady_steps(measured(graph))
     held = held_out_steps(steady)
     work = device_work(graph)
-    of_steps, coverage_frac = step_rows(name, timeline, work, steady, held)
-    of_model, modelled_frac = model_rows(name, trace)
-    rows = [
-        *of_steps,
-        *overhead_rows(name, trace, steady, held),
-        *family_rows(name, work, steady, held),
-        *shape_rows(name, shapes_of(trace)),
-        *of_model,
-    ]
+    of_steps, coverage_frac = step_pairs(timeline, work, steady, held)
+    of_model, modelled_frac = model_pairs(trace)
+    others = overhead_pairs(trace, steady, held), family_pairs(work, steady, held)
+    pairs = [*of_steps, *others[0], *others[1], *shape_pairs(trace), *of_model]
     true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
-    ranks = result.results[0].ranks
-    host = [rank.steps[step].measured_host_frac for rank in ranks for step in held]
-    unexplained = [rank.steps[step].unexplained.frac for rank in ranks for step in held]
-    facts = TraceFacts(
-        trace=name,
-        device=trace.device,
-        ranks=len(trace.ranks),
-        steps=len(held),
-        step_us=round(float(np.median(true_us)), 4),
-        measured_host_frac=round(float(np.median(host)), 4),
-        unexplained_frac=round(max(unexplained), 4),
-        interval_coverage_frac=coverage_frac,
-        modelled_frac=modelled_frac,
-    )
+    steps = [rank.steps[step] for rank in result.results[0].ranks for step in held]
+    facts = {
+        "trace": name,
+        "device": trace.device,
+        "ranks": len(trace.ranks),
+        "steps": len(held),
+        "step_us": round(float(np.median(true_us)), 4),
+        "measured_host_frac": round(float(np.median([s.measured_host_frac for s in steps])), 4),
+        "unexplained_frac": round(max(step.unexplained.frac for step in steps), 4),
+        "interval_coverage_frac": coverage_frac,
+        "modelled_frac": modelled_frac,
+    }
     said = [f"{name}: {line}" if line in result.cautions else line for line in result.warnings]
-    return Evaluation(rows, [facts], said)
+    return Errors(SCHEMA, rows_of(name, *pairs), said, {"traces": [facts]})

@@ -8,9 +8,9 @@ import io
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -21,40 +21,15 @@ from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.hardware import device
 from perfmodel.ops.spec import OPS
 from perfmodel.validate.calibrate.device_data import read_tables
-from perfmodel.validate.calibrate.kernel_data import (
-    LAUNCHED_US,
-    devices_of,
-    errors_of,
-    joined,
-    read_table,
-)
-from perfmodel.validate.evaluate.results import SCHEMA, Errors, Kind, Row, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class KernelErrors(Errors):
-    """Errors per op, device and dtype."""
-
-    points: pd.DataFrame | None = field(default=None, repr=False)
-    """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
-
-    def plot(self) -> Figure:
-        """Predicted over measured of every row, coloured by op, with its interval."""
-        from perfmodel.plot import errors_figure
-
-        assert self.points is not None
-        return errors_figure(self.points.rename(columns={"op": "group"}), title="Kernels")
-
+from perfmodel.validate.calibrate.kernel_data import LAUNCHED_US, devices_of, joined, read_table
+from perfmodel.validate.evaluate.results import SCHEMA, Errors, Kind, error_rows, rows_of
 
 MAX_NAMED = 5
 """Unknown ops that an error names."""
+_FIGURES = ("mape_pct", "gmae_pct", "median_pct", "bias_pct", "coverage_frac", "width_frac")
 
 
-def evaluate_kernels(paths: Sequence[Path]) -> KernelErrors:
+def evaluate_kernels(paths: Sequence[Path]) -> Errors:
     """Errors on every row of the tables at `paths`.
 
     Raises `ModelError`, naming the file, for a table or an op that cannot be used, `HardwareError`
@@ -82,18 +57,13 @@ def evaluate_kernels(paths: Sequence[Path]) -> KernelErrors:
         if not np.isnan(launched_us):  # the shortest kernel is what the host's smallest call took
             part = replace(part, kernel_floor_us=shortest_kernel_us(launched_us))
         parts.append(durations(own, part))
-    times = pd.concat(parts).loc[frame.index, ["duration_us", "low_us", "high_us"]]
-    rows = []
-    for kind, index in frame.groupby(["device", "op", "dtype"], sort=True).groups.items():
-        measured_us = frame.loc[index, "duration_us"].to_numpy(np.float64)
-        predicted_us = times.loc[index].to_numpy(np.float64).T
-        name, op, dtype = kind
-        rows.append(asdict(errors_of((op, name, dtype), measured_us, *predicted_us)))
-    named = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
-    points = named.join(times.rename(columns={"duration_us": "predicted_us"}))
+    times = pd.concat(parts).rename(columns={"duration_us": "predicted_us"})
+    measured = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
+    points = measured.join(times[["predicted_us", "low_us", "high_us"]])
+    rows = error_rows(points, ("device", "op", "dtype"), _FIGURES)
     late = sum(len(table.frame) for table in tables) - len(frame)
     said = f"{late:,} rows left out: their launches came late, so that they are host time"
-    return KernelErrors(SCHEMA, rows, [said] * bool(late), points=points.reset_index(drop=True))
+    return Errors(SCHEMA, rows, [said] * bool(late))
 
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -133,19 +103,19 @@ def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
     return jobs
 
 
-def table_rows(job: TableJob) -> list[Row]:
+def table_rows(job: TableJob) -> list[dict[str, Any]]:
     """Per family: errors of one table's rows. Raises `PerfmodelError` naming the file."""
     measured = read_tables([job.path]).all
     part = device(job.device)
     rows = []
-    for family, index in measured.families().items():
+    for family, index in sorted(measured.families().items()):
         of_family = measured.take(index)
         try:
             predicted = durations_of(of_family.rows, part).duration_us
         except PerfmodelError as error:
             raise type(error)(f"{job.name}: {error}") from None
-        rows += rows_of(job.name, Kind.KERNELS, family, predicted, of_family.duration_us)
-    return sorted(rows, key=lambda row: row.name)
+        rows += rows_of(job.name, (Kind.KERNELS, family, predicted, of_family.duration_us))
+    return rows
 
 
 def _is_test_of(path: Path, described: Path) -> bool:

@@ -16,7 +16,6 @@ from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.hardware import Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_pct
 
@@ -120,27 +119,23 @@ def _row(call: MeasuredCall, programs: Path, target: Node, overheads: str | None
     (result,) = predict(as_run(graph, call.mode), hardware=[target], overheads=overheads).results
     assert result.low_us is not None
     assert result.high_us is not None
-    host, device_us = host_us(result), float(result.rank.gpu_active_us)
+    timeline = result.timeline
+    is_host = np.isin(timeline.graph.nodes_.kind, HOST_KINDS)
+    host_us = float((timeline.end_us - timeline.start_us)[is_host].sum())  # waiting aside
+    device_us = float(result.rank.gpu_active_us)
     return {
         "program": call.program,
         "mode": call.mode,
         "is_training": call.is_training,
         "hardware": result.hardware,
         **compared(result.step_us, result.low_us, result.high_us, call.call_us),
-        "host_predicted_us": host,
+        "host_predicted_us": host_us,
         "host_us": call.host_us,
-        "host_error_pct": error_pct(host, call.host_us),
+        "host_error_pct": error_pct(host_us, call.host_us),
         "device_predicted_us": device_us,
         "device_us": call.device_us,
         "device_error_pct": error_pct(device_us, call.device_us),
     }
-
-
-def host_us(result: Result) -> float:
-    """What the host of a predicted call is busy with, waiting aside."""
-    timeline = result.timeline
-    is_host = np.isin(timeline.graph.nodes_.kind, HOST_KINDS)
-    return float((timeline.end_us - timeline.start_us)[is_host].sum())
 
 
 def module_errors(
@@ -152,38 +147,30 @@ def module_errors(
     `measured_host_speed_ratio` is the host's `single_thread_ratio` with which the median of their
     hosts is as measured, where all were predicted with one (`host_speed_ratio`).
     """
-    bound = [
-        row["host_predicted_us"] / row["host_us"]
-        for row in rows
-        if row["mode"] == EAGER
-        and row["device_us"] is not None
-        and row["host_us"] > row["device_us"]
-    ]
+    import pandas as pd
+
+    frame = pd.DataFrame(rows).astype({"device_us": float, "device_error_pct": float})
+    bound = frame[(frame["mode"] == EAGER) & (frame["host_us"] > frame["device_us"])]
     speed = None
-    if host_speed_ratio is not None and bound:
-        speed = host_speed_ratio * float(np.median(bound))
-    kinds: dict[tuple[str, bool], list[dict[str, Any]]] = {}
-    for row in rows:
-        kinds.setdefault((row["mode"], row["is_training"]), []).append(row)
-
-    def median(of: Sequence[Mapping[str, Any]], key: str, signed: bool = False) -> float | None:
-        known = [row[key] for row in of if row[key] is not None]
-        return float(np.median(known if signed else np.abs(known))) if known else None
-
-    summary = [
-        {
-            "mode": mode,
-            "is_training": is_training,
-            "n": len(own),
-            "median_pct": median(own, "error_pct"),
-            "bias_pct": median(own, "error_pct", signed=True),
-            "coverage_frac": float(np.mean([row["within"] for row in own])),
-            "host_median_pct": median(own, "host_error_pct"),
-            "host_bias_pct": median(own, "host_error_pct", signed=True),
-            "device_median_pct": median(own, "device_error_pct"),
-        }
-        for (mode, is_training), own in kinds.items()
-    ]
+    if host_speed_ratio is not None and len(bound):
+        speed = host_speed_ratio * float((bound["host_predicted_us"] / bound["host_us"]).median())
+    summary = []
+    for (mode, is_training), own in frame.groupby(["mode", "is_training"], sort=False):
+        errors = own[["error_pct", "host_error_pct", "device_error_pct"]]
+        bias_pct, median_pct = errors.median().tolist(), errors.abs().median().tolist()
+        summary.append(
+            {
+                "mode": mode,
+                "is_training": bool(is_training),
+                "n": len(own),
+                "median_pct": median_pct[0],
+                "bias_pct": bias_pct[0],
+                "coverage_frac": float(own["within"].mean()),
+                "host_median_pct": median_pct[1],
+                "host_bias_pct": bias_pct[1],
+                "device_median_pct": median_pct[2] if median_pct[2] == median_pct[2] else None,
+            }
+        )
     more = {
         "summary": summary,
         "host_bound": len(bound),

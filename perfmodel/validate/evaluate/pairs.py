@@ -13,19 +13,16 @@ from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
-from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.prediction import predict
-from perfmodel.prediction.ratios import transfer_ratio
 from perfmodel.prediction.result import recorded_figures
 from perfmodel.prediction.transferred import source_machine
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.validate.evaluate.results import Errors, error_pct
 
 SCHEMA = "perfmodel.evaluation.pairs/1"
-STEP, GPU_ACTIVE, GPU_IDLE = TIMES = ("step", "gpu_active", "gpu_idle")
+STEP, GPU_ACTIVE, _ = TIMES = ("step", "gpu_active", "gpu_idle")
 
 
 def evaluate_pairs(
@@ -35,9 +32,8 @@ def evaluate_pairs(
 
     Each direction has the step, and when its device was active and idle (`times`, of the slowest
     rank), and device time per kernel family (`families`, longest first): predicted, in the trace
-    that was moved (`source_us`), by roofline ratios of the kernels' classes, and measured. Raises
-    `UsageError` for a path without its pair and for a pair on one device, `TraceError` for traces
-    that cannot be read or name no GPU.
+    that was moved (`source_us`), and measured. Raises `UsageError` for a path without its pair and
+    for a pair on one device, `TraceError` for traces that cannot be read or name no GPU.
     """
     if not paths or len(paths) % 2:
         raise UsageError(f"{len(paths)} traces: expected pairs, each of one program on two GPUs")
@@ -75,21 +71,6 @@ class _Side:
     device: Device
     result: Result
 
-    def roofline(self, target: Device) -> dict[str, float]:
-        """Per kernel family, and for all (`GPU_ACTIVE`), time on `target` over time here."""
-        graph = build_graph(self.trace)
-        rows = graph.device_span(self.result.rank.rank)[1]
-        labels, taken = [graph.labels[row] for row in rows.tolist()], graph.nodes_.duration_us[rows]
-        families, dtypes = families_of_kernels(labels), dtypes_of_kernels(labels)
-        ratio = transfer_ratio(families, dtypes, self.device, target, duration_us=taken)
-        of = {name: np.array(families) == name for name in set(families)}
-        of[GPU_ACTIVE] = np.ones(len(rows), bool)
-        return {
-            name: float((taken * ratio)[own].sum() / taken[own].sum())
-            for name, own in of.items()
-            if taken[own].sum() > 0
-        }
-
 
 def _side(path: str | Path, max_bytes: int) -> _Side:
     trace = read(path, max_bytes=max_bytes)
@@ -100,7 +81,6 @@ def _side(path: str | Path, max_bytes: int) -> _Side:
 def _transferred(source: _Side, target: _Side) -> dict[str, Any]:
     """One trace moved to the device of the other."""
     result = predict(source.trace, hardware=target.device.name).results[0]
-    ratio = source.roofline(target.device)
     graph, rank = result.timeline.graph, result.rank.rank
     marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]
     # Of the moved trace, from mark to mark: what the other trace measured is, too.
@@ -108,17 +88,14 @@ def _transferred(source: _Side, target: _Side) -> dict[str, Any]:
     here, there = (side.result.rank.measured or {} for side in (source, target))
 
     def row(name: str, us: float, before_us: float, measured_us: float) -> dict[str, Any]:
-        roofline_us = before_us * ratio[name] if name in ratio else None
         true_us = max(measured_us, 0.0)
         return {
             "name": name,
             "predicted_us": us,
             "source_us": before_us,
-            "roofline_us": roofline_us,
             "measured_us": measured_us,
             "error_pct": error_pct(us, true_us),
             "same_error_pct": error_pct(before_us, true_us),
-            "roofline_error_pct": None if roofline_us is None else error_pct(roofline_us, true_us),
         }
 
     after, before, true = (

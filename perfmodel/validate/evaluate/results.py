@@ -1,17 +1,15 @@
-"""What an evaluation says: one row per thing that was predicted, and what sums them up."""
+"""What evaluations say: predicted beside measured, and the errors of what belongs together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.validate.calibrate.kernel_data import DECIMALS, error_figures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +18,9 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.evaluation/1"
 LEFT_OUT = "left out: "
 """How a warning begins that says why something was not evaluated."""
+DECIMALS = 4
+GMAE_OFFSET = 4e-4
+"""Keeps single exact rows from deciding a geometric mean. Source: Lin et al. 2022."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Errors:
     def __getitem__(self, key: str) -> Any:
         return self.to_dict()[key]
 
+    def __repr__(self) -> str:
+        return f"Errors({len(self.rows)} rows, {len(self.warnings)} warnings)"
+
     def to_dict(self) -> dict[str, Any]:
         return {"schema": self.schema, **self.more, "rows": self.rows, "warnings": self.warnings}
 
@@ -43,6 +47,53 @@ class Errors:
         import pandas as pd
 
         return pd.DataFrame(self.rows)
+
+
+def error_figures(
+    predicted: Floats, measured: Floats, low: Floats | None = None, high: Floats | None = None
+) -> dict[str, float]:
+    """Errors in percent of what was measured, all `[n]` in one unit.
+
+    `mape_pct` is the mean of absolute errors, `gmae_pct` their geometric mean, `median_pct`,
+    `p90_pct` and `worst_pct` their quantiles; `bias_pct` is the mean error with its sign,
+    `median_bias_pct` the median one, `total_pct` that of all together, which were measured as
+    `measured_us`. With the ends of 90 % intervals, `coverage_frac` is the share that they hold, and
+    `width_frac` their mean width over the prediction.
+    """
+    error = predicted / measured - 1.0
+    size = np.abs(error)
+    figures = {
+        "mape_pct": size.mean(),
+        "gmae_pct": np.exp(np.log(size + GMAE_OFFSET).mean()),
+        "median_pct": np.median(size),
+        "p90_pct": np.quantile(size, 0.9),
+        "worst_pct": size.max(),
+        "bias_pct": error.mean(),
+        "median_bias_pct": np.median(error),
+        "total_pct": predicted.sum() / measured.sum() - 1.0,
+    }
+    found = {name: float(100.0 * each) for name, each in figures.items()}
+    found["measured_us"] = float(measured.sum())
+    if low is not None and high is not None:
+        found["coverage_frac"] = float(((low <= measured) & (measured <= high)).mean())
+        found["width_frac"] = float(((high - low) / predicted).mean())
+    return found
+
+
+def error_rows(
+    frame: pd.DataFrame, by: Sequence[str], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A row for each group of `frame` (`predicted_us measured_us`, where known `low_us high_us`)
+    that has the columns `by` in common: these, `n`, and the figures `names`."""
+    columns = [
+        name for name in ("predicted_us", "measured_us", "low_us", "high_us") if name in frame
+    ]
+    rows = []
+    for key, own in frame.groupby(list(by), sort=True):
+        figures = error_figures(*own[columns].to_numpy(np.float64).T)
+        rounded = {name: round(figures[name], DECIMALS) for name in names}
+        rows.append(dict(zip(by, key, strict=True)) | {"n": len(own), **rounded})
+    return rows
 
 
 def error_pct(predicted_us: float, measured_us: float | None) -> float | None:
@@ -62,19 +113,6 @@ def compared(
         "error_pct": error_pct(predicted_us, measured_us),
         "within": None if measured_us is None else low_us <= measured_us <= high_us,
     }
-
-
-def figures_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | int | None]:
-    """Median, 90th percentile and worst absolute error, bias, and the share of intervals that hold;
-    of the rows of `compared` that were measured."""
-    known = [row for row in rows if row["measured_us"] is not None]
-    names = ("median_pct", "p90_pct", "worst_pct", "bias_pct")
-    if not known:
-        return {"n": 0, **dict.fromkeys(names), "coverage_frac": None}
-    times = np.array([[row["predicted_us"], row["measured_us"]] for row in known]).T
-    figures = error_figures(*times)
-    coverage_frac = float(np.mean([row["within"] for row in known]))
-    return {"n": len(known), **{n: figures[n] for n in names}, "coverage_frac": coverage_frac}
 
 
 class Kind(StrEnum):
@@ -104,108 +142,24 @@ class Kind(StrEnum):
 
 NULLS = (Kind.NULL, Kind.NULL_GPU, Kind.NULL_LAST)
 """What needs no model: their errors say how steps scatter, not how good a prediction is."""
+FIGURES = ("mape_pct", "median_pct", "worst_pct", "bias_pct")
+Pair = tuple[Kind, str, Floats, Floats]
+"""Of one trace: the kind and name of what was predicted, the predictions and the measurements, of
+equal shapes in one unit."""
 
 
-_Size = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Errors of one thing over the steps and ranks of one trace, in percent of what was measured.
-
-    `n` errors; `mape_pct`, `median_pct` and `worst_pct` are of absolute ones, `bias_pct` is their
-    mean with its sign.
-    """
-
-    trace: str
-    kind: Kind
-    name: str
-    n: Annotated[int, msgspec.Meta(ge=1)]
-    mape_pct: _Size
-    median_pct: _Size
-    worst_pct: _Size
-    bias_pct: float
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.trace, self.kind.value, self.name
-
-    def to_dict(self) -> dict[str, Any]:
-        return msgspec.structs.asdict(self) | {"kind": self.kind.value}
-
-
-COLUMNS = list(Row.__struct_fields__)
-FIGURES = tuple(name for name in COLUMNS if name.endswith("_pct"))
-
-
-@dataclass(frozen=True)
-class TraceFacts:
-    """One trace as it was evaluated."""
-
-    trace: str
-    device: str
-    ranks: int
-    steps: int
-    """Steps that were held out in turn; warm-up and outliers are none of them."""
-    step_us: float
-    """Median measured step, of all ranks."""
-    measured_host_frac: float
-    """Median share of measured host work in the critical path of the replay: near 1, the replay
-    is an echo of what it was given."""
-    unexplained_frac: float
-    """Largest share of a step's critical path that waits for something that was not recorded."""
-    interval_coverage_frac: float | None
-    """Share of the steps within the 90 % interval of a replay of the others; None below 3 steps."""
-    modelled_frac: float | None = None
-    """Share of the device time that follows from shapes in mode `model`; None without that."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Errors of predictions, by trace and kind."""
-
-    rows: list[Row]
-    traces: list[TraceFacts]
-    warnings: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "rows": [row.to_dict() for row in self.rows],
-            "traces": [asdict(facts) for facts in self.traces],
-            "warnings": self.warnings,
-        }
-
-    @property
-    def names(self) -> set[str]:
-        """The traces and tables that were evaluated."""
-        return {facts.trace for facts in self.traces} | {row.trace for row in self.rows}
-
-    def to_frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame([row.to_dict() for row in self.rows], columns=COLUMNS)
-
-    def __repr__(self) -> str:
-        return (
-            f"Evaluation({len(self.names)} traces and tables, {len(self.rows)} rows, "
-            f"{len(self.warnings)} warnings)"
-        )
-
-    def _repr_html_(self) -> str:
-        from perfmodel.plot import table_html
-
-        return table_html([[*row.to_dict().values()] for row in self.rows], COLUMNS, "Errors")
-
-
-def rows_of(trace: str, kind: Kind, name: str, predicted: Floats, measured: Floats) -> list[Row]:
-    """The row of predictions against measurements (equal shapes, one unit), or none.
+def rows_of(trace: str, *pairs: Pair) -> list[dict[str, Any]]:
+    """A row of errors over the steps and ranks of `trace` for each of `pairs`.
 
     What is not a number on either side, or was measured as 0, has no error and does not count.
     """
-    predicted, measured = np.ravel(predicted), np.ravel(measured)
-    known = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0)
-    if not known.any():
-        return []
-    figures = error_figures(predicted[known], measured[known])
-    rounded = (round(figures[each], DECIMALS) + 0.0 for each in FIGURES)
-    return [Row(trace, kind, name, int(known.sum()), *rounded)]
+    rows = []
+    for kind, name, predicted, measured in pairs:
+        predicted, measured = np.ravel(predicted), np.ravel(measured)
+        known = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0)
+        if known.any():
+            figures = error_figures(predicted[known], measured[known])
+            rounded = {each: round(figures[each], DECIMALS) + 0.0 for each in FIGURES}
+            about = {"trace": trace, "kind": kind.value, "name": name, "n": int(known.sum())}
+            rows.append(about | rounded)
+    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node
 from perfmodel.prediction.run import predict
-from perfmodel.validate.calibrate.cpu_step import PredictedStep, predict_step
+from perfmodel.validate.calibrate.cpu_step import Time, predict_step
 from perfmodel.validate.calibrate.tables import MeasuredStep
-from perfmodel.validate.evaluate.results import Errors, compared, figures_of
+from perfmodel.validate.evaluate.results import Errors, compared, error_figures
 from perfmodel.workload import op_graph
 from perfmodel.workload.model import with_settings
 
@@ -41,26 +41,38 @@ def evaluate_steps(
     for step in begun(steps, begin, lambda step: step.name):
         try:
             if isinstance(machine, Node):
-                found = _on_gpu(step, machine, overheads)
+                times = _on_gpu(step, machine, overheads)
             else:
-                found = predict_step(step, machine)
+                times = predict_step(step, machine)
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
         spread_pct = None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac
         measured_us = None if blind else step.step_us
         rows.append(
             {"name": step.name, "ranks": step.ranks}
-            | compared(found.duration_us, found.low_us, found.high_us, measured_us)
+            | compared(*times, measured_us)
             | {"spread_pct": spread_pct}
         )
-    spreads = [row["spread_pct"] for row in rows if row["spread_pct"] is not None]
-    spread = {"spread_pct": float(np.median(spreads)) if spreads else None}
-    more = {"device": machine.name, "summary": figures_of(rows) | spread}
+    more = {"device": machine.name, "summary": step_summary(rows)}
     device = machine.device if isinstance(machine, Node) else machine
     return Errors(SCHEMA, rows, remarks(device), more)
 
 
-def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> PredictedStep:
+def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
+    """Errors of the rows that were measured, the share of their intervals that hold, and the median
+    spread of their measurements."""
+    names = ("median_pct", "p90_pct", "worst_pct", "bias_pct", "coverage_frac")
+    known = [row for row in rows if row["measured_us"] is not None]
+    figures: dict[str, float | None] = dict.fromkeys(names)
+    if known:
+        keys = ("predicted_us", "measured_us", "low_us", "high_us")
+        figures |= error_figures(*np.array([[row[key] for key in keys] for row in known]).T)
+    spreads = [row["spread_pct"] for row in known if row["spread_pct"] is not None]
+    spread_pct = float(np.median(spreads)) if spreads else None
+    return {"n": len(known), **{n: figures[n] for n in names}, "spread_pct": spread_pct}
+
+
+def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Time:
     """A step that begins on an idle GPU and ends when it is idle again, as it was timed."""
     if step.ranks > 1:
         raise UsageError(f"{step.ranks} ranks: on GPUs, steps of one are predicted here")
@@ -68,4 +80,4 @@ def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Predict
     (result,) = predict(ops, hardware=[machine], overheads=overheads).results
     assert result.low_us is not None
     assert result.high_us is not None
-    return PredictedStep(result.step_us, result.low_us, result.high_us, {})
+    return result.step_us, result.low_us, result.high_us

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.published.lookups import read_lookups
-from perfmodel.validate.evaluate.ops import evaluate_ops, op_evaluation
+from perfmodel.validate.evaluate.ops import evaluate_ops, op_errors
 
 V100 = "traces/dlrm_v100x8"
 A100 = "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"
@@ -27,9 +27,7 @@ TIMINGS = "embedding/embedding_kernels.csv"
 
 def errors(path: Path, only: str = "*") -> dict[str, Any]:
     is_table = path.suffix == ".csv"
-    evaluation = (
-        op_evaluation(read_lookups(path)) if is_table else evaluate_ops([str(path)], only=only)
-    )
+    evaluation = op_errors(read_lookups(path)) if is_table else evaluate_ops([str(path)], only=only)
     found: dict[str, Any] = evaluation["all"]
     return found
 

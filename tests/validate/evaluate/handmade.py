@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tiny import Tiny
 
-from perfmodel.validate.evaluate.results import Evaluation, Kind, Row, TraceFacts
+from perfmodel.validate.evaluate.results import SCHEMA, Errors, Kind
 
 
 def steps(*costs: tuple[float, float], rank: int | None = None, world_size: int = 2) -> Tiny:
@@ -34,16 +35,11 @@ def save(path: Path, tiny: Tiny) -> Path:
 
 def row(
     trace: str = "a", kind: Kind = Kind.STEP_LEFT_OUT, name: str = "step", **figures: float
-) -> Row:
+) -> dict[str, Any]:
     known = {"mape_pct": 2.0, "median_pct": 1.0, "worst_pct": 4.0, "bias_pct": -1.0} | figures
     count = int(known.pop("n", 6))
-    return Row(trace, kind, name, count, **known)
+    return {"trace": trace, "kind": kind.value, "name": name, "n": count, **known}
 
 
-def facts(trace: str) -> TraceFacts:
-    return TraceFacts(trace, "cpu", 1, 6, 100.0, 1.0, 0.0, None)
-
-
-def evaluation(*rows: Row, traces: tuple[str, ...] = ()) -> Evaluation:
-    names = dict.fromkeys([*(r.trace for r in rows), *traces])
-    return Evaluation(list(rows), [facts(name) for name in names])
+def evaluation(*rows: dict[str, Any]) -> Errors:
+    return Errors(SCHEMA, list(rows))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,17 +11,17 @@ from perfmodel.errors import UsageError
 from perfmodel.validate.evaluate.baseline import (
     FLOOR_PCT,
     Comparison,
+    Row,
     Status,
     compare,
-    junit,
     markdown,
 )
-from perfmodel.validate.evaluate.results import Evaluation, Kind, Row
+from perfmodel.validate.evaluate.results import Errors, Kind
 
 sizes = st.floats(0, 1e6)
 
 
-def held(baseline: list[Row], present: Evaluation) -> Comparison:
+def held(baseline: list[Row], present: Errors) -> Comparison:
     return compare(baseline, present, tolerance_frac=0.05)
 
 
@@ -99,14 +97,9 @@ def test_the_largest_growth_is_first() -> None:
 def test_summaries_say_what_failed_whatever_names_hold() -> None:
     odd = "a|<&\x01 b"
     found = held([row(odd), row("good")], evaluation(row(odd, mape_pct=9.0), row("good")))
-    suite = ElementTree.fromstring(junit(found))[0]
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
-    (failure,) = suite.iter("failure")
-    assert "mape_pct 2.00 % -> 9.00 % (worse)" in failure.get("message", "")
     text = markdown(found)
     assert text.startswith("### perfmodel check: failed\n")
     assert "| a\\|<&? b | step_left_out | step | mape_pct | 2.00 % | 9.00 % | worse |" in text
     passed = held([row()], evaluation(row()))
     assert "passed" in markdown(passed)
     assert "|" not in markdown(passed)
-    assert not list(ElementTree.fromstring(junit(passed)).iter("failure"))

@@ -27,7 +27,7 @@ def test_a_folder_of_ranks_is_one_job(tmp_path: Path) -> None:
         save(root / "named" / f"rank{rank}_kineto.json", steps(*COSTS))
     assert names(root) == ["set/named", "set/two"]
     assert names(root / "two") == ["two"]
-    assert [facts.ranks for facts in evaluate_jobs(find_jobs([root])).traces] == [2, 2]
+    assert [facts["ranks"] for facts in evaluate_jobs(find_jobs([root]))["traces"]] == [2, 2]
 
 
 def test_other_folders_hold_a_job_per_file(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_what_is_no_kineto_trace_is_passed_over(tmp_path: Path) -> None:
     with tarfile.open(root / "ranks.tar.gz", "w:gz") as archive:
         archive.add(trace, "t.json")
     assert names(root) == ["set/ranks.tar.gz", "set/t.json", "set/zipped.json.gz"]
-    assert len(evaluate_jobs(find_jobs([root])).traces) == 3
+    assert len(evaluate_jobs(find_jobs([root]))["traces"]) == 3
 
 
 def test_a_damaged_file_is_a_job_that_will_say_so(tmp_path: Path) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from tiny import Tiny
 
 from benchmarks.published.lookups import read_lookups
 from perfmodel.errors import TraceError
 from perfmodel.trace import Trace
-from perfmodel.validate.evaluate.ops import (
-    MeasuredOp,
-    op_evaluation,
-    ops_of,
-)
+from perfmodel.validate.evaluate.ops import op_errors, ops_of
 
 TIMINGS = """op,impl,gpu,batch,tables,rows_per_table,dim,pooling,dtype,phase,time_us,full_config
 TBE,FBGEMM,A100 (SXM4),512,32,100000,128,20,fp32,fwd,138,yes
@@ -30,8 +27,9 @@ trace_mlperf,void batched_embedding_backward_sgd_kernel_1,1,110
 """
 
 
-def measured(*pairs: tuple[float, float]) -> list[MeasuredOp]:
-    return [MeasuredOp("t", "d", "matmul", predicted, us) for predicted, us in pairs]
+def measured(*pairs: tuple[float, float]) -> pd.DataFrame:
+    frame = pd.DataFrame(pairs, columns=["predicted_us", "measured_us"])
+    return frame.assign(source="t", device="d", name="matmul")
 
 
 def trace() -> Trace:
@@ -44,7 +42,7 @@ def trace() -> Trace:
 
 
 def test_figures() -> None:
-    found = op_evaluation(measured((110, 100), (50, 100), (1, 1)))
+    found = op_errors(measured((110, 100), (50, 100), (1, 1)))
     (row,) = found.rows
     assert (row["n"], row["mape_pct"], row["median_pct"]) == (3, pytest.approx(20, abs=1e-3), 10)
     assert row["bias_pct"] == pytest.approx((10 - 50) / 3, abs=1e-3)
@@ -54,21 +52,21 @@ def test_figures() -> None:
 
 
 def test_nothing_has_no_errors() -> None:
-    assert op_evaluation([])["all"] is None
+    assert op_errors(pd.DataFrame())["all"] is None
 
 
 def test_ops_of_a_trace_by_family_and_by_name() -> None:
-    (row,) = ops_of(trace(), "t")
-    assert (row.name, row.measured_us, row.device) == ("matmul", 400, "v100-sxm2-16gb")
-    assert [row.name for row in ops_of(trace(), "t", by_op=True)] == ["aten::mm"]
-    assert not list(ops_of(trace(), "t", only="*lookup*"))
+    (row,) = ops_of(trace()).to_dict("records")
+    assert (row["name"], row["measured_us"], row["device"]) == ("matmul", 400, "v100-sxm2-16gb")
+    assert ops_of(trace(), by_op=True)["name"].tolist() == ["aten::mm"]
+    assert not len(ops_of(trace(), only="*lookup*"))
 
 
 def test_published_timings_with_a_full_configuration_on_a_known_gpu(tmp_path: Path) -> None:
     path = tmp_path / "timings.csv"
     path.write_text(TIMINGS)
     found = read_lookups(path)
-    assert [(row.device, row.name, row.measured_us) for row in found] == [
+    assert list(zip(found["device"], found["name"], found["measured_us"], strict=True)) == [
         ("a100-sxm-40gb", "TBE fwd", 138),
         ("v100-sxm2-16gb", "batched embedding lookup bwd", 20),
     ]
@@ -77,9 +75,9 @@ def test_published_timings_with_a_full_configuration_on_a_known_gpu(tmp_path: Pa
 def test_kernels_of_traces_of_lin(tmp_path: Path) -> None:
     path = tmp_path / "kernels.csv"
     path.write_text(KERNELS)
-    assert [(row.name, row.measured_us) for row in read_lookups(path)] == [
-        ("lin-dlrm-default fwd", 520),
-        ("lin-dlrm-mlperf bwd", 110),
+    assert read_lookups(path)[["name", "measured_us"]].to_numpy().tolist() == [
+        ["lin-dlrm-default fwd", 520],
+        ["lin-dlrm-mlperf bwd", 110],
     ]
 
 

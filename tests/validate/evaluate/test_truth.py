@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cost.kernels.cpu_machine import MACHINE
 
+from perfmodel.cost.durations import durations_of
 from perfmodel.cost.models import waiting_frac
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.ops.spec import OPS
 from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows, with_threads
 from perfmodel.validate.calibrate.tables import read_steps
-from perfmodel.validate.evaluate.results import compared, figures_of
-from perfmodel.validate.evaluate.step_times import evaluate_steps
+from perfmodel.validate.evaluate.results import compared
+from perfmodel.validate.evaluate.step_times import evaluate_steps, step_summary
 
 HEAD = (
     "name,device,ranks,threads_per_rank,tables,rows_per_table,dim,pooling,batch_per_rank,"
@@ -48,18 +51,19 @@ def test_a_step_has_every_lookup_gradient_and_update(tmp_path: Path) -> None:
 
 def test_a_prediction_is_the_sum_of_its_families(tmp_path: Path) -> None:
     (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
-    found = predict_step(step, MACHINE)
-    assert sum(found.by_family_us.values()) == pytest.approx(found.duration_us)
-    assert found.low_us < found.duration_us < found.high_us
+    us, low_us, high_us = predict_step(step, MACHINE)
+    assert us == pytest.approx(durations_of(step_rows(step), MACHINE).duration_us.sum())
+    assert low_us < us < high_us
 
 
 def test_two_ranks_pay_for_their_collectives(tmp_path: Path) -> None:
     row = ROW.replace("cpu,1,2", "cpu,2,1").replace("small", "two")
     (step,) = read_steps(_table(tmp_path / "t.csv", row))
-    found = predict_step(step, MACHINE)
-    assert found.by_family_us["collective"] > 0
-    own_us = found.duration_us - found.by_family_us["collective"] - found.by_family_us["waiting"]
-    assert found.by_family_us["waiting"] == pytest.approx(waiting_frac(MACHINE, 2) * own_us)
+    rows = step_rows(step)
+    is_collective = np.array([OPS[op].family == "collective" for op in rows.op])
+    own_us = durations_of(rows.take(np.flatnonzero(~is_collective)), with_threads(MACHINE, 1, 2))
+    own_us = own_us.duration_us.sum()
+    assert predict_step(step, MACHINE)[0] > (1 + waiting_frac(MACHINE, 2)) * own_us
     buckets = step_rows(step).op.count("host_bucket")
     assert buckets == 1
     assert step_rows(step).dims["count"][step_rows(step).op.index("host_bucket")] == 2
@@ -85,7 +89,8 @@ def test_ranks_share_the_last_level_cache_and_no_bandwidth() -> None:
 
 
 def test_the_summary() -> None:
-    summary = figures_of(compared(us, 0.9 * us, 1.1 * us, 100.0) for us in (100.0, 105.0, 80.0))
+    rows = [compared(us, 0.9 * us, 1.1 * us, 100.0) for us in (100.0, 105.0, 80.0)]
+    summary = step_summary([row | {"spread_pct": None} for row in rows])
     assert summary["median_pct"] == pytest.approx(5)
     assert summary["worst_pct"] == pytest.approx(20)
     assert summary["coverage_frac"] == pytest.approx(2 / 3)
