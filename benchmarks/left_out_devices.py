@@ -85,9 +85,7 @@ def fitted_to(
 ) -> Learned:
     """The model of `part` (family, name), fitted to at most `count` rows of each group."""
     few = some_unnamed(thinned(rows, count, 0), 0)
-    fitted = fit_part(
-        part[1], few, known, launch_floors(few), is_of_ops=part[0] == VECTOR, seed=0
-    ).part
+    fitted = fit_part(part[1], few, known, launch_floors(few), is_of_ops=part[0] == VECTOR, seed=0)
     return models_of([(fitted.fitted, fitted.trees)])[part[0]]
 
 

@@ -13,14 +13,13 @@ from perfmodel.reporting.tables import Table, counted, interval, named, percent
 if TYPE_CHECKING:
     from perfmodel.cli.output import Result
     from perfmodel.validate.calibrate.device import DeviceFit
-    from perfmodel.validate.calibrate.kernels import Compared
     from perfmodel.validate.evaluate.baseline import Comparison
 
 
-_KERNEL = "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f"
-_COVERAGE = "coverage_frac=coverage:.2f"
-_KERNELS = f"{_KERNEL};bias_pct=bias:.1f;{_COVERAGE};width_frac=width:.2f"
-_COMPARED = f"{_KERNEL};{_COVERAGE};roofline_pct=roofline:.1f"
+_KERNELS = (
+    "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f;"
+    "bias_pct=bias:.1f;coverage_frac=coverage:.2f;width_frac=width:.2f"
+)
 _DEVICE = (
     "family;kind=measured;n:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
     "spread_pct=spread %:.1f"
@@ -64,11 +63,6 @@ def show_kernels(console: Console, evaluation: Result) -> None:
     """One line per op, device and dtype."""
     title = "Predicted against measured, errors in percent"
     console.show(Table(title, _KERNELS, evaluation.to_dict()["rows"]))
-
-
-def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: str) -> None:
-    """One line per op and device, with what the roofline has."""
-    console.show(Table(title, _COMPARED, [vars(row.errors) | vars(row) for row in rows]))
 
 
 def show_device_fit(console: Console, fit: DeviceFit, output: Path) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import typer
 
-from perfmodel.cli.console import Console, page_width
-from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
+from perfmodel.cli.error_tables import show_device_fit
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.errors import PerfmodelError
@@ -62,18 +61,12 @@ def kernels(
         raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
 
     from perfmodel.cost.learned.store import save
-    from perfmodel.validate.calibrate.kernels import fit_kernels, left_out_errors
+    from perfmodel.validate.calibrate.kernels import fit_kernels
 
     with working("fitting") as begin:
         fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
-        errors = left_out_errors(fitted, begin)
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
-    console = Console(page_width())
-    if errors:
-        show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
-    if console.text:
-        typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
     typer.echo(one_line(f"{output}: fitted on rows: {sizes}"))
 
@@ -103,13 +96,12 @@ def overheads(
     profiler_overhead: float = 0.0,
     host: list[str] | None = None,
     torch: list[str] | None = None,
-    ops: Path | None = None,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     limit = max_bytes(max_memory)
     check_target(output)
 
-    from perfmodel.validate.calibrate.overheads import fit_overheads, unprofiled
+    from perfmodel.validate.calibrate.overheads import fit_overheads
 
     with working("reading the traces") as begin:
         profile = fit_overheads(
@@ -120,8 +112,6 @@ def overheads(
             max_bytes=limit,
             begin=begin,
         )
-        if ops is not None:
-            profile = unprofiled(profile, ops)
     profile.save(output)
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(

@@ -14,11 +14,9 @@ from perfmodel.hardware import catalogue
 from perfmodel.hardware.parts import Device
 
 _OF_A_CHIP = ("target", "compute_capability", "sm_count")
-_OF_ITS_DESIGN = ("target", "compute_capability", "l2_bytes")
 _OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
 _OF_ITS_MEMORY = ("hbm_bytes", "memory_kind")
 _MIN_EQUAL = 2
-_MIN_OF_RATES = 4
 
 
 def original(device: Device) -> Device:
@@ -45,34 +43,6 @@ def _closest(device: Device) -> Device | None:
     if closest is None or nearness(closest)[1] < _MIN_EQUAL:
         return None
     return closest
-
-
-def slower_multiprocessors(device: Device) -> list[str]:
-    """A note where `device` is one of the catalogue with more multiprocessors at the same rates:
-    each of them is then slower, and what runs in as many rounds of blocks as before takes longer.
-    """
-    if device.target == "cpu" or _is_listed(device):
-        return []
-
-    def in_common(known: Device) -> int:
-        return _equal(device, known, _OF_A_BOARD)
-
-    rate = device.fp32_tflop_per_s / device.sm_count
-    faster = [
-        known
-        for known in _devices()
-        if _equal(device, known, _OF_ITS_DESIGN) == len(_OF_ITS_DESIGN)
-        and known.sm_count < device.sm_count
-        and known.fp32_tflop_per_s / known.sm_count > rate
-    ]
-    known = max(faster, key=in_common, default=None)
-    if known is None or in_common(known) < _MIN_OF_RATES:
-        return []
-    return [
-        f"{known.name} with {device.sm_count} multiprocessors in the place of {known.sm_count} at "
-        "the same rates: each multiprocessor is slower, and where the waves of blocks are the same "
-        "a kernel takes longer"
-    ]
 
 
 def _equal(device: Device, known: Device, names: Sequence[str]) -> int:

@@ -1,16 +1,10 @@
-"""Durations of collectives on a machine, alike and with a length per pair of ranks; and what one
-takes from compute.
-
-What counts is the busiest resource: the links of one rank, and the adapters of one domain, sending
-or receiving. Source of taking the maximum over ranks and ways: Lin et al., TPDS 2024.
-"""
+"""Durations of collectives on a machine, and what one takes from compute."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
@@ -18,7 +12,6 @@ from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS, costs_of
 from perfmodel.cost.collectives.calls import calls_of, fabric_of
 from perfmodel.cost.collectives.learned import Learned, shipped
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.ops.rows import Rows
 
@@ -88,51 +81,3 @@ def explain_collectives(
 ) -> list[Explanation]:
     """Why `rows` take what they take, one by one."""
     return (model or shipped()).explain(calls_of(rows, fabric_of(machine)))
-
-
-def uneven_all_to_all(
-    sends_bytes: ArrayLike, machine: Node | Cluster, nodes: int = 1, *, model: Learned | None = None
-) -> Estimate:
-    """Duration of one all-to-all of `sends_bytes` `[from, to]`, ranks filling nodes one by one: of
-    the even one that takes as long as the busiest rank, and beyond a domain the busiest adapters,
-    unless links are what the even one waits for.
-
-    Raises `ModelError` for a matrix or ranks that cannot be.
-    """
-    model = model or shipped()
-    ranks = len(busiest_bytes(sends_bytes)[0])
-    row = {"op": "all_to_all", "size_bytes": 1.0, "ranks": ranks, "nodes": nodes}
-    call = calls_of(Rows.of([row]), fabric_of(machine))
-    by_rank, by_domain = busiest_bytes(sends_bytes, int(call.domains[0]))
-    size = by_rank.max() * ranks / max(ranks - 1, 1)
-    if call.domains[0] > 1:
-        local = float(call.local[0])
-        of_adapters = by_domain.max() * ranks / (local * (ranks - local))
-        call = replace(call, size_bytes=np.array([max(size, of_adapters, 1.0)]))
-        costs = costs_of(call, model.constants)
-        share = float(costs.link_us[0] / max(costs.net_us[0], 1e-9))
-        size = max(of_adapters, size * min(share, 1.0))
-    return model.estimate(replace(call, size_bytes=np.array([max(float(size), 1.0)])))
-
-
-def busiest_bytes(sends_bytes: ArrayLike, domains: int = 1) -> tuple[Floats, Floats]:
-    """Of each rank and each domain, bytes sent to or received from others, whichever are more.
-
-    `sends_bytes` `[from, to]`; ranks fill the domains one by one. Raises `ModelError` for a matrix
-    that is not square, or has a negative or infinite length.
-    """
-    sends = np.asarray(sends_bytes, np.float64)
-    if sends.ndim != 2 or sends.shape[0] != sends.shape[1] or len(sends) < 1:
-        raise ModelError(f"all_to_allv: expected bytes [from, to], got the shape {sends.shape}")
-    bad = np.argwhere(~(np.isfinite(sends) & (sends >= 0)))
-    if len(bad):
-        source, target = bad[0]
-        raise ModelError(
-            f"all_to_allv: rank {source} sends {sends[source, target]} bytes to rank {target}"
-        )
-    where = np.arange(len(sends)) * domains // len(sends)
-    between = np.zeros((domains, domains))
-    np.add.at(between, (where[:, None], where[None, :]), sends)
-    others = (each * (1.0 - np.eye(len(each))) for each in (sends, between))
-    of_ranks, of_domains = (np.maximum(each.sum(axis=1), each.sum(axis=0)) for each in others)
-    return of_ranks, of_domains

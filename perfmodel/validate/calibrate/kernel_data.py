@@ -1,4 +1,4 @@
-"""Measurement tables for fitting: read, checked, thinned; errors of predictions on them."""
+"""Measurement tables of GPU kernels: read, checked, thinned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel import hardware
-from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Ints, Mask
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
 from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
@@ -28,63 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-DECIMALS = 4
 MAX_US = 1e12
-GMAE_OFFSET = 4e-4
-"""Keeps single exact rows from deciding a geometric mean. Source: Lin et al. 2022."""
-
-
-@dataclass(frozen=True)
-class KernelErrors:
-    """Errors of `n` rows of one op, device and dtype; percents of what was measured.
-
-    `gmae_pct` is the geometric mean of absolute errors, `median_pct` their median, `bias_pct` the
-    mean error with its sign; `coverage_frac` the share of rows within their 90 % interval, and
-    `width_frac` the mean width of the intervals over the prediction.
-    """
-
-    op: str
-    device: str
-    dtype: str
-    n: int
-    mape_pct: float
-    gmae_pct: float
-    median_pct: float
-    bias_pct: float
-    coverage_frac: float
-    width_frac: float
-
-
-def error_figures(predicted: Floats, measured: Floats) -> dict[str, float]:
-    """Errors in percent of what was measured, both `[n]` in one unit.
-
-    `mape_pct` is the mean of absolute errors, `gmae_pct` their geometric mean, `median_pct`,
-    `p90_pct` and `worst_pct` their quantiles; `bias_pct` is the mean error with its sign,
-    `total_pct` that of all together.
-    """
-    error = predicted / measured - 1.0
-    size = np.abs(error)
-    figures = {
-        "mape_pct": size.mean(),
-        "gmae_pct": np.exp(np.log(size + GMAE_OFFSET).mean()),
-        "median_pct": np.median(size),
-        "p90_pct": np.quantile(size, 0.9),
-        "worst_pct": size.max(),
-        "bias_pct": error.mean(),
-        "total_pct": predicted.sum() / measured.sum() - 1.0,
-    }
-    return {name: float(100.0 * each) for name, each in figures.items()}
-
-
-def errors_of(
-    what: tuple[str, str, str], measured_us: Floats, predicted_us: Floats, low: Floats, high: Floats
-) -> KernelErrors:
-    """Errors of one group `what` (op, device, dtype); all arrays `[n]` in microseconds."""
-    figures = error_figures(predicted_us, measured_us)
-    inside = (low <= measured_us) & (measured_us <= high)
-    numbers = [figures[name] for name in ("mape_pct", "gmae_pct", "median_pct", "bias_pct")]
-    numbers += [inside.mean(), ((high - low) / predicted_us).mean()]
-    return KernelErrors(*what, len(inside), *(round(float(each), DECIMALS) for each in numbers))
 
 
 NEEDED = ("op", "device", "duration_us")

@@ -8,7 +8,7 @@ fits imports this file, and late.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -26,7 +26,6 @@ from perfmodel.cost.learned.features import (
     FEATURES,
     NOT_BELOW,
     PHYSICS,
-    Columns,
     describe,
     distance,
     same_maker,
@@ -75,17 +74,6 @@ _MOST_OFF = 2.0
 _MIN_RESIDUALS = 30
 
 
-@dataclass(frozen=True)
-class FittedPart:
-    """A part, and what it said of devices that it had not seen."""
-
-    part: Part
-    rows: int
-    sample: pd.DataFrame
-    """Few rows of each device, op and dtype with `bound_us` and `chip`, and `predicted_us low_us
-    high_us` by a fit without the chip, NaN where no other of the maker was measured."""
-
-
 def boosted(
     shape: Mapping[str, float], names: Sequence[str], *, seed: int, falling: Collection[str] = ()
 ) -> XGBRegressor:
@@ -126,7 +114,7 @@ def fit_part(
     is_of_ops: bool,
     seed: int,
     regressor: Any = None,
-) -> FittedPart:
+) -> Part:
     """The part `name` of the family of the ops in `frame`, fitted to it: boosted trees, or clones
     of `regressor`; `floors` are `launch_floors` of all parts, `is_of_ops` says whether it answers
     for no other ops. Raises `ModelError` where no row tells of its kernel, or for impossible rows.
@@ -146,7 +134,7 @@ def fit_part(
     fit = _Fit(
         Part(fitted, {}, PHYSICS[family]), frame, devices, host_floors(floors), seed, regressor
     )
-    part, sample = fit.of_others(_with(fit.part, intervals=fit.measured_intervals()))
+    part = fit.of_others(_with(fit.part, intervals=fit.measured_intervals()))
     fits = {OTHERS: fit.trees(TREES, np.arange(len(frame)))}
     for device in devices if family == MATMUL and regressor is None else ():
         own = np.flatnonzero(fit.frame["device"] == device)
@@ -154,7 +142,7 @@ def fit_part(
             fits[device] = fit.trees(OWN_TREES, own, len(part.fitted.features))
     files = {each: f"{name}.{at}" for at, each in enumerate(devices)} | {OTHERS: name}
     kept = {each: stored(own.fitted, files[each], own.low, own.high) for each, own in fits.items()}
-    return FittedPart(replace(part, trees=kept), len(frame), sample)
+    return replace(part, trees=kept)
 
 
 def _with(part: Part, trees: _Trees | None = None, **changes: Any) -> Part:
@@ -235,20 +223,15 @@ class _Fit:
         weights = {"sample_weight": self.weight[among]} if takes_weights else {}
         return _Trees(made.fit(self.matrix[among, :width], target, **weights), low, high)
 
-    def times(
-        self, part: Part, asked: Ints
-    ) -> Iterator[tuple[Ints, Columns, Floats, np.ndarray, Floats]]:
-        """By kind of the rows `asked`: (rows, columns, times as measured, places and logarithms of
-        intervals)."""
+    def times(self, part: Part, asked: Ints) -> Iterator[tuple[Ints, Floats, np.ndarray]]:
+        """By kind of the rows `asked`: (rows, times as measured, places of intervals)."""
         frame = self.frame.iloc[asked]
         for (name, *_), place in frame.groupby(KIND).indices.items():
             rows, device = Rows.from_frame(frame.iloc[place]), self.devices[name]
             cell = part.cell(rows, part.fitted.devices[name])
-            columns = FEATURES[part.fitted.family](rows, device)
-            kernel_us, support = part.kernels(columns, device, cell)
+            kernel_us, _ = part.kernels(FEATURES[part.fitted.family](rows, device), device, cell)
             us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
-            ends = part.intervals(cell, columns, support, us)
-            yield asked[place], columns, us, place_of(us, cell.floor_us), ends
+            yield asked[place], us, place_of(us, cell.floor_us)
 
     def measured_intervals(self) -> dict[str, tuple[float, float]]:
         """Of measured devices: from shapes left out, and from the largest rows left out."""
@@ -265,7 +248,7 @@ class _Fit:
             without = _with(self.part, self.trees(LEFT_OUT_TREES, np.flatnonzero(~held)))
             off, where = np.full(count, np.nan), np.full(count, BEYOND, object)
             asked = few_of_each(frame, np.flatnonzero(held), _FEW, self.seed)
-            for at, _, us, place, _ in self.times(without, asked):
+            for at, us, place in self.times(without, asked):
                 off[at] = (_FARTHER if is_beyond else 1.0) * np.log(self.measured_us[at] / us)
                 where[at] = BEYOND if is_beyond else place
             _note(intervals, off, where, frame["op"], frame["device"])
@@ -275,9 +258,9 @@ class _Fit:
                 intervals[key] = min(low, usual[0]), max(high, usual[1])
         return intervals
 
-    def of_others(self, part: Part) -> tuple[Part, pd.DataFrame]:
+    def of_others(self, part: Part) -> Part:
         """`part` with the share of the trees that comes nearest to chips left out, and its
-        intervals of others; what it said of them."""
+        intervals of others."""
         frame, count, known = self.frame, len(self.frame), part.fitted.devices
         chip_of: dict[str, int] = {}
         for name, own in known.items():  # boards of one chip are left out together
@@ -288,8 +271,7 @@ class _Fit:
         chips = frame["device"].map(chip_of).to_numpy()
         asked = few_of_each(frame, np.arange(count), _FEW, self.seed)
         off = {share: np.full(count, np.nan) for share in SHARES}
-        where, found = np.full(count, LONG, object), np.full((4, count), np.nan)
-        answers: list[tuple[Part, Ints]] = []
+        where = np.full(count, LONG, object)
         for chip in sorted(set(chips)):
             train, test = asked[chips[asked] != chip], asked[chips[asked] == chip]
             own = next(known[name] for name, at in chip_of.items() if at == chip)
@@ -298,22 +280,14 @@ class _Fit:
                 whole = getattr(part.fitted, table).items()
                 kept[table] = {key: x for key, x in whole if chip_of[key.split("/")[0]] != chip}
             if any(same_maker(known[key.split("/")[0]], own) for key in kept["measured"]):
-                answers.append((_with(part, self.trees(LEFT_OUT_TREES, train), **kept), test))
+                without = _with(part, self.trees(LEFT_OUT_TREES, train), **kept)
                 for share in SHARES:
-                    tried = _with(answers[-1][0], share=share)
-                    for at, _, us, place, _ in self.times(tried, test):
+                    for at, us, place in self.times(_with(without, share=share), test):
                         off[share][at], where[at] = np.log(self.measured_us[at] / us), place
         best = min(SHARES, key=lambda share: _error(off[share], self.tells, chips))
         intervals = dict(part.fitted.intervals)
         _note(intervals, off[best], where, frame["op"], pd.Series(chips), is_other=True)
-        chosen: dict[str, Any] = {"share": best, "intervals": intervals}
-        for without, test in answers:
-            for at, columns, us, _, ends in self.times(_with(without, **chosen), test):
-                found[:3, at] = us * np.exp([np.zeros(len(us)), *ends])
-                found[3, at] = columns.analysis.bound_us
-        names = ("predicted_us", "low_us", "high_us", "bound_us", "chip")
-        columns_of = dict(zip(names, (*found, chips), strict=True))
-        return _with(part, **chosen), frame.assign(**columns_of).iloc[asked]
+        return _with(part, share=best, intervals=intervals)
 
 
 def _error(off: Floats, tells: Floats, chips: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Fitting all kernel families that measurement tables hold, and the errors of a fit."""
+"""Fitting all kernel families that measurement tables hold."""
 
 from __future__ import annotations
 
@@ -18,19 +18,16 @@ import sklearn
 import xgboost
 from sklearn.base import clone, is_regressor
 
-from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.base.progress import Begin, silent
 from perfmodel.cost.learned.features import BY_ROW, FEATURES
-from perfmodel.cost.learned.model import Learned
+from perfmodel.cost.learned.model import Learned, Part
 from perfmodel.cost.learned.store import models_of
 from perfmodel.errors import ModelError, PerfmodelError, UsageError
 from perfmodel.ops.spec import VECTOR
 from perfmodel.ops.vocabulary.matmul import MATMUL
 from perfmodel.validate.calibrate.kernel_data import (
-    KernelErrors,
     Table,
     devices_of,
-    error_figures,
-    errors_of,
     family_rows,
     few_of_each,
     joined,
@@ -39,7 +36,7 @@ from perfmodel.validate.calibrate.kernel_data import (
     some_unnamed,
     without_excluded,
 )
-from perfmodel.validate.calibrate.kernel_part import FittedPart, fit_part
+from perfmodel.validate.calibrate.kernel_part import fit_part
 
 ROWS_PER_GROUP = 6_000
 MIN_ROWS = 200
@@ -48,19 +45,10 @@ _HALF = ("fp16", "bf16", "tf32")
 
 @dataclass(frozen=True)
 class Fitted:
-    """Models by family, their provenance, and what `left_out_errors` need."""
+    """Models by family, and their provenance."""
 
     models: dict[str, Learned]
     about: dict[str, Any]
-    parts: tuple[FittedPart, ...]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Errors on rows that the fit has not seen, beside those of the roofline."""
-
-    errors: KernelErrors
-    roofline_pct: float
 
 
 def fit_kernels(
@@ -107,7 +95,7 @@ def fit_kernels(
                 raise
             what = " ".join(str(error).split())[:200] or type(error).__name__
             raise ModelError(f"--estimator {estimator}: fitting {name}: {what}") from error
-        parts.append(fitted)
+        parts.append((fitted, len(used)))
     if not parts:
         raise ModelError(
             f"{', '.join(map(str, paths))}: no family has {MIN_ROWS} rows of GPU kernels; "
@@ -116,8 +104,7 @@ def fit_kernels(
     ops = {op for rows in slices.values() for op in set(rows["op"])}
     ignored = frame[~frame["op"].isin(ops | {"mm"})]["op"].value_counts().to_dict()
     about = _about(tables, parts, ignored, seed) | {"estimator": estimator}
-    models = models_of([(each.part.fitted, each.part.trees) for each in parts])
-    return Fitted(models, about, tuple(parts))
+    return Fitted(models_of([(part.fitted, part.trees) for part, _ in parts]), about)
 
 
 def sliced(family: str, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -159,7 +146,10 @@ def users_regressor(name: str, seed: int) -> Any:
 
 
 def _about(
-    tables: Sequence[Table], parts: Sequence[FittedPart], ignored: Mapping[str, int], seed: int
+    tables: Sequence[Table],
+    parts: Sequence[tuple[Part, int]],
+    ignored: Mapping[str, int],
+    seed: int,
 ) -> dict[str, Any]:
     from perfmodel import __version__
 
@@ -169,15 +159,15 @@ def _about(
         {"file": table.path.name, "sha256": table.sha256, "rows": len(table.frame)}
         for table in tables
     ]
-    of_parts = {}
-    for each in parts:
-        own = each.part.fitted
-        of_parts[own.name] = {
-            "rows": each.rows,
-            "devices": sorted(own.devices),
-            "dtypes": list(own.dtypes),
-            "share": own.share,
+    of_parts = {
+        part.fitted.name: {
+            "rows": rows,
+            "devices": sorted(part.fitted.devices),
+            "dtypes": list(part.fitted.dtypes),
+            "share": part.fitted.share,
         }
+        for part, rows in parts
+    }
     return {
         "date": datetime.date.today().isoformat(),
         "seed": seed,
@@ -186,18 +176,3 @@ def _about(
         "rows_without_a_learned_family": ignored,
         "parts": of_parts,
     }
-
-
-def left_out_errors(fitted: Fitted, begin: Begin = silent) -> list[Compared]:
-    """Errors per op, device and dtype; floors are those of the other devices. Of families that one
-    chip alone was measured on, nothing."""
-    compared, columns = [], ["duration_us", "predicted_us", "low_us", "high_us", "bound_us"]
-    for part in begun(fitted.parts, begin, lambda part: f"errors of {part.part.fitted.name}"):
-        rows = part.sample[part.sample["predicted_us"].notna()]
-        if rows["chip"].nunique() < 2:
-            continue
-        for (device, op, dtype), own in rows.groupby(["device", "op", "dtype"]):
-            measured, *answer, bound_us = own[columns].to_numpy(np.float64).T
-            errors = errors_of((op, device, dtype), measured, *answer)
-            compared.append(Compared(errors, error_figures(bound_us, measured)["mape_pct"]))
-    return compared

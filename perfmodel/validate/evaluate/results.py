@@ -48,6 +48,11 @@ class Errors:
 
         return pd.DataFrame(self.rows)
 
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        return table_html([[*row.values()] for row in self.rows], [*self.rows[0]], "Errors")
+
 
 def error_figures(
     predicted: Floats, measured: Floats, low: Floats | None = None, high: Floats | None = None
