@@ -31,6 +31,7 @@ from perfmodel.cost.collectives.algorithms import Costs, costs_of
 from perfmodel.cost.collectives.calibrated import OPS, Wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.learned import (
+    COLUMNS,
     LATENCY_FRACS,
     NAME,
     ONE_NODE,
@@ -41,7 +42,7 @@ from perfmodel.cost.collectives.learned import (
     features_of,
     latency_frac,
 )
-from perfmodel.cost.learned.forest import forest_to_dict, of_booster
+from perfmodel.cost.learned.forest import encoded, of_booster
 from perfmodel.errors import ModelError
 
 MIN_BYTES = 512
@@ -256,7 +257,7 @@ def model_to_dict(model: Learned, about: dict[str, Any]) -> dict[str, Any]:
         "constants": {name: float(f"{v:.5g}") for name, v in model.constants.items()},
         "spreads": {name: list(each) for name, each in model.spreads.items()},
         "fitted": {name: list(ops) for name, ops in model.fitted.items()},
-        "trees": forest_to_dict(model.trees),
+        "trees": encoded(model.trees, COLUMNS),
     }
 
 

@@ -24,7 +24,7 @@ from xgboost import XGBRegressor
 from benchmarks.streams import Topics, draw_queries, last_lookups
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.learned.forest import Forest, forest_to_dict, of_booster
+from perfmodel.cost.learned.forest import Forest, encoded, of_booster
 from perfmodel.embedding import Lru, Queries, reordered, zipf
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.workload.adapter_caches import AS_THEY_COME, measured_reuse
@@ -138,7 +138,7 @@ class HitRateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def document_(self) -> dict[str, Any]:
         """The document of `perfmodel.workload.adapter_hits`, without errors."""
-        trees = forest_to_dict(self.forest_)
+        trees = encoded(self.forest_, len(FEATURES))
         return {"schema": SCHEMA, "features": list(FEATURES), "trees": trees}
 
     def predict(self, X: Floats) -> Floats:

@@ -22,7 +22,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.learned.forest import Forest, forest_from_dict, read_document
+from perfmodel.cost.learned.forest import Forest, decoded, read_document
 from perfmodel.errors import ModelError
 
 COLUMNS = 16
@@ -262,7 +262,7 @@ def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Learn
 
 
 _SHIPPED = Path(__file__).with_name("fitted.json")
-SCHEMA = "perfmodel.collective-model/3"
+SCHEMA = "perfmodel.collective-model/4"
 NAME = "collective/learned"
 Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 """Microseconds, bytes, shares and factors: no constant is above."""
@@ -276,7 +276,7 @@ class _File(msgspec.Struct):
     constants: dict[str, Positive]
     spreads: dict[str, _PerFrac]
     fitted: dict[str, tuple[str, ...]]
-    trees: dict[str, Any]
+    trees: str
 
 
 @cache
@@ -295,7 +295,7 @@ def load(path: Path) -> Learned:
         return Learned(
             name=NAME,
             constants=held.constants,
-            trees=forest_from_dict(held.trees, COLUMNS),
+            trees=decoded(held.trees, COLUMNS),
             spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL)},
             fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
         )

@@ -1,68 +1,73 @@
-"""Trees as arrays: by hand, by bits as by walks, and nothing that is no tree."""
+"""Trees as arrays: by hand, as XGBoost's, and nothing that is no tree."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from xgboost import XGBRegressor
 
-from perfmodel.cost.learned.forest import joined, pack, unpack
+from perfmodel.cost.learned.forest import (
+    Forest,
+    decoded,
+    encoded,
+    of_booster,
+    pack,
+    read_trees,
+    unpack,
+)
+from perfmodel.errors import ModelError
 
-STUMP = {"feature": [1, 0, 0], "threshold": [0.5, 0.0, 0.0], "below": [1, -1, -1]}
-TREES = [
-    STUMP | {"above": [2, -1, -1], "value": [0.0, -1.0, 2.0]},
-    {"feature": [0], "threshold": [0.0], "below": [-1], "above": [-1], "value": [0.25]},
-]
+
+def forest(start: float = 10.0, column: int = 1) -> Forest:
+    """A tree that asks whether a column is below 0.5, and one that is a leaf of 0.25."""
+    feature = np.array([[column], [0]], np.int32)
+    threshold = np.array([[0.5], [np.inf]], np.float32)
+    return Forest(feature, threshold, np.array([[-1.0, 2.0], [0.25, 0.0]], np.float32), start)
 
 
 def test_by_hand() -> None:
-    forest = joined(TREES, 10.0)
     matrix = np.array([[9.0, 0.4], [9.0, 0.5]], np.float32)
-    assert forest.predict(matrix).tolist() == [9.25, 12.25], "below is less than, not at most"
-    assert forest.predict(matrix[:0]).shape == (0,)
-    assert joined(TREES[1:], 1.0).predict(matrix).tolist() == [1.25] * 2
+    assert forest().predict(matrix).tolist() == [9.25, 12.25], "below is less than, not at most"
+    assert forest().predict(matrix[:0]).shape == (0,)
 
 
-@settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
-def test_many_rows_as_few(seed: int, rows: int) -> None:
-    rng = np.random.default_rng(seed)
-    trees = []
-    for _ in range(5):
-        child = [2 * n + 1 if n < 7 and n != 2 else -1 for n in range(15)]  # one side ends early
-        trees.append(
-            {
-                "feature": rng.integers(0, 4, 15).tolist(),
-                "threshold": rng.normal(size=15).tolist(),
-                "below": child,
-                "above": [c + 1 if c > 0 else -1 for c in child],
-                "value": rng.normal(size=15).tolist(),
-            }
-        )
-    forest, matrix = joined(trees, 1.0), rng.normal(size=(rows, 4)).astype(np.float32)
-    matrix[:, 0] = trees[0]["threshold"][0]  # all rows go one way where this is asked
-    few = np.concatenate([forest.predict(matrix[row : row + 1]) for row in range(rows)])
-    many = forest.predict(np.tile(matrix, (900, 1)))
-    np.testing.assert_allclose(many.reshape(900, rows), np.tile(few, (900, 1)), rtol=1e-9)
-    assert joined(forest.trees(), 1.0).predict(matrix) == pytest.approx(few, rel=1e-12)
-    assert unpack(pack(forest, 4), 4).predict(matrix) == pytest.approx(few, rel=1e-5)
+def test_grown_trees_answer_as_where_they_grew_and_are_read_as_written() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(500, 4)).astype(np.float32)
+    fitted = XGBRegressor(n_estimators=20, max_depth=5, n_jobs=1)
+    fitted.fit(matrix, np.abs(matrix[:, 0]) * matrix[:, 1])
+    grown, columns = of_booster(fitted.get_booster())
+    assert columns == 4
+    assert grown.predict(matrix) == pytest.approx(fitted.predict(matrix), abs=1e-5)
+    assert unpack(pack(grown, 4), 4).predict(matrix).tolist() == grown.predict(matrix).tolist()
+    assert decoded(encoded(grown, 4), 4).predict(matrix).tolist() == grown.predict(matrix).tolist()
+    constant = XGBRegressor(n_estimators=1).fit(matrix, np.full(500, 3.0))
+    alone, _ = of_booster(constant.get_booster())
+    assert alone.predict(matrix[:2]) == pytest.approx([3.0, 3.0])
 
 
-@pytest.mark.parametrize("child", [3, 2**63, 1e30])
-def test_a_child_is_a_node_of_its_tree(child: float) -> None:
-    with pytest.raises(ValueError, match="points outside"):
-        joined([STUMP | {"above": [child, -1, -1], "value": [0.0, 1.0, 2.0]}], 0.0)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (encoded(forest(), 3), "of 3 columns, not of 2"),
+        (encoded(forest(column=7), 2), "a column that is none of 2"),
+        (encoded(forest(start=np.nan), 2), "not finite"),
+        (encoded(forest(), 2)[:-8], "bytes are not 2 trees"),
+        ("no trees", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_is_no_tree_is_an_error(text: object, said: str) -> None:
+    with pytest.raises(ModelError, match=f"trees: .*{said}"):
+        decoded(text, 2)
 
 
-def test_nodes_in_a_circle_are_no_tree() -> None:
-    circle = STUMP | {"below": [1, 0, -1], "above": [2, 2, -1], "value": [0.0, 1.0, 2.0]}
-    with pytest.raises(ValueError, match="in a circle"):
-        joined([circle], 0.0)
-
-
-def test_nodes_that_no_walk_reaches_do_not_count() -> None:
-    orphan = {name: [*values, values[-1]] for name, values in (STUMP | TREES[0]).items()}
-    forest = joined([orphan, *TREES], 10.0)
-    assert forest.predict(np.array([[9.0, 0.4]], np.float32)).tolist() == [8.25]
-    assert forest.trees()[0]["below"] == [1, 1, 2], "leaves are their own"
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[]")
+    (tmp_path / "y.json").write_text('{"schema": "s", "features": ["b"]}')
+    (tmp_path / "z.json").write_text('{"schema": "s", "features": ["a"]}')
+    for name in ("x.json", "missing.json", "y.json", "z.json"):
+        with pytest.raises(ModelError, match=name):
+            read_trees(tmp_path / name, "s", ["a"])
