@@ -229,7 +229,11 @@ def _expanded_table(
         table = {"kind": kind} | read_toml(path, MAX_BYTES, HardwareError)
     else:
         raise unknown_name_error(name)
-    return expand(table, where, lookup_from(path.parent, (*within, str(path.resolve()))), name=stem)
+    within = (*within, str(path.resolve()))
+    cls, table = expand(table, where, lookup_from(path.parent, within), name=stem)
+    if cls is Device and not _is_path(name):
+        table["based_on"] = name
+    return cls, table
 
 
 _MAKER = re.compile(

@@ -5,59 +5,39 @@ Generations of GPUs, and whose fitted figures one takes that has none of its own
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
 
 from perfmodel.base.registry import Registry
 from perfmodel.hardware import catalogue
 from perfmodel.hardware.parts import Device
 
 _OF_A_CHIP = ("target", "compute_capability", "sm_count")
-_OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
-_OF_ITS_MEMORY = ("hbm_bytes", "memory_kind")
-_MIN_EQUAL = 2
 
 
 def original(device: Device) -> Device:
-    """The catalogue's device that `device` is, or was made from by changing figures; else itself.
+    """The catalogue's device that `device` was made from by changing figures; else itself, also
+    where it is another chip by now."""
+    if device.based_on is None:
+        return device
+    known = catalogue.device(device.based_on)
+    is_its_chip = all(getattr(known, name) == getattr(device, name) for name in _OF_A_CHIP)
+    return known if is_its_chip and known != device else device
 
-    That is the one of its chip, with its cache if there is one, with most figures of the board in
-    common, two at least; of several, the one with the same memory (an H200 is an H100 but for it).
+
+def slower_multiprocessors(device: Device) -> list[str]:
+    """A note where `device` is one of the catalogue with more multiprocessors at the same rates:
+    each of them is then slower, and what runs in as many rounds of blocks as before takes longer.
     """
-    return _closest(device) or device
-
-
-@lru_cache(maxsize=256)
-def _closest(device: Device) -> Device | None:
-    """None where that is itself."""
-
-    def nearness(known: Device) -> tuple[bool, int, int]:
-        on_board, of_memory = (_equal(device, known, of) for of in (_OF_A_BOARD, _OF_ITS_MEMORY))
-        return known.l2_bytes == device.l2_bytes, on_board, of_memory
-
-    if _is_listed(device):
-        return None
-    alike = [known for known in _devices() if _equal(device, known, _OF_A_CHIP) == len(_OF_A_CHIP)]
-    closest = max(alike, key=nearness, default=None)
-    if closest is None or nearness(closest)[1] < _MIN_EQUAL:
-        return None
-    return closest
-
-
-def _equal(device: Device, known: Device, names: Sequence[str]) -> int:
-    """How many of these figures are equal."""
-    return sum(getattr(device, name) == getattr(known, name) for name in names)
-
-
-def _is_listed(device: Device) -> bool:
-    """Whether the catalogue has it as it is: by its name, since to read all devices takes 0.1 s."""
-    return device.name in catalogue.names("device") and catalogue.device(device.name) == device
-
-
-@cache
-def _devices() -> tuple[Device, ...]:
-    return tuple(catalogue.devices())
+    known = catalogue.device(device.based_on) if device.based_on else device
+    slower = known.fp32_tflop_per_s / known.sm_count > device.fp32_tflop_per_s / device.sm_count
+    if device.target == "cpu" or known.sm_count >= device.sm_count or not slower:
+        return []
+    return [
+        f"{known.name} with {device.sm_count} multiprocessors in the place of {known.sm_count} at "
+        "the same rates: each multiprocessor is slower, and where the waves of blocks are the same "
+        "a kernel takes longer"
+    ]
 
 
 @dataclass(frozen=True)

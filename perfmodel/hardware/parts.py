@@ -39,6 +39,8 @@ class Device(Part):
     """The software stack that lowers ops to kernels on it."""
     aliases: tuple[str, ...] = ()
     """Names that drivers report for it."""
+    based_on: str | None = None
+    """The catalogue's device that it is, or was made from by changing figures."""
     usual_node: str | None = None
     """The catalogue's node that it usually sits in; stands in when only a device is named."""
     usual_host: str | None = None

@@ -11,7 +11,7 @@ from perfmodel.hardware.parts import KINDS, Cluster, Part, kind_of
 from perfmodel.hardware.schema import fields_of
 
 ASSUMED, RECALLED, SOURCED = "assumed", "recalled", "sourced"
-NAMING_FIELDS = ("name", "maker", "sources", "aliases")
+NAMING_FIELDS = ("name", "maker", "sources", "aliases", "based_on")
 """What names a part; no duration depends on it."""
 _ASSUMED = (ASSUMED, "not stated")
 

@@ -36,7 +36,7 @@ LIMITS = {
 }
 """By the suffix of a key."""
 
-UNSOURCED_KEYS = ("name", "maker", "usual_node", "usual_host")
+UNSOURCED_KEYS = ("name", "maker", "based_on", "usual_node", "usual_host")
 """Texts that name things and so need no source."""
 
 
