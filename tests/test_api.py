@@ -193,7 +193,6 @@ def test_kernels_in_a_frame_have_durations() -> None:
         (lambda copy: perfmodel.export(copy, copy, "timeline"), "is the input; write elsewhere"),
         (lambda copy: perfmodel.fit("overheads", copy, copy), "is the input; write elsewhere"),
         (lambda copy: perfmodel.fit("kernels", [copy], copy.parent), "cannot be written"),
-        (lambda copy: perfmodel.fit("overheads", copy, "x.json", house=1), "no option house; it"),
         (lambda copy: perfmodel.report(copy, "page.txt"), "a page is written as .html"),
         (lambda copy: perfmodel.compare(WORKLOAD, MACHINE, []), "name one or more"),
         (lambda copy: perfmodel.plan(WORKLOAD, MACHINE, estimator="house"), "estimator 'house'"),

@@ -67,10 +67,9 @@ def show_kernels(console: Console, evaluation: Result) -> None:
 
 def show_device_fit(console: Console, fit: DeviceFit, output: Path) -> None:
     """Errors on the half that the fit had not seen, per family and kind of measurement."""
-    rows = (*fit.errors, *([fit.steps] if fit.steps else []))
-    console.say(f"{output}: {fit.device.name}{', fitted to all rows' if rows else ''}")
-    if rows:
-        console.show(Table("Errors on a half held out", _DEVICE, rows))
+    console.say(f"{output}: {fit.device.name}{', fitted to all rows' if fit.errors else ''}")
+    if fit.errors:
+        console.show(Table("Errors on a half held out", _DEVICE, fit.errors))
 
 
 def show_traces(console: Console, evaluation: Result) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from perfmodel.cli.error_tables import show_device_fit
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
-from perfmodel.errors import PerfmodelError
 from perfmodel.reporting.tables import named, one_line
 
 SCHEMA = "perfmodel.fit.device/1"
@@ -25,26 +24,21 @@ def device(
 ) -> None:
     target = Output(format)
     check_target(output)
-
-    from perfmodel.validate.calibrate.device import fit_any_device
-
-    with working("fitting") as begin:
-        fit, text = fit_any_device(data, hardware, stem=output.stem, seed=seed, begin=begin)
-    wrote(output, "the device; use it with --hardware", text)
-    rows = [asdict(each) for each in (*fit.errors, *([fit.steps] if fit.steps else []))]
+    fit = _fitted("device", data, output, hardware=hardware, seed=seed)
+    wrote(output, "the device; use it with --hardware")
     answer = {
         "schema": SCHEMA,
         "device": fit.device.name,
         "file": str(output),
         "seed": fit.seed,
-        "held_out": rows,
-        "warnings": list(fit.notes),
+        "held_out": fit.errors,
+        "warnings": fit.notes,
     }
     target.write(
         lambda: answer,
-        lambda: rows,
+        lambda: fit.errors,
         lambda console: show_device_fit(console, fit, output),
-        list(fit.notes),
+        fit.notes,
     )
 
 
@@ -55,17 +49,8 @@ def kernels(
     seed: int = 0,
     rows: int = 6_000,
 ) -> None:
-    if output.exists():
-        raise PerfmodelError(f"{output}: exists already; name a new directory")
-    if not output.parent.is_dir():
-        raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
-
-    from perfmodel.cost.learned.store import save
-    from perfmodel.validate.calibrate.kernels import fit_kernels
-
-    with working("fitting") as begin:
-        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
-    save(output, fitted.models, fitted.about)
+    asked = {"seed": seed, "rows_per_group": rows, "estimator": estimator}
+    fitted = _fitted("kernels", data, output, **asked)
     wrote(output, "kernel models; use them with --models")
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
     typer.echo(one_line(f"{output}: fitted on rows: {sizes}"))
@@ -79,11 +64,8 @@ def collectives(
     ranks: int | None = None,
     nodes: int | None = None,
 ) -> None:
-    from perfmodel.validate.calibrate.fit import fit
-
     stated = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
-    with working("fitting") as begin:
-        fitted = fit("collectives", log, output, begin=begin, **stated)
+    fitted = _fitted("collectives", log, output, **stated)
     calls = fitted.points
     kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
     said = f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
@@ -98,21 +80,16 @@ def overheads(
     torch: list[str] | None = None,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    limit = max_bytes(max_memory)
     check_target(output)
-
-    from perfmodel.validate.calibrate.overheads import fit_overheads
-
-    with working("reading the traces") as begin:
-        profile = fit_overheads(
-            traces,
-            profiler_us_per_event=profiler_overhead,
-            hosts=host or (),
-            torch_versions=torch or (),
-            max_bytes=limit,
-            begin=begin,
-        )
-    profile.save(output)
+    profile = _fitted(
+        "overheads",
+        traces,
+        output,
+        profiler_us_per_event=profiler_overhead,
+        hosts=host or (),
+        torch_versions=torch or (),
+        max_bytes=max_bytes(max_memory),
+    )
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(
         f"{named(kind).replace('_', ' ')} {statistic.mean_us:.1f} us (n {statistic.count:,})"
@@ -120,6 +97,13 @@ def overheads(
         if op is None and thread is None
     )
     typer.echo(one_line(f"{output}: means {means}"))
+
+
+def _fitted(what: str, data: Any, output: Path, **options: Any) -> Any:
+    from perfmodel.validate.calibrate.fit import fit
+
+    with working("fitting") as begin:
+        return fit(what, data, output, begin=begin, **options)
 
 
 NOUNS = (collectives, device, kernels, overheads)

@@ -34,28 +34,18 @@ from perfmodel.validate.calibrate.device_data import (
     read_tables,
 )
 from perfmodel.validate.calibrate.tables import MeasuredStep
+from perfmodel.validate.evaluate.results import error_figures
 
 Tables = dict[str, dict[str, float]]
 """Section of a calibration (a family, or an op of it) to name to value."""
+Sections = dict[str, tuple[Call, Floats, Floats]]
+"""One op's rows, prepared once, their log durations and the roots of their weights."""
 SWEEPS = 4
 MIN_ROWS_PER_OP = 6
 PRIOR = 0.05
 """Pull of the defaults: a parameter off by a factor e counts as much as one row off by 5 %."""
 SOFT = 0.15
 """Residuals (of the logarithm) beyond which a row counts less."""
-
-
-@dataclass(frozen=True)
-class _Section:
-    """One op's rows, prepared once, and its log durations."""
-
-    call: Call
-    log_us: Floats
-    root_weight: Floats
-
-    def residuals(self, model: CpuFamily, values: Mapping[str, float]) -> Floats:
-        terms = model.breakdown(replace(self.call, values=values))
-        return self.root_weight * (np.log(sum(terms.values())) - self.log_us)
 
 
 def fit_family(model: CpuFamily, measured: Measured, device: Device) -> Tables:
@@ -65,18 +55,17 @@ def fit_family(model: CpuFamily, measured: Measured, device: Device) -> Tables:
     The family's shared parameters and each op's own are improved in turns; ops with few rows
     keep the family's values. All rows are of ops called alone, or none is.
     """
-    sections: dict[str, _Section] = {}
+    sections: Sections = {}
     alone = False
     for index, call in model.calls(measured.rows, device):
         alone = call.alone
-        sections[call.section] = _Section(
-            call, np.log(measured.duration_us[index]), np.sqrt(measured.weight[index])
-        )
+        log_us, root_weight = np.log(measured.duration_us[index]), np.sqrt(measured.weight[index])
+        sections[call.section] = call, log_us, root_weight
     shared = [each for each in model.fitted if not each.per_op]
     own = [each for each in model.fitted if each.per_op]
     tables: Tables = {}
     _improve(model, model.fitted, sections, tables, model.family, device)
-    rich = [name for name, it in sections.items() if len(it.call) >= MIN_ROWS_PER_OP]
+    rich = [name for name, (call, *_) in sections.items() if len(call) >= MIN_ROWS_PER_OP]
     for _ in range(SWEEPS):
         for name in rich:
             _improve(model, own, {name: sections[name]}, tables, name, device)
@@ -87,7 +76,7 @@ def fit_family(model: CpuFamily, measured: Measured, device: Device) -> Tables:
 def _improve(
     model: CpuFamily,
     chosen: Sequence[Parameter],
-    sections: Mapping[str, _Section],
+    sections: Sections,
     tables: Tables,
     target: str,
     device: Device,
@@ -104,7 +93,10 @@ def _improve(
 
     def residuals(logs: Floats) -> Floats:
         changed = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        parts = [it.residuals(model, current[name] | changed) for name, it in sections.items()]
+        parts = []
+        for name, (call, log_us, root_weight) in sections.items():
+            terms = model.breakdown(replace(call, values=current[name] | changed))
+            parts.append(root_weight * (np.log(sum(terms.values())) - log_us))
         return np.concatenate([*parts, PRIOR * (logs - usual)])
 
     solution = least_squares(
@@ -183,30 +175,17 @@ COVERED_FRAC = 0.9
 
 
 @dataclass(frozen=True)
-class Errors:
-    """Held-out errors of one family in one kind of measurement, with the measurement's spread.
+class DeviceFit:
+    """A calibrated device, and how well its parameters did on what they had not seen: `errors` by
+    `family` and `kind` of measurement, whole steps last.
 
     `bias_pct` is that of the summed time; `spread_pct` how far medians lie above the robust times.
     """
 
-    family: str
-    kind: str
-    n: int
-    median_pct: float
-    p90_pct: float
-    bias_pct: float
-    spread_pct: float
-
-
-@dataclass(frozen=True)
-class DeviceFit:
-    """A calibrated device, and how well its parameters did on what they had not seen."""
-
     device: Device
-    errors: tuple[Errors, ...]
-    steps: Errors | None
+    errors: list[dict[str, Any]]
     seed: int
-    notes: tuple[str, ...] = ()
+    notes: list[str]
 
 
 def fit_any_device(
@@ -239,8 +218,7 @@ def fit_device(
     Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
     """
     measured, steps, notes = data.all, data.steps, []
-    errors: list[Errors] = []
-    step_errors = None
+    errors: list[dict[str, Any]] = []
     spreads: Tables = {}
     groups = np.array([*measured.group.tolist(), *(step.name for step in steps)])
     if len(set(groups)) >= MIN_GROUPS:
@@ -257,7 +235,7 @@ def fit_device(
             predicted = np.array([predict_step(step, half)[0] for step in other])
             true = np.array([step.step_us for step in other])
             own = np.nan_to_num([step.halves_frac for step in other])
-            step_errors = _error("step", "unwatched", predicted, true, own)
+            errors.append(_error("step", "unwatched", predicted, true, own))
             within = _spread(np.abs(np.log(predicted / true)))
             spreads[section_of(HOST, STEP)] = {"spread_frac": within}
     else:
@@ -270,7 +248,7 @@ def fit_device(
     for section, values in spreads.items():
         tables.setdefault(section, {}).update(values)
     fitted = replace(base, calibration=tables)
-    return DeviceFit(fitted, tuple(errors), step_errors, seed, tuple(notes))
+    return DeviceFit(fitted, errors, seed, notes)
 
 
 def _calibrated(measured: Measured, base: Device, half: str, begin: Begin) -> Tables:
@@ -300,9 +278,9 @@ def _parts(measured: Measured) -> Iterator[tuple[CpuFamily, str, Measured]]:
         yield models[family], kind, measured.take(np.array(own, np.int64))
 
 
-def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
+def _errors(held: Measured, device: Device) -> tuple[list[dict[str, Any]], Tables]:
     """Errors by family and kind; per family and section what nine of ten residuals are within."""
-    errors: list[Errors] = []
+    errors: list[dict[str, Any]] = []
     spreads: Tables = {}
     for model, kind, part in _parts(held):
         predicted = model.estimate(part.rows, device).duration_us
@@ -320,15 +298,14 @@ def _spread(residual: Floats) -> float:
     return float(np.clip(np.expm1(np.quantile(residual, COVERED_FRAC)), 0.005, 3.0))
 
 
-def _error(family: str, kind: str, predicted: Floats, measured: Floats, spread: Floats) -> Errors:
-    off = np.abs(predicted / measured - 1)
-    figures = (
-        np.median(off),
-        np.quantile(off, 0.9),
-        predicted.sum() / measured.sum() - 1,
-        np.median(spread),
-    )
-    return Errors(family, kind, len(off), *(float(100 * each) for each in figures))
+def _error(
+    family: str, kind: str, predicted: Floats, measured: Floats, spread: Floats
+) -> dict[str, Any]:
+    figures = error_figures(predicted, measured)
+    about = {"family": family, "kind": kind, "n": len(measured)}
+    quantiles = {name: figures[name] for name in ("median_pct", "p90_pct")}
+    spread_pct = float(100 * np.median(spread))
+    return about | quantiles | {"bias_pct": figures["total_pct"], "spread_pct": spread_pct}
 
 
 PLACES = 5
@@ -347,11 +324,8 @@ def _device_toml(fit: DeviceFit, sources: Sequence[Source]) -> str:
             "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and",
             "# by how many % the measurement's medians lie above its robust times:",
         ]
-        for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
-            lines.append(
-                f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
-                f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
-            )
+        told = "#   {family}, {kind}: {n}, {median_pct:.1f}, {p90_pct:.1f}, {bias_pct:+.1f}, "
+        lines += [f"{told}{{spread_pct:.1f}}".format(**row) for row in fit.errors]
     lines += [f"# {note}" for note in fit.notes]
     lines.append('kind = "device"')
     for entry in fields(fit.device):

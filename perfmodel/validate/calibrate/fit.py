@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import check_writable, read_bytes, write_text
+from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cost.collectives.learned import Learned
+    from perfmodel.lowering.host import Profile
+    from perfmodel.validate.calibrate.device import DeviceFit
+    from perfmodel.validate.calibrate.kernels import Fitted
 
-OPTIONS = {
-    "kernels": ("seed", "rows_per_group", "estimator", "begin"),
-    "collectives": ("hardware", "collective", "ranks", "nodes", "begin"),
-    "device": ("hardware", "seed", "begin"),
-    "overheads": ("profiler_us_per_event", "hosts", "torch_versions", "max_bytes", "begin"),
-}
 _MAX_LOG_BYTES = 100_000_000
 
 
@@ -35,54 +33,73 @@ def fit(
     `nodes` where the logs do not say). Each takes `begin`, which gets what it does next
     (`perfmodel.base.progress`).
     """
-    if what not in OPTIONS:
-        raise UsageError(f"fit: unknown {what!r}; one of {', '.join(OPTIONS)}")
-    if unknown := [name for name in options if name not in OPTIONS[what]]:
-        known = ", ".join(OPTIONS[what])
-        raise UsageError(f"fit {what}: no option {unknown[0]}; it has {known}")
+    if what not in _FITS:
+        raise UsageError(f"fit: unknown {what!r}; one of {', '.join(_FITS)}")
     files = list(map(Path, [data] if isinstance(data, (str, Path)) else data))
-    path = Path(path)
     for each in files:
-        check_writable(path, each)
-    if what == "collectives":
-        return _fit_machine(files, path, **options)
-    if what == "kernels":
-        from perfmodel.cost.learned.store import save
-        from perfmodel.validate.calibrate.kernels import fit_kernels
+        check_writable(Path(path), each)
+    return _FITS[what](files, Path(path), **options)
 
-        if path.exists():
-            raise UsageError(f"{path}: exists already; name a new directory")
-        fitted = fit_kernels(files, **options)
-        save(path, fitted.models, fitted.about)
-        return fitted
-    if what == "device":
-        from perfmodel.validate.calibrate.device import fit_any_device
 
-        device, text = fit_any_device(files, stem=path.stem, **options)
-        write_text(path, text)
-        return device
+def _kernels(tables: list[Path], path: Path, **options: Any) -> Fitted:
+    from perfmodel.cost.learned.store import save
+    from perfmodel.validate.calibrate.kernels import fit_kernels
+
+    if path.exists():
+        raise UsageError(f"{path}: exists already; name a new directory")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: cannot be written: there is no folder {path.parent}")
+    fitted = fit_kernels(tables, **options)
+    save(path, fitted.models, fitted.about)
+    return fitted
+
+
+def _device(tables: list[Path], path: Path, **options: Any) -> DeviceFit:
+    from perfmodel.validate.calibrate.device import fit_any_device
+
+    fitted, text = fit_any_device(tables, stem=path.stem, **options)
+    write_text(path, text)
+    return fitted
+
+
+def _overheads(traces: list[Path], path: Path, **options: Any) -> Profile:
     from perfmodel.validate.calibrate.overheads import fit_overheads
 
-    profile = fit_overheads([str(trace) for trace in files], **options)
+    profile = fit_overheads(traces, **options)
     profile.save(path)
     return profile
 
 
-def _fit_machine(logs: list[Path], path: Path, **options: Any) -> Learned:
+def _collectives(
+    logs: list[Path],
+    path: Path,
+    hardware: str | None = None,
+    collective: str | None = None,
+    ranks: int | None = None,
+    nodes: int | None = None,
+    begin: Begin = silent,
+) -> Learned:
     """The model of collectives, corrected for the node `hardware`."""
     from perfmodel.cost.collectives.calibrated import load_machine, parse, save_machine
     from perfmodel.cost.collectives.calls import fabric_of
     from perfmodel.hardware import node
 
-    if options.get("hardware") is None:
+    if hardware is None:
         raise UsageError("fit collectives: name the machine of the logs with --hardware")
-    machine, points = node(options["hardware"]), []
-    stated = {name: options.get(name) for name in ("ranks", "nodes")}
+    machine, points = node(hardware), []
     for log in logs:
         text = read_bytes(log, max_bytes=_MAX_LOG_BYTES).decode("utf-8", "replace")
-        points += parse(text, str(log), op=options.get("collective"), **stated)
+        points += parse(text, str(log), op=collective, ranks=ranks, nodes=nodes)
     if not points:
         raise UsageError("fit collectives: give one or more logs")
     about = {"machine": machine.name, "logs": [log.name for log in logs]}
     save_machine(path, points, fabric_of(machine), about)
     return load_machine(path)
+
+
+_FITS = {
+    "kernels": _kernels,
+    "collectives": _collectives,
+    "device": _device,
+    "overheads": _overheads,
+}
