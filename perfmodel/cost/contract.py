@@ -3,9 +3,11 @@ follow from: kinds of parts of a machine, groups of coefficients."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.base.registry import Registry
@@ -51,6 +53,23 @@ class Explanation:
     """What the duration is made of, microseconds each, and shares that entered it (`_frac`)."""
     formula: str = ""
     """How the duration follows from the terms, in words."""
+
+
+def explanations(
+    duration_us: Floats,
+    bound_by: Sequence[str],
+    work: Sequence[Floats],
+    utilisation_frac: Floats,
+    terms: Mapping[str, Floats],
+    formula: str,
+) -> list[Explanation]:
+    """Why each row takes what it takes, from columns `[n]`; `work` is FLOP, bytes read, written."""
+    numbers = np.stack([duration_us, *work, utilisation_frac], axis=1).tolist()
+    told = np.stack(np.broadcast_arrays(duration_us, *terms.values())[1:], axis=1).tolist()
+    return [
+        Explanation(us, str(by), *of, dict(zip(terms, each, strict=True)), formula)
+        for (us, *of), by, each in zip(numbers, bound_by, told, strict=True)
+    ]
 
 
 class CostModel(Protocol):

@@ -21,7 +21,7 @@ from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls
-from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.contract import Estimate, Explanation, explanations
 from perfmodel.cost.learned.forest import Forest, decoded, read_document
 from perfmodel.errors import ModelError
 
@@ -229,19 +229,10 @@ class Learned:
             "filling_us": costs.fill_us,
             "learned_factor": duration_us / total,
         }
-        return [
-            Explanation(
-                duration_us=float(duration_us[row]),
-                bound_by=f"{by[row]} ({costs.names[costs.chosen[row]]})",
-                flop=0.0,
-                read_bytes=float(moved[row]),
-                written_bytes=float(moved[row]),
-                utilisation_frac=float(longest[row] / total[row]),
-                terms={name: float(each[row]) for name, each in terms.items()},
-                formula=FORMULA,
-            )
-            for row in range(len(calls))
-        ]
+        names = [costs.names[pair] for pair in costs.chosen.tolist()]
+        bound_by = [f"{each} ({name})" for each, name in zip(by, names, strict=True)]
+        work = np.zeros(len(calls)), moved, moved
+        return explanations(duration_us, bound_by, work, longest / total, terms, FORMULA)
 
 
 def _curves_of(calls: Calls) -> NDArray[np.str_]:

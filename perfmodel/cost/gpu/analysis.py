@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.contract import Estimate, Explanation, explanations
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Kind, Rows
@@ -245,16 +245,5 @@ class Heuristic:
         columns = {f"{name}_us": each for name, each in analysis.shares.items()}
         columns |= {"bound_us": analysis.bound_us, **analysis.features}
         columns |= {"launch_floor_us": floor_us, "offset_us": offset_us}
-        return [
-            Explanation(
-                duration_us=float(duration_us[row]),
-                bound_by=str(bound_by[row]),
-                flop=float(analysis.flop[row]),
-                read_bytes=float(analysis.read_bytes[row]),
-                written_bytes=float(analysis.written_bytes[row]),
-                utilisation_frac=float(used_frac[row]),
-                terms={name: float(each[row]) for name, each in columns.items()},
-                formula=formula,
-            )
-            for row in range(len(rows))
-        ]
+        work = analysis.flop, analysis.read_bytes, analysis.written_bytes
+        return explanations(duration_us, bound_by, work, used_frac, columns, formula)

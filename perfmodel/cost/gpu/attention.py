@@ -118,31 +118,26 @@ _RECURRENT = coefficients("gpu.recurrent")
 
 @analyse_by_group
 def analyse_recurrent(group: Group, device: Device) -> Analysis:
-    """Turns of a chain, each as many clocks, however much the device could move or compute."""
-    chain = _CLOCKS[group.op](group.dims, device) / device.boost_mhz
+    """Turns of a chain, each as many clocks, however much the device could move or compute.
+
+    A persistent layer has a block per sequence with a thread per gate, which keeps a row of the
+    weights in registers; each step goes over the state, value after value, and as many blocks run
+    at a time as registers hold. The gradient of its bias has a block of 32 x 32 threads per 32
+    units, which goes over all steps and sequences, 32 at a time.
+    """
+    dims = group.dims
+    if group.op == "persistent_rnn":
+        registers = dims["gates"] * dims["hidden"] * (dims["hidden"] + _RECURRENT.own_registers)
+        at_once = np.maximum(np.floor(_RECURRENT.registers / registers), 1.0)
+        waves = np.ceil(dims["batch"] / (device.sm_count * at_once))
+        clocks = waves * dims["steps"] * dims["hidden"] * _RECURRENT.value_clocks
+    else:
+        turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)
+        clocks = turns * _RECURRENT.bias_clocks
+    chain = clocks / device.boost_mhz
     bound = bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum(chain, bound),
         shares={"memory": bound, "latency": chain},
     )
-
-
-def _persistent_clocks(dims: Dims, device: Device) -> Floats:
-    """A block per sequence has a thread per gate, which keeps a row of the weights in registers;
-    each step goes over the state, value after value. As many blocks run at a time as registers
-    hold."""
-    registers = dims["gates"] * dims["hidden"] * (dims["hidden"] + _RECURRENT.own_registers)
-    at_once = np.maximum(np.floor(_RECURRENT.registers / registers), 1.0)
-    waves = np.ceil(dims["batch"] / (device.sm_count * at_once))
-    return np.asarray(waves * dims["steps"] * dims["hidden"] * _RECURRENT.value_clocks)
-
-
-def _bias_clocks(dims: Dims, device: Device) -> Floats:
-    """A block of 32 x 32 threads per 32 units goes over all steps and sequences, 32 at a time."""
-    turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)
-    return np.asarray(turns * _RECURRENT.bias_clocks)
-
-
-_CLOCKS = {"persistent_rnn": _persistent_clocks, "rnn_bias_gradient": _bias_clocks}
-"""Of all turns of an op's chain."""

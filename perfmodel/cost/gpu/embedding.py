@@ -233,10 +233,6 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     )
 
 
-Passes = tuple[Floats, Floats]
-"""How often all bytes move, and latency in microseconds."""
-
-
 @analyse_by_group
 def analyse_jagged(group: Group, device: Device) -> Analysis:
     """Bytes in pieces of sectors, against waves of warps that wait for their loads."""
@@ -260,45 +256,42 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
 @analyse_by_group
 def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
-    passes = np.full(len(group.index), 2.0 if group.op in _TWICE else 1.0)
-    latency = np.full(len(group.index), _J.table("latency_us").get(group.op, _KERNEL.start_us))
-    if group.op in _PASSES:
-        passes, latency = _PASSES[group.op](group, device, (passes, latency))
-    memory = transfer_us(passes * group.moved_bytes, device)
-    bound = bound_us(group.moved_bytes, device)
-    busy = np.maximum(memory, bound)
-    if group.op in _BUSY:
-        busy = _BUSY[group.op](group, device, busy)
+    op, dims, moved = group.op, group.dims, group.moved_bytes
+    passes = np.full(len(moved), 2.0 if op in _TWICE else 1.0)
+    latency = np.full(len(moved), _J.table("latency_us").get(op, _KERNEL.start_us))
+    clocks = np.zeros(len(moved))  # while keys move
+    if op == "bucketize":
+        latency = latency + _J.step_us * np.log2(dims["boundaries"] + 1.0)
+    elif op == "cumsum":  # along several rows: a tree of sums with barriers for every few columns
+        clocks = np.where(dims["rows"] > 1.0, _J.scan_clocks * dims["rows"] * dims["cols"], 0.0)
+    elif op == "topk":  # keys counted digit by digit, then those found gathered
+        latency = _KERNEL.start_us * (1.0 + _J.pass_shorts * passes)
+        digits = np.ceil(8.0 * group.item_bytes / _J.radix_bits)
+        each = digits / _J.counted_per_sm_per_clock + 1.0 / _J.found_per_sm_per_clock
+        clocks = dims["rows"] * dims["cols"] * each
+    elif op in ("sort", "sort_pairs", "unique"):
+        sorts, latency = _sort(group, device)
+        is_unique = op == "unique"
+        passes = passes * is_unique + sorts
+        latency = latency + _J.unique_us * is_unique
+    memory = transfer_us(passes * moved, device)
+    bound = bound_us(moved, device)
+    counting = clocks / (device.sm_count * device.boost_mhz)
     return group.analysis(
         bound_us=bound,
-        kernel_us=busy + latency,
+        kernel_us=np.maximum.reduce([memory, bound, counting]) + latency,
         shares={"memory": memory, "latency": latency},
         features={"passes": passes},
     )
 
 
-def _scanned(group: Group, device: Device, busy: Floats) -> Floats:
-    """Sums along several rows: a tree of sums with barriers for every few columns."""
-    clocks = _J.scan_clocks * group.dims["rows"] * group.dims["cols"]
-    summed = np.where(group.dims["rows"] > 1.0, clocks / (device.sm_count * device.boost_mhz), 0.0)
-    return np.maximum(busy, summed)
-
-
-def _selected(group: Group, device: Device, busy: Floats) -> Floats:
-    """Keys counted digit by digit by threads of all multiprocessors, then those found gathered."""
-    digits = np.ceil(8.0 * group.item_bytes / _J.radix_bits)
-    clocks = digits / _J.counted_per_sm_per_clock + 1.0 / _J.found_per_sm_per_clock
-    keys = group.dims["rows"] * group.dims["cols"]
-    return np.maximum(busy, keys * clocks / (device.sm_count * device.boost_mhz))
-
-
-def _sort(group: Group, device: Device, usual: Passes) -> Passes:
-    """Along `cols`."""
+def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
+    """How often all bytes move, and latency in microseconds, of a sort along `cols`."""
     dims, item = group.dims, group.item_bytes
     stated = dims.get("key_bits", np.zeros_like(item))
     bits = np.where(stated > 0, stated, 8.0 * item)
     radix = np.ceil(bits / _J.radix_bits)
-    keys = keys_of_block(item) if group.op in _WITH_PAYLOAD else BLOCK_KEYS
+    keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
     starts = _J.table("on_chip_us")
@@ -310,24 +303,5 @@ def _sort(group: Group, device: Device, usual: Passes) -> Passes:
     )
 
 
-def _unique(group: Group, device: Device, usual: Passes) -> Passes:
-    passes, latency = _sort(group, device, usual)
-    return passes + usual[0], latency + _J.unique_us
-
-
-def _bucketize(group: Group, device: Device, usual: Passes) -> Passes:
-    return usual[0], usual[1] + _J.step_us * np.log2(group.dims["boundaries"] + 1.0)
-
-
-def _topk(group: Group, device: Device, usual: Passes) -> Passes:
-    return usual[0], _KERNEL.start_us * (1.0 + _J.pass_shorts * usual[0])
-
-
-_WITH_PAYLOAD = {"sort_pairs"}
 _TWICE = ("unique", "topk")
 """Ops that do more than read and write their keys, apart from a sort."""
-_PASSES = {"sort": _sort, "sort_pairs": _sort}
-_PASSES |= {"unique": _unique, "bucketize": _bucketize, "topk": _topk}
-"""Where passes and latency are not those of the coefficients' tables alone."""
-_BUSY = {"cumsum": _scanned, "topk": _selected}
-"""Where more than memory is waited for while keys move."""
