@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
-from perfmodel.base.frames import FRAME_NAME, is_frame
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
@@ -99,8 +98,7 @@ class Trace:
 
     @property
     def events(self) -> pd.DataFrame:
-        """All events of all ranks as one pandas frame, which `read` takes; empty for execution
-        traces alone."""
+        """All events of all ranks as one pandas frame; empty for execution traces alone."""
         import pandas as pd
 
         from perfmodel.trace.frame import frame_of_rank
@@ -140,7 +138,7 @@ class Trace:
 
 
 def read(
-    path: str | Path | pd.DataFrame,
+    path: str | Path,
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -149,18 +147,15 @@ def read(
     workers: int | None = None,
     steps_by: str = "",
 ) -> Trace:
-    """Read a Kineto file, a profile of another tool, an execution trace, an archive, a folder or a
-    frame of events.
+    """Read a Kineto file, a profile of another tool, an execution trace, an archive or a folder.
 
     `path` may be `.json`, `.json.gz`, `.sqlite` (Nsight Systems), `.db` (rocpd), `.et` (Chakra),
-    `.tar.gz`, a folder, or `-` for standard input; names do not matter. A pandas frame holds the
-    columns of `Trace.events`, or those of Chrome's trace events (`perfmodel.trace.frame` names
-    them). `max_bytes` bounds each decompressed document. With `steps`, only the events of these
-    steps are kept, and of `context` steps on each side; `chosen` says where they are. Annotations
-    named `steps_by`, alone or with a number behind it (`NAME 3`, `NAME#3`), mark the steps, else
-    those that profilers and engines are known to write. The files of a folder are decoded by
-    `workers` processes at a time (default: one per processor where that is quicker than one after
-    another); the answer does not depend on it.
+    `.tar.gz`, a folder, or `-` for standard input; names do not matter. `max_bytes` bounds each
+    decompressed document. With `steps`, only the events of these steps are kept, and of `context`
+    steps on each side; `chosen` says where they are. Annotations named `steps_by`, alone or with a
+    number behind it (`NAME 3`, `NAME#3`), mark the steps, else those that profilers and engines are
+    known to write. The files of a folder are decoded by `workers` processes at a time (default: one
+    per processor where that is quicker than one after another); the answer does not depend on it.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.
@@ -198,7 +193,7 @@ def read(
             raise UsageError(f"{bare}: --steps: no annotations of steps to choose from")
     checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
     trace = Trace(
-        FRAME_NAME if is_frame(path) else str(path),
+        str(path),
         tuple(rank for rank, _ in checked),
         _execution_traces_by_rank(others, ranks),
         chosen=chosen,
@@ -230,14 +225,8 @@ def read(
     return trace
 
 
-def _decode_files(
-    path: str | Path | pd.DataFrame, max_bytes: int, workers: int | None
-) -> list[FoundDocument]:
+def _decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
     """The documents behind `path`, in order."""
-    if is_frame(path):
-        from perfmodel.trace.frame import ranks_of_frame
-
-        return [FoundDocument(rank.where, rank) for rank in ranks_of_frame(path)]
     files = files_of(path)
     if len(files) > 1 and workers != 1:
         from perfmodel.trace.workers import decode_all, usual_workers

@@ -1,8 +1,8 @@
-"""Times that cannot be, and what is made of them: events far from all others, device operations
-that outlast their room, a device's clock that is off; several processes in one file.
+"""Times that cannot be, and what is made of them: device operations that outlast their room, a
+device's clock that is off; several processes in one file.
 
-Profilers write such times where a buffer was lost or a counter overflowed: a start of 0, a kernel
-of a second in a step of 10 ms. Operations of one stream may overlap a little (programmatic
+Profilers write such times where a buffer was lost or a counter overflowed: a kernel of a second
+in a step of 10 ms. Operations of one stream may overlap a little (programmatic
 dependent launch), hold others, and run with others of the same graph launch; what is far longer
 than that is cut where the next one begins.
 
@@ -17,12 +17,10 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
-    DEVICE_CATEGORIES,
     DEVICE_WAIT_CALL,
     LAUNCH_CALL,
     STEP_NAME,
@@ -34,10 +32,6 @@ from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.window import take_rows
 
 HOUR_NS = 3_600 * 10**9
-FAR = 1000
-"""An event is far from its like where it is an hour and so many times their usual distance off."""
-FEW = 3
-"""Of fewer it is not known where they lie."""
 OVERLAP_US = 25.0
 """What neighbours of a stream may overlap by. Real files: up to 13."""
 MANY = 10
@@ -54,29 +48,6 @@ LONGEST_LAUNCH_US = 1e5
 USUAL_LAUNCH_US = 10.0
 """From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
-_ON_DEVICE = (*DEVICE_CATEGORIES, Category.GPU_ANNOTATION, Category.CUDA_SYNC)
-
-
-def strays(start_ns: Ints, category: NDArray[np.uint8]) -> Mask:
-    """Events that begin far from all others of host or device: their times mean nothing."""
-    result = np.zeros(len(start_ns), np.bool_)
-    if not len(start_ns) or int(start_ns.max()) - int(start_ns.min()) <= HOUR_NS:
-        return result
-    is_device, is_known = has_code(category, _ON_DEVICE), category != Category.OTHER
-    enough = min(is_device.sum(), (~is_device & is_known).sum()) >= FEW
-    for like in (is_device, ~is_device) if enough else (~result,):
-        known = start_ns[like & is_known]
-        if len(known) >= FEW:
-            middle_ns = int(np.partition(known, len(known) // 2)[len(known) // 2])
-            usual_ns = int(np.median(np.abs(known - middle_ns)))
-            result |= like & (np.abs(start_ns - middle_ns) > max(HOUR_NS, FAR * usual_ns))
-    return result
-
-
-def stray_warnings(is_stray: Mask) -> list[str]:
-    """The line that says how many were left out."""
-    count = int(is_stray.sum())
-    return [f"{count} events begin hours from all others: left out"] if count else []
 
 
 def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:

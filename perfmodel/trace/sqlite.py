@@ -14,19 +14,15 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
-from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
+from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace
+from perfmodel.trace.events import rank_from_events
 from perfmodel.trace.files import foreign
-from perfmodel.trace.repairs import stray_warnings, strays
 
 MAGIC = b"SQLite format 3\0"
 _JOURNAL_MODE_AT, _ROLLBACK = 18, b"\1\1"
@@ -135,66 +131,6 @@ def event_of(row: Row, category: Category, name: str, **columns: Any) -> Row:
         "duration_ns": duration_ns,
         **columns,
     }
-
-
-TEXT_COLUMNS = (
-    *("name", "input_shapes", "input_dtypes", "input_values", "input_strides", "grid"),
-    *("collective", "process_group", "collective_dtype", "in_split", "out_split"),
-)
-"""Columns of `RankTrace` that are indices of its strings."""
-WIDE_COLUMNS = ("size_bytes", "in_elements", "out_elements")
-
-
-def rank_from_events(
-    where: str,
-    events: Iterable[Mapping[str, Any]],
-    *,
-    rank: int = NONE,
-    devices: tuple[DeviceProperties, ...] = (),
-    tool: str = "",
-) -> RankTrace:
-    """The rank that `events` are of, in whatever order.
-
-    An event has `category`, `name`, `start_ns`, `duration_ns`, and of the other columns of
-    `RankTrace` those that are known, whole numbers and texts.
-    """
-    rows = list(events)
-    strings = Strings()
-    start_ns = np.array([row["start_ns"] for row in rows], np.int64)
-    duration_ns = np.array([row["duration_ns"] for row in rows], np.int64)
-    columns: dict[str, Any] = {"waves": np.zeros(len(rows))}
-    for name in (each.name for each in fields(RankTrace) if each.type == "Ints"):
-        values = [row.get(name, NONE) for row in rows]
-        if name in TEXT_COLUMNS:
-            values = [strings.intern(v if isinstance(v, str) else None) for v in values]
-        if name == "file_index":
-            values = list(range(len(rows)))
-        columns[name] = narrow(np.array(values, np.int64), keep=name in WIDE_COLUMNS)
-    category = np.array([row["category"] for row in rows], np.uint8)
-    order = np.lexsort((columns["event_index"], -duration_ns, start_ns))
-    is_stray = strays(start_ns, category)
-    order = order[~is_stray[order]]
-    origin_ns = int(start_ns[order].min()) if len(rows) else 0
-    return RankTrace(
-        where=where,
-        rank=rank,
-        world_size=None,
-        origin_ns=origin_ns,
-        strings=strings,
-        devices=devices,
-        category=category[order],
-        start_us=(start_ns[order] - origin_ns) / 1e3,
-        duration_us=duration_ns[order] / 1e3,
-        **{name: values[order] for name, values in columns.items()},
-        warnings=stray_warnings(is_stray),
-        tool=tool,
-    )
-
-
-def narrow(values: Ints, *, keep: bool) -> Ints:
-    """As 32 bits where they hold all, unless they are to `keep` 64."""
-    narrow = values.astype(np.int32)
-    return values if keep or (narrow != values).any() else narrow
 
 
 def of_emit_nvtx(text: str) -> Row:

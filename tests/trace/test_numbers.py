@@ -6,13 +6,12 @@ import json
 import math
 from decimal import Decimal, localcontext
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.trace.columns import nanoseconds, rounded_ns
+from perfmodel.trace.event_columns import nanoseconds, rounded_ns
 
 LIMIT_NS = 2**62
 
@@ -103,12 +102,6 @@ def test_few_digits_are_exact(values_ns: list[int]) -> None:
 def test_floats_as_python_writes_them(values: list[float]) -> None:
     tokens = [json.dumps(value) for value in values]
     assert parsed(tokens) == [exact(token) for token in tokens]
-
-
-@given(st.lists(number, min_size=1, max_size=6))
-def test_raw_json_is_taken_as_it_stands(tokens: list[str]) -> None:
-    raw = msgspec.json.decode(f"[ {' , '.join(tokens)} ]", type=list[msgspec.Raw])
-    assert nanoseconds(raw)[0].tolist() == nanoseconds([t.encode() for t in tokens])[0].tolist()
 
 
 @given(st.lists(st.integers(-(2**43) * 1000 + 1, 2**43 * 1000 - 1), min_size=1, max_size=6))
