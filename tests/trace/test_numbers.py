@@ -27,7 +27,8 @@ number = st.one_of(whole, fixed, decimal, float64)
 def exact(token: str) -> int | None:
     """The slow way."""
     with localcontext(prec=2000):
-        value_ns = math.trunc(Decimal(token) * 1000) if Decimal(token).adjusted() < 25 else LIMIT_NS
+        is_far = Decimal(token) and Decimal(token).adjusted() >= 25
+        value_ns = LIMIT_NS if is_far else math.trunc(Decimal(token) * 1000)
     return value_ns if abs(value_ns) < LIMIT_NS else None
 
 
