@@ -215,16 +215,27 @@ def rows_around(rank: RankTrace, row: int) -> Ints:
     return rows[np.lexsort((-rank.duration_us[rows], rank.start_us[rows]))]
 
 
+def calls_of(rank: RankTrace, work: Ints, calls: Ints) -> Ints:
+    """Per operation of the device: which of the calls, by correlation, has its own; -1 for none."""
+    if not len(calls):
+        return np.full(len(work), NONE, np.int64)
+    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
+    call = calls[np.minimum(at, len(calls) - 1)]
+    return np.where(rank.correlation[call] == rank.correlation[work], call, NONE)
+
+
+def by_correlation(rank: RankTrace, calls: Ints) -> Ints:
+    """Those of the calls that have a correlation, in its order."""
+    calls = calls[rank.correlation[calls] > 0]
+    return calls[np.argsort(rank.correlation[calls], kind="stable")]
+
+
 def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
     """Per device row: row of the runtime or driver call with its correlation, or -1."""
-    runtime = runtime[rank.correlation[runtime] > 0]
-    runtime = runtime[np.argsort(rank.correlation[runtime], kind="stable")]
-    keys = rank.correlation[runtime]
-    wanted = rank.correlation[device_rows]
-    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-    hit: Mask = (keys[at] == wanted) if len(keys) else np.zeros(len(wanted), bool)
+    runtime = by_correlation(rank, runtime)
+    result, keys = calls_of(rank, device_rows, runtime), rank.correlation[runtime]
     twice = keys[1:][keys[1:] == keys[:-1]]
-    repeated = np.intersect1d(twice, wanted[hit]) if len(twice) else twice
+    repeated = np.intersect1d(twice, rank.correlation[result[result >= 0]])
     if len(repeated):
         rows = runtime[keys == repeated[0]]
         places = " and ".join(f"traceEvents[{i}]" for i in rank.file_index[rows[:2]])
@@ -232,7 +243,7 @@ def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
             f"{rank.where}: {places} are two calls with correlation {repeated[0]}: "
             "kernels cannot be tied to their launch"
         )
-    return np.where(hit, runtime[at], NONE) if len(keys) else np.full(len(wanted), NONE, np.int64)
+    return result
 
 
 MAX_JUMPS = 200

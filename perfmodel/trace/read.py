@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.errors import TraceError, UsageError
-from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.files import Foreign, FoundDocument, decode, files_of
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import (
+    bookkeeping_faults,
     check_rank,
-    check_types,
     checked_recording,
     inconsistencies,
 )
+from perfmodel.trace.repairs import check_types
 from perfmodel.trace.window import part_of, step_marks
 
 if TYPE_CHECKING:
