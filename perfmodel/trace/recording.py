@@ -29,7 +29,7 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import crossings_us, equal_runs, stream_keys
+from perfmodel.trace.link import enclosing, equal_runs, stream_keys
 from perfmodel.trace.repairs import (
     CLOCK_TOLERANCE_US,
     Launched,
@@ -222,6 +222,16 @@ def inconsistencies(rank: RankTrace) -> Iterator[str]:
         found.append(overlap_us[~together | (launch[low + 1 : high] <= 0)])
     what = "device operations begin before the one before them on their stream ended"
     yield from count_beyond(np.concatenate(found), DEVICE_OVERLAP_US, what)
+
+
+def crossings_us(rank: RankTrace, rows: Ints) -> Floats:
+    """By how much each of `rows` that begins within another of its thread and ends after it does
+    both, whichever is less; below 0 for those that end within it."""
+    around = enclosing(rank, rows)
+    outer, inner = rows[around[around >= 0]], rows[around >= 0]
+    start_us, end_us, until_us = rank.start_us[inner], rank.end_us[inner], rank.end_us[outer]
+    result: Floats = np.minimum(until_us - start_us, end_us - until_us)
+    return result
 
 
 def _crossings(rank: RankTrace) -> Iterator[str]:

@@ -255,9 +255,9 @@ def _rocpd_events(
         blocks = [-(-a // max(b, 1)) for a, b in zip(counts[:3], counts[3:], strict=True)]
         grid = str(blocks) if counts[0] >= 0 else None
         yield of_stream(row, row["agent_id"], Category.KERNEL, name, grid=grid)
-    needed = ("start", "end", "name_id")
+    of_copies = ("start", "end", "name_id")
     sides_of = (*shared, "src_agent_id", "dst_agent_id", "size")
-    for row in db.rows(f"rocpd_memory_copy{suffix}", needed, sides_of):
+    for row in db.rows(f"rocpd_memory_copy{suffix}", of_copies, sides_of):
         name = text_of(texts, row["name_id"], row, "name_id")
         match = _ROCM_COPY.search(name)
         if match:
