@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from perfmodel.errors import TraceError
 from perfmodel.trace.execution_trace import RawNode, build_execution_trace
 from perfmodel.trace.execution_trace_arguments import PARTS, json_list
@@ -218,7 +216,7 @@ def _node(message: Any, place: str) -> RawNode:
         for part, text in zip(PARTS, written, strict=True):
             try:
                 parts.append(json_list(text))
-            except (msgspec.MsgspecError, RecursionError, AttributeError) as error:
+            except (ValueError, RecursionError, AttributeError) as error:
                 raise TraceError(f"{place}.{key}s.{part}: {error}") from None
         texts.append(tuple(parts))
     first, *others = message.ctrl_deps or [message.id]

@@ -120,7 +120,7 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
     except TraceError as error:
         try:
             header = _decode(_header, repair_json(content), where, "")
-        except TraceError:
+        except (TraceError, ValueError, RecursionError, OverflowError):
             raise error from None
         warnings.append("the JSON had bare inf or nan, or control characters in texts: repaired")
     if header.schema not in (*FLAT_SCHEMAS, *NESTED_SCHEMAS):

@@ -17,6 +17,7 @@ except that they shorten long split lists.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from bisect import bisect_right
@@ -32,60 +33,38 @@ from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE, Strings
 from perfmodel.trace.execution_trace_columns import Collective, ProcessGroup, Tensors
 
-_TOKEN = re.compile(
-    rb"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?"
-    rb"|'[^'\\]*(?:\\.[^'\\]*)*'?"
-    rb"|-?\b(?:inf|nan|Infinity|NaN)\b|\b(?:True|False|None)\b",
-    re.DOTALL,
+_BARE = re.compile(
+    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')|-?\b(?:inf|nan|Infinity|NaN)\b", re.DOTALL
 )
-"""What JSON and Python's `repr` spell differently: texts (closed or not) and words."""
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|.)|(\")", re.DOTALL)
-_WORDS = {b"True": b"true", b"False": b"false", b"None": b"null"}
-_LAST_CHARACTER = 0x10FFFF
+"""Texts, and numbers outside of them that neither JSON nor Python's `repr` can be read with."""
 
 
 def repair_json(content: bytes) -> bytes:
-    """`content` as JSON: bare infinities and NaN quoted, control characters in texts escaped,
-    Python's texts and words in JSON's spelling."""
-    return _TOKEN.sub(_repaired, content)
+    """`content` as JSON: bare infinities and NaN quoted, control characters in texts escaped.
+
+    Raises `ValueError`, `RecursionError` or `OverflowError` for what is none.
+    """
+    return msgspec.json.encode(json.loads(_quoted(content.decode()), strict=False))
 
 
-def _repaired(match: re.Match[bytes]) -> bytes:
-    token = match[0]
-    quote = token[:1]
-    if quote not in (b"'", b'"'):
-        return _WORDS.get(token) or b'"%s"' % token
-    is_closed = len(token) > 1 and token.endswith(quote)
-    body = _ESCAPE.sub(_repaired_escape, token[1:-1] if is_closed else token[1:])
-    body = _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], body)
-    return b'"%s"' % body if is_closed else b'"%s' % body
-
-
-def _repaired_escape(match: re.Match[bytes]) -> bytes:
-    if match[2]:
-        return b'\\"'
-    code: bytes = match[1]
-    if code == b"'":
-        return b"'"
-    if len(code) == 3:
-        return b"\\u00" + code[1:]
-    if len(code) == 9 and int(code[1:], 16) <= _LAST_CHARACTER:
-        return chr(int(code[1:], 16)).encode(errors="replace")
-    return b"\\" + code
+def _quoted(text: str) -> str:
+    return _BARE.sub(lambda found: found[1] or f'"{found[0]}"', text)
 
 
 def json_list(text: str) -> bytes:
     """A list written as JSON or as Python's `repr`, as JSON; `[]` for no text at all.
 
-    Raises `msgspec.MsgspecError` or `RecursionError` when it is neither.
+    Raises `ValueError` when it is neither.
     """
     content = text.encode() or b"[]"
     try:
         msgspec.json.decode(content, type=list[msgspec.Raw])
     except msgspec.MsgspecError:
-        content = repair_json(content)
-        msgspec.json.decode(content, type=list[msgspec.Raw])
+        try:
+            found = ast.literal_eval(_quoted(text))
+            content = msgspec.json.encode(msgspec.convert(found, list[Any]))
+        except Exception as error:  # whatever Python says of a damaged text
+            raise ValueError(f"no list: {type(error).__name__}") from None
     return content
 
 
