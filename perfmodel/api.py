@@ -17,8 +17,6 @@ from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from perfmodel.designs.composed import Settings
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
@@ -67,8 +65,8 @@ def predict_module(
 
 
 def diff(
-    a: str | Path | Trace | Prediction | pd.DataFrame,
-    b: str | Path | Trace | Prediction | pd.DataFrame,
+    a: str | Path | Trace | Prediction,
+    b: str | Path | Trace | Prediction,
     *,
     fail_over: str = "",
     max_bytes: int = DEFAULT_MAX_BYTES,

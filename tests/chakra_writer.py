@@ -34,9 +34,9 @@ def encode_chakra(trace: ExecutionTrace) -> bytes:
         if trace.parent[row] != NONE:
             node.ctrl_deps.append(int(trace.node_id[trace.parent[row]]))
         for target, source in ((node.inputs, trace.inputs), (node.outputs, trace.outputs)):
-            target.values = trace.documents[source.values[row]].decode()
-            target.shapes = trace.documents[source.shapes[row]].decode()
-            target.types = trace.documents[source.types[row]].decode()
+            target.values = source.values[row].decode()
+            target.shapes = source.shapes[row].decode()
+            target.types = source.types[row].decode()
         set_attributes(node, _node_attributes(trace, row))
         out.append(framed(node))
     return b"".join(out)
@@ -48,7 +48,7 @@ def _node_attributes(trace: ExecutionTrace, row: int) -> dict[str, Any]:
         "scope": int(trace.scope[row]),
         "tid": int(trace.thread[row]),
         "op_schema": trace.strings[int(trace.op_schema[row])],
-        "input_strides": trace.documents[trace.inputs.strides[row]].decode(),
-        "output_strides": trace.documents[trace.outputs.strides[row]].decode(),
+        "input_strides": trace.inputs.strides[row].decode(),
+        "output_strides": trace.outputs.strides[row].decode(),
     }
     return {key: value for key, value in found.items() if value not in ("", "[]")}

@@ -15,6 +15,7 @@ import numpy as np
 
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.events import TEXT_COLUMNS
 from perfmodel.trace.nsight import (
     CALLS,
     COPIES,
@@ -31,7 +32,7 @@ from perfmodel.trace.nsight import (
     SYNC_NAMES,
     SYNCS,
 )
-from perfmodel.trace.sqlite import TEXT_COLUMNS, Row
+from perfmodel.trace.sqlite import Row
 
 _TABLES = {
     STRINGS: "id value",

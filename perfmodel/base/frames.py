@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +23,6 @@ MAX_TABLE_BYTES = 500_000_000
 MAX_COLUMNS = 1_000
 _PARQUET_MAGIC = b"PAR1"
 _CELL_BYTES = 8
-FRAME_NAME = "DataFrame"
-"""What a frame is called in messages."""
-
-
-def is_frame(source: object) -> bool:
-    """Whether `source` is a pandas frame; pandas is not loaded for that."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(source, pandas.DataFrame)
 
 
 def read_frame(

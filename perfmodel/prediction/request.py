@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import Any, TypeAlias
 
-from perfmodel.base.frames import is_frame
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Part
@@ -18,11 +17,8 @@ from perfmodel.prediction.what_if import Codec, Scale
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, workloads
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TOML = ".toml"
-Source: TypeAlias = Union[Trace, OpGraph, Deployment, Workload, str, Path, "pd.DataFrame"]
+Source: TypeAlias = Trace | OpGraph | Deployment | Workload | str | Path
 Hardware = str | Path | Part
 
 
@@ -30,7 +26,7 @@ Hardware = str | Path | Part
 class Request:
     """What is to be predicted, where, and under which what-ifs.
 
-    `source` is a trace (its path, itself, or a frame of its events); a workload (its name in the
+    `source` is a trace (its path, or itself); a workload (its name in the
     catalogue, its TOML file, or itself), which runs in its own software; a workload as it is
     deployed; or the module `FILE.py:CLASS`, whose file is executed.
 
@@ -115,9 +111,7 @@ def _as_list(given: Any) -> list[Any]:
 
 def sourced(source: Source) -> Source:
     """What a name stands for: the trace at a path, the ops of a module; else it stays a workload's
-    name. A frame of events is a trace."""
-    if is_frame(source):
-        return read(source)
+    name."""
     if not isinstance(source, (str, Path)):
         return source
     program = program_of(str(source))

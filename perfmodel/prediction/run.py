@@ -13,7 +13,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from perfmodel.base.frames import is_frame
 from perfmodel.base.units import human_us
 from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
@@ -37,7 +36,7 @@ from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
-from perfmodel.trace import Trace, read
+from perfmodel.trace import Trace
 from perfmodel.workload import Workload, load_workload
 
 REPLAY, TRANSFER = "replay", "transfer"
@@ -67,8 +66,6 @@ predict = _answering(Request)
 
 @singledispatch
 def _answer(source: object, request: Request) -> Prediction:
-    if is_frame(source):
-        return _of_trace(read(source), request)
     raise UsageError(f"nothing is predicted of a {type(source).__name__}: give a trace, a workload")
 
 

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from perfmodel import __version__
 from perfmodel.base.arrays import median
 from perfmodel.base.files import DEFAULT_MAX_BYTES, read_bytes
-from perfmodel.base.frames import is_frame
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.breakdown.hotspots import Hotspots
@@ -28,10 +27,6 @@ from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import StepRole, measured, steady_steps, step_bounds
 from perfmodel.trace import Trace, read
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 STEP, PATH, PIECE, FAMILY, IDLE, MODULE = GROUPS = (
     *("step", "critical path", "on the path", "device", "idle", "module"),
@@ -92,18 +87,15 @@ class Side:
 
 
 def side_of(
-    source: str | Path | Trace | Prediction | pd.DataFrame,
+    source: str | Path | Trace | Prediction,
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
 ) -> Side:
-    """A trace (or a frame of its events) as it was measured, the first result of a prediction, or a
-    stored answer's JSON.
+    """A trace as it was measured, the first result of a prediction, or a stored answer's JSON.
 
     Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
-    if is_frame(source):
-        source = read(source, steps_by=steps_by)
     if isinstance(source, Prediction):
         result = source.results[0].to_dict()
         name = str(source.source["trace"])

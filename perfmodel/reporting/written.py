@@ -12,8 +12,6 @@ from perfmodel.base.files import atomic_write, check_writable, suffix_of, write_
 from perfmodel.errors import PerfmodelError, UsageError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction
     from perfmodel.timeline.graph.types import ExecutionGraph
@@ -131,7 +129,7 @@ def exported(path: Path | None, what: str | None = None) -> What:
 
 
 def export(
-    source: str | Path | Trace | Prediction | pd.DataFrame,
+    source: str | Path | Trace | Prediction,
     path: str | Path,
     what: str | None = None,
 ) -> list[Path]:

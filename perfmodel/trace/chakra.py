@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from perfmodel.errors import TraceError
-from perfmodel.trace.execution_trace import RawNodes, build_execution_trace
-from perfmodel.trace.execution_trace_arguments import RawArguments, json_list
+from perfmodel.trace.execution_trace import RawNode, build_execution_trace
+from perfmodel.trace.execution_trace_arguments import PARTS, json_list
 
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
@@ -187,17 +185,17 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
 
     kinds = messages()
     schema: str | None = None
-    raw = RawNodes()
+    raw: list[RawNode] = []
     try:
         for start, body in delimited_messages(content):
-            place = "the metadata" if schema is None else f"nodes[{len(raw.node_id)}]"
+            place = "the metadata" if schema is None else f"nodes[{len(raw)}]"
             try:
                 if schema is None:
                     metadata = kinds.metadata.FromString(bytes(body))
                     attributes = _attributes(metadata, f"{where}: {place}")
                     schema = str(attributes.get("schema", f"chakra.{metadata.version}"))
                 else:
-                    _add_node(raw, kinds.node.FromString(bytes(body)), f"{where}: {place}")
+                    raw.append(_node(kinds.node.FromString(bytes(body)), f"{where}: {place}"))
             except DecodeError as error:
                 message = (str(error).splitlines() or ["no protobuf message"])[0]
                 raise TraceError(f"{where}: {place} at byte {start}: {message}") from None
@@ -208,25 +206,22 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     return build_execution_trace(raw, where, schema, [])
 
 
-def _add_node(raw: RawNodes, node: Any, place: str) -> None:
-    """Append a node message to the raw lists; its times are the profile's to know."""
-    attributes = _attributes(node, place)
-    raw.node_id.append(node.id)
-    raw.name.append(node.name)
-    raw.parent.append(node.ctrl_deps[0] if node.ctrl_deps else node.id)
-    raw.declared += ((before, node.id) for before in (*node.ctrl_deps[1:], *node.data_deps))
-    for key, target, source in (
-        ("input", raw.inputs, node.inputs),
-        ("output", raw.outputs, node.outputs),
-    ):
-        strides = attributes.pop(f"{key}_strides", "")
-        texts = (source.values, source.shapes, source.types, strides)
-        for part, into, text in zip(RawArguments._fields, target, texts, strict=True):
+def _node(message: Any, place: str) -> RawNode:
+    """A node message; its times are the profile's to know."""
+    attributes = _attributes(message, place)
+    texts = []
+    for key, given in (("input", message.inputs), ("output", message.outputs)):
+        strides, parts = attributes.pop(f"{key}_strides", ""), []
+        written = (given.values, given.shapes, given.types, strides)
+        for part, text in zip(PARTS, written, strict=True):
             try:
-                into.append(json_list(text))
-            except (msgspec.MsgspecError, RecursionError, AttributeError) as error:
+                parts.append(json_list(text))
+            except (ValueError, RecursionError, AttributeError) as error:
                 raise TraceError(f"{place}.{key}s.{part}: {error}") from None
-    raw.attributes.append(attributes)
+        texts.append(tuple(parts))
+    first, *others = message.ctrl_deps or [message.id]
+    after = (*others, *message.data_deps)
+    return RawNode(message.id, message.name, first, attributes, texts[0], texts[1], after)
 
 
 def _attributes(message: Any, place: str) -> dict[str, Any]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
-from typing import TypeAlias
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -226,66 +223,3 @@ class RankTrace:
     def _named(self) -> dict[Callable[[str], object], Mask]:
         """Which strings are names that a pattern accepts, for those that were asked for."""
         return {}
-
-
-_PLAIN = b"0123456789.,"
-_FRACTION_DIGITS = 3
-_LIMIT_NS = 2**62
-_MAX_DIGITS = 18
-
-Token: TypeAlias = bytes | msgspec.Raw
-
-
-def rounded_ns(values_us: Floats) -> Ints:
-    """Microseconds as the nearest nanoseconds, exactly for those written with three digits: below
-    2**43 us (100 days) a float64 is off by less than half a nanosecond."""
-    whole_us: Floats = np.floor(values_us)
-    part_ns: Floats = np.rint((values_us - whole_us) * 10**_FRACTION_DIGITS)
-    result: Ints = whole_us.astype(np.int64) * 10**_FRACTION_DIGITS + part_ns.astype(np.int64)
-    return result
-
-
-def nanoseconds(tokens: Sequence[Token]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """JSON values in microseconds as int64 nanoseconds, and which of them are numbers.
-
-    Plain decimals (`1712195495519689.047`) are parsed all at once; where another spelling occurs,
-    one at a time. Digits below a nanosecond are cut. A value that is no finite number within +-146
-    years gives 0 and False. Each token must be one valid JSON value.
-    """
-    if not tokens:
-        return np.zeros(0, np.int64), np.ones(0, np.bool_)
-    text = b",".join(tokens)
-    if not text.translate(None, _PLAIN) and (value := _parse_plain(text, len(tokens))) is not None:
-        return value, np.ones(len(tokens), np.bool_)
-    exact = [_parse_exact(bytes(token)) for token in tokens]
-    known = np.array([each is not None for each in exact])
-    return np.array([each or 0 for each in exact], np.int64), known
-
-
-def _parse_plain(text: bytes, count: int) -> Ints | None:
-    """`count` comma-separated decimals times 1000, cut to integers; None where one is too large or
-    too long, or some have a fraction and others none."""
-    numbers = np.fromstring(text.replace(b".", b","), np.int64, sep=",")
-    whole_us, part_ns = numbers, np.zeros(count, np.int64)
-    if b"." in text:
-        char = np.frombuffer(text + b",", np.uint8)
-        dot, end = np.flatnonzero(char == ord(".")), np.flatnonzero(char == ord(","))
-        digits = end - dot - 1 if len(dot) == count else np.zeros(0)
-        if not len(digits) or digits.max() > _MAX_DIGITS:
-            return None
-        whole_us, part_ns = numbers[::2], numbers[1::2]
-        scale = 10 ** np.abs(digits - _FRACTION_DIGITS)
-        part_ns = np.where(digits < _FRACTION_DIGITS, part_ns * scale, part_ns // scale)
-    # Too large integers are saturated.
-    return whole_us * 1000 + part_ns if whole_us.max() < _LIMIT_NS // 1000 else None
-
-
-def _parse_exact(token: bytes) -> int | None:
-    try:
-        number = Decimal(token.decode())  # exact, whatever its length
-    except (InvalidOperation, UnicodeDecodeError):
-        return None
-    if not number.is_finite() or number.adjusted() > _MAX_DIGITS:
-        return None
-    value_ns = int(Context(prec=len(token) + 4).multiply(number, Decimal(1000)))
-    return value_ns if abs(value_ns) < _LIMIT_NS else None

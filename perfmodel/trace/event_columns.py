@@ -1,13 +1,12 @@
-"""Columns of events that come in blocks: of all events, or of groups of them; texts as codes;
-allocations, which Kineto files record as instant events."""
+"""Columns of events that come in blocks: whole numbers, texts as codes, times, allocations."""
 
 from __future__ import annotations
 
 import re
-from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
+from collections.abc import Iterable, Sequence
+from decimal import Context, Decimal, InvalidOperation
+from itertools import chain, compress
 from operator import attrgetter
 from struct import error, pack
 from typing import Any
@@ -17,37 +16,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.trace.columns import NONE, Allocations, Strings
 from perfmodel.trace.kineto_json import Instant, MemoryArgs
 
-_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][-+]?\d{1,3})?")
-_MERGED_BLOCKS = 64
 
-
-def packed(kind: str, values: Sequence[Any]) -> bytes:
-    """Integers (`q`) or floats (`d`) of eight bytes each: twice as fast as `array`.
-
-    Raises `struct.error` for a value of another type, or that does not fit.
-    """
-    return pack(f"{len(values)}{kind}", *values)
-
-
-def packed_floats(values: list[Any]) -> bytes:
-    """Numbers as they are, 0 for each text."""
-    try:
-        return packed("d", values)
-    except error:
-        return packed("d", [0.0 if isinstance(value, str) else value for value in values])
-
-
-def packed_integers(values: list[Any]) -> bytes:
-    """Integers as they are, texts as `_integer` has them."""
-    try:
-        return packed("q", values)
-    except error:
-        known = {value: _integer(value) for value in set(values)}
-        return packed("q", [known[value] for value in values])
+def whole_numbers(values: Sequence[Any]) -> Ints:
+    """Of 32 bits each, or 64 where one needs it; texts as `_integer` has them."""
+    for kind in "iq":
+        try:
+            return np.frombuffer(pack(f"{len(values)}{kind}", *values), kind)
+        except error:
+            pass
+    known = {value: _integer(value) for value in set(values)}
+    return np.array([known[value] for value in values], np.int64)
 
 
 def _integer(value: int | str) -> int:
@@ -59,7 +41,89 @@ def _integer(value: int | str) -> int:
     return number if -(2**63) <= number < 2**63 else NONE
 
 
-def unquoted(value: msgspec.Raw) -> bytes:
+def floats(values: Sequence[Any]) -> Floats:
+    """Numbers as they are, 0 for each text."""
+    try:
+        return np.frombuffer(pack(f"{len(values)}d", *values))
+    except error:
+        return np.array([0.0 if isinstance(value, str) else value for value in values])
+
+
+class EventColumns:
+    """Columns over all events; each block says a part of some of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._parts: defaultdict[str, list[tuple[Any, NDArray[Any]]]] = defaultdict(list)
+
+    def put(self, name: str, rows: Ints | slice, values: NDArray[Any]) -> None:
+        """What these events say."""
+        self._parts[name].append((rows, values))
+
+    def taken(self) -> dict[str, NDArray[Any]]:
+        """All columns of which a block said something, `NONE` where none did."""
+        columns = {}
+        while self._parts:
+            name, parts = self._parts.popitem()
+            kind = max((values.dtype for _, values in parts), key=lambda each: each.itemsize)
+            columns[name] = np.full(self.count, NONE, kind)
+            for rows, values in parts:
+                columns[name][rows] = values
+        return columns
+
+
+class TextIndex(dict[str | None, int]):
+    """A text to its index in `strings`, where it is interned when it is first asked for."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self[None] = NONE
+
+    def __missing__(self, text: str) -> int:
+        index = self[text] = self._strings.intern(text)
+        return index
+
+    def of(self, texts: Iterable[str | None]) -> Ints:
+        """The index of each."""
+        return np.array(list(map(self.__getitem__, texts)), np.int32)
+
+
+class TextRows(dict[bytes, tuple[int, ...]]):
+    """Texts of one event, a byte 1 between them, to their indices; `NONE` for an empty one."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+
+    def __missing__(self, row: bytes) -> tuple[int, ...]:
+        texts = [text.decode() or None for text in row.split(b"\1")]
+        indices = self[row] = tuple(map(self._strings.intern, texts))
+        return indices
+
+    def of(self, rows: Iterable[bytes]) -> NDArray[np.int32]:
+        """`[text, event]`: the index of each."""
+        return np.array(list(map(self.__getitem__, rows)), np.int32).T
+
+
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][-+]?\d{1,3})?")
+_PLAIN = b"0123456789.,"
+_FRACTION_DIGITS = 3
+_LIMIT_NS = 2**62
+_MAX_DIGITS = 18
+
+
+def times_ns(values: Sequence[Any]) -> tuple[Ints, int]:
+    """Microseconds, numbers or their JSON, as nanoseconds; and the place of the first that is no
+    number, or -1."""
+    if not values or isinstance(values[0], msgspec.Raw):
+        value_ns, is_known = nanoseconds(list(map(_unquoted, values)))
+        return value_ns, -1 if is_known.all() else int(np.argmin(is_known))
+    try:
+        return np.frombuffer(pack(f"{len(values)}q", *values), np.int64) * 1000, -1
+    except error:
+        return rounded_ns(floats(values)), -1
+
+
+def _unquoted(value: msgspec.Raw) -> bytes:
     """A number that may be written as a text; no number for any other."""
     text = bytes(value)
     if text.startswith(b'"'):
@@ -68,127 +132,58 @@ def unquoted(value: msgspec.Raw) -> bytes:
     return text
 
 
-class _Column:
-    """Values that come in blocks; integers take 32 bits each, or 64 where one needs it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._blocks: list[NDArray[Any]] = []
-        self._merged: list[NDArray[Any]] = []
-
-    def add(self, values: NDArray[Any]) -> None:
-        self._blocks.append(values)
-        self.count += len(values)
-        if len(self._blocks) >= _MERGED_BLOCKS:
-            self._merge()
-
-    def taken(self) -> NDArray[Any]:
-        """All values; call it once, as the column is empty then."""
-        self._merge()
-        values, self._merged = np.concatenate(self._merged or [np.zeros(0, np.int32)]), []
-        return values
-
-    def _merge(self) -> None:
-        if not self._blocks:
-            return
-        values = np.concatenate(self._blocks)
-        if values.dtype == np.int64 and ((small := values.astype(np.int32)) == values).all():
-            values = small
-        self._merged.append(values)
-        self._blocks = []
+def rounded_ns(values_us: Floats) -> Ints:
+    """Microseconds as the nearest nanoseconds, exactly for those written with three digits: below
+    2**43 us (100 days) a float64 is off by less than half a nanosecond."""
+    whole_us: Floats = np.floor(values_us)
+    part_ns: Floats = np.rint((values_us - whole_us) * 10**_FRACTION_DIGITS)
+    result: Ints = whole_us.astype(np.int64) * 10**_FRACTION_DIGITS + part_ns.astype(np.int64)
+    return result
 
 
-class EventColumns:
-    """Columns of all events, or of those whose category is among some, which a table says by code
-    (`bytes.translate`): None is all."""
+def nanoseconds(tokens: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """JSON values in microseconds as int64 nanoseconds, and which of them are numbers.
 
-    def __init__(self) -> None:
-        self.category = bytearray()
-        """Of each event, its code."""
-        self._columns: dict[Any, dict[bytes | None, _Column]] = {}
-        self._counts: dict[bytes | None, int] = defaultdict(int)
-        self._rows: dict[bytes | None, Ints] = {}
-
-    def put(
-        self,
-        name: object,
-        values: bytes | NDArray[Any],
-        among: bytes | None = None,
-        kind: str = "q",
-    ) -> None:
-        """Values of a block's events; of blocks before without any, they are `NONE`."""
-        column = self._columns.setdefault(name, {}).setdefault(among, _Column())
-        if missing := self._counts[among] - column.count:
-            column.add(np.full(missing, NONE, kind))
-        column.add(np.frombuffer(values, kind))
-
-    def close_block(self, among: bytes | None, count: int) -> None:
-        """All that a block says of so many events has been put."""
-        self._counts[among] += count
-
-    def parts(self, name: object) -> dict[bytes | None, NDArray[Any]]:
-        """What the column holds, by the events that it is of; once."""
-        columns = self._columns.pop(name, {})
-        for among, column in columns.items():
-            column.add(np.full(self._counts[among] - column.count, NONE))
-        return {among: column.taken() for among, column in columns.items()}
-
-    def set_part(self, name: object, among: bytes | None, values: NDArray[Any]) -> None:
-        """A whole column of these events."""
-        column = self._columns.setdefault(name, {})[among] = _Column()
-        column.add(values)
-
-    def taken(self, name: object) -> NDArray[Any] | None:
-        """The column over all events, `NONE` where it is missing; None where nothing was put."""
-        parts = self.parts(name)
-        if not parts or None in parts:
-            return parts.get(None)
-        values = np.full(len(self.category), NONE, np.result_type(*parts.values()))
-        for among, part in parts.items():
-            if among not in self._rows:  # much faster than a mask, for all of its columns
-                is_among = np.frombuffer(self.category.translate(among), np.bool_)
-                self._rows[among] = np.flatnonzero(is_among)
-            values[self._rows[among]] = part
-        return values
+    Plain decimals (`1712195495519689.047`) are parsed all at once; where another spelling occurs,
+    one at a time. Digits below a nanosecond are cut. A value that is no finite number within +-146
+    years gives 0 and False. Each token must be one valid JSON value.
+    """
+    if not tokens:
+        return np.zeros(0, np.int64), np.ones(0, np.bool_)
+    text = b",".join(tokens)
+    if not text.translate(None, _PLAIN) and (value := _parse_plain(text, len(tokens))) is not None:
+        return value, np.ones(len(tokens), np.bool_)
+    exact = [_parse_exact(token) for token in tokens]
+    known = np.array([each is not None for each in exact])
+    return np.array([each or 0 for each in exact], np.int64), known
 
 
-class TextIndex(dict[Any, int]):
-    """A text to its index in `strings`, where it is interned when it is first asked for."""
+def _parse_plain(text: bytes, count: int) -> Ints | None:
+    """`count` comma-separated decimals times 1000, cut to integers; None where one is too large or
+    too long, or some have a fraction and others none."""
+    numbers = np.fromstring(text.replace(b".", b","), np.int64, sep=",")
+    whole_us, part_ns = numbers, np.zeros(count, np.int64)
+    if b"." in text:
+        char = np.frombuffer(text + b",", np.uint8)
+        dot, end = np.flatnonzero(char == ord(".")), np.flatnonzero(char == ord(","))
+        digits = end - dot - 1 if len(dot) == count else np.zeros(0)
+        if not len(digits) or digits.max() > _MAX_DIGITS:
+            return None
+        whole_us, part_ns = numbers[::2], numbers[1::2]
+        scale = 10 ** np.abs(digits - _FRACTION_DIGITS)
+        part_ns = np.where(digits < _FRACTION_DIGITS, part_ns * scale, part_ns // scale)
+    # Too large integers are saturated.
+    return whole_us * 1000 + part_ns if whole_us.max() < _LIMIT_NS // 1000 else None
 
-    def __init__(self, strings: Strings, none: bytes | None) -> None:
-        self._strings = strings
-        self[none] = NONE
 
-    def __missing__(self, text: str | bytes) -> int:
-        index = self._strings.intern(text if isinstance(text, str) else text.decode())
-        self[text] = index
-        return index
-
-    def of(self, texts: Iterable[Any]) -> bytes:
-        """The index of each, packed."""
-        return packed("q", list(map(self.__getitem__, texts)))
-
-
-class TextRows(dict[bytes, int]):
-    """Texts of one event, a byte 1 between them, to the number of their row."""
-
-    def __init__(self, texts: TextIndex) -> None:
-        self._texts = texts
-        self._indices: list[int] = []
-
-    def __missing__(self, row: bytes) -> int:
-        number = self[row] = len(self)
-        self._indices += map(self._texts.__getitem__, row.split(b"\1"))
-        return number
-
-    def of(self, rows: Iterable[bytes]) -> bytes:
-        """The number of each, packed."""
-        return packed("q", list(map(self.__getitem__, rows)))
-
-    def columns(self, width: int) -> Iterable[Ints]:
-        """The index of each text of all rows, then that of no text."""
-        table = np.array(self._indices, np.int32).reshape(-1, width)
-        return np.vstack([table, np.full((1, width), NONE, np.int32)]).T
+def _parse_exact(token: bytes) -> int | None:
+    try:
+        number = Decimal(token.decode())  # exact, whatever its length
+        is_near = abs(number) < Decimal(_LIMIT_NS) / 1000
+    except InvalidOperation:
+        return None
+    exact = Context(prec=len(token) + 4)
+    return int(exact.multiply(number, Decimal(1000))) if is_near else None
 
 
 MEMORY_EVENT_NAME = "[memory]"
@@ -197,64 +192,45 @@ _ALLOCATION_COLUMNS = (
     *("device_type", "device", "size_bytes", "address", "allocated_bytes", "reserved_bytes"),
 )
 """Those of `Allocations` behind its times."""
-_NO_MEMORY_ARGS = MemoryArgs()
+_NO_ARGS = MemoryArgs()
 _allocation_values = attrgetter(*_ALLOCATION_COLUMNS)
-
-ParseTimes = Callable[[str, list[Any], Ints], Ints]
-"""Key, its values and their rows to nanoseconds; raises where one is not a number."""
 
 
 class AllocationRows:
     """The allocations read so far."""
 
-    def __init__(self, times: ParseTimes) -> None:
-        self._times = times
-        self._parts: list[Ints] = []
-        self._numbers = array("q")
+    def __init__(self) -> None:
+        self._parts = [np.zeros((0, 1 + len(_ALLOCATION_COLUMNS)), np.int64)]
+        self._numbers: list[Any] = []
         self._unreadable = 0
 
-    def add(self, events: list[Instant], file_index: Ints) -> None:
-        """Take the instant events of a block over; `file_index` says where each stands."""
-        at_ns = self._times("ts", [event.ts for event in events], file_index)
-        is_memory = bytes([event.name == MEMORY_EVENT_NAME for event in events])
-        counts = np.frombuffer(is_memory, np.bool_)
-        numbers = [event.args.event_index for event in events if event.args]
+    def add(self, events: list[Instant], at_ns: Ints) -> None:
+        """Take the instant events of a block over, which happened at these times."""
+        self._numbers += [event.args.event_index for event in events if event.args]
+        is_memory = np.array([event.name == MEMORY_EVENT_NAME for event in events], np.bool_)
+        args = [event.args or _NO_ARGS for event in compress(events, is_memory)]
+        rows, is_whole = list(map(_allocation_values, args)), np.ones(len(args), np.bool_)
         try:
-            self._numbers.extend(array("q", numbers))  # type: ignore[arg-type]
-        except (TypeError, OverflowError):
-            whole = (each for each in numbers if type(each) is int and 0 <= each < 2**63)
-            self._numbers.extend(whole)
-        args = [event.args or _NO_MEMORY_ARGS for event in compress(events, counts.tobytes())]
-        if args:
-            result, known = _whole_numbers(list(map(_allocation_values, args)))
-            self._unreadable += len(args) - len(known)
-            self._parts.append(np.vstack([at_ns[counts][known], result]))
+            content = pack(f"{len(rows) * len(_ALLOCATION_COLUMNS)}q", *chain(*rows))
+        except error:
+            is_whole[:] = [all(map(_is_whole, row)) for row in rows]
+            content = np.array(list(compress(rows, is_whole)), np.int64).tobytes()
+        table = np.frombuffer(content, np.int64).reshape(-1, len(_ALLOCATION_COLUMNS))
+        self._parts.append(np.column_stack([at_ns[is_memory][is_whole], table]))
+        self._unreadable += len(rows) - len(table)
 
     def found(self, first_ns: int) -> Allocations:
         """All of them, their times after `first_ns`."""
-        numbers = np.array(self._numbers, np.int64)
-        numbers = numbers[numbers >= 0]
-        if not self._parts:
-            return Allocations(unreadable=self._unreadable, numbers=numbers)
-        table = np.concatenate(self._parts, axis=1)
+        table = np.concatenate(self._parts).T
         at_ns, *columns = table[:, np.argsort(table[0], kind="stable")]
-        named = dict(zip(_ALLOCATION_COLUMNS, columns, strict=True))
+        numbers = [each for each in self._numbers if _is_whole(each) and each >= 0]
         return Allocations(
-            (at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable, numbers=numbers
+            (at_ns - first_ns) / 1e3,
+            **dict(zip(_ALLOCATION_COLUMNS, columns, strict=True)),
+            unreadable=self._unreadable,
+            numbers=np.array(numbers, np.int64),
         )
 
 
-def _whole_numbers(values: Sequence[tuple[object, ...]]) -> tuple[Ints, Ints]:
-    """`[column, event]` of the events' values, and which of them are whole numbers all."""
-    try:
-        columns = [array("q", column) for column in zip(*values, strict=True)]
-        return np.array(columns), np.arange(len(values))
-    except (TypeError, OverflowError):
-        pass
-    known = [
-        at
-        for at, each in enumerate(values)
-        if all(type(value) is int and -(2**63) <= value < 2**63 for value in each)
-    ]
-    rows = np.array([values[at] for at in known], np.int64)
-    return rows.reshape(len(known), len(_ALLOCATION_COLUMNS)).T, np.array(known, np.int64)
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63

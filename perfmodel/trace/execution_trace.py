@@ -8,8 +8,7 @@ adds collectives to the attributes; 1.1.1 adds `strides`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,10 +17,10 @@ from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE, Strings
 from perfmodel.trace.execution_trace_arguments import (
-    RawArguments,
-    collective_table,
+    Texts,
     is_collective,
     process_groups,
+    read_collective,
     read_tensors,
     repair_json,
 )
@@ -121,7 +120,7 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
     except TraceError as error:
         try:
             header = _decode(_header, repair_json(content), where, "")
-        except TraceError:
+        except (TraceError, ValueError, RecursionError, OverflowError):
             raise error from None
         warnings.append("the JSON had bare inf or nan, or control characters in texts: repaired")
     if header.schema not in (*FLAT_SCHEMAS, *NESTED_SCHEMAS):
@@ -130,9 +129,9 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
         raise TraceError(f"{where}: {given}; the known ones are {known}")
     try:
         if header.schema in FLAT_SCHEMAS:
-            raw = _raw_of_flat(_decode(_flat, header.nodes, where, "nodes"))
+            raw = [_of_flat(node) for node in _decode(_flat, header.nodes, where, "nodes")]
         else:
-            raw = _raw_of_nested(_decode(_nested, header.nodes, where, "nodes"))
+            raw = [_of_nested(node) for node in _decode(_nested, header.nodes, where, "nodes")]
     except TraceError as error:
         if warnings:
             raise TraceError(f"{error} (bare nan and inf read as texts)") from None
@@ -157,58 +156,46 @@ def _decode(
         raise TraceError(f"{where}: {message}") from None
 
 
-@dataclass
-class RawNodes:
-    """The nodes of a file in its own order, one list per column; not yet checked."""
+class RawNode(NamedTuple):
+    """A node as its file has it, not yet checked."""
 
-    node_id: list[int] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    attributes: list[dict[str, Any]] = field(default_factory=list)
-    inputs: RawArguments = field(default_factory=lambda: RawArguments([], [], [], []))
-    outputs: RawArguments = field(default_factory=lambda: RawArguments([], [], [], []))
-    declared: list[tuple[int, int]] = field(default_factory=list)
-    """(id before, id after)"""
+    id: int
+    name: str
+    parent: int
+    attributes: dict[str, Any]
+    inputs: Texts
+    outputs: Texts
+    after: tuple[int, ...] = ()
+    """Ids of nodes that it depends on, as the file itself declares."""
 
 
-def _raw_of_flat(nodes: list[_FlatNode]) -> RawNodes:
-    def arguments(*keys: str) -> RawArguments:
-        given = [[bytes(getattr(n, key)) for n in nodes] for key in keys]
-        return RawArguments(given[0], given[1], given[2], [b"[]"] * len(nodes))
-
-    keys = ("rf_id", "scope", "tid", "op_schema")
-    return RawNodes(
-        [n.id for n in nodes],
-        [n.name for n in nodes],
-        [n.parent or 0 for n in nodes],
-        [{key: getattr(n, key) for key in keys} for n in nodes],
-        arguments("inputs", "input_shapes", "input_types"),
-        arguments("outputs", "output_shapes", "output_types"),
+def _of_flat(node: _FlatNode) -> RawNode:
+    return RawNode(
+        node.id,
+        node.name,
+        node.parent or 0,
+        {key: getattr(node, key) for key in ("rf_id", "scope", "tid", "op_schema")},
+        (bytes(node.inputs), bytes(node.input_shapes), bytes(node.input_types), b"[]"),
+        (bytes(node.outputs), bytes(node.output_shapes), bytes(node.output_types), b"[]"),
     )
 
 
-def _raw_of_nested(nodes: list[_NestedNode]) -> RawNodes:
-    def arguments(io: list[_Io]) -> RawArguments:
-        parts = RawArguments._fields
-        return RawArguments(*([bytes(getattr(each, part)) for each in io] for part in parts))
-
-    return RawNodes(
-        [n.id for n in nodes],
-        [n.name for n in nodes],
-        [n.ctrl_deps or 0 for n in nodes],
-        [{a.name: a.value for a in n.attrs} for n in nodes],
-        arguments([n.inputs for n in nodes]),
-        arguments([n.outputs for n in nodes]),
+def _of_nested(node: _NestedNode) -> RawNode:
+    inputs, outputs = (
+        (bytes(each.values), bytes(each.shapes), bytes(each.types), bytes(each.strides))
+        for each in (node.inputs, node.outputs)
     )
+    attributes = {each.name: each.value for each in node.attrs}
+    return RawNode(node.id, node.name, node.ctrl_deps or 0, attributes, inputs, outputs)
 
 
 def build_execution_trace(
-    raw: RawNodes, where: str, schema: str, warnings: list[str]
+    raw: list[RawNode], where: str, schema: str, warnings: list[str]
 ) -> ExecutionTrace:
-    """The execution trace of `raw`; raises `TraceError` naming the node and the key."""
+    """The execution trace of nodes in the order of their file; raises `TraceError` naming the node
+    and the key."""
     strings = Strings()
-    documents: dict[bytes, int] = {}
-    unsorted_id = np.array(_checked(raw.node_id, _Count, "id", where), np.int64)
+    unsorted_id = np.array(_checked([node.id for node in raw], _Count, "id", where), np.int64)
     order = np.argsort(unsorted_id, kind="stable")
     position = order.tolist()
     node_id = unsorted_id[order]
@@ -219,36 +206,39 @@ def build_execution_trace(
             f"{where}: nodes[{second}].id: id {node_id[twice[0]]} is already that of nodes[{first}]"
         )
 
-    def numbers(values: list[Any], kind: Any, key: str) -> Ints:
-        return np.array(_checked(values, kind, key, where), np.int64)[order]
-
     def attribute(key: str, kind: Any) -> Ints:
-        return numbers([each.get(key, 0) for each in raw.attributes], kind, key)
+        values = [node.attributes.get(key, 0) for node in raw]
+        return np.array(_checked(values, kind, key, where), np.int64)[order]
 
     def texts(values: list[str]) -> Ints:
         return np.array([strings.intern(text) for text in values], np.int64)[order]
 
-    def arguments(raw_arguments: RawArguments, key: str) -> Arguments:
-        in_order = RawArguments(*([texts[at] for at in position] for texts in raw_arguments))
-        tensors = read_tensors(in_order, key, position, strings, where)
-        rows = {
-            part: np.array([documents.setdefault(text, len(documents)) for text in texts], np.int64)
-            for part, texts in in_order._asdict().items()
-        }
-        return Arguments(**rows, tensors=tensors)
+    def arguments(given: list[Texts], key: str) -> Arguments:
+        tensors = read_tensors(given, key, position, strings, where)
+        values, shapes, types, strides = ([texts[at] for texts in given] for at in range(4))
+        return Arguments(values, shapes, types, strides, tensors)
 
-    name, thread = texts(raw.name), attribute("tid", _Count)
-    parent_id = numbers(raw.parent, _Parent, "parent")
+    nodes = [raw[at] for at in position]
+    name, thread = texts([node.name for node in raw]), attribute("tid", _Count)
+    parents = _checked([node.parent for node in raw], _Parent, "parent", where)
+    parent_id = np.array(parents, np.int64)[order]
     parent = _parents(parent_id, node_id, name, thread, strings, warnings)
     _refuse_cycle(parent, node_id, where)
-    inputs, outputs = arguments(raw.inputs, "inputs"), arguments(raw.outputs, "outputs")
-    records, groups = {}, []
-    for row, at in enumerate(position):
-        if is_collective(raw.name[at], raw.attributes[at]):
-            records[row] = at
-        if "process_group:init" in raw.name[at]:
-            groups += process_groups(raw.inputs.values[at], warnings)
-    op_schemas = [each.get("op_schema", "") for each in raw.attributes]
+    inputs = arguments([node.inputs for node in nodes], "inputs")
+    outputs = arguments([node.outputs for node in nodes], "outputs")
+    collectives, groups = {}, []
+    for row, node in enumerate(nodes):
+        if is_collective(node.name, node.attributes):
+            given = [each.tensors for each in (inputs, outputs)]
+            tensors = [(each.elements[each.of(row)], each.dtype[each.of(row)]) for each in given]
+            place = f"{where}: nodes[{position[row]}]"
+            collectives[row] = read_collective(
+                node.inputs, node.attributes, tensors, strings, place
+            )
+        if "process_group:init" in node.name:
+            groups += process_groups(node.inputs[0], warnings)
+    op_schemas = [node.attributes.get("op_schema", "") for node in raw]
+    declared = [(before, node.id) for node in raw for before in node.after]
     return ExecutionTrace(
         where=where,
         schema=schema,
@@ -262,12 +252,9 @@ def build_execution_trace(
         op_schema=texts(_checked(op_schemas, str, "op_schema", where)),
         inputs=inputs,
         outputs=outputs,
-        collectives=collective_table(
-            records, raw.inputs, raw.attributes, (inputs.tensors, outputs.tensors), strings, where
-        ),
+        collectives=collectives,
         process_groups=tuple(groups),
-        declared=_declared(raw.declared, node_id, warnings),
-        documents=tuple(documents),
+        declared=_declared(declared, node_id, warnings),
         warnings=warnings,
     )
 

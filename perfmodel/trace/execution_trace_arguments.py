@@ -17,88 +17,63 @@ except that they shorten long split lists.
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE, Strings
-from perfmodel.trace.execution_trace_columns import Collectives, ProcessGroup, Tensors
+from perfmodel.trace.execution_trace_columns import Collective, ProcessGroup, Tensors
 
-_TOKEN = re.compile(
-    rb"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?"
-    rb"|'[^'\\]*(?:\\.[^'\\]*)*'?"
-    rb"|-?\b(?:inf|nan|Infinity|NaN)\b|\b(?:True|False|None)\b",
-    re.DOTALL,
+_BARE = re.compile(
+    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')|-?\b(?:inf|nan|Infinity|NaN)\b", re.DOTALL
 )
-"""What JSON and Python's `repr` spell differently: texts (closed or not) and words."""
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|.)|(\")", re.DOTALL)
-_WORDS = {b"True": b"true", b"False": b"false", b"None": b"null"}
-_LAST_CHARACTER = 0x10FFFF
+"""Texts, and numbers outside of them that neither JSON nor Python's `repr` can be read with."""
 
 
 def repair_json(content: bytes) -> bytes:
-    """`content` as JSON: bare infinities and NaN quoted, control characters in texts escaped,
-    Python's texts and words in JSON's spelling."""
-    return _TOKEN.sub(_repaired, content)
+    """`content` as JSON: bare infinities and NaN quoted, control characters in texts escaped.
+
+    Raises `ValueError`, `RecursionError` or `OverflowError` for what is none.
+    """
+    return msgspec.json.encode(json.loads(_quoted(content.decode()), strict=False))
 
 
-def _repaired(match: re.Match[bytes]) -> bytes:
-    token = match[0]
-    quote = token[:1]
-    if quote not in (b"'", b'"'):
-        return _WORDS.get(token) or b'"%s"' % token
-    is_closed = len(token) > 1 and token.endswith(quote)
-    body = _ESCAPE.sub(_repaired_escape, token[1:-1] if is_closed else token[1:])
-    body = _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], body)
-    return b'"%s"' % body if is_closed else b'"%s' % body
-
-
-def _repaired_escape(match: re.Match[bytes]) -> bytes:
-    if match[2]:
-        return b'\\"'
-    code: bytes = match[1]
-    if code == b"'":
-        return b"'"
-    if len(code) == 3:
-        return b"\\u00" + code[1:]
-    if len(code) == 9 and int(code[1:], 16) <= _LAST_CHARACTER:
-        return chr(int(code[1:], 16)).encode(errors="replace")
-    return b"\\" + code
+def _quoted(text: str) -> str:
+    return _BARE.sub(lambda found: found[1] or f'"{found[0]}"', text)
 
 
 def json_list(text: str) -> bytes:
     """A list written as JSON or as Python's `repr`, as JSON; `[]` for no text at all.
 
-    Raises `msgspec.MsgspecError` or `RecursionError` when it is neither.
+    Raises `ValueError` when it is neither.
     """
     content = text.encode() or b"[]"
     try:
         msgspec.json.decode(content, type=list[msgspec.Raw])
     except msgspec.MsgspecError:
-        content = repair_json(content)
-        msgspec.json.decode(content, type=list[msgspec.Raw])
+        try:
+            found = ast.literal_eval(_quoted(text))
+            content = msgspec.json.encode(msgspec.convert(found, list[Any]))
+        except Exception as error:  # whatever Python says of a damaged text
+            raise ValueError(f"no list: {type(error).__name__}") from None
     return content
 
-
-MAX_DEPTH = 16
 
 TypeTree: TypeAlias = "str | tuple[TypeTree, ...] | None"
 """A tensor's dtype; the elements of a list or tuple that holds tensors; None without tensors."""
 
 _BRACKETED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _TYPE_TOKEN = re.compile(
-    rf"Tensor(?P<dtype>{_BRACKETED})(?=[\],]|$)"
-    r"|(?P<opened>[^\[\],()]*\[)"
-    r"|(?P<closed>\](?=[\],]|$))"
-    rf"|(?P<plain>[^\[\],()]+(?:{_BRACKETED})?(?=[\],]|$))"
-    r"|(?P<comma>,)"
+    rf"Tensor(?P<dtype>{_BRACKETED})|(?P<opened>[^\[\],()]*\[)|[^\[\],()]+(?:{_BRACKETED})?"
 )
 
 
@@ -106,36 +81,28 @@ def parse_type(text: str) -> TypeTree:
     """The tensors inside one argument type; raises `ValueError` where it breaks the grammar."""
     if "Tensor(" not in text:
         return None
-    lists: list[list[TypeTree]] = [[]]
-    at = 0
-    while at < len(text):
-        token = _TYPE_TOKEN.match(text, at)
-        if token is None:
-            raise ValueError(f"unexpected {text[at : at + 20]!r} in type {text[:60]!r}")
-        if token.lastgroup == "opened":
-            lists.append([])
-        elif token.lastgroup == "closed" and len(lists) > 1:
-            elements = lists.pop()
-            holds_tensors = any(each is not None for each in elements)
-            lists[-1].append(tuple(elements) if holds_tensors else None)
-        elif token.lastgroup != "comma":
-            lists[-1].append(token["dtype"] and token["dtype"][1:-1])
-        if len(lists) > MAX_DEPTH:
-            raise ValueError(f"type {text[:60]!r} is nested deeper than {MAX_DEPTH}")
-        at = token.end()
-    if len(lists) > 1 or len(lists[0]) != 1:
-        raise ValueError(f"brackets do not match in type {text[:60]!r}")
-    return lists[0][0]
+    try:
+        return _tree(json.loads(_TYPE_TOKEN.sub(_token_as_json, text)))
+    except (ValueError, RecursionError):
+        raise ValueError(f"type {text[:60]!r} is none of an argument") from None
 
 
-class RawArguments(NamedTuple):
-    """The inputs or outputs of all nodes: JSON texts of four parallel lists for each node."""
+def _token_as_json(token: re.Match[str]) -> str:
+    if token["dtype"]:
+        return json.dumps(token["dtype"][1:-1])
+    return "[" if token["opened"] else "null"
 
-    values: list[bytes]
-    shapes: list[bytes]
-    types: list[bytes]
-    strides: list[bytes]
 
+def _tree(parsed: Any) -> TypeTree:
+    if not isinstance(parsed, list):
+        return parsed  # type: ignore[no-any-return]
+    elements = tuple(map(_tree, parsed))
+    return elements if any(each is not None for each in elements) else None
+
+
+Texts: TypeAlias = tuple[bytes, ...]
+"""The inputs or outputs of a node: the JSON of its values, shapes, types and strides."""
+PARTS = ("values", "shapes", "types", "strides")
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _TENSORS = {
@@ -148,9 +115,9 @@ _texts = msgspec.json.Decoder(list[str])
 
 
 def read_tensors(
-    arguments: RawArguments, key: str, position: list[int], strings: Strings, where: str
+    arguments: Sequence[Texts], key: str, position: list[int], strings: Strings, where: str
 ) -> Tensors:
-    """All tensors of `arguments`, which are in row order.
+    """All tensors of the inputs or outputs of all nodes, which are in row order.
 
     `position` is each node's index in the file, for messages. Raises `TraceError` when values,
     shapes and types do not fit each other, or when a text is no JSON list.
@@ -162,7 +129,7 @@ def read_tensors(
     sizes: dict[bytes, int] = {b"[]": 0}
     bounds = [0]
     part = ""
-    for at, values_text, shapes, types, strides in zip(position, *arguments, strict=True):
+    for at, (values_text, shapes, types, strides) in zip(position, arguments, strict=True):
         try:
             part = "types"
             if types not in plans:
@@ -238,22 +205,6 @@ def _count_of_sizes(sizes: list[Any]) -> int:
 
 
 _RECORD_NAME = "record_param_comms"
-_Number = Annotated[int, msgspec.Meta(ge=NONE, le=2**63 - 1)]
-
-
-class _Collective(msgspec.Struct):
-    """What one record says, by the names of the attributes."""
-
-    in_msg_nelems: _Number
-    out_msg_nelems: _Number
-    dtype: str = ""
-    collective_name: str = ""
-    pg_name: str | int = ""
-    pg_size: _Number = NONE
-    global_rank_start: _Number = NONE
-    global_rank_stride: _Number = NONE
-    in_split: list[_Number] = []
-    out_split: list[_Number] = []
 
 
 class _Group(msgspec.Struct):
@@ -278,56 +229,31 @@ def process_groups(values: bytes, warnings: list[str]) -> list[ProcessGroup]:
     return [ProcessGroup(g.pg_name, tuple(g.ranks), g.group_size) for g in groups]
 
 
-def collective_table(
-    records: dict[int, int],
-    inputs: RawArguments,
-    attributes: list[dict[str, Any]],
-    tensors: tuple[Tensors, Tensors],
+def read_collective(
+    texts: Texts,
+    attributes: dict[str, Any],
+    tensors: Sequence[tuple[Ints, Ints]],
     strings: Strings,
-    where: str,
-) -> Collectives:
-    """The collectives that nodes record, by node row and place in the file; `tensors` are those of
-    the inputs and of the outputs. Raises `TraceError` naming the node."""
-    found: list[_Collective] = []
-    for row, at in records.items():
-        stated: dict[str, Any] = {}
-        for key, table in zip(("in_msg_nelems", "out_msg_nelems"), tensors, strict=True):
-            start, end = table.bounds[row : row + 2].tolist()
-            stated[key] = int(table.elements[start:end].sum()) if end > start else NONE
-        try:
-            stated |= _from_arguments(inputs.types[at], inputs.values[at])
-            for key in ("in_split", "out_split"):
-                text = attributes[at].get(f"{key}_size")
-                if key not in stated and isinstance(text, str) and "..." not in text:
-                    stated[key] = _values.decode(text or "[]")
-            found.append(msgspec.convert(stated | attributes[at], _Collective))
-        except (ValueError, TypeError, msgspec.MsgspecError, RecursionError) as error:
-            message = str(error).replace(" - at `$.", " in `")
-            raise TraceError(f"{where}: nodes[{at}] ({_RECORD_NAME}): {message}") from None
-        for table in reversed(tensors):
-            start, end = table.bounds[row : row + 2].tolist()
-            if end > start:
-                found[-1].dtype = strings[int(table.dtype[start])]
-
-    def column(name: str) -> Any:
-        values = [getattr(each, name) for each in found]
-        return np.array([strings.intern(v) if type(v) is str else v for v in values], np.int64)
-
-    for each in found:
-        each.pg_name = str(each.pg_name)
-    return Collectives(
-        row=np.array(list(records), np.int64),
-        name=column("collective_name"),
-        group=column("pg_name"),
-        group_size=column("pg_size"),
-        dtype=column("dtype"),
-        in_elements=column("in_msg_nelems"),
-        out_elements=column("out_msg_nelems"),
-        rank_start=column("global_rank_start"),
-        rank_stride=column("global_rank_stride"),
-        in_split=tuple(tuple(each.in_split) for each in found),
-        out_split=tuple(tuple(each.out_split) for each in found),
-    )
+    place: str,
+) -> Collective:
+    """The collective that a node records. `tensors` are elements and dtypes of those of its inputs
+    and of its outputs; `place` names the node in errors."""
+    stated: dict[str, Any] = {}
+    for key, (elements, _) in zip(("in_msg_nelems", "out_msg_nelems"), tensors, strict=True):
+        stated[key] = int(elements.sum()) if len(elements) else NONE
+    try:
+        stated |= _from_arguments(texts[2], texts[0])
+        for key in ("in_split", "out_split"):
+            text = attributes.get(f"{key}_size")
+            if key not in stated and isinstance(text, str) and "..." not in text:
+                stated[key] = _values.decode(text or "[]")
+        found = msgspec.convert(stated | attributes, Collective)
+    except (ValueError, TypeError, msgspec.MsgspecError, RecursionError) as error:
+        message = str(error).replace(" - at `$.", " in `")
+        raise TraceError(f"{place} ({_RECORD_NAME}): {message}") from None
+    for dtype in np.concatenate([each for _, each in tensors])[:1].tolist():
+        found.dtype = strings[dtype]
+    return found
 
 
 def _from_arguments(types_text: bytes, values_text: bytes) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace, Strings, text_codes
+
+_decode = msgspec.json.Decoder(list[Any]).decode
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,10 @@ class Tensors:
     def __len__(self) -> int:
         return len(self.tensor_id)
 
+    def of(self, row: int) -> slice:
+        """The rows that a node owns."""
+        return slice(*self.bounds[row : row + 2].tolist())
+
     @cached_property
     def row(self) -> Ints:
         """`[T]`: the node row that owns each tensor."""
@@ -59,12 +65,12 @@ class Tensors:
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
-    """Inputs or outputs of all nodes: JSON texts (indices into `documents`), and the tensors."""
+    """Inputs or outputs of all nodes: the JSON of four parallel lists of each, and the tensors."""
 
-    values: Ints
-    shapes: Ints
-    types: Ints
-    strides: Ints
+    values: list[bytes]
+    shapes: list[bytes]
+    types: list[bytes]
+    strides: list[bytes]
     """`[]` where the schema has no strides (before 1.1.1)."""
     tensors: Tensors
 
@@ -78,43 +84,37 @@ class ProcessGroup:
     size: int
 
 
-@dataclass(frozen=True, eq=False)
-class Collectives:
-    """The `record_param_comms` nodes, one row each, in node order (`wait` and `barrier` too).
+_Number = Annotated[int, msgspec.Meta(ge=NONE, le=2**63 - 1)]
 
-    Integers are `NONE` where the file says nothing; texts are indices into `strings`.
-    """
 
-    row: Ints
-    """Node row."""
-    name: Ints
-    group: Ints
-    """Process group: its name, or before schema 1.1.0 the decimal text of a pointer."""
-    group_size: Ints
-    dtype: Ints
-    in_elements: Ints
-    out_elements: Ints
-    rank_start: Ints
-    rank_stride: Ints
-    in_split: tuple[tuple[int, ...], ...]
+class Collective(msgspec.Struct):
+    """What a `record_param_comms` node says (`wait` and `barrier` too), by the names of the file's
+    attributes; `NONE` or nothing where it does not."""
+
+    in_msg_nelems: _Number
+    out_msg_nelems: _Number
+    dtype: str = ""
+    collective_name: str = ""
+    pg_name: str | int = ""
+    """Process group: its name, or before schema 1.1.0 a pointer."""
+    pg_size: _Number = NONE
+    global_rank_start: _Number = NONE
+    global_rank_stride: _Number = NONE
+    in_split: list[_Number] = []
     """Elements (or rows) for each peer; empty: equal parts, or the file does not say."""
-    out_split: tuple[tuple[int, ...], ...]
-
-    def __len__(self) -> int:
-        return len(self.row)
+    out_split: list[_Number] = []
 
 
 @dataclass(frozen=True, eq=False)
 class ExecutionTrace:
     """One rank's execution trace, one row per node, in order of node id (the order of entry).
 
-    Text columns are indices into `strings`; JSON columns are indices into `documents`.
+    Text columns are indices into `strings`.
     """
 
     where: str
     schema: str
     strings: Strings
-    documents: tuple[bytes, ...]
     node_id: Ints
     name: Ints
     parent: Ints
@@ -127,7 +127,8 @@ class ExecutionTrace:
     op_schema: Ints
     inputs: Arguments
     outputs: Arguments
-    collectives: Collectives
+    collectives: dict[int, Collective]
+    """By node row, ascending."""
     process_groups: tuple[ProcessGroup, ...]
     declared: Ints
     """`[D, 2]` rows (before, after): dependencies the file itself lists (Chakra's `data_deps`)."""
@@ -193,33 +194,25 @@ class ExecutionTrace:
 
     def input_shapes(self, row: int) -> list[Any]:
         """Shapes of the inputs of one node: a list of ints per tensor, nested for lists."""
-        return self._document(self.inputs.shapes[row])
+        return _decode(self.inputs.shapes[row])
 
     def input_types(self, row: int) -> list[Any]:
         """Types of the inputs of one node, such as `Tensor(float)` or `GenericList[Int,Int]`."""
-        return self._document(self.inputs.types[row])
+        return _decode(self.inputs.types[row])
 
     def input_values(self, row: int) -> list[Any]:
         """Values of the inputs of one node; tensors are [id, storage, offset, elements, ...]."""
-        return self._document(self.inputs.values[row])
+        return _decode(self.inputs.values[row])
 
-    def group_ranks(self, collective: int) -> tuple[int, ...]:
-        """Global ranks of the group of one row of `collectives`; empty where unknown."""
-        table = self.collectives
-        name = self.strings[int(table.group[collective])]
+    def group_ranks(self, said: Collective) -> tuple[int, ...]:
+        """Global ranks of the group of a collective; empty where unknown."""
         for group in self.process_groups:
-            if group.name == name:
+            if group.name == str(said.pg_name):
                 return group.ranks or tuple(range(group.size))
-        start, stride, size = (
-            int(column[collective])
-            for column in (table.rank_start, table.rank_stride, table.group_size)
-        )
+        start, stride, size = said.global_rank_start, said.global_rank_stride, said.pg_size
         if start < 0 or size <= 0 or stride <= 0:
             return ()
         return tuple(range(start, start + stride * size, stride))
-
-    def _document(self, index: np.int64) -> list[Any]:
-        return msgspec.json.decode(self.documents[index], type=list[Any])
 
 
 _UNDEFINED = "nullptr"

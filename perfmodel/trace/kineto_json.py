@@ -24,7 +24,7 @@ NO_RAW = msgspec.Raw()
 _OTHER_PHASES = "BEMICbneSTFpstfPNODVvRc(),="
 """The phases of Chrome's trace format besides `X` (complete) and `i` (instant), that of a beginning
 first."""
-_BLOCK_BYTES = 200_000
+_BLOCK_BYTES = 500_000
 _MAX_KEYS = 8
 """How many `traceEvents` are looked at for the one that is the document's own."""
 _MAX_BRACES = 1000

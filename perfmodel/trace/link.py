@@ -187,18 +187,22 @@ def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:
     return np.where(at >= 0, containers[at], NONE)
 
 
-def enclosing(rank: RankTrace, boxes: Ints) -> Ints:
-    """Per box: position of the nearest earlier box that is still open at its start, or -1."""
-    parent = np.full(len(boxes), NONE, np.int64)
-    stack: list[int] = []
-    end = rank.end_us[boxes].tolist()
-    for at, start in enumerate(rank.start_us[boxes].tolist()):
-        while stack and end[stack[-1]] <= start:
+def enclosing(rank: RankTrace, rows: Ints) -> Ints:
+    """Per row, in order of time: position among `rows` of the nearest earlier one of its thread
+    that is still open at its start, or -1."""
+    threads = rank.thread[rows]
+    order = np.argsort(threads, kind="stable")
+    start, end = rank.start_us[rows].tolist(), rank.end_us[rows].tolist()
+    around, thread, stack = [NONE] * len(rows), None, list[int]()
+    for at, its_thread in zip(order.tolist(), threads[order].tolist(), strict=True):
+        if its_thread != thread:
+            thread, stack = its_thread, []
+        while stack and end[stack[-1]] <= start[at]:
             stack.pop()
         if stack:
-            parent[at] = stack[-1]
+            around[at] = stack[-1]
         stack.append(at)
-    return parent
+    return np.array(around, np.int64)
 
 
 def rows_around(rank: RankTrace, row: int) -> Ints:
@@ -215,16 +219,27 @@ def rows_around(rank: RankTrace, row: int) -> Ints:
     return rows[np.lexsort((-rank.duration_us[rows], rank.start_us[rows]))]
 
 
+def calls_of(rank: RankTrace, work: Ints, calls: Ints) -> Ints:
+    """Per operation of the device: which of the calls, by correlation, has its own; -1 for none."""
+    if not len(calls):
+        return np.full(len(work), NONE, np.int64)
+    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
+    call = calls[np.minimum(at, len(calls) - 1)]
+    return np.where(rank.correlation[call] == rank.correlation[work], call, NONE)
+
+
+def by_correlation(rank: RankTrace, calls: Ints) -> Ints:
+    """Those of the calls that have a correlation, in its order."""
+    calls = calls[rank.correlation[calls] > 0]
+    return calls[np.argsort(rank.correlation[calls], kind="stable")]
+
+
 def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
     """Per device row: row of the runtime or driver call with its correlation, or -1."""
-    runtime = runtime[rank.correlation[runtime] > 0]
-    runtime = runtime[np.argsort(rank.correlation[runtime], kind="stable")]
-    keys = rank.correlation[runtime]
-    wanted = rank.correlation[device_rows]
-    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-    hit: Mask = (keys[at] == wanted) if len(keys) else np.zeros(len(wanted), bool)
+    runtime = by_correlation(rank, runtime)
+    result, keys = calls_of(rank, device_rows, runtime), rank.correlation[runtime]
     twice = keys[1:][keys[1:] == keys[:-1]]
-    repeated = np.intersect1d(twice, wanted[hit]) if len(twice) else twice
+    repeated = np.intersect1d(twice, rank.correlation[result[result >= 0]])
     if len(repeated):
         rows = runtime[keys == repeated[0]]
         places = " and ".join(f"traceEvents[{i}]" for i in rank.file_index[rows[:2]])
@@ -232,41 +247,6 @@ def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
             f"{rank.where}: {places} are two calls with correlation {repeated[0]}: "
             "kernels cannot be tied to their launch"
         )
-    return np.where(hit, runtime[at], NONE) if len(keys) else np.full(len(wanted), NONE, np.int64)
-
-
-MAX_JUMPS = 200
-"""Real files: up to 50. Beyond it, what was found by then counts, so that time stays linear."""
-
-
-def crossings_us(rank: RankTrace, rows: Ints) -> Floats:
-    """Per row, by thread: by how much it both begins within an earlier one of its thread and ends
-    after it, whichever of the two is less; of several the one that ends last. Below 0 where it
-    crosses none.
-
-    Each row looks for the nearest earlier one that ends no sooner than itself, by jumping over
-    those that end sooner together with what these have jumped over; of all that, the latest end
-    is kept.
-    """
-    rows = by_thread(rank, rows)
-    end_us = rank.end_us[rows]
-    first = np.zeros(len(rows), np.int64)
-    for low, high in equal_runs(rank.thread[rows]):
-        first[low:high] = low
-    before = np.arange(len(rows)) - 1
-    latest_us = np.full(len(rows), -np.inf)
-    open_rows = np.flatnonzero(before >= first)
-    for _ in range(MAX_JUMPS):
-        is_sooner = end_us[before[open_rows]] < end_us[open_rows]
-        open_rows = open_rows[is_sooner]
-        if not len(open_rows):
-            break
-        over = before[open_rows]
-        skipped_us = np.maximum(end_us[over], latest_us[over])
-        latest_us[open_rows] = np.maximum(latest_us[open_rows], skipped_us)
-        before[open_rows] = before[over]
-        open_rows = open_rows[before[open_rows] >= first[open_rows]]
-    result: Floats = np.minimum(latest_us - rank.start_us[rows], end_us - latest_us)
     return result
 
 

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
-from perfmodel.base.frames import FRAME_NAME, is_frame
 from perfmodel.errors import TraceError, UsageError
-from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.files import Foreign, FoundDocument, decode, files_of
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import (
+    bookkeeping_faults,
     check_rank,
-    check_types,
     checked_recording,
     inconsistencies,
 )
+from perfmodel.trace.repairs import check_types
 from perfmodel.trace.window import part_of, step_marks
 
 if TYPE_CHECKING:
@@ -73,34 +72,9 @@ class Trace:
             if rank.rank in self.execution_traces
         }
 
-    def with_execution_trace(self, path: str | Path, **options: Any) -> Trace:
-        """This trace with the execution trace in `path` (options as of `read`) paired to a rank.
-
-        The rank is the one in the file's name, or the only one. Raises `TraceError` when the file
-        holds none, and when its nodes are not the events of this trace.
-        """
-        result = read(path, **options)
-        if not result.execution_traces:
-            raise TraceError(f"{path}: holds no execution trace")
-        extra = list(result.execution_traces.values())
-        joined = replace(
-            self,
-            execution_traces=self.execution_traces
-            | _execution_traces_by_rank(extra, list(self.ranks)),
-            warnings=[*self.warnings, *result.warnings],
-        )
-        best = max((p.matched_frac for p in joined.pairings.values()), default=0.0)
-        if best < MIN_PAIRED_FRAC:
-            raise TraceError(
-                f"{path}: only {best:.0%} of the host events of {self.source} are nodes of this "
-                "execution trace: they are not of the same program"
-            )
-        return joined
-
     @property
     def events(self) -> pd.DataFrame:
-        """All events of all ranks as one pandas frame, which `read` takes; empty for execution
-        traces alone."""
+        """All events of all ranks as one pandas frame; empty for execution traces alone."""
         import pandas as pd
 
         from perfmodel.trace.frame import frame_of_rank
@@ -140,7 +114,7 @@ class Trace:
 
 
 def read(
-    path: str | Path | pd.DataFrame,
+    path: str | Path,
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -149,18 +123,15 @@ def read(
     workers: int | None = None,
     steps_by: str = "",
 ) -> Trace:
-    """Read a Kineto file, a profile of another tool, an execution trace, an archive, a folder or a
-    frame of events.
+    """Read a Kineto file, a profile of another tool, an execution trace, an archive or a folder.
 
     `path` may be `.json`, `.json.gz`, `.sqlite` (Nsight Systems), `.db` (rocpd), `.et` (Chakra),
-    `.tar.gz`, a folder, or `-` for standard input; names do not matter. A pandas frame holds the
-    columns of `Trace.events`, or those of Chrome's trace events (`perfmodel.trace.frame` names
-    them). `max_bytes` bounds each decompressed document. With `steps`, only the events of these
-    steps are kept, and of `context` steps on each side; `chosen` says where they are. Annotations
-    named `steps_by`, alone or with a number behind it (`NAME 3`, `NAME#3`), mark the steps, else
-    those that profilers and engines are known to write. The files of a folder are decoded by
-    `workers` processes at a time (default: one per processor where that is quicker than one after
-    another); the answer does not depend on it.
+    `.tar.gz`, a folder, or `-` for standard input; names do not matter. `max_bytes` bounds each
+    decompressed document. With `steps`, only the events of these steps are kept, and of `context`
+    steps on each side; `chosen` says where they are. Annotations named `steps_by`, alone or with a
+    number behind it (`NAME 3`, `NAME#3`), mark the steps, else those that profilers and engines are
+    known to write. The files of a folder are decoded by `workers` processes at a time (default: one
+    per processor where that is quicker than one after another); the answer does not depend on it.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.
@@ -198,7 +169,7 @@ def read(
             raise UsageError(f"{bare}: --steps: no annotations of steps to choose from")
     checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
     trace = Trace(
-        FRAME_NAME if is_frame(path) else str(path),
+        str(path),
         tuple(rank for rank, _ in checked),
         _execution_traces_by_rank(others, ranks),
         chosen=chosen,
@@ -230,14 +201,8 @@ def read(
     return trace
 
 
-def _decode_files(
-    path: str | Path | pd.DataFrame, max_bytes: int, workers: int | None
-) -> list[FoundDocument]:
+def _decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
     """The documents behind `path`, in order."""
-    if is_frame(path):
-        from perfmodel.trace.frame import ranks_of_frame
-
-        return [FoundDocument(rank.where, rank) for rank in ranks_of_frame(path)]
     files = files_of(path)
     if len(files) > 1 and workers != 1:
         from perfmodel.trace.workers import decode_all, usual_workers

@@ -1,20 +1,24 @@
-"""Does what a trace says hold together: types, ranks, nesting, lost events?
+"""Does what a trace says hold together: ranks, nesting, lost events, the profiler's own numbers?
 
 A damaged or edited file may be valid JSON with valid values and still say what cannot have
 happened, and a profiler that loses buffers writes events that are each plausible. No real file at
 hand breaks these rules within the tolerances, so they warn of damage: in the 31 recordings of GPUs
 at hand, of the launches before the last one whose kernel was recorded, none lacks its kernel.
+
+PyTorch's profiler numbers what it records on the host (`Ev Idx`, `External id`) in order of start,
+and steps one after another: events that are missing, repeated or moved do not fit these books. In
+all whole files at hand `Ev Idx` runs from 0 without a gap, no number comes twice or out of order on
+its thread, and a step begins less than 0.2 ms after the one before.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, distinct, is_among
+from perfmodel.base.arrays import Floats, Ints, distinct, is_among, quantile
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
@@ -24,12 +28,11 @@ from perfmodel.trace.categories import (
     STEP_NAME,
     Category,
 )
-from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import crossings_us, equal_runs, stream_keys
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.link import enclosing, equal_runs, stream_keys
 from perfmodel.trace.repairs import (
     CLOCK_TOLERANCE_US,
     Launched,
-    endless,
     launched_work,
     with_device_clock,
     without_overlong,
@@ -49,42 +52,19 @@ PYTHON_OVERLAP_US, CALL_OVERLAP_US = 1e3, 1e4
 recorders of their own, on other clocks; real files: 0.2 and 2.5 ms. Among themselves a thread's
 functions are a stack and its calls return in turn: real files cross by less than 0.001 us."""
 MAX_RANK = 2**31 - 1
-_LISTS = {
-    "input_shapes": "Input Dims",
-    "input_dtypes": "Input type",
-    "input_values": "Concrete Inputs",
-    "input_strides": "Input Strides",
-    "grid": "grid",
-}
-_LIST_STARTS = ("[", '"[')
-"""A list, or the text of one."""
-_NO_TEXT = '""'
-_TEXT_OF_SIZES = re.compile(r'"(\d+(,\d+)*)?(;(\d+(,\d+)*)?)*"')
-"""Sizes as Ascend's PyTorch writes them: `"64,8;8,2"`; then types are `"float;float"`."""
-
-
-def check_types(rank: RankTrace) -> None:
-    """Raise `TraceError`, naming event and field, where a list of arguments is no list; the texts
-    of Ascend's PyTorch become lists."""
-    known_as_text = False
-    for column, key in _LISTS.items():
-        values = getattr(rank, column)
-        for text in distinct(values[values >= 0]).tolist():
-            value = rank.strings[text]
-            parts = value.strip('"').split(";")
-            if value == _NO_TEXT:
-                values[values == text] = NONE
-            elif column == "input_shapes" and _TEXT_OF_SIZES.fullmatch(value):
-                sizes = [[int(size) for size in part.split(",") if size] for part in parts]
-                rank.strings.texts[text], known_as_text = json.dumps(sizes), True
-            elif column == "input_dtypes" and known_as_text and "[" not in value:
-                rank.strings.texts[text] = json.dumps(parts)
-            elif not value.startswith(_LIST_STARTS):
-                event = int(rank.file_index[np.argmax(values == text)])
-                raise TraceError(
-                    f"{rank.where}: damaged trace: Expected a list, found "
-                    f"{value[:30]} - at traceEvents[{event}].args.{key}"
-                )
+HOUR_US = 3.6e9
+MIN_NUMBERED = 8
+"""Fewer say nothing."""
+FEW = 3
+"""Fewer may take no time in files of whole microseconds."""
+SAMPLED_FRAC = 0.1
+"""Files that hold less of what was numbered were sampled or filtered on purpose; real ones: 1 %."""
+AT_ONCE_US = 1.0
+"""Events of one thread that begin so close to one another may be in any order."""
+STEP_GAP_US = 1e3
+SHORTEST_US, LONGEST_US = 0.1, 500.0
+"""Of half the calls, operators and operations of the device, and of the quickest tenth of launch
+calls and operators. Real files: medians from 1 us, tenths up to 30 us."""
 
 
 def check_rank(rank: RankTrace) -> None:
@@ -104,7 +84,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     Where no shift does, nothing is changed and the fault is only said.
     """
     rank, overlong = without_overlong(rank)
-    faults = [*endless(rank), *overlong]
+    faults = [*_endless(rank), *overlong]
     launched = launched_work(rank)
     if not len(launched.work):  # what of the two is missing?
         work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
@@ -212,6 +192,17 @@ def _calls(rank: RankTrace, launched: Launched) -> Iterator[str]:
         yield f"{is_out.sum()} of {len(is_out)} device operations were launched outside all steps"
 
 
+def _endless(rank: RankTrace) -> Iterator[str]:
+    """A line of the first host event that lasts hours beyond the time in which all events begin."""
+    span_us = float(np.ptp(rank.start_us)) if len(rank) else 0.0
+    is_long = ~rank.is_device & (rank.duration_us > span_us + HOUR_US)
+    for row in np.flatnonzero(is_long)[:1]:
+        yield (
+            f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, hours more than the "
+            "time in which all events begin: a damaged duration?"
+        )
+
+
 def inconsistencies(rank: RankTrace) -> Iterator[str]:
     """What in the events of one rank cannot have happened as recorded; one line per rule."""
     steps = find_steps(rank)
@@ -233,6 +224,16 @@ def inconsistencies(rank: RankTrace) -> Iterator[str]:
     yield from count_beyond(np.concatenate(found), DEVICE_OVERLAP_US, what)
 
 
+def crossings_us(rank: RankTrace, rows: Ints) -> Floats:
+    """By how much each of `rows` that begins within another of its thread and ends after it does
+    both, whichever is less; below 0 for those that end within it."""
+    around = enclosing(rank, rows)
+    outer, inner = rows[around[around >= 0]], rows[around >= 0]
+    start_us, end_us, until_us = rank.start_us[inner], rank.end_us[inner], rank.end_us[outer]
+    result: Floats = np.minimum(until_us - start_us, end_us - until_us)
+    return result
+
+
 def _crossings(rank: RankTrace) -> Iterator[str]:
     host = (Category.CPU_OP, Category.ANNOTATION)
     python, calls = (Category.PYTHON,), (Category.RUNTIME,)
@@ -252,3 +253,67 @@ def _crossings(rank: RankTrace) -> Iterator[str]:
         yield from count_beyond(crossings_us(rank, among), tolerance_us, f"{what} {crosses}")
     every = "calls, or what they are within,"
     yield from count_beyond(every_us, CALL_OVERLAP_US, f"{every} {crosses}")
+
+
+def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[str]:
+    """A line per fault. Where only some steps were read (not `is_whole`), nothing is missing."""
+    yield from _units(rank)
+    others = rank.memory.numbers
+    numbers = rank.event_index[rank.event_index >= 0]
+    known = distinct(numbers if others is None else np.concatenate([numbers, others]))
+    expected = int(known[-1]) + 1 if len(known) and others is not None else 0
+    missing = expected - len(known)
+    is_sampled = len(known) < SAMPLED_FRAC * expected
+    if is_whole and expected >= MIN_NUMBERED and not is_sampled:
+        what = (
+            f"of the {expected} events that the profiler numbered on the host are not in the file"
+        )
+        yield from count_line(missing, what)
+    ops = rank.of(Category.CPU_OP)
+    for number, key in ((rank.event_index, "Ev Idx"), (rank.external_id, "External id")):
+        yield from _repeated(rank, ops[number[ops] >= 0], number, key)
+    yield from _steps(rank)
+
+
+def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Iterator[str]:
+    """Operators whose number another has, and whose numbers do not ascend along their thread."""
+    if len(rows) < MIN_NUMBERED:
+        return
+    twice = len(rows) - len(distinct(number[rows]))
+    yield from count_line(twice, f"operators have the number ({key}) of another")
+    rows = rows[np.argsort(rank.thread[rows], kind="stable")]
+    is_back = rank.thread[rows[1:]] == rank.thread[rows[:-1]]
+    is_back &= rank.start_us[rows[1:]] > rank.start_us[rows[:-1]] + AT_ONCE_US
+    is_back &= number[rows[1:]] < number[rows[:-1]]
+    yield from count_line(
+        is_back.sum(),
+        f"operators begin after one of their thread that the profiler numbered later ({key})",
+    )
+
+
+def _steps(rank: RankTrace) -> Iterator[str]:
+    steps = find_steps(rank)
+    ends = [re.search(r"\d{1,18}$", name) for name in steps.names]
+    skipped = int((np.diff([int(end[0]) for end in ends if end]) != 1).sum())
+    yield from count_line(skipped, "steps are not numbered one after another: are some missing?")
+    gap_us = steps.start_us[1:] - steps.end_us[:-1]
+    is_whole = all(STEP_NAME.match(name) for name in steps.names)  # other marks leave gaps
+    if is_whole and not skipped:
+        what = "steps begin long after the one before ended"
+        yield from count_beyond(gap_us, STEP_GAP_US, what)
+
+
+def _units(rank: RankTrace) -> Iterator[str]:
+    """Calls, operators and kernels a thousand times too short or too long for microseconds."""
+    asked = "are times microseconds?"
+    calls = rank.of(Category.RUNTIME)
+    launches = calls[rank.name_matches(KERNEL_LAUNCH_CALL)[calls]]
+    ops, work = rank.of(Category.CPU_OP), np.flatnonzero(rank.is_device)
+    for rows, what in ((launches, "launch calls"), (ops, "operators"), (work, "device operations")):
+        if not len(rows):
+            continue
+        tenth_us, half_us = (quantile(rank.duration_us[rows], share) for share in (0.1, 0.5))
+        if half_us < SHORTEST_US and len(rows) >= FEW:
+            yield f"half of the {what} take less than {SHORTEST_US} us: {asked}"
+        if len(rows) >= MIN_NUMBERED and tenth_us > LONGEST_US and rows is not work:
+            yield f"nine in ten {what} take more than {LONGEST_US:.0f} us: {asked}"

@@ -1,8 +1,8 @@
-"""Times that cannot be, and what is made of them: events far from all others, device operations
-that outlast their room, a device's clock that is off; several processes in one file.
+"""Times that cannot be, and what is made of them: device operations that outlast their room, a
+device's clock that is off; sizes that are texts; several processes in one file.
 
-Profilers write such times where a buffer was lost or a counter overflowed: a start of 0, a kernel
-of a second in a step of 10 ms. Operations of one stream may overlap a little (programmatic
+Profilers write such times where a buffer was lost or a counter overflowed: a kernel of a second
+in a step of 10 ms. Operations of one stream may overlap a little (programmatic
 dependent launch), hold others, and run with others of the same graph launch; what is far longer
 than that is cut where the next one begins.
 
@@ -13,16 +13,15 @@ that wait for the device return. In the 31 recordings of GPUs at hand no operati
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
-    DEVICE_CATEGORIES,
     DEVICE_WAIT_CALL,
     LAUNCH_CALL,
     STEP_NAME,
@@ -30,14 +29,9 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import equal_runs, stream_keys
+from perfmodel.trace.link import by_correlation, calls_of, equal_runs, stream_keys
 from perfmodel.trace.window import take_rows
 
-HOUR_NS = 3_600 * 10**9
-FAR = 1000
-"""An event is far from its like where it is an hour and so many times their usual distance off."""
-FEW = 3
-"""Of fewer it is not known where they lie."""
 OVERLAP_US = 25.0
 """What neighbours of a stream may overlap by. Real files: up to 13."""
 MANY = 10
@@ -53,30 +47,19 @@ LONGEST_LAUNCH_US = 1e5
 """Where every operation begins later than this after its launch call, it is said."""
 USUAL_LAUNCH_US = 10.0
 """From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
+_LISTS = {
+    "input_shapes": "Input Dims",
+    "input_dtypes": "Input type",
+    "input_values": "Concrete Inputs",
+    "input_strides": "Input Strides",
+    "grid": "grid",
+}
+_LIST_STARTS = ("[", '"[')
+"""A list, or the text of one."""
+_NO_TEXT = '""'
+_TEXT_OF_SIZES = re.compile(r'"(\d+(,\d+)*)?(;(\d+(,\d+)*)?)*"')
+"""Sizes as Ascend's PyTorch writes them: `"64,8;8,2"`; then types are `"float;float"`."""
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
-_ON_DEVICE = (*DEVICE_CATEGORIES, Category.GPU_ANNOTATION, Category.CUDA_SYNC)
-
-
-def strays(start_ns: Ints, category: NDArray[np.uint8]) -> Mask:
-    """Events that begin far from all others of host or device: their times mean nothing."""
-    result = np.zeros(len(start_ns), np.bool_)
-    if not len(start_ns) or int(start_ns.max()) - int(start_ns.min()) <= HOUR_NS:
-        return result
-    is_device, is_known = has_code(category, _ON_DEVICE), category != Category.OTHER
-    enough = min(is_device.sum(), (~is_device & is_known).sum()) >= FEW
-    for like in (is_device, ~is_device) if enough else (~result,):
-        known = start_ns[like & is_known]
-        if len(known) >= FEW:
-            middle_ns = int(np.partition(known, len(known) // 2)[len(known) // 2])
-            usual_ns = int(np.median(np.abs(known - middle_ns)))
-            result |= like & (np.abs(start_ns - middle_ns) > max(HOUR_NS, FAR * usual_ns))
-    return result
-
-
-def stray_warnings(is_stray: Mask) -> list[str]:
-    """The line that says how many were left out."""
-    count = int(is_stray.sum())
-    return [f"{count} events begin hours from all others: left out"] if count else []
 
 
 def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
@@ -87,23 +70,18 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     work = work[np.argsort(stream_keys(rank, work), kind="stable")]
     start_us, took_us = rank.start_us[work], rank.duration_us[work]
     next_us, covered, is_inner = _successors(rank, work)
-    room_us = next_us - start_us
+    room_us, is_last = next_us - start_us, np.isinf(next_us)
     is_long = (took_us - room_us > OVERLAP_US) & (took_us >= MANY * room_us)
-    is_last = np.isinf(next_us)
-    latest = np.argsort(rank.end_us)[-2:]  # does one end long after all other events?
-    other_us = np.where(work == latest[-1], rank.end_us[latest[0]], np.inf)
-    span_us = other_us - float(rank.start_us[0])
-    is_endless = is_last & np.greater(rank.end_us[work] - other_us, MANY * span_us + 1e6)
-    is_long |= is_endless | (is_last & (took_us > MANY * np.ptp(rank.start_us) + LONG_US))
+    is_long |= is_last & (took_us > MANY * np.ptp(rank.start_us) + LONG_US)
     if not is_long.any():
         return rank, []
     others = np.ones(len(rank), np.bool_)
     others[work[is_long]] = False
     until_us = float(rank.end_us[others].max(initial=float(start_us.min())))
     usual_us = _usual_us(rank.name[work], took_us, ~is_long)
+    late_us = MANY * (until_us - float(rank.start_us[0])) + 1e6
     is_over = is_long & (
-        is_endless
-        | (~is_last & (start_us + took_us / 2 > until_us))
+        (start_us + np.where(is_last, took_us - late_us, took_us / 2) > until_us)
         | (took_us >= MANY * usual_us)
         | (np.isnan(usual_us) & (covered >= COVERED))
     )
@@ -118,17 +96,6 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
         f"{int(is_over.sum())} device operations cannot have lasted as long as the file says (up "
         f"to {took_us[is_over].max():.4g} us): cut where the next of their stream begins, the last "
         "to what others of its name take"
-    ]
-
-
-def endless(rank: RankTrace) -> list[str]:
-    """A line of the first host event that lasts hours beyond the time in which all events begin."""
-    span_us = float(np.ptp(rank.start_us)) if len(rank) else 0.0
-    is_long = ~rank.is_device & (rank.duration_us > MANY * span_us + HOUR_NS / 1e3)
-    return [
-        f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, hours more than the "
-        "time in which all events begin: a damaged duration?"
-        for row in np.flatnonzero(is_long)[:1]
     ]
 
 
@@ -177,22 +144,11 @@ class Launched:
 def launched_work(rank: RankTrace) -> Launched:
     """The operations of a rank and their launch calls."""
     calls = rank.of(Category.RUNTIME)
-    calls = calls[rank.name_matches(LAUNCH_CALL)[calls]]
-    calls = calls[rank.correlation[calls] > 0]
-    calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
+    calls = by_correlation(rank, calls[rank.name_matches(LAUNCH_CALL)[calls]])
     work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
-    call = _calls_of(rank, work, calls)
+    call = calls_of(rank, work, calls)
     is_launched = call >= 0
     return Launched(calls, work, is_launched, work[is_launched], call[is_launched])
-
-
-def _calls_of(rank: RankTrace, work: Ints, calls: Ints) -> Ints:
-    """Per operation: which of the calls, ordered by correlation, has its own; `NONE` for none."""
-    if not len(calls):
-        return np.full(len(work), NONE)
-    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
-    call = calls[np.minimum(at, len(calls) - 1)]
-    return np.where(rank.correlation[call] == rank.correlation[work], call, NONE)
 
 
 def with_device_clock(rank: RankTrace, launched: Launched) -> tuple[RankTrace, list[str]]:
@@ -292,3 +248,27 @@ def check_one_process(rank: RankTrace) -> None:
             f"{rank.where}: the file holds processes {shown}: give each in a file of its own, all "
             "in one folder"
         )
+
+
+def check_types(rank: RankTrace) -> None:
+    """Raise `TraceError`, naming event and field, where a list of arguments is no list; the texts
+    of Ascend's PyTorch become lists."""
+    known_as_text = False
+    for column, key in _LISTS.items():
+        values = getattr(rank, column)
+        for text in distinct(values[values >= 0]).tolist():
+            value = rank.strings[text]
+            parts = value.strip('"').split(";")
+            if value == _NO_TEXT:
+                values[values == text] = NONE
+            elif column == "input_shapes" and _TEXT_OF_SIZES.fullmatch(value):
+                sizes = [[int(size) for size in part.split(",") if size] for part in parts]
+                rank.strings.texts[text], known_as_text = json.dumps(sizes), True
+            elif column == "input_dtypes" and known_as_text and "[" not in value:
+                rank.strings.texts[text] = json.dumps(parts)
+            elif not value.startswith(_LIST_STARTS):
+                event = int(rank.file_index[np.argmax(values == text)])
+                raise TraceError(
+                    f"{rank.where}: damaged trace: Expected a list, found "
+                    f"{value[:30]} - at traceEvents[{event}].args.{key}"
+                )

@@ -14,19 +14,15 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
-from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
+from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace
+from perfmodel.trace.events import rank_from_events
 from perfmodel.trace.files import foreign
-from perfmodel.trace.repairs import stray_warnings, strays
 
 MAGIC = b"SQLite format 3\0"
 _JOURNAL_MODE_AT, _ROLLBACK = 18, b"\1\1"
@@ -83,26 +79,20 @@ class Database:
         for name in needed:
             if name not in known:
                 raise TraceError(f"{self.where}: {table} has no column {name}")
-        text_names = texts.split()
-        names = [name for name in (*needed, *more, *text_names) if name in known]
-        absent = dict.fromkeys(more, NONE) | dict.fromkeys(text_names, "")
-        kinds = [str if name in text_names else int for name in names]
+        kinds = dict.fromkeys((*needed, *more), int) | dict.fromkeys(texts.split(), str)
+        absent = {name: NONE if kind is int else "" for name, kind in kinds.items()}
+        names = [name for name in kinds if name in known]
         query = f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)}"
         for number, values in enumerate(self._connection.execute(query)):
-            row = dict(absent)
-            for name, kind, value in zip(names, kinds, values, strict=True):
-                if value is None:
-                    row[name] = NONE if kind is int else ""
-                elif type(value) is kind:
-                    row[name] = value
-                else:
-                    expected = "a text" if kind is str else "a whole number"
+            given = {name: v for name, v in zip(names, values, strict=True) if v is not None}
+            for name, value in given.items():
+                if type(value) is not kinds[name]:
+                    expected = "a text" if kinds[name] is str else "a whole number"
                     raise TraceError(
                         f"{self.where}: {table}[{number}].{name}: expected {expected}, "
                         f"found {str(value)[:30]!r}"
                     )
-            row["place"] = f"{self.where}: {table}[{number}]"
-            yield row
+            yield {**absent, **given, "place": f"{self.where}: {table}[{number}]"}
 
     def texts(self, table: str, column: str = "value") -> dict[int, str]:
         """A table of strings by id."""
@@ -135,66 +125,6 @@ def event_of(row: Row, category: Category, name: str, **columns: Any) -> Row:
         "duration_ns": duration_ns,
         **columns,
     }
-
-
-TEXT_COLUMNS = (
-    *("name", "input_shapes", "input_dtypes", "input_values", "input_strides", "grid"),
-    *("collective", "process_group", "collective_dtype", "in_split", "out_split"),
-)
-"""Columns of `RankTrace` that are indices of its strings."""
-WIDE_COLUMNS = ("size_bytes", "in_elements", "out_elements")
-
-
-def rank_from_events(
-    where: str,
-    events: Iterable[Mapping[str, Any]],
-    *,
-    rank: int = NONE,
-    devices: tuple[DeviceProperties, ...] = (),
-    tool: str = "",
-) -> RankTrace:
-    """The rank that `events` are of, in whatever order.
-
-    An event has `category`, `name`, `start_ns`, `duration_ns`, and of the other columns of
-    `RankTrace` those that are known, whole numbers and texts.
-    """
-    rows = list(events)
-    strings = Strings()
-    start_ns = np.array([row["start_ns"] for row in rows], np.int64)
-    duration_ns = np.array([row["duration_ns"] for row in rows], np.int64)
-    columns: dict[str, Any] = {"waves": np.zeros(len(rows))}
-    for name in (each.name for each in fields(RankTrace) if each.type == "Ints"):
-        values = [row.get(name, NONE) for row in rows]
-        if name in TEXT_COLUMNS:
-            values = [strings.intern(v if isinstance(v, str) else None) for v in values]
-        if name == "file_index":
-            values = list(range(len(rows)))
-        columns[name] = narrow(np.array(values, np.int64), keep=name in WIDE_COLUMNS)
-    category = np.array([row["category"] for row in rows], np.uint8)
-    order = np.lexsort((columns["event_index"], -duration_ns, start_ns))
-    is_stray = strays(start_ns, category)
-    order = order[~is_stray[order]]
-    origin_ns = int(start_ns[order].min()) if len(rows) else 0
-    return RankTrace(
-        where=where,
-        rank=rank,
-        world_size=None,
-        origin_ns=origin_ns,
-        strings=strings,
-        devices=devices,
-        category=category[order],
-        start_us=(start_ns[order] - origin_ns) / 1e3,
-        duration_us=duration_ns[order] / 1e3,
-        **{name: values[order] for name, values in columns.items()},
-        warnings=stray_warnings(is_stray),
-        tool=tool,
-    )
-
-
-def narrow(values: Ints, *, keep: bool) -> Ints:
-    """As 32 bits where they hold all, unless they are to `keep` 64."""
-    narrow = values.astype(np.int32)
-    return values if keep or (narrow != values).any() else narrow
 
 
 def of_emit_nvtx(text: str) -> Row:
@@ -272,21 +202,14 @@ def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:
     processes: dict[int, list[Row]] = {}
     devices: list[DeviceProperties] = []
     for number, suffix in enumerate(sorted(suffixes)):
-        agents = {
-            row["id"]: row
-            for row in db.rows(
-                f"rocpd_info_agent{suffix}",
-                ("id",),
-                ("type_index",),
-                texts="type name product_name model_name",
-            )
-        }
+        names = "type name product_name model_name"
+        found = db.rows(f"rocpd_info_agent{suffix}", ("id",), ("type_index",), names)
+        agents = {row["id"]: row for row in found}
         gpus = [each for each in agents.values() if each["type"] == "GPU"]
         shown = [gpu["product_name"] or gpu["model_name"] or gpu["name"] for gpu in gpus]
         devices = devices or [DeviceProperties(name) for name in shown]
-        threads = {
-            row["id"]: row["tid"] for row in db.rows(f"rocpd_info_thread{suffix}", ("id", "tid"))
-        }
+        found = db.rows(f"rocpd_info_thread{suffix}", ("id", "tid"))
+        threads = {row["id"]: row["tid"] for row in found}
         events = list(_rocpd_events(db, suffix, agents, threads))
         processes[number] = [event | {"pid": number} for event in events]
     return ranks_of(db.where, processes, tuple(devices), "a rocpd database of rocprofv3")
@@ -296,14 +219,13 @@ def _rocpd_events(
     db: Database, suffix: str, agents: Mapping[int, Row], threads: Mapping[int, int]
 ) -> Iterator[Row]:
     texts = db.texts(f"rocpd_string{suffix}", "string")
-    groups = db.texts(f"rocpd_info_category{suffix}", "name") or texts
     more = ("category_id", "stack_id")
     about = {row["id"]: row for row in db.rows(f"rocpd_event{suffix}", ("id",), more, "extdata")}
     none: Row = {"category_id": NONE, "stack_id": NONE, "extdata": ""}
-    needed = ("tid", "name_id")
-    for row in _rocpd_rows(db, "rocpd_region", suffix, needed, ("event_id",), "extdata"):
+    needed = ("start", "end", "tid", "name_id")
+    for row in db.rows(f"rocpd_region{suffix}", needed, ("event_id",), "extdata"):
         event = about.get(row["event_id"], none)
-        group = groups.get(event["category_id"], "").upper()
+        group = texts.get(event["category_id"], "").upper()
         thread = threads.get(row["tid"], row["tid"])
         name = text_of(texts, row["name_id"], row, "name_id")
         if "HIP" in group:
@@ -321,22 +243,21 @@ def _rocpd_events(
         columns |= {"stream": stream, "thread": stream, "device": device}
         return event_of(row, category, name, correlation=correlation, **columns)
 
+    named = db.rows(f"rocpd_info_kernel_symbol{suffix}", ("id",), (), "display_name kernel_name")
     symbols = {
-        row["id"]: row["display_name"] or row["kernel_name"].removesuffix(".kd")
-        for row in db.rows(
-            f"rocpd_info_kernel_symbol{suffix}", ("id",), texts="display_name kernel_name"
-        )
+        row["id"]: row["display_name"] or row["kernel_name"].removesuffix(".kd") for row in named
     }
     sizes = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
-    needed = ("agent_id", "kernel_id")
-    for row in _rocpd_rows(db, "rocpd_kernel_dispatch", suffix, needed, (*shared, *sizes)):
+    needed = ("start", "end", "agent_id", "kernel_id")
+    for row in db.rows(f"rocpd_kernel_dispatch{suffix}", needed, (*shared, *sizes)):
         name = text_of(symbols, row["kernel_id"], row, "kernel_id")
         counts = [row[key] for key in sizes]
         blocks = [-(-a // max(b, 1)) for a, b in zip(counts[:3], counts[3:], strict=True)]
         grid = str(blocks) if counts[0] >= 0 else None
         yield of_stream(row, row["agent_id"], Category.KERNEL, name, grid=grid)
+    of_copies = ("start", "end", "name_id")
     sides_of = (*shared, "src_agent_id", "dst_agent_id", "size")
-    for row in _rocpd_rows(db, "rocpd_memory_copy", suffix, ("name_id",), sides_of):
+    for row in db.rows(f"rocpd_memory_copy{suffix}", of_copies, sides_of):
         name = text_of(texts, row["name_id"], row, "name_id")
         match = _ROCM_COPY.search(name)
         if match:
@@ -346,34 +267,6 @@ def _rocpd_events(
         on_gpu = [side for side in sides if agents.get(side, {}).get("type") == "GPU"]
         agent = on_gpu[0] if on_gpu else NONE
         yield of_stream(row, agent, Category.MEMCPY, name, size_bytes=row["size"])
-
-
-_TIME = ("id", "value")
-_OF_TRACK = ("tid", "agent_id", "queue_id", "stream_id")
-
-
-def _rocpd_rows(
-    db: Database,
-    table: str,
-    suffix: str,
-    needed: tuple[str, ...],
-    more: tuple[str, ...] = (),
-    texts: str = "",
-) -> Iterator[Row]:
-    """The rows of a table with `start` and `end`: columns of its own up to schema 3; from 4 on,
-    times and what a row runs on stand in tables of their own."""
-    if f"rocpd_timestamp{suffix}" not in db.columns:
-        yield from db.rows(f"{table}{suffix}", ("start", "end", *needed), more, texts)
-        return
-    times = {row["id"]: row["value"] for row in db.rows(f"rocpd_timestamp{suffix}", _TIME)}
-    tracks = {row["id"]: row for row in db.rows(f"rocpd_track{suffix}", ("id",), _OF_TRACK)}
-    own = ("track_id", "start_id", "end_id", *(key for key in needed if key not in _OF_TRACK))
-    for row in db.rows(f"{table}{suffix}", own, more, texts):
-        try:
-            track, at = tracks[row["track_id"]], [times[row[key]] for key in ("start_id", "end_id")]
-        except KeyError as error:
-            raise TraceError(f"{row['place']}: no track or time has the id {error}") from None
-        yield {**row, **{key: track[key] for key in _OF_TRACK}, "start": at[0], "end": at[1]}
 
 
 def _message(extdata: str) -> str:

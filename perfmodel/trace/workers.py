@@ -2,7 +2,7 @@
 
 A worker is a fresh interpreter, started neither by forking (threads of the caller may hold locks)
 nor through the caller's own script (which need not expect to be imported again). It gets its files
-over standard input and answers with a pickle for each.
+over standard input and answers with a pickle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from perfmodel.base.files import check_input
 from perfmodel.errors import PerfmodelError
@@ -49,60 +48,42 @@ def decode_all(files: Sequence[Path], max_bytes: int, workers: int) -> list[Foun
     for file in files:
         with suppress(OSError):  # a worker says why
             check_input(file)
-    started = [
-        subprocess.Popen(
+
+    def answers(number: int) -> list[list[FoundDocument] | Exception]:
+        share = files[number::workers]
+        done = subprocess.run(
             [sys.executable, "-P", "-c", _COMMAND],
-            stdin=subprocess.PIPE,
+            input=pickle.dumps((share, max_bytes)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": folders},
+            check=False,
         )
-        for _ in range(workers)
-    ]
-
-    def answers(number: int) -> list[Any]:
-        process, share = started[number], files[number::workers]
-        found: list[Any] = []
-        try:
-            pickle.dump((share, max_bytes), process.stdin)  # type: ignore[arg-type]
-            process.stdin.flush()  # type: ignore[union-attr]
-            while len(found) < len(share) and not (found and isinstance(found[-1], Exception)):
-                found.append(pickle.load(process.stdout))  # type: ignore[arg-type]
-        except (EOFError, OSError, pickle.UnpicklingError):
+        if done.returncode:
             message = "the process that read it ended early: is memory short?"
-            found.append(PerfmodelError(f"{share[len(found)]}: {message}"))
+            return [PerfmodelError(f"{share[0]}: {message}")]
+        found: list[list[FoundDocument] | Exception] = pickle.loads(done.stdout)
         return found
 
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            shares = [pool.submit(answers, number) for number in range(workers)]
-            try:
-                documents = []
-                for at in range(len(files)):
-                    answer = shares[at % workers].result()[at // workers]
-                    if isinstance(answer, Exception):
-                        raise answer
-                    documents += answer
-                return documents
-            finally:
-                for process in started:
-                    process.kill()
-    finally:
-        for process in started:
-            with suppress(OSError), process:
-                pass
+    with ThreadPoolExecutor(workers) as pool:
+        shares = list(pool.map(answers, range(workers)))
+    documents = []
+    for at in range(len(files)):
+        answer = shares[at % workers][at // workers]
+        if isinstance(answer, Exception):
+            raise answer
+        documents += answer
+    return documents
 
 
 def serve() -> None:
     """What a worker does: decode the files that standard input names, up to the first error."""
     files, max_bytes = pickle.load(sys.stdin.buffer)
+    answers: list[list[FoundDocument] | Exception] = []
     for file in files:
-        answer: list[FoundDocument] | Exception
         try:
-            answer = decode(file, max_bytes)
+            answers.append(decode(file, max_bytes))
         except (PerfmodelError, MemoryError) as error:
-            answer = error
-        pickle.dump(answer, sys.stdout.buffer, protocol=5)
-        sys.stdout.buffer.flush()
-        if isinstance(answer, Exception):
-            return
+            answers.append(error)
+            break
+    pickle.dump(answers, sys.stdout.buffer, protocol=5)

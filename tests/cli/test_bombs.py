@@ -20,7 +20,6 @@ LIMIT_GB = "0.002"
 VERBS = (
     ("breakdown", "{}"),
     ("predict", "{}"),
-    ("predict", "--et", "{}"),
     ("export", "{}", "-o", "{out}/x.json"),
     ("report", "{}", "-o", "{out}/x.html"),
     ("diff", "{}", "{}"),

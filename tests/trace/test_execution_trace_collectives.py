@@ -15,16 +15,12 @@ def test_collectives_before_1_1_0() -> None:
     types = ["Tensor(float)", "Int", "Int", "Int", "String"] + ["GenericList[Int,Int]"] * 2
     one = comms(types, [A, 147, 94594108284448, 1, "all_to_allv", [6, 2], [3, 5]])
     trace = read(flat(one, node(1, "root", 1)))
-    table = trace.collectives
-    assert [trace.strings[int(c[0])] for c in (table.name, table.group, table.dtype)] == [
-        "all_to_allv",
-        "94594108284448",
-        "float",
-    ]
-    assert (table.row[0], table.group_size[0]) == (1, -1)
-    assert (table.in_elements[0], table.out_elements[0]) == (8, NONE)
-    assert (table.in_split, table.out_split) == (((6, 2),), ((3, 5),))
-    assert trace.group_ranks(0) == ()
+    ((row, said),) = trace.collectives.items()
+    assert (said.collective_name, str(said.pg_name)) == ("all_to_allv", "94594108284448")
+    assert (row, said.pg_size, said.dtype) == (1, -1, "float")
+    assert (said.in_msg_nelems, said.out_msg_nelems) == (8, NONE)
+    assert (said.in_split, said.out_split) == ([6, 2], [3, 5])
+    assert trace.group_ranks(said) == ()
 
 
 @pytest.mark.parametrize("sequence", [(9, "Int"), ([9, False], "Tuple[Int,Bool]")])
@@ -46,10 +42,9 @@ def test_collectives_from_1_1_0(sequence: tuple[Any, str]) -> None:
         "pg_size": 2,
     }
     trace = read(nested(comms(types, values, **attributes), node(1, "root", 1)))
-    table = trace.collectives
-    assert trace.strings[int(table.group[0])] == "3"
-    assert (table.group_size[0], table.out_elements[0]) == (2, 8)
-    assert trace.group_ranks(0) == (4, 6)
+    (said,) = trace.collectives.values()
+    assert (said.pg_name, said.pg_size, said.out_msg_nelems) == ("3", 2, 8)
+    assert trace.group_ranks(said) == (4, 6)
 
 
 def test_process_groups() -> None:

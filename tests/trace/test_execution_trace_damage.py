@@ -45,15 +45,15 @@ def changed(index: int, **values: Any) -> dict[str, Any]:
         (changed(0, inputs={}), r"nodes\[0\].inputs.values: "),
         (
             changed(0, input_types=["Tensor(float", "Int"]),
-            r"inputs.types: unexpected 'Tensor\(float'",
+            r"inputs.types: type 'Tensor\(float' is none",
         ),
         (
             changed(0, input_types=["Tensor(float)x", "Int"]),
-            r"inputs.types: unexpected 'Tensor\(float\)x'",
+            r"inputs.types: type 'Tensor\(float\)x' is none",
         ),
         (
             changed(0, input_types=["L[Tensor(float)", "Int"]),
-            r"inputs.types: brackets do not match",
+            r"inputs.types: type '.*' is none of",
         ),
         (
             flat(node(2, "a", 3), node(3, "b", 4), node(4, "c", 2)),
@@ -107,7 +107,7 @@ def test_deep_nesting_is_refused() -> None:
     deep: Any = []
     for _ in range(400):
         deep = [deep]
-    with pytest.raises(TraceError, match=r"nested deeper|recursion"):
+    with pytest.raises(TraceError, match=r"expected a list of 1"):
         read(changed(0, input_types=["L[" * 40 + "Tensor(float)" + "]" * 40, "Int"]))
     text = json.dumps(flat(*FOUR)).replace("[[8], [16]]", "[" * 50_000 + "]" * 50_000)
     with pytest.raises(TraceError):

@@ -67,26 +67,25 @@ def test_dlrm_threads_agree_with_the_golden_linkage(reference: Path, rank: int) 
 
 def test_dlrm_collectives(reference: Path) -> None:
     trace = decode_execution_trace(content_of(reference, "traces/dlrm_v100x8/et_rank0"), "t")
-    table = trace.collectives
-    names = [trace.strings[i] for i in table.name.tolist()]
+    table = [*trace.collectives.values()]
+    names = [said.collective_name for said in table]
     assert names.count("wait") == 5
     assert names.count("allreduce") == 3
     assert names.count("all_to_all") + names.count("all_to_allv") == 5
     first = names.index("all_to_allv")
-    assert table.in_split[first] == (768,) * 8
-    assert table.in_elements[first] == 6144
+    assert table[first].in_split == [768] * 8
+    assert table[first].in_msg_nelems == 6144
 
 
 def test_resnet_collectives(reference: Path) -> None:
     trace = decode_execution_trace(
         content_of(reference, "traces/et_only/resnet_et_1.1.0-chakra.0.0.4"), "t"
     )
-    table = trace.collectives
-    names = [trace.strings[i] for i in table.name.tolist()]
+    names = [said.collective_name for said in trace.collectives.values()]
     assert {name: names.count(name) for name in names} == {
         "broadcast": 6,
         "allreduce": 15,
         "wait": 6,
     }
     assert trace.process_groups[0].name == "0"
-    assert trace.group_ranks(0) == (0,)
+    assert trace.group_ranks(next(iter(trace.collectives.values()))) == (0,)

@@ -6,13 +6,12 @@ import json
 import math
 from decimal import Decimal, localcontext
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.trace.columns import nanoseconds, rounded_ns
+from perfmodel.trace.event_columns import nanoseconds, rounded_ns
 
 LIMIT_NS = 2**62
 
@@ -28,7 +27,8 @@ number = st.one_of(whole, fixed, decimal, float64)
 def exact(token: str) -> int | None:
     """The slow way."""
     with localcontext(prec=2000):
-        value_ns = math.trunc(Decimal(token) * 1000) if Decimal(token).adjusted() < 25 else LIMIT_NS
+        is_far = Decimal(token) and Decimal(token).adjusted() >= 25
+        value_ns = LIMIT_NS if is_far else math.trunc(Decimal(token) * 1000)
     return value_ns if abs(value_ns) < LIMIT_NS else None
 
 
@@ -103,12 +103,6 @@ def test_few_digits_are_exact(values_ns: list[int]) -> None:
 def test_floats_as_python_writes_them(values: list[float]) -> None:
     tokens = [json.dumps(value) for value in values]
     assert parsed(tokens) == [exact(token) for token in tokens]
-
-
-@given(st.lists(number, min_size=1, max_size=6))
-def test_raw_json_is_taken_as_it_stands(tokens: list[str]) -> None:
-    raw = msgspec.json.decode(f"[ {' , '.join(tokens)} ]", type=list[msgspec.Raw])
-    assert nanoseconds(raw)[0].tolist() == nanoseconds([t.encode() for t in tokens])[0].tolist()
 
 
 @given(st.lists(st.integers(-(2**43) * 1000 + 1, 2**43 * 1000 - 1), min_size=1, max_size=6))

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tiny import Tiny
 
 from perfmodel.errors import TraceError
-from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.read import read
-from perfmodel.trace.recording import checked_recording
+from perfmodel.trace.recording import bookkeeping_faults, checked_recording
 
 
 def recorded(

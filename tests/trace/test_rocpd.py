@@ -1,5 +1,5 @@
-"""rocpd of rocprofv3: a training loop in tables as rocprofiler-sdk's public schemas 3 and 4 have
-them. No file of the tool itself was at hand."""
+"""rocpd of rocprofv3: a training loop in tables as rocprofiler-sdk's public schema 3 has them. No
+file of the tool itself was at hand."""
 
 from __future__ import annotations
 
@@ -24,16 +24,10 @@ STRINGS = (
     *("MEMORY_COPY_HOST_TO_DEVICE", "HIP_RUNTIME_API", "MARKER_CORE_RANGE_API"),
     *("KERNEL_DISPATCH", "MEMORY_COPY", "HSA_CORE_API", "hsa_queue_create", ""),
 )
-CATEGORIES = {
-    3: (
-        "HIP_RUNTIME_API",
-        "MARKER_CORE_RANGE_API",
-        "KERNEL_DISPATCH",
-        "MEMORY_COPY",
-        "HSA_CORE_API",
-    ),
-    4: ("hip_api", "marker_api", "kernel_dispatch", "memory_copy", "hsa_api"),
-}
+CATEGORIES = (
+    *("HIP_RUNTIME_API", "MARKER_CORE_RANGE_API", "KERNEL_DISPATCH", "MEMORY_COPY"),
+    "HSA_CORE_API",
+)
 INFO = f"""
 CREATE TABLE rocpd_metadata{RUN} (id INTEGER PRIMARY KEY, tag TEXT, value TEXT);
 CREATE TABLE rocpd_string{RUN} (id INTEGER PRIMARY KEY, guid TEXT, string TEXT);
@@ -52,8 +46,7 @@ INSERT INTO rocpd_info_kernel_symbol{RUN} (id, kernel_name, display_name) VALUES
   (13, '_Z3addPf.kd', 'add(float*)');
 """
 SIZES = ", ".join(f"{what}_size_{axis} INTEGER" for what in ("workgroup", "grid") for axis in "xyz")
-TABLES = {
-    3: f"""
+TABLES = f"""
 CREATE TABLE rocpd_event{RUN} (id INTEGER PRIMARY KEY, guid TEXT, category_id INTEGER,
   stack_id INTEGER, parent_stack_id INTEGER, correlation_id INTEGER, call_stack JSONB,
   line_info JSONB, extdata JSONB DEFAULT "{{}}");
@@ -70,44 +63,18 @@ CREATE TABLE rocpd_memory_copy{RUN} (id INTEGER PRIMARY KEY, guid TEXT, nid INTE
   dst_address INTEGER, src_agent_id INTEGER, src_address INTEGER, size INTEGER, queue_id INTEGER,
   stream_id INTEGER, event_id INTEGER);
 CREATE VIEW rocpd_region AS SELECT * FROM rocpd_region{RUN};
-""",
-    4: f"""
-CREATE TABLE rocpd_info_category{RUN} (id INTEGER PRIMARY KEY, guid TEXT, name TEXT);
-CREATE TABLE rocpd_event{RUN} (id INTEGER PRIMARY KEY, guid TEXT, category_id INTEGER,
-  stack_id INTEGER, parent_stack_id INTEGER, correlation_id INTEGER, extdata JSONB DEFAULT "{{}}");
-CREATE TABLE rocpd_track{RUN} (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, ppid INTEGER,
-  pid INTEGER, tid INTEGER, agent_id INTEGER, queue_id INTEGER, stream_id INTEGER,
-  name_id INTEGER, extdata JSONB);
-CREATE TABLE rocpd_timestamp{RUN} (id INTEGER PRIMARY KEY, guid TEXT, value BIGINT,
-  phase INTEGER, track_id INTEGER);
-CREATE TABLE rocpd_region{RUN} (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER,
-  name_id INTEGER, start_id INTEGER, end_id INTEGER, event_id INTEGER,
-  extdata JSONB DEFAULT "{{}}");
-CREATE TABLE rocpd_kernel_dispatch{RUN} (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER,
-  kernel_id INTEGER, dispatch_id INTEGER, start_id INTEGER, end_id INTEGER, {SIZES},
-  region_name_id INTEGER, event_id INTEGER);
-CREATE TABLE rocpd_memory_copy{RUN} (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER,
-  start_id INTEGER, end_id INTEGER, name_id INTEGER, dst_agent_id INTEGER, dst_address INTEGER,
-  src_agent_id INTEGER, src_address INTEGER, size INTEGER, region_name_id INTEGER,
-  event_id INTEGER);
-CREATE VIEW rocpd_region AS SELECT * FROM rocpd_region{RUN};
-""",
-}
+"""
 
 
 class Writer:
-    """Rows of one of the schemas."""
+    """Rows of the tables."""
 
-    def __init__(self, schema: int) -> None:
-        self.schema = schema
+    def __init__(self) -> None:
         self._db = sqlite3.connect(":memory:")
-        self._db.executescript(INFO + TABLES[schema])
-        self._insert("metadata", tag="schema_version", value=str(schema))
+        self._db.executescript(INFO + TABLES)
+        self._insert("metadata", tag="schema_version", value="3")
         self._names = {text: self._insert("string", string=text) for text in STRINGS}
-        if schema == 4:
-            self._groups = [self._insert("info_category", name=name) for name in CATEGORIES[4]]
-        else:
-            self._groups = [self._names[name] for name in CATEGORIES[3]]
+        self._groups = [self._names[name] for name in CATEGORIES]
 
     def _insert(self, table: str, **values: object) -> int:
         marks = ", ".join("?" * len(values))
@@ -123,15 +90,7 @@ class Writer:
         return self._insert("event", category_id=self._groups[group], extdata=extdata, **ids)
 
     def _timed(self, start: int, end: int, **place: int | None) -> dict[str, object]:
-        place |= {"nid": 1, "pid": PID, "tid": THREAD}
-        if self.schema == 3:
-            return {"start": start, "end": end, **place}
-        track = self._insert("track", **place)
-        ids = [
-            self._insert("timestamp", value=value, phase=phase, track_id=track)
-            for phase, value in ((1, start), (2, end))
-        ]
-        return {"track_id": track, "start_id": ids[0], "end_id": ids[1]}
+        return {"start": start, "end": end, **place, "nid": 1, "pid": PID, "tid": THREAD}
 
     def region(
         self, group: int, name: str, start: int, end: int, stack: int, text: str = ""
@@ -161,9 +120,9 @@ class Writer:
             return self._db.serialize()
 
 
-def loop(schema: int, steps: int = 3) -> Writer:
+def loop(steps: int = 3) -> Writer:
     """Steps of 1000 us: a copy of 50, and two kernels of 300 and 100."""
-    made, us = Writer(schema), 1000
+    made, us = Writer(), 1000
     made.region(4, "hsa_queue_create", 10, 20, 1)
     for number in range(steps):
         begin, stack = (1_000_000 + 1000 * number) * us, 10 * number + 2
@@ -180,10 +139,9 @@ def loop(schema: int, steps: int = 3) -> Writer:
     return made
 
 
-@pytest.mark.parametrize("schema", [3, 4])
-def test_a_loop_of_either_schema(schema: int, tmp_path: Path) -> None:
+def test_a_loop(tmp_path: Path) -> None:
     path = tmp_path / "1234_results.db"
-    path.write_bytes(loop(schema).content())
+    path.write_bytes(loop().content())
     trace = read(path)
     (rank,) = trace.ranks
     assert (trace.device, trace.warnings) == ("AMD Instinct MI300X", [])
@@ -200,15 +158,8 @@ def test_a_loop_of_either_schema(schema: int, tmp_path: Path) -> None:
     assert found.gaps[0].what.startswith("this is a rocpd database of rocprofv3")
 
 
-def test_both_schemas_say_the_same() -> None:
-    three, four = (decode_sqlite(loop(schema).content(), "x")[0] for schema in (3, 4))
-    for name in ("start_us", "duration_us", "category", "stream", "device", "correlation"):
-        assert getattr(three, name).tolist() == getattr(four, name).tolist(), name
-
-
-@pytest.mark.parametrize("table", ["track", "timestamp"])
-def test_a_row_without_its_time_or_track_is_one_line(table: str) -> None:
-    made = loop(4)
-    made.change(f"DELETE FROM rocpd_{table}{RUN}")
-    with pytest.raises(TraceError, match=r"x: rocpd_region.*\[0\]: no track or time has the id \d"):
+def test_a_later_schema_is_one_line() -> None:
+    made = loop()
+    made.change(f"ALTER TABLE rocpd_region{RUN} RENAME COLUMN start TO start_id")
+    with pytest.raises(TraceError, match=r"x: rocpd_region.* has no column start"):
         decode_sqlite(made.content(), "x")

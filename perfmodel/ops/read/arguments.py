@@ -33,7 +33,7 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.execution_trace_arguments import TypeTree, parse_type
 
 if TYPE_CHECKING:
-    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+    from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
 
 
 _decode = msgspec.json.decode
@@ -44,36 +44,36 @@ _LIST_OF_TENSORS = "TensorList"
 
 
 class ExecutionTraceArguments:
-    """Arguments of the nodes of one execution trace, by its four texts; each is decoded once."""
+    """Arguments of the nodes of one execution trace; each text is decoded once."""
 
-    def __init__(self, documents: tuple[bytes, ...]) -> None:
-        self._documents = documents
-        self._types: dict[int, list[TypeTree]] = {}
-        self._lists: dict[int, list[Any]] = {}
-        self._found: dict[tuple[int, int, int, int], tuple[Argument, ...]] = {}
+    def __init__(self) -> None:
+        self._types: dict[bytes, list[TypeTree]] = {}
+        self._lists: dict[bytes, list[Any]] = {}
+        self._found: dict[tuple[bytes, ...], tuple[Argument, ...]] = {}
         self.unknown_dtypes: Counter[str] = Counter()
 
-    def of(self, values: int, shapes: int, types: int, strides: int) -> tuple[Argument, ...]:
-        """The arguments of the node with these documents."""
-        key = (values, shapes, types, strides)
-        arguments = self._found.get(key)
+    def of(self, given: Arguments) -> list[tuple[Argument, ...]]:
+        """The inputs or the outputs of all nodes."""
+        return list(map(self._of_node, given.values, given.shapes, given.types, given.strides))
+
+    def _of_node(self, *texts: bytes) -> tuple[Argument, ...]:
+        arguments = self._found.get(texts)
         if arguments is None:
-            plans = self._types.get(types)
-            if plans is None:
-                texts = self._list(types)
-                plans = self._types[types] = [parse_type(text) for text in texts]
-            stride_list = self._list(strides)
-            if len(stride_list) != len(plans):
-                stride_list = [None] * len(plans)
-            arguments = self._found[key] = tuple(
-                map(self._argument, plans, self._list(values), self._list(shapes), stride_list)
+            values, shapes, types, strides = texts
+            if types not in self._types:
+                self._types[types] = [parse_type(text) for text in _decode(types)]
+            plans, steps = self._types[types], self._list(strides)
+            if len(steps) != len(plans):
+                steps = [None] * len(plans)
+            arguments = self._found[texts] = tuple(
+                map(self._argument, plans, self._list(values), self._list(shapes), steps)
             )
         return arguments
 
-    def _list(self, document: int) -> list[Any]:
-        decoded = self._lists.get(document)
+    def _list(self, text: bytes) -> list[Any]:
+        decoded = self._lists.get(text)
         if decoded is None:
-            decoded = self._lists[document] = _decode(self._documents[document])
+            decoded = self._lists[text] = _decode(text)
         return decoded
 
     def _argument(self, plan: TypeTree, value: Any, shape: Any, strides: Any) -> Argument:
@@ -314,20 +314,19 @@ def collective_of(name: str) -> str:
     return next((word for word in _COLLECTIVES if word.replace("_", "") in plain), name)
 
 
-def of_node(trace: ExecutionTrace, record: int) -> Known:
-    """What row `record` of the trace's collectives says."""
-    table, text = trace.collectives, trace.strings
-    word = text[int(table.dtype[record])]
+def of_node(trace: ExecutionTrace, row: int) -> Known:
+    """What the trace's record of a collective in `row` says."""
+    said = trace.collectives[row]
     return _known(
-        collective=collective_of(text[int(table.name[record])]),
-        process_group=text[int(table.group[record])],
-        group_size=int(table.group_size[record]),
-        group_ranks=trace.group_ranks(record),
-        dtype=dtype_of_torch(word) or word,
-        in_elements=int(table.in_elements[record]),
-        out_elements=int(table.out_elements[record]),
-        in_split=table.in_split[record],
-        out_split=table.out_split[record],
+        collective=collective_of(said.collective_name),
+        process_group=str(said.pg_name),
+        group_size=said.pg_size,
+        group_ranks=trace.group_ranks(said),
+        dtype=dtype_of_torch(said.dtype) or said.dtype,
+        in_elements=said.in_msg_nelems,
+        out_elements=said.out_msg_nelems,
+        in_split=said.in_split,
+        out_split=said.out_split,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
-from perfmodel.ops.graph import NO_OP, Argument, OpGraph, dtype_notes
+from perfmodel.ops.graph import NO_OP, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments, of_call, of_node
 from perfmodel.ops.read.profile import (
     RECORDER_ENDINGS,
@@ -20,7 +20,7 @@ from perfmodel.ops.read.profile import (
 )
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace, Pairing
+from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
 from perfmodel.trace.link import Links
 from perfmodel.trace.read import MIN_PAIRED_FRAC, Trace
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
@@ -81,10 +81,9 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
     threads = [roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
     nested = Nested(every, (trace.scope != _USER_SCOPE).tolist(), parents, threads)
     rows, names = nested.at, [nested.names[row] for row in nested.at]
-    decoded = ExecutionTraceArguments(trace.documents)
+    decoded = ExecutionTraceArguments()
     inputs, outputs = (
-        [each[row] for row in rows]
-        for each in (arguments_of(trace.inputs, decoded), arguments_of(trace.outputs, decoded))
+        [each[row] for row in rows] for each in map(decoded.of, (trace.inputs, trace.outputs))
     )
     if not any(inputs) and not any(outputs):
         raise TraceError(
@@ -92,9 +91,8 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
             "capture it with PyTorch's execution-trace observer"
         )
     world_size = max([world_size, *(group.size for group in trace.process_groups)])
-    records = {row: at for at, row in enumerate(trace.collectives.row.tolist())}
     said = [
-        of_node(trace, records[row]) if row in records else of_call(name, given, world_size)
+        of_node(trace, row) if row in trace.collectives else of_call(name, given, world_size)
         for row, name, given in zip(rows, names, inputs, strict=True)
     ]
     entered = [row for row, name in enumerate(nested.names) if STEP_NAME.match(name)] or [0]
@@ -109,12 +107,6 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
         source=trace.where,
         notes=(*trace.warnings, *dtype_notes(decoded.unknown_dtypes)),
     )
-
-
-def arguments_of(which: Arguments, decoded: ExecutionTraceArguments) -> list[tuple[Argument, ...]]:
-    """The inputs or the outputs of all nodes."""
-    columns = (which.values, which.shapes, which.types, which.strides)
-    return list(map(decoded.of, *(column.tolist() for column in columns)))
 
 
 def of_pair(
@@ -133,10 +125,8 @@ def of_pair(
     node_of = dict(zip(pairing.event.tolist(), pairing.node.tolist(), strict=True))
     world_size = max([world_size, *(group.size for group in execution_trace.process_groups)])
     graph = graph_of_events(rank, links, world_size, inputs_of_events(rank))
-    decoded = ExecutionTraceArguments(execution_trace.documents)
-    inputs = arguments_of(execution_trace.inputs, decoded)
-    outputs = arguments_of(execution_trace.outputs, decoded)
-    records = {row: at for at, row in enumerate(execution_trace.collectives.row.tolist())}
+    decoded = ExecutionTraceArguments()
+    inputs, outputs = map(decoded.of, (execution_trace.inputs, execution_trace.outputs))
     ops = []
     copies = defaultdict(list)
     for index, op in enumerate(graph.ops):
@@ -146,8 +136,8 @@ def of_pair(
             continue
         copies[node].append(index)
         known = op.attributes
-        if node in records:
-            known = {**known, **of_node(execution_trace, records[node])}
+        if node in execution_trace.collectives:
+            known = {**known, **of_node(execution_trace, node)}
         ops.append(replace(op, inputs=inputs[node], outputs=outputs[node], attributes=known))
     unpaired = len(ops) - sum(map(len, copies.values()))
     notes = [*execution_trace.warnings, *dtype_notes(decoded.unknown_dtypes)]

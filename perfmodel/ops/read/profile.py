@@ -29,7 +29,7 @@ from perfmodel.ops.graph import (
 from perfmodel.ops.read.arguments import ProfileArguments, of_call, of_event, usual_dtype
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links
+from perfmodel.trace.link import Links, enclosing
 from perfmodel.trace.window import MAIN_THREAD, NUMBERED_MARK
 
 RECORDER_ENDINGS = ("|process]", "|thread]", "process_group:init ##")
@@ -43,19 +43,14 @@ def events_around(rank: RankTrace, rows: Ints) -> list[int]:
     An event is enclosed by an earlier one of its thread that it begins before the end of and does
     not end after; neighbours that overlap by rounding do not enclose one another.
     """
-    around = [NO_OP] * len(rows)
-    threads = rank.thread[rows]
-    for thread in distinct(threads):
-        own = np.flatnonzero(threads == thread)
-        starts, ends = rank.start_us[rows[own]].tolist(), rank.end_us[rows[own]].tolist()
-        open_events: list[tuple[float, int]] = []
-        for at, start, end in zip(own.tolist(), starts, ends, strict=True):
-            while open_events and open_events[-1][0] <= start:
-                open_events.pop()
-            fits = (o for until, o in reversed(open_events) if until > start and until >= end)
-            around[at] = next(fits, NO_OP)
-            open_events.append((end, at))
-    return around
+    nearest = enclosing(rank, rows)
+    around = nearest.copy()
+    start_us, end_us = rank.start_us[rows], rank.end_us[rows]
+    while True:
+        is_over = (around >= 0) & ((end_us[around] < end_us) | (end_us[around] <= start_us))
+        if not is_over.any():
+            return around.tolist()  # type: ignore[no-any-return]
+        around[is_over] = nearest[around[is_over]]
 
 
 class Nested:

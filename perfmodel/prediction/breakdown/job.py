@@ -198,10 +198,10 @@ class Breakdown(HotTables):
 
 
 def breakdown(
-    trace: Trace | str | Path | pd.DataFrame,
+    trace: Trace | str | Path,
     *,
     profiler_us_per_event: float = 0.0,
-    capture: Trace | str | Path | pd.DataFrame | None = None,
+    capture: Trace | str | Path | None = None,
 ) -> Breakdown:
     """Break a trace, or what `read` takes, down as it was measured.
 
