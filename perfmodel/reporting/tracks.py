@@ -65,7 +65,7 @@ def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> 
 
     `zero_us` is the zero of the file in the time of the timeline.
     """
-    graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker.of(timeline)
+    graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker(timeline)
     every_mark = range(len(marks.name))
     names_of_steps = list(map(whole_text, marks.name))
     steps = pd.DataFrame({"rank": marks.rank, "name": names_of_steps, "kind": "step"})

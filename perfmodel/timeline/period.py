@@ -22,7 +22,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, distinct, median
 from perfmodel.base.units import human_us
-from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
+from perfmodel.timeline.critical_path import PathWalker, Piece, TimelinePath, critical_path
 from perfmodel.timeline.graph.kinds import CAUSE_OF_EDGE, EdgeKind
 from perfmodel.timeline.graph.recorded_steps import (
     RecordedStep,
@@ -127,7 +127,7 @@ class RepeatedStep:
         since = np.append(0.0, until[:-1])
         kept = until > since
         columns = (column[kept].tolist() for column in (node, edge, cause, since, until))
-        return TimelinePath(list(zip(*columns, strict=True)))
+        return TimelinePath(Piece(*row) for row in zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,9 @@ class DeviceLags:
             return critical_path(self.timeline, mark, walker)
         node = int(work[first])
         reached = max(float(self.timeline.start_us[node]), float(over))
-        walked = walker.walk(node, reached, float(begun)).plain
-        cut = [(n, e, c, b, min(o, float(over))) for n, e, c, b, o in walked if b < over]
-        return TimelinePath(cut[::-1])
+        walked = walker.walk(node, reached, float(begun))
+        cut = (p._replace(end_us=min(p.end_us, float(over))) for p in walked if p.start_us < over)
+        return TimelinePath(reversed(list(cut)))
 
     def cycle(self, rank: int, index: int) -> TimelinePath:
         """What decides the period of a rank's step."""
@@ -249,7 +249,7 @@ class DeviceLags:
             if step is None or not device_lag_us(self.period_us[at], self.step_us[at]):
                 continue
             by_stream: defaultdict[int, float] = defaultdict(float)
-            for node, _, _, start_us, end_us in self.cycle(rank, index).plain:
+            for node, _, _, start_us, end_us in self.cycle(rank, index):
                 if graph.on_device[node] and graph.nodes_.rank[node] == rank:
                     by_stream[int(graph.nodes_.resource[node])] += end_us - start_us
             if by_stream:

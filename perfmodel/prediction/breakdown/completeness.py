@@ -15,7 +15,7 @@ from perfmodel.base.arrays import has_code
 from perfmodel.base.units import human_us
 from perfmodel.prediction.breakdown.captured import LaidBack, in_graphs
 from perfmodel.prediction.breakdown.hotspots import StepClock
-from perfmodel.timeline.critical_path import Piece, TimelinePath
+from perfmodel.timeline.critical_path import TimelinePath
 from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -246,12 +246,12 @@ class Unexplained:
     def of(cls, graph: ExecutionGraph, mark: int, path: TimelinePath) -> Unexplained:
         """That of the step in row `mark` of `graph.marks`, whose critical path is `path`."""
         name, rank = graph.marks.name[mark], int(graph.marks.rank[mark])
-        waits = [piece for piece in path.plain if piece[2] in NOT_EXPLAINED]
+        waits = [piece for piece in path if piece.cause in NOT_EXPLAINED]
         if not waits:
             return cls(name, rank, 0.0, "")
-        step_us = path.plain[-1][4] - path.plain[0][3]
-        taken_us = sum(end_us - start_us for *_, start_us, end_us in waits)
-        worst = Piece(*max(waits, key=lambda piece: piece[4] - piece[3]))
+        step_us = path[-1].end_us - path[0].start_us
+        taken_us = sum(piece.end_us - piece.start_us for piece in waits)
+        worst = max(waits, key=lambda piece: piece.end_us - piece.start_us)
         missing = worst.cause == Cause.RECORDING_MISSING
         where = graph.resources[int(graph.nodes_.resource[worst.node])].partition("/")[2]
         label = graph.labels[worst.node].removeprefix("wait before ")
