@@ -16,8 +16,9 @@ from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
 from perfmodel.errors import GraphError
 from perfmodel.timeline.critical_path import PathWalker, critical_path
-from perfmodel.timeline.figures import node_frame, piece_columns, whole_text
+from perfmodel.timeline.figures import node_frame, piece_columns
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS
+from perfmodel.timeline.graph.types import whole_text
 from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE

@@ -32,7 +32,6 @@ NO_LAG = (
     EdgeKind.HAND_OVER,
     EdgeKind.HAND_BACK,
     EdgeKind.ALLOCATOR,
-    EdgeKind.DATA,
     EdgeKind.RENDEZVOUS,
     EdgeKind.STREAM_OVERLAP,
 )

@@ -109,9 +109,9 @@ class Edges:
 
     def and_(self, *more: Edges) -> Edges:
         """These edges and, behind them, `more`."""
-        names = [each.name for each in fields(Edges)]
+        columns = [each.name for each in fields(Edges)]
         parts = (self, *more)
-        return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+        return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in columns))
 
     def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
         """Per edge: the earliest start it allows its target, given the nodes' times."""
@@ -218,18 +218,19 @@ class ExecutionGraph:
         last = last[~np.isin(last, self.arrivals[:, 1])]
         return first[last], last
 
-    @property
+    @cached_property
     def nodes(self) -> pd.DataFrame:
         """The nodes as a pandas frame."""
         import pandas as pd
 
         n = self.nodes_
-        codes = {"kind": NodeKind, "cause": Cause, "scope": Scope}
         columns = {
-            "label": self.labels,
-            **{name: _names(of, getattr(n, name)) for name, of in codes.items()},
+            "label": [whole_text(label) for label in self.labels],
+            "kind": names(NodeKind, n.kind),
+            "cause": names(Cause, n.cause),
+            "scope": names(Scope, n.scope),
             "rank": n.rank,
-            "resource": [self.resources[r] for r in n.resource],
+            "resource": [self.resources[r] for r in n.resource.tolist()],
             "start_us": n.start_us,
             "duration_us": n.duration_us,
         }
@@ -240,9 +241,9 @@ class ExecutionGraph:
         """The edges as a pandas frame."""
         import pandas as pd
 
-        names = ("source", "target", "kind", "lag_us", "overlap_frac")
-        frame = pd.DataFrame({name: getattr(self.edges_, name) for name in names})
-        return frame.assign(kind=_names(EdgeKind, self.edges_.kind))
+        columns = ("source", "target", "kind", "lag_us", "overlap_frac")
+        frame = pd.DataFrame({name: getattr(self.edges_, name) for name in columns})
+        return frame.assign(kind=names(EdgeKind, self.edges_.kind))
 
     @cached_property
     def order(self) -> Ints:
@@ -270,8 +271,8 @@ class ExecutionGraph:
             cycle = nx.find_cycle(
                 nx.DiGraph(list(zip(source.tolist(), target.tolist(), strict=True)))
             )
-            names = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
-            raise GraphError(f"the graph has a cycle: {' <- '.join(names)}")
+            labels = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
+            raise GraphError(f"the graph has a cycle: {' <- '.join(labels)}")
         order[places] = order[result]
         return order
 
@@ -308,28 +309,6 @@ class ExecutionGraph:
         first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
         return first, by_target
 
-    @cached_property
-    def neighbours(self) -> Edges:
-        """Each node of a thread or stream and the next one there, with what they may overlap by:
-        the share and the negative lag of the edge between them, where there is one."""
-        nodes, edges = self.nodes_, self.edges_
-        order = self.order[nodes.kind[self.order] != NodeKind.MARK]
-        order = order[np.argsort(nodes.resource[order], kind="stable")]
-        same = np.diff(nodes.resource[order]) == 0
-        before, after = order[:-1][same], order[1:][same]
-        pair = before * len(self) + after
-        overlap_frac, lag_us = np.zeros(len(pair)), np.zeros(len(pair))
-        lenient = edges.where((edges.overlap_frac > 0) | (edges.lag_us < 0))
-        by_pair = np.argsort(pair)
-        key = lenient.source.astype(np.int64) * len(self) + lenient.target
-        at = np.searchsorted(pair[by_pair], key).clip(max=max(len(pair) - 1, 0))
-        matched = pair[by_pair][at] == key if len(pair) else np.zeros(len(key), bool)
-        at = by_pair[at[matched]]
-        np.maximum.at(overlap_frac, at, lenient.overlap_frac[matched])
-        np.minimum.at(lag_us, at, lenient.lag_us[matched])
-        kind = np.full(len(pair), EdgeKind.PROGRAM, np.int8)
-        return Edges(before, after, kind, overlap_frac, lag_us)
-
     def to_networkx(self) -> nx.MultiDiGraph:
         """The graph for people: node and edge attributes as in `nodes` and `edges`.
 
@@ -345,7 +324,12 @@ class ExecutionGraph:
         return graph
 
 
-def _names(of: type[IntEnum], codes: Codes) -> list[str]:
-    """The names of codes in lower case."""
-    names = {each.value: each.name.lower() for each in of}
-    return [names[code] for code in codes.tolist()]
+def names(of: type[IntEnum], codes: Codes) -> list[str]:
+    """The names of codes in lower case; empty of -1."""
+    texts = [*(each.name.lower() for each in of), ""]
+    return [texts[code] for code in codes.tolist()]
+
+
+def whole_text(text: str) -> str:
+    """Without halves of characters."""
+    return text.encode("utf-8", "replace").decode()
