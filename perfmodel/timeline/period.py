@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,19 +36,6 @@ from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
 from perfmodel.trace.columns import NONE
 
 _CAUSE_OF_EDGE = np.array([int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind])
-
-
-class CyclePieces(NamedTuple):
-    """The nodes of a cycle in order, and the edge from each to the next; per step, so that all
-    lengths sum to the period. What a node overlaps the next by is taken off it."""
-
-    node: Ints
-    node_us: Floats
-    kind: Ints
-    """`EdgeKind`."""
-    then: Ints
-    """The node that the edge leads to."""
-    way_us: Floats
 
 
 @dataclass(frozen=True)
@@ -101,8 +87,9 @@ class RepeatedStep:
         weight = until[self.row[edges.source[self.meeting]]] + way_us[self.meeting]
         return max_cycle_ratio(self.ways, weight, self.step.distance[self.meeting], guess)
 
-    def on_cycle(self, duration_us: Floats) -> CyclePieces:
-        """What the cycle that decides is made of."""
+    def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
+        """The cycle that decides, from 0 on, per step: its pieces sum to the period. Each node, less
+        what it overlaps the next by, and the way from it, of no length too."""
         edges, node = self.step.edges, np.argsort(self.row)
         cycle = self.meeting[self.cycle(duration_us).cycle]
         first = self.row[edges.target[np.roll(cycle, 1)]]
@@ -110,24 +97,24 @@ class RepeatedStep:
         none = np.zeros(0, np.int64)
         runs = [np.arange(a, b + 1) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
         ways = [np.append(self.into[run[1:]], e) for run, e in zip(runs, cycle, strict=True)]
-        at, way = node[np.concatenate([none, *runs])], np.concatenate([none, *ways])
-        rows, lag_us = self.step.nodes[at], edges.lag_us[way]
-        own_us = duration_us[rows] * (1 - edges.overlap_frac[way]) + np.minimum(lag_us, 0.0)
-        steps = max(int(self.step.distance[cycle].sum()), 1)
-        kind, then = edges.kind[way], self.step.nodes[edges.target[way]]
-        return CyclePieces(rows, own_us / steps, kind, then, np.maximum(lag_us, 0.0) / steps)
-
-    def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
-        """The cycle that decides, beginning at 0; its pieces sum to the period."""
-        found = self.on_cycle(duration_us)
-        edge = np.stack([np.full(len(found.kind), NONE), found.kind], axis=1).reshape(-1)
-        node = np.stack([found.node, found.then], axis=1).reshape(-1)
-        cause = np.where(edge == NONE, graph.nodes_.cause[node], _CAUSE_OF_EDGE[edge])
-        until = np.cumsum(np.stack([found.node_us, found.way_us], axis=1).reshape(-1))
-        since = np.append(0.0, until[:-1])
-        kept = until > since
-        columns = (column[kept].tolist() for column in (node, edge, cause, since, until))
-        return TimelinePath(Piece(*row) for row in zip(*columns, strict=True))
+        way = np.concatenate([none, *ways])
+        at, then = (
+            self.step.nodes[node[np.concatenate([none, *runs])]],
+            self.step.nodes[edges.target[way]],
+        )
+        lag_us, kind = edges.lag_us[way], edges.kind[way]
+        own_us = duration_us[at] * (1 - edges.overlap_frac[way]) + np.minimum(lag_us, 0.0)
+        taken_us = np.stack([own_us, np.maximum(lag_us, 0.0)], axis=1).reshape(-1)
+        until = np.cumsum(taken_us / max(int(self.step.distance[cycle].sum()), 1))
+        columns = (
+            np.stack([at, then], axis=1).reshape(-1),
+            np.stack([np.full(len(kind), NONE), kind], axis=1).reshape(-1),
+            np.stack([graph.nodes_.cause[at], _CAUSE_OF_EDGE[kind]], axis=1).reshape(-1),
+            np.append(0.0, until[:-1])[: len(until)],
+            until,
+        )
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return TimelinePath(Piece(*row) for row in rows)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class Edges:
             np.broadcast_to(np.asarray(lag_us, np.float64), len(source)),
         )
 
-    def where(self, kept: Mask | Ints) -> Edges:
+    def where(self, kept: Mask | Ints | slice) -> Edges:
         """The edges of which `kept` is true, or that it names."""
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
