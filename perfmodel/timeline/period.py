@@ -88,8 +88,10 @@ class RepeatedStep:
         return max_cycle_ratio(self.ways, weight, self.step.distance[self.meeting], guess)
 
     def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
-        """The cycle that decides, from 0 on, per step: its pieces sum to the period. Each node, less
-        what it overlaps the next by, and the way from it, of no length too."""
+        """The cycle that decides, from 0 on, per step: its pieces sum to the period.
+
+        Each node, less what it overlaps the next by, and the way from it, of no length too.
+        """
         edges, node = self.step.edges, np.argsort(self.row)
         cycle = self.meeting[self.cycle(duration_us).cycle]
         first = self.row[edges.target[np.roll(cycle, 1)]]

@@ -242,7 +242,7 @@ def test_memory_is_said_drawn_and_in_the_answer(run: Run, tmp_path: Path) -> Non
 def test_allocations_that_do_not_pair_are_warned_of(run: Run, tmp_path: Path) -> None:
     out = run("breakdown", with_memory(tmp_path, 100, 100)).out
     assert "warning:" in out
-    assert "1 at an address still allocated" in out
+    assert "1 allocations do not fit those before them" in out
 
 
 def test_a_figure_of_memory_that_was_not_recorded_is_an_error(

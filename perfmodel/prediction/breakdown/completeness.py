@@ -140,45 +140,30 @@ def lacks_work(graph: ExecutionGraph) -> bool:
     return bool(launched or not has_code(nodes.cause, IN_OPERATOR).any())
 
 
-class Unrecorded(NamedTuple):
-    """Of a trace that lacks its work: why nothing can be said of what would help."""
+def unrecorded(trace: Trace, graph: ExecutionGraph) -> str:
+    """Of a trace that lacks its work, why nothing can be said of what would help; else ''."""
+    if not lacks_work(graph):
+        return ""
+    if launches := sum(len(links.launches) for links in trace.links):
+        calls = "launch call" if launches == 1 else "launch calls"
+        return f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
+    counts = {
+        "allocations": sum(len(rank.memory) for rank in trace.ranks),
+        "runtime calls": sum(len(rank.of(Category.RUNTIME)) for rank in trace.ranks),
+        "Python functions": sum(len(rank.of(Category.PYTHON)) for rank in trace.ranks),
+        "annotations": sum(len(rank.of(Category.ANNOTATION)) for rank in trace.ranks),
+    }
+    rest = " and ".join(f"{words} ({count:,})" for words, count in counts.items() if count)
+    return (
+        f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
+        "did it run in another process or thread, or outside of the recording?"
+    )
 
-    why: str = ""
-    """In a line; '' of a trace that does not."""
-    device: str = ""
-    """What it ran on, as far as that is known."""
-    is_said: bool = False
-    """Whether the warnings of the trace say it already."""
 
-    @classmethod
-    def of(cls, trace: Trace, graph: ExecutionGraph) -> Unrecorded:
-        if not lacks_work(graph):
-            return cls()
-        named = [device.name for rank in trace.ranks for device in rank.devices if device.name]
-        gpu = [*named, "gpu"][0]
-        launches = sum(len(links.launches) for links in trace.links)
-        if launches:
-            calls = "launch call" if launches == 1 else "launch calls"
-            why = f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
-            return cls(why, gpu, is_said=True)
-        if any(len(rank.memory) for rank in trace.ranks):
-            is_on_gpu = any((rank.memory.device_type > 0).any() for rank in trace.ranks)
-            why = "no operator and no GPU work was recorded, only allocations"
-            return cls(why, gpu if is_on_gpu else trace.device, is_said=True)
-        counts = [
-            (sum(len(rank.of(kind)) for rank in trace.ranks), words)
-            for kind, words in (
-                (Category.RUNTIME, "runtime calls"),
-                (Category.PYTHON, "Python functions"),
-                (Category.ANNOTATION, "annotations"),
-            )
-        ]
-        rest = " and ".join(f"{words} ({count:,})" for count, words in counts if count)
-        why = (
-            f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
-            "did it run in another process or thread, or outside of the recording?"
-        )
-        return cls(why, [*named, trace.device][0])
+def device_name(trace: Trace, graph: ExecutionGraph) -> str:
+    """What a trace ran on, also one that lacks its work."""
+    names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
+    return names[0] if names and lacks_work(graph) else trace.device
 
 
 class QueueDepth(NamedTuple):

@@ -17,9 +17,10 @@ from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import (
     Gap,
     Unexplained,
-    Unrecorded,
     completeness,
+    device_name,
     unexplained_warnings,
+    unrecorded,
 )
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.rank import (
@@ -197,7 +198,7 @@ def breakdown(
     timeline = measured(graph)
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
-    waiting, missing = rank_waiting(timeline, walker), Unrecorded.of(trace, graph)
+    waiting, missing = rank_waiting(timeline, walker), unrecorded(trace, graph)
     ranks, unexplained = [], list[Unexplained]()
     for rank, links in zip(trace.ranks, trace.links, strict=True):
         overheads = measure(rank, links, profiler_us_per_event=profiler_us_per_event)
@@ -222,10 +223,10 @@ def breakdown(
             key: None if waiting is None else round(getattr(waiting, key).get(rank.rank, 0.0), 3)
             for key in ("transfer_us", "waiting_us")
         }
-        about = (rank.rank, missing.device or trace.device, steps)
+        about = (rank.rank, device_name(trace, graph), steps)
         ranks.append(RankBreakdown(*about, hot, meets_us, _laid_back(hot, capture)))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
-    said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
+    said = [f"{trace.source}: {missing}"] if missing else []
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     return Breakdown(
         trace.source,
@@ -234,7 +235,7 @@ def breakdown(
         lags.periods,
         [*said, *cautions, *trace.warnings, *graph.warnings, *of_memory],
         cautions,
-        missing.why,
+        missing,
         waiting,
         completeness(trace, graph, [rank.laid_back for rank in ranks]),
     )

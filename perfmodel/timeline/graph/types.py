@@ -175,10 +175,8 @@ class ExecutionGraph:
     part of what ran."""
     process_groups: dict[int, str] = field(default_factory=dict)
     """Collective node to its process group, where the file names it."""
-    notes: tuple[str, ...] = ()
-    """What a user should know of the files behind the graph."""
-    left_out: int = 0
-    """Inferred dependencies that contradicted one another and are not in the graph."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know of the files behind the graph, and of how it was made."""
     arrivals: Ints | None = None
     """Where ranks meet: rows (transfer, arrival) of collective nodes. The device is taken from the
     arrival on, waiting included."""
@@ -187,17 +185,6 @@ class ExecutionGraph:
 
     def __len__(self) -> int:
         return len(self.nodes_)
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a user should know of how the graph was made."""
-        if not self.left_out:
-            return list(self.notes)
-        return [
-            *self.notes,
-            f"{self.left_out} inferred dependencies contradict one another and were left out: "
-            "the times of this trace do not fit together",
-        ]
 
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
