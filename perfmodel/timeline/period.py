@@ -12,7 +12,6 @@ end is walked from what the deciding stream ran then.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +30,7 @@ from perfmodel.timeline.graph.recorded_steps import (
     step_of_nodes,
 )
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import Timeline, ranks_of, schedule
+from perfmodel.timeline.schedule import Timeline, ranks_of, schedule, step_bounds
 from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
 from perfmodel.trace.columns import NONE
 
@@ -201,21 +200,25 @@ class DeviceLags:
 
     def path(self, mark: int, walker: PathWalker) -> TimelinePath:
         """What decided when the step of a row of the marks ended, early to late; of a step that the
-        device ends later than the host, what decided where the device was then. Its pieces sum to
-        the step."""
-        marks = self.timeline.graph.marks
-        stream = self._deciding_stream.get(mark)
-        if stream is None:
-            return critical_path(self.timeline, mark, walker)
-        begun, over = self.timeline.end_us[[marks.start[mark], marks.end[mark]]]
-        work, latest_us = self._work[stream]
-        first = int(np.searchsorted(latest_us, over, side="right"))
-        if first == len(work):
-            return critical_path(self.timeline, mark, walker)
-        node = int(work[first])
-        reached = max(float(self.timeline.start_us[node]), float(over))
-        walked = walker.walk(node, reached, float(begun))
-        cut = (p._replace(end_us=min(p.end_us, float(over))) for p in walked if p.start_us < over)
+        device ends later than the host, what decided where the deciding stream was then. Its pieces
+        sum to the step."""
+        timeline, graph = self.timeline, self.timeline.graph
+        begun, over = step_bounds(timeline, mark)
+        rank, resource = int(graph.marks.rank[mark]), graph.nodes_.resource
+        work = np.flatnonzero(
+            graph.on_device & (graph.nodes_.rank == rank) & (timeline.end_us > over)
+        )
+        cycle = self.cycle(rank, self._lagging[mark]) if mark in self._lagging else []
+        taken_us = np.zeros(len(graph.resources))
+        for piece in cycle:
+            if is_own[piece.node]:
+                taken_us[resource[piece.node]] += piece.end_us - piece.start_us
+        work = work[resource[work] == taken_us.argmax()]
+        if not taken_us.any() or not len(work):
+            return critical_path(timeline, mark, walker)
+        node = int(work[timeline.start_us[work].argmin()])
+        walked = walker.walk(node, max(float(timeline.start_us[node]), over), begun)
+        cut = (p._replace(end_us=min(p.end_us, over)) for p in walked if p.start_us < over)
         return TimelinePath(reversed(list(cut)))
 
     def cycle(self, rank: int, index: int) -> TimelinePath:
@@ -223,39 +226,14 @@ class DeviceLags:
         return self.periods.of_step[rank, index].path(self.timeline.graph, self.taken_us)
 
     @cached_property
-    def _deciding_stream(self) -> dict[int, int]:
-        """By row of the marks, the resource of the device that takes most of the cycle; none of
-        steps in which the device keeps up."""
-        graph, marks = self.timeline.graph, self.timeline.graph.marks
-        place = {index: at for at, index in enumerate(self.periods.steps.tolist())}
-        rows = {rank: row for row, rank in enumerate(ranks_of(graph))}
-        seen = dict.fromkeys(rows, 0)
-        result = {}
-        for mark, rank in enumerate(marks.rank.tolist()):
-            index, seen[rank] = seen[rank], seen[rank] + 1
-            at = (rows[rank], place.get(index, NONE))
-            step = self.periods.of_step.get((rank, index))
-            if step is None or not device_lag_us(self.period_us[at], self.step_us[at]):
-                continue
-            by_stream: defaultdict[int, float] = defaultdict(float)
-            for node, _, _, start_us, end_us in self.cycle(rank, index):
-                if graph.on_device[node] and graph.nodes_.rank[node] == rank:
-                    by_stream[int(graph.nodes_.resource[node])] += end_us - start_us
-            if by_stream:
-                result[mark] = max(by_stream, key=lambda stream: by_stream[stream])
-        return result
-
-    @cached_property
-    def _work(self) -> dict[int, tuple[Ints, Floats]]:
-        """By resource that decides steps: its nodes in order of start, and the latest end of each
-        and all before it."""
-        resource = self.timeline.graph.nodes_.resource
-        result = {}
-        for stream in set(self._deciding_stream.values()):
-            work = np.flatnonzero(resource == stream)
-            work = work[np.argsort(self.timeline.start_us[work], kind="stable")]
-            result[stream] = work, np.maximum.accumulate(self.timeline.end_us[work])
-        return result
+    def _lagging(self) -> dict[int, int]:
+        """By row of the marks, the index of the steps in which the device falls behind."""
+        if not self.periods.repeated:
+            return {}
+        rows = np.arange(len(self.timeline.graph.marks.name)).reshape(len(self.step_us), -1)
+        lags = self.period_us - self.step_us > LAG_FRAC * self.step_us
+        index = np.broadcast_to(self.periods.steps, lags.shape)[lags].tolist()
+        return dict(zip(rows[:, self.periods.steps][lags].tolist(), index, strict=True))
 
     def cautions(self) -> Iterator[str]:
         """That the device lags, by how much, and what steps that follow one another take."""

@@ -19,7 +19,7 @@ from perfmodel.timeline.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE
 
 QUEUE_DEPTH = 1024
-"""Launches that a host may be ahead of its device, where the file shows no other depth. Source: the
+"""Launches that a host may be ahead of its device. Source: the
 depth at which launch calls of CUDA begin to wait in traces of V100 and A100."""
 _STREAM_OF_KIND = np.full(len(NodeKind), int(EdgeKind.STREAM))
 _STREAM_OF_KIND[NodeKind.COPY] = EdgeKind.STREAM_COPY
@@ -140,7 +140,6 @@ def _queue(graph: ExecutionGraph, unit: Ints) -> tuple[Edges, Ints]:
     """A host is ahead of its device by no more launches than its queue holds, and how many steps
     that is."""
     nodes, ranks = graph.nodes_, distinct(graph.marks.rank)
-    depth = _queue_depths(graph, ranks)
     own = np.searchsorted(ranks, nodes.rank) + unit * len(ranks)  # a unit's part of a rank
     work, calls = (
         np.flatnonzero(each & (unit != NONE))
@@ -152,7 +151,7 @@ def _queue(graph: ExecutionGraph, unit: Ints) -> tuple[Edges, Ints]:
         dict(zip(own[rows].tolist(), rows.tolist(), strict=True)) for rows in (work, calls)
     )
     found = [
-        (last_work[part], last_call[part], -(-depth[int(nodes.rank[last_call[part]])] // count))
+        (last_work[part], last_call[part], -(-QUEUE_DEPTH // count))
         for part, count in Counter(own[calls].tolist()).items()
         if part in last_work
     ]
@@ -232,23 +231,3 @@ def earlier_work(graph: ExecutionGraph) -> Ints:
     work, before = _launched_before(graph)
     earlier: Ints = work[before == NONE]
     return earlier
-
-
-def _queue_depths(graph: ExecutionGraph, ranks: Ints) -> dict[int, int]:
-    """Per rank, how many launches lie between those that waited for the queue and what they waited
-    for; as usual where none did."""
-    nodes, edges = graph.nodes_, graph.edges_
-    depths = dict.fromkeys(ranks.tolist(), QUEUE_DEPTH)
-    queued = np.flatnonzero(edges.kind == EdgeKind.LAUNCH_QUEUE)
-    if not len(queued):
-        return depths
-    call = np.full(len(nodes), NONE, np.int64)
-    launches = has_code(edges.kind, LAUNCH_KINDS)
-    call[edges.target[launches]] = edges.source[launches]
-    calls = np.sort(nodes.start_us[distinct(edges.source[launches])])
-    ends = (edges.target[queued], call[edges.source[queued]])
-    later, earlier = (np.searchsorted(calls, nodes.start_us[end]) for end in ends)
-    rank, between = nodes.rank[edges.target[queued]], later - earlier
-    return depths | {
-        each: max(int(np.median(between[rank == each])), 1) for each in distinct(rank).tolist()
-    }

@@ -246,13 +246,8 @@ class ExecutionGraph:
         backwards = source >= target
         if not backwards.any():
             return order
-        # What no edge goes back across is in order: only the stretches between are sorted.
-        depth = np.bincount(target[backwards], minlength=len(order) + 1)
-        depth -= np.bincount(source[backwards] + 1, minlength=len(order) + 1)
-        mixed = np.cumsum(depth)[:-1] > 0
-        places = np.flatnonzero(mixed)
-        result = self._topological(source, target, mixed)
-        if len(result) < len(places):
+        result = self._topological(source, target)
+        if len(result) < len(order):
             import networkx as nx
 
             cycle = nx.find_cycle(
@@ -260,23 +255,17 @@ class ExecutionGraph:
             )
             labels = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
             raise GraphError(f"the graph has a cycle: {' <- '.join(labels)}")
-        order[places] = order[result]
-        return order
+        return order[result]
 
-    @staticmethod
-    def _topological(source: Ints, target: Ints, chosen: Mask) -> list[int]:
-        """Those of the chosen places that are in no cycle and behind none, lowest first where
-        edges (from the places `source` to `target`) allow it."""
+    def _topological(self, source: Ints, target: Ints) -> list[int]:
+        """The places in no cycle and behind none, lowest first where edges (from the places
+        `source` to `target`) allow it."""
         from heapq import heappop, heappush
 
-        place = np.flatnonzero(chosen)
-        number = np.cumsum(chosen) - 1
-        inside = np.flatnonzero(chosen[source] & chosen[target])
-        inside = inside[np.argsort(source[inside], kind="stable")]
-        source, target = number[source[inside]], number[target[inside]]
-        waiting = np.bincount(target, minlength=len(place)).tolist()
-        first = np.searchsorted(source, np.arange(len(place) + 1)).tolist()
-        targets = target.tolist()
+        by_source = np.argsort(source, kind="stable")
+        targets = target[by_source].tolist()
+        first = np.searchsorted(source[by_source], np.arange(len(self) + 1)).tolist()
+        waiting = np.bincount(target, minlength=len(self)).tolist()
         ready = [at for at, count in enumerate(waiting) if not count]
         order = []
         while ready:
@@ -286,8 +275,7 @@ class ExecutionGraph:
                 waiting[each] -= 1
                 if not waiting[each]:
                     heappush(ready, each)
-        result: list[int] = place[order].tolist()
-        return result
+        return order
 
     @cached_property
     def predecessors(self) -> tuple[Ints, Ints]:
