@@ -87,7 +87,7 @@ def breakdown(
 
     from perfmodel.prediction.breakdown.completeness import completeness_line
     from perfmodel.prediction.breakdown.job import breakdown as break_down
-    from perfmodel.prediction.breakdown.rank import MAX_ROWS
+    from perfmodel.prediction.breakdown.tables import MAX_ROWS
     from perfmodel.trace import read
 
     content, _ = read_named(trace, **given, context=1)
@@ -115,7 +115,7 @@ def breakdown(
         answer,
         selected.to_frame,
         table,
-        warnings=[*selected.warnings, *selected.missing, *lost],
+        warnings=[*selected.warnings, *lost],
         cautions=selected.cautions,
         first=completeness_line(selected.gaps),
     )
@@ -125,7 +125,7 @@ def _gains(
     listed: Breakdown, content: Trace, trace: str | None, options: PredictionOptions
 ) -> tuple[list[Gain], list[str]]:
     """What would help the job most, over the chosen steps of all ranks; or why that is missing."""
-    from perfmodel.prediction.breakdown.rank import UNFIT
+    from perfmodel.prediction.breakdown.tables import UNFIT
     from perfmodel.prediction.gains import gains
     from perfmodel.reporting.written import predict_words
 
@@ -137,7 +137,7 @@ def _gains(
             predict_words(graph, trace, options=options.reading_words()),
             straggler=None if listed.waiting is None else listed.waiting.to_dict(),
             steps=content.chosen,
-            periods=listed.ranks[0].steps[0].lags.periods,
+            periods=listed.periods,
         )
     except UNFIT as error:
         return [], [f"what would help most could not be worked out: {error}"]
@@ -160,8 +160,7 @@ def _step_figure(whole: Breakdown, content: Breakdown) -> Figure:
     """Of the first rank's median step; `whole` has the steps that were not asked for, too."""
     chosen = content.ranks[0]
     shown = tables.median_step(chosen.steps)
-    every = next(rank.steps for rank in whole.ranks if rank.rank == chosen.rank)
-    return whole.plot(chosen.rank, [each is shown for each in every].index(True))
+    return whole.plot(chosen.rank, shown.index)
 
 
 def _memory_figure(content: Breakdown) -> Figure:
@@ -236,11 +235,12 @@ class _Page:
 
     def _hotspots(self, of: Breakdown | RankBreakdown) -> None:
         """Kernels, operators, ranges and collectives by the time that they take."""
-        name, collectives = "name" if self.full_names else "short_name", of.collectives(self.rows)
-        kernels = of.top_kernels(self.rows)
+        name = "name" if self.full_names else "short_name"
+        collectives = of.rows("collectives", self.rows)
+        kernels = of.rows("top_kernels", self.rows)
         operators, ranges = (
             [{"short_name": row["name"]} | row for row in rows]
-            for rows in (of.top_operators(self.rows), of.annotations(self.rows))
+            for rows in (of.rows(table, self.rows) for table in ("top_operators", "annotations"))
         )
         device = _DEVICE if kernels else ""
         has_backward = any(row.get("backward_device_us") for row in operators)
@@ -308,9 +308,10 @@ def _ranks(breakdown: Breakdown) -> Table:
     cause = "main idle cause" if has_device else "most of the path"
     heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
     records = []
-    for summary in (rank.summary for rank in breakdown.ranks):
+    for rank in breakdown.ranks:
+        summary = rank.summary
         is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
-        record = asdict(summary) | breakdown.meets_us(summary.rank)
+        record = asdict(summary) | rank.meets_us
         record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
         record |= {"cause": tables.named(summary.main_cause) if summary.main_cause else None}
         records.append(record)

@@ -53,7 +53,7 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.idle import DeviceWork, Gaps, idle_gaps, idle_pieces
+from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
@@ -133,17 +133,14 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     timeline, waits = measured(graph), dict[int, float]()
     if not len(graph.marks.start):
         return waits
-    device, walker = DeviceWork.of(timeline), PathWalker.of(timeline)
+    device, walker = DeviceWork.of(timeline), PathWalker(timeline)
     begun, over = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
-    gaps = idle_gaps(device, float(begun), float(over))
-    long = (gaps.node != NONE) & (gaps.end_us - gaps.start_us > CLOCKS_US)
-    for at in np.flatnonzero(long).tolist():
-        one = slice(at, at + 1)
-        gap = Gaps(gaps.start_us[one], gaps.end_us[one], gaps.node[one], gaps.resumed_us[one])
-        pieces = idle_pieces(gap, walker)
-        waited = sum(p.end_us - p.start_us for p in pieces if p.cause in NOT_PREDICTED)
-        if waited > CLOCKS_US:
-            waits[int(graph.nodes_.row[gaps.node[at]])] = waited
+    for gap in idle_gaps(device, float(begun), float(over)):
+        if gap.node != NONE and gap.end_us - gap.start_us > CLOCKS_US:
+            pieces = idle_pieces([gap], walker)
+            waited = sum(p.end_us - p.start_us for p in pieces if p.cause in NOT_PREDICTED)
+            if waited > CLOCKS_US:
+                waits[int(graph.nodes_.row[gap.node])] = waited
     return waits
 
 

@@ -23,6 +23,7 @@ from perfmodel.timeline.graph.kinds import SCOPES, Cause
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, ranks_of, steady_steps
+from perfmodel.trace.columns import NONE
 
 MOST = 5
 MIN_FRAC = 0.01
@@ -183,14 +184,13 @@ def _deciding(periods: Periods, duration_us: Floats) -> _Deciding:
     node_us, way_us = np.zeros((2, len(periods.graph)))
     reached = np.zeros(len(periods.graph), np.bool_)
     for step in periods.repeated:
-        found = step.on_cycle(duration_us)
-        reached[found.then] = True
-        for most_us, at, us in (
-            (node_us, found.node, found.node_us),
-            (way_us, found.then, found.way_us),
-        ):
-            rows, of_row = np.unique(at, return_inverse=True)
-            most_us[rows] = np.maximum(most_us[rows], np.bincount(of_row, us))
+        table = np.array(step.path(periods.graph, duration_us)).reshape(-1, 5)
+        node, taken_us = table[:, 0].astype(np.int64), table[:, 4] - table[:, 3]
+        is_way = table[:, 1] != NONE
+        reached[node[is_way]] = True
+        for most_us, chosen in ((node_us, ~is_way), (way_us, is_way)):
+            rows, of_row = np.unique(node[chosen], return_inverse=True)
+            most_us[rows] = np.maximum(most_us[rows], np.bincount(of_row, taken_us[chosen]))
     if not periods.repeated:  # a window: all that it is made of
         return duration_us, np.full(len(duration_us), inf), np.ones_like(reached)
     return node_us, way_us, reached

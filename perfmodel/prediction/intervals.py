@@ -166,7 +166,7 @@ def _drawn(
     step_us = timeline.step_us[marks]
     if path_alone or len(graph) > MAX_NODES:
         mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
-        path = critical_path(timeline, mark, PathWalker.of(timeline))
+        path = critical_path(timeline, mark, PathWalker(timeline))
         nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
         part_us = np.array([part.end_us - part.start_us for part in path])
         steps = (part_us[:, None] * factors(nodes)).sum(axis=0)

@@ -57,7 +57,7 @@ def summarise(
     With `compare` the result has what was measured, too. `rank` stands for the job, by default the
     slowest.
     """
-    graph, walker = timeline.graph, PathWalker.of(timeline)
+    graph, walker = timeline.graph, PathWalker(timeline)
     truth = measured(graph)
     steady = steady_steps(truth)
     step_us = by_rank_and_step(graph, timeline.step_us)
@@ -128,7 +128,7 @@ def summarise(
                 start_us=start_us - begun,
                 duration_us=end_us - start_us,
             )
-            for node, edge, cause, start_us, end_us in path.plain
+            for node, edge, cause, start_us, end_us in path
             if end_us > start_us
         ],
         timeline=timeline,
@@ -155,7 +155,7 @@ def _rank(
     roles = step_roles(measured(graph))
     for i, mark in enumerate(marks.tolist()):
         path = critical_path(timeline, mark, walker)
-        taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path.plain]
+        taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path]
         host_us = sum(us for cause, us in taken if cause in _ON_HOST)
         steps.append(
             StepPrediction(

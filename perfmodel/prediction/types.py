@@ -296,7 +296,7 @@ class Prediction:
         if first.mode != "model":
             truth = measured((first.baseline or first).timeline.graph)
             path = DeviceLags.of(truth, steady_steps(truth)).path
-            found["measured"] = path(first.median_mark, PathWalker.of(truth)).by_cause()
+            found["measured"] = path(first.median_mark, PathWalker(truth)).by_cause()
         for result in self.results:
             name = "predicted" if result.mode == "replay" else result.hardware
             if result.baseline is not None:

@@ -111,7 +111,7 @@ class Source:
         self._boxes = boxes[np.array(is_shown, bool)[boxes.track.to_numpy(int)]]
         self._names = tracks.names
         self._deciding = deciding_edges(timeline)
-        self._walker = PathWalker.of(timeline, self._deciding)
+        self._walker = PathWalker(timeline, self._deciding)
         ranks = trace.ranks if trace is not None and shown.is_of_trace else ()
         links = trace.links if trace is not None else ()
         self._events = {

@@ -25,9 +25,8 @@ from perfmodel.base.units import NS_PER_US
 from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.read.arguments import of_event
 from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step, tracks_of
-from perfmodel.timeline.figures import whole_text
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.types import ExecutionGraph
+from perfmodel.timeline.graph.types import ExecutionGraph, whole_text
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE, RankTrace

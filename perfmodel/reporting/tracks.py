@@ -16,8 +16,9 @@ from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
 from perfmodel.errors import GraphError
 from perfmodel.timeline.critical_path import PathWalker, critical_path
-from perfmodel.timeline.figures import node_frame, piece_columns, whole_text
+from perfmodel.timeline.figures import node_frame, piece_columns
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS
+from perfmodel.timeline.graph.types import whole_text
 from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
@@ -65,7 +66,7 @@ def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> 
 
     `zero_us` is the zero of the file in the time of the timeline.
     """
-    graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker.of(timeline)
+    graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker(timeline)
     every_mark = range(len(marks.name))
     names_of_steps = list(map(whole_text, marks.name))
     steps = pd.DataFrame({"rank": marks.rank, "name": names_of_steps, "kind": "step"})

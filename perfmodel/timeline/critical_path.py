@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,67 +40,28 @@ class Piece(NamedTuple):
     end_us: float
 
 
-PlainPiece: TypeAlias = tuple[int, int, int, float, float]
-"""The fields of a `Piece`."""
-
-
-class TimelinePath(Sequence[Piece]):
-    """Pieces in order; kept as plain tuples, since a breakdown walks over a hundred thousand."""
-
-    def __init__(self, pieces: list[PlainPiece]) -> None:
-        self.plain = pieces
-
-    def __len__(self) -> int:
-        return len(self.plain)
-
-    @overload
-    def __getitem__(self, index: int) -> Piece: ...
-    @overload
-    def __getitem__(self, index: slice) -> TimelinePath: ...
-    def __getitem__(self, index: int | slice) -> Piece | TimelinePath:
-        if isinstance(index, slice):
-            return TimelinePath(self.plain[index])
-        return Piece(*self.plain[index])
+class TimelinePath(list[Piece]):
+    """Pieces in order."""
 
     def by_cause(self) -> dict[str, float]:
         """Microseconds per cause, by name in lower case; causes without time are left out."""
         total = [0.0] * len(Cause)
-        for _, _, cause, start_us, end_us in self.plain:
+        for _, _, cause, start_us, end_us in self:
             total[cause] += end_us - start_us
         return {cause.name.lower(): total[cause] for cause in Cause if total[cause] > ROUNDING_US}
 
 
-@dataclass(frozen=True)
 class PathWalker:
     """The arrays of a timeline as views whose items are plain numbers, for many walks."""
 
-    start: Sequence[float]
-    end: Sequence[float]
-    before: Sequence[int]
-    edge: Sequence[int]
-    cause: Sequence[int]
-    kind: Sequence[int]
-    lag: Sequence[float]
-    """Per node: the lag of the edge that decided."""
-    unknown: int
-    release: dict[int, int]
-    """Cause of the time before nodes that nothing recorded set free."""
-
-    @classmethod
-    def of(cls, timeline: Timeline, binding: DecidingEdges | None = None) -> PathWalker:
-        binding = binding or deciding_edges(timeline)
+    def __init__(self, timeline: Timeline, deciding: DecidingEdges | None = None) -> None:
+        deciding = deciding or deciding_edges(timeline)
         nodes = timeline.graph.nodes_
-        return cls(
-            start=_view(timeline.start_us),
-            end=_view(timeline.end_us),
-            before=_view(binding.node),
-            edge=_view(binding.kind),
-            cause=_view(nodes.cause),
-            kind=_view(nodes.kind),
-            lag=_view(binding.lag_us),
-            unknown=int(timeline.graph.unknown),
-            release=_causes_of_release(timeline, binding),
-        )
+        self.start, self.end = _view(timeline.start_us), _view(timeline.end_us)
+        self.before, self.edge = _view(deciding.node), _view(deciding.kind)
+        self.lag, self.cause, self.kind = map(_view, (deciding.lag_us, nodes.cause, nodes.kind))
+        self.unknown = int(timeline.graph.unknown)
+        self.release = _causes_of_release(timeline, deciding)
 
     def walk(self, node: int, from_us: float, stop_us: float) -> TimelinePath:
         """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.
@@ -109,46 +69,44 @@ class PathWalker:
         They leave no hole and sum to `from_us - stop_us` exactly. Where what decided a start
         explains only part of the way to it, the rest is `unexplained`.
         """
-        pieces: list[PlainPiece] = []
+        pieces = TimelinePath()
         start, end, before, edge, cause = self.start, self.end, self.before, self.edge, self.cause
         now = from_us
         while now > stop_us:
             begun = start[node]
             if begun < now:
                 if begun <= stop_us:
-                    pieces.append((node, NONE, cause[node], stop_us, now))
+                    pieces.append(Piece(node, NONE, cause[node], stop_us, now))
                     break
-                pieces.append((node, NONE, cause[node], begun, now))
+                pieces.append(Piece(node, NONE, cause[node], begun, now))
                 now = begun
             earlier = before[node]
             if earlier == NONE:
-                pieces.append((node, NONE, self.release[node], stop_us, now))
+                pieces.append(Piece(node, NONE, self.release[node], stop_us, now))
                 break
             freed = end[earlier]
             if freed < now:
                 kind = edge[node]
                 if kind != _PROGRAM and now - freed <= _PLAUSIBLE_US[kind]:
-                    pieces.append((node, kind, _CAUSES[kind], max(freed, stop_us), now))
+                    pieces.append(Piece(node, kind, _CAUSES[kind], max(freed, stop_us), now))
                 else:
                     pieces += self._odd_gap(node, freed, now, stop_us)
                 now = freed
             node = earlier
-        return TimelinePath(pieces)
+        return pieces
 
-    def _odd_gap(
-        self, node: int, freed_us: float, now_us: float, stop_us: float
-    ) -> list[PlainPiece]:
+    def _odd_gap(self, node: int, freed_us: float, now_us: float, stop_us: float) -> list[Piece]:
         """A way to `node` that its edge explains in part only, or (on one thread) not at all."""
         kind = self.edge[node]
         if kind == _PROGRAM:
             waiting = _CAUSE_OF_WAITING_NODE.get(self.kind[node], self.unknown)
-            return [(node, kind, waiting, max(freed_us, stop_us), now_us)]
+            return [Piece(node, kind, waiting, max(freed_us, stop_us), now_us)]
         known = min(freed_us + max(self.lag[node], 0.0), now_us)
         parts = [
-            (node, kind, self.unknown, max(known, stop_us), now_us),
-            (node, kind, _CAUSES[kind], max(freed_us, stop_us), known),
+            Piece(node, kind, self.unknown, max(known, stop_us), now_us),
+            Piece(node, kind, _CAUSES[kind], max(freed_us, stop_us), known),
         ]
-        return [part for part in parts if part[3] < part[4]]
+        return [part for part in parts if part.start_us < part.end_us]
 
 
 def _view(column: NDArray[Any]) -> Sequence[Any]:
@@ -156,7 +114,7 @@ def _view(column: NDArray[Any]) -> Sequence[Any]:
     return np.ascontiguousarray(column).data
 
 
-def _causes_of_release(timeline: Timeline, binding: DecidingEdges) -> dict[int, int]:
+def _causes_of_release(timeline: Timeline, deciding: DecidingEdges) -> dict[int, int]:
     """Operations ahead of every launched one of their stream began before the window; a later one
     without a launch call misses its record. A thread that begins after another of its rank has a
     reason that was not recorded."""
@@ -165,7 +123,7 @@ def _causes_of_release(timeline: Timeline, binding: DecidingEdges) -> dict[int, 
     launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
     first = np.full(len(graph.resources), np.inf)
     np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
-    free = np.flatnonzero(binding.node == NONE)
+    free = np.flatnonzero(deciding.node == NONE)
     is_late = nodes.start_us[free] > first[nodes.resource[free]]
     begun_us = np.full(int(nodes.rank.max(initial=0)) + 1, np.inf)
     np.minimum.at(begun_us, nodes.rank, nodes.start_us)
@@ -182,7 +140,7 @@ def critical_path(timeline: Timeline, mark: int, walker: PathWalker | None = Non
 
     Its pieces sum to the duration of the step exactly.
     """
-    walker = walker or PathWalker.of(timeline)
+    walker = walker or PathWalker(timeline)
     marks = timeline.graph.marks
     begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
-    return walker.walk(int(marks.end[mark]), float(over), float(begun))[::-1]
+    return TimelinePath(reversed(walker.walk(int(marks.end[mark]), float(over), float(begun))))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints
 from perfmodel.plot import breakdown_figure, timeline_figure
 from perfmodel.timeline.critical_path import ROUNDING_US, Piece
-from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.types import ExecutionGraph
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind
+from perfmodel.timeline.graph.types import names
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 
@@ -24,40 +22,14 @@ if TYPE_CHECKING:
 WAITING_LABEL = "waiting for other ranks"
 
 
-def whole_text(text: str) -> str:
-    """Without halves of characters."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _named(of: type[IntEnum], numbers: Iterable[int]) -> list[str]:
-    """Names in lower case, empty of -1."""
-    names = [*(each.name.lower() for each in of), ""]
-    return [names[number] for number in numbers]
-
-
-def _of_nodes(graph: ExecutionGraph, node: Ints) -> pd.DataFrame:
-    """What nodes are, by their numbers."""
-    import pandas as pd
-
-    nodes = graph.nodes_
-    texts = {
-        "resource": [graph.resources[at] for at in nodes.resource[node].tolist()],
-        "label": [whole_text(graph.labels[at]) for at in node.tolist()],
-        "kind": _named(NodeKind, nodes.kind[node]),
-        "cause": _named(Cause, nodes.cause[node]),
-        "scope": _named(Scope, nodes.scope[node]),
-    }
-    return pd.DataFrame({"node": node, "rank": nodes.rank[node], **texts})
-
-
 def node_frame(timeline: Timeline) -> pd.DataFrame:
-    """A row per node (`node`, -1 of a wait for other ranks from a rank's arrival at a collective to
-    its transfer): `rank`, `resource`, `label`, `kind`, `cause`, `scope`, `start_us`, `end_us`."""
+    """The graph's `nodes` with a column `node`, `start_us` and `end_us`; and a row of node -1 for
+    each wait for other ranks, from a rank's arrival at a collective to its transfer."""
     import pandas as pd
 
     graph = timeline.graph
-    nodes = _of_nodes(graph, np.arange(len(graph)))
-    nodes = nodes.assign(start_us=timeline.start_us, end_us=timeline.end_us)
+    times = {"start_us": timeline.start_us, "end_us": timeline.end_us}
+    nodes = graph.nodes.assign(node=np.arange(len(graph)), **times)
     if graph.arrivals is None:
         return nodes
     transfer, arrival = graph.arrivals.T
@@ -91,14 +63,14 @@ def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names = ["node", "edge", "cause", "start_us", "end_us"]
-    frame = pd.DataFrame(list(pieces), columns=names).sort_values(["start_us", "end_us"])
-    types: dict[str, Any] = {"node": np.int64, "start_us": float, "end_us": float}
-    frame = frame.astype(types).reset_index(drop=True)
-    has_node = frame.node.to_numpy() >= 0
-    of_node = _of_nodes(timeline.graph, frame.node.to_numpy())
+    frame = pd.DataFrame(list(pieces), columns=list(Piece._fields))
+    types: dict[str, Any] = {"node": int, "edge": int, "cause": int, "start_us": float}
+    frame = frame.astype(types | {"end_us": float}).sort_values(["start_us", "end_us"])
+    frame = frame.reset_index(drop=True)
+    has_node = frame.node >= 0
+    of_node = timeline.graph.nodes.iloc[frame.node].reset_index(drop=True)
     texts = {name: of_node[name].where(has_node, "") for name in ("resource", "label", "kind")}
-    kinds = {"edge": _named(EdgeKind, frame.edge), "cause": _named(Cause, frame.cause)}
+    kinds = {"edge": names(EdgeKind, frame.edge), "cause": names(Cause, frame.cause)}
     return frame.assign(rank=of_node["rank"].where(has_node), **texts, **kinds)
 
 

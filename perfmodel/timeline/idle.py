@@ -6,6 +6,7 @@ what the device waited for. After the last operation of the trace it is `end_of_
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.timeline.critical_path import PathWalker, PlainPiece, TimelinePath
+from perfmodel.timeline.critical_path import PathWalker, Piece, TimelinePath
 from perfmodel.timeline.graph.kinds import Cause, Scope
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
@@ -120,45 +121,41 @@ def interval_union(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
     return start_us[opens], latest[closes]
 
 
-class Gaps(NamedTuple):
-    """The idle intervals of a device within a step, and what ended each."""
+class Gap(NamedTuple):
+    """An idle interval of a device within a step, and what ended it."""
 
-    start_us: Floats
-    end_us: Floats
-    node: Ints
+    start_us: float
+    end_us: float
+    node: int
     """The operation that followed, or -1 after the last one."""
-    resumed_us: Floats
-    """When it began: the end of the gap, or (at the end of a step) later."""
+    resumed_us: float
+    """When that began: the end of the gap, or (at the end of a step) later."""
 
 
-def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
+def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> list[Gap]:
     """When no operation of a device ran in [low_us, high_us]; none without operations."""
     if not len(device):
-        return Gaps(np.zeros(0), np.zeros(0), device.first, np.zeros(0))
+        return []
     first, last = device.within(low_us, high_us)
     start_us = device.timeline.start_us[first].clip(low_us, high_us)
     end_us = device.timeline.end_us[last].clip(low_us, high_us)
     busy_from, busy_until = interval_union(start_us, end_us)
     begun, over = np.append(low_us, busy_until), np.append(busy_from, high_us)
-    is_idle = over > begun
-    begun, over = begun[is_idle], over[is_idle]
+    begun, over = begun[over > begun], over[over > begun]
     at = np.searchsorted(device.start_us, over, side="left")
-    following, resumed_us = (
-        np.append(device.first, NONE)[at],
-        np.append(device.start_us, high_us)[at],
-    )
-    return Gaps(begun, over, following, resumed_us)
+    node, resumed_us = np.append(device.first, NONE)[at], np.append(device.start_us, high_us)[at]
+    columns = (begun, over, node, resumed_us)
+    return [Gap(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def idle_pieces(gaps: Gaps, walker: PathWalker) -> TimelinePath:
+def idle_pieces(gaps: Iterable[Gap], walker: PathWalker) -> TimelinePath:
     """The gaps piece by piece: what a figure shows, and what the sums are made of."""
-    pieces: list[PlainPiece] = []
-    for low, high, node, resumed in zip(*(column.tolist() for column in gaps), strict=True):
+    pieces = TimelinePath()
+    for low, high, node, resumed in gaps:
         if node == NONE:
-            pieces.append((NONE, NONE, int(Cause.END_OF_STEP), low, high))
+            pieces.append(Piece(NONE, NONE, int(Cause.END_OF_STEP), low, high))
             continue
-        walked = walker.walk(node, resumed, low).plain
-        if resumed > high:
-            walked = [(n, e, c, b, min(o, high)) for n, e, c, b, o in walked if b < high]
-        pieces += walked
-    return TimelinePath(pieces)
+        for piece in walker.walk(node, resumed, low):
+            if piece.start_us < high:
+                pieces.append(piece if piece.end_us <= high else piece._replace(end_us=high))
+    return pieces

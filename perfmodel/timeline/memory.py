@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -101,24 +100,19 @@ def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
 
     A free of what was allocated before the recording is as it should be.
     """
-    odd: Counter[str] = Counter()
+    odd = rank.memory.unreadable
     for of in rank.memory.by_device().values():
         known = np.flatnonzero((of.address != NONE) & (of.size_bytes != 0))
         order = known[np.argsort(of.address[known], kind="stable")]
         size, address = of.size_bytes[order], of.address[order]
-        same, before, after = address[1:] == address[:-1], size[:-1], size[1:]
-        odd["at an address still allocated"] += (same & (before > 0) & (after > 0)).sum()
-        odd["free what was free"] += (same & (before < 0) & (after < 0)).sum()
-        is_other = same & (before > 0) & (after < 0) & (after != -before)
-        odd["free another size than was allocated"] += is_other.sum()
-        is_below = (of.allocated_bytes < 0) & (of.allocated_bytes != NONE)
-        odd["free more than was allocated"] += is_below.sum()
-    odd["have a size or total that is not a number"] = rank.memory.unreadable
-    kinds = [f"{number} {kind}" for kind, number in odd.items() if number]
-    if kinds:
+        before, after = size[:-1], size[1:]
+        fits = ((before > 0) & (after == -before)) | ((before < 0) & (after > 0))
+        odd += int((~fits & (address[1:] == address[:-1])).sum())
+        odd += int(((of.allocated_bytes < 0) & (of.allocated_bytes != NONE)).sum())
+    if odd:
         yield (
-            f"{rank.where}: allocations do not fit together: {', '.join(kinds)}; "
-            "the memory timeline may be off"
+            f"{rank.where}: {odd} allocations do not fit those before them, or have a size or "
+            "total that is not a number: the memory timeline may be off"
         )
 
 

@@ -12,17 +12,15 @@ end is walked from what the deciding stream ran then.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, distinct, median
 from perfmodel.base.units import human_us
-from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
+from perfmodel.timeline.critical_path import PathWalker, Piece, TimelinePath, critical_path
 from perfmodel.timeline.graph.kinds import CAUSE_OF_EDGE, EdgeKind
 from perfmodel.timeline.graph.recorded_steps import (
     RecordedStep,
@@ -32,24 +30,11 @@ from perfmodel.timeline.graph.recorded_steps import (
     step_of_nodes,
 )
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import Timeline, ranks_of, schedule
+from perfmodel.timeline.schedule import Timeline, ranks_of, schedule, step_bounds
 from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
 from perfmodel.trace.columns import NONE
 
 _CAUSE_OF_EDGE = np.array([int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind])
-
-
-class CyclePieces(NamedTuple):
-    """The nodes of a cycle in order, and the edge from each to the next; per step, so that all
-    lengths sum to the period. What a node overlaps the next by is taken off it."""
-
-    node: Ints
-    node_us: Floats
-    kind: Ints
-    """`EdgeKind`."""
-    then: Ints
-    """The node that the edge leads to."""
-    way_us: Floats
 
 
 @dataclass(frozen=True)
@@ -101,8 +86,11 @@ class RepeatedStep:
         weight = until[self.row[edges.source[self.meeting]]] + way_us[self.meeting]
         return max_cycle_ratio(self.ways, weight, self.step.distance[self.meeting], guess)
 
-    def on_cycle(self, duration_us: Floats) -> CyclePieces:
-        """What the cycle that decides is made of."""
+    def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
+        """The cycle that decides, from 0 on, per step: its pieces sum to the period.
+
+        Each node, less what it overlaps the next by, and the way from it, of no length too.
+        """
         edges, node = self.step.edges, np.argsort(self.row)
         cycle = self.meeting[self.cycle(duration_us).cycle]
         first = self.row[edges.target[np.roll(cycle, 1)]]
@@ -110,24 +98,24 @@ class RepeatedStep:
         none = np.zeros(0, np.int64)
         runs = [np.arange(a, b + 1) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
         ways = [np.append(self.into[run[1:]], e) for run, e in zip(runs, cycle, strict=True)]
-        at, way = node[np.concatenate([none, *runs])], np.concatenate([none, *ways])
-        rows, lag_us = self.step.nodes[at], edges.lag_us[way]
-        own_us = duration_us[rows] * (1 - edges.overlap_frac[way]) + np.minimum(lag_us, 0.0)
-        steps = max(int(self.step.distance[cycle].sum()), 1)
-        kind, then = edges.kind[way], self.step.nodes[edges.target[way]]
-        return CyclePieces(rows, own_us / steps, kind, then, np.maximum(lag_us, 0.0) / steps)
-
-    def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
-        """The cycle that decides, beginning at 0; its pieces sum to the period."""
-        found = self.on_cycle(duration_us)
-        edge = np.stack([np.full(len(found.kind), NONE), found.kind], axis=1).reshape(-1)
-        node = np.stack([found.node, found.then], axis=1).reshape(-1)
-        cause = np.where(edge == NONE, graph.nodes_.cause[node], _CAUSE_OF_EDGE[edge])
-        until = np.cumsum(np.stack([found.node_us, found.way_us], axis=1).reshape(-1))
-        since = np.append(0.0, until[:-1])
-        kept = until > since
-        columns = (column[kept].tolist() for column in (node, edge, cause, since, until))
-        return TimelinePath(list(zip(*columns, strict=True)))
+        way = np.concatenate([none, *ways])
+        at, then = (
+            self.step.nodes[node[np.concatenate([none, *runs])]],
+            self.step.nodes[edges.target[way]],
+        )
+        lag_us, kind = edges.lag_us[way], edges.kind[way]
+        own_us = duration_us[at] * (1 - edges.overlap_frac[way]) + np.minimum(lag_us, 0.0)
+        taken_us = np.stack([own_us, np.maximum(lag_us, 0.0)], axis=1).reshape(-1)
+        until = np.cumsum(taken_us / max(int(self.step.distance[cycle].sum()), 1))
+        columns = (
+            np.stack([at, then], axis=1).reshape(-1),
+            np.stack([np.full(len(kind), NONE), kind], axis=1).reshape(-1),
+            np.stack([graph.nodes_.cause[at], _CAUSE_OF_EDGE[kind]], axis=1).reshape(-1),
+            np.append(0.0, until[:-1])[: len(until)],
+            until,
+        )
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return TimelinePath(Piece(*row) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -212,61 +200,40 @@ class DeviceLags:
 
     def path(self, mark: int, walker: PathWalker) -> TimelinePath:
         """What decided when the step of a row of the marks ended, early to late; of a step that the
-        device ends later than the host, what decided where the device was then. Its pieces sum to
-        the step."""
-        marks = self.timeline.graph.marks
-        stream = self._deciding_stream.get(mark)
-        if stream is None:
-            return critical_path(self.timeline, mark, walker)
-        begun, over = self.timeline.end_us[[marks.start[mark], marks.end[mark]]]
-        work, latest_us = self._work[stream]
-        first = int(np.searchsorted(latest_us, over, side="right"))
-        if first == len(work):
-            return critical_path(self.timeline, mark, walker)
-        node = int(work[first])
-        reached = max(float(self.timeline.start_us[node]), float(over))
-        walked = walker.walk(node, reached, float(begun)).plain
-        cut = [(n, e, c, b, min(o, float(over))) for n, e, c, b, o in walked if b < over]
-        return TimelinePath(cut[::-1])
+        device ends later than the host, what decided where the deciding stream was then. Its pieces
+        sum to the step."""
+        timeline, graph = self.timeline, self.timeline.graph
+        begun, over = step_bounds(timeline, mark)
+        rank, resource = int(graph.marks.rank[mark]), graph.nodes_.resource
+        work = np.flatnonzero(
+            graph.on_device & (graph.nodes_.rank == rank) & (timeline.end_us > over)
+        )
+        cycle = self.cycle(rank, self._lagging[mark]) if mark in self._lagging else []
+        taken_us = np.zeros(len(graph.resources))
+        for piece in cycle:
+            if is_own[piece.node]:
+                taken_us[resource[piece.node]] += piece.end_us - piece.start_us
+        work = work[resource[work] == taken_us.argmax()]
+        if not taken_us.any() or not len(work):
+            return critical_path(timeline, mark, walker)
+        node = int(work[timeline.start_us[work].argmin()])
+        walked = walker.walk(node, max(float(timeline.start_us[node]), over), begun)
+        cut = (p._replace(end_us=min(p.end_us, over)) for p in walked if p.start_us < over)
+        return TimelinePath(reversed(list(cut)))
 
     def cycle(self, rank: int, index: int) -> TimelinePath:
         """What decides the period of a rank's step."""
         return self.periods.of_step[rank, index].path(self.timeline.graph, self.taken_us)
 
     @cached_property
-    def _deciding_stream(self) -> dict[int, int]:
-        """By row of the marks, the resource of the device that takes most of the cycle; none of
-        steps in which the device keeps up."""
-        graph, marks = self.timeline.graph, self.timeline.graph.marks
-        place = {index: at for at, index in enumerate(self.periods.steps.tolist())}
-        rows = {rank: row for row, rank in enumerate(ranks_of(graph))}
-        seen = dict.fromkeys(rows, 0)
-        result = {}
-        for mark, rank in enumerate(marks.rank.tolist()):
-            index, seen[rank] = seen[rank], seen[rank] + 1
-            at = (rows[rank], place.get(index, NONE))
-            step = self.periods.of_step.get((rank, index))
-            if step is None or not device_lag_us(self.period_us[at], self.step_us[at]):
-                continue
-            by_stream: defaultdict[int, float] = defaultdict(float)
-            for node, _, _, start_us, end_us in self.cycle(rank, index).plain:
-                if graph.on_device[node] and graph.nodes_.rank[node] == rank:
-                    by_stream[int(graph.nodes_.resource[node])] += end_us - start_us
-            if by_stream:
-                result[mark] = max(by_stream, key=lambda stream: by_stream[stream])
-        return result
-
-    @cached_property
-    def _work(self) -> dict[int, tuple[Ints, Floats]]:
-        """By resource that decides steps: its nodes in order of start, and the latest end of each
-        and all before it."""
-        resource = self.timeline.graph.nodes_.resource
-        result = {}
-        for stream in set(self._deciding_stream.values()):
-            work = np.flatnonzero(resource == stream)
-            work = work[np.argsort(self.timeline.start_us[work], kind="stable")]
-            result[stream] = work, np.maximum.accumulate(self.timeline.end_us[work])
-        return result
+    def _lagging(self) -> dict[int, int]:
+        """By row of the marks, the index of the steps in which the device falls behind."""
+        if not self.periods.repeated:
+            return {}
+        rows = np.arange(len(self.timeline.graph.marks.name)).reshape(len(self.step_us), -1)
+        lags = self.period_us - self.step_us > LAG_FRAC * self.step_us
+        index = np.broadcast_to(self.periods.steps, lags.shape)[lags].tolist()
+        return dict(zip(rows[:, self.periods.steps][lags].tolist(), index, strict=True))
 
     def cautions(self) -> Iterator[str]:
         """That the device lags, by how much, and what steps that follow one another take."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code, median
-from perfmodel.errors import GraphError
-from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
+from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.columns import NONE
 
@@ -50,10 +49,6 @@ def deciding_edges(timeline: Timeline) -> DecidingEdges:
     fixed = target[graph.nodes_.release_us[target] > ready[last]]
     node[fixed] = kind[fixed] = NONE
     return DecidingEdges(node, kind, lag_us)
-
-
-ORDER_TOLERANCE_US = 0.01
-"""What the sums of a long timeline may be off by."""
 
 
 @dataclass(frozen=True)
@@ -121,27 +116,7 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
                 begin = ready
         start[node] = begin
         end[node] = begin + taken[node]
-    timeline = Timeline(graph, np.array(start), np.array(end))
-    _check_order(timeline)
-    return timeline
-
-
-def _check_order(timeline: Timeline) -> None:
-    """Raise `GraphError` where two nodes of one thread or stream run at the same time for longer
-    than an edge between them allows: such a timeline is none that a machine can have."""
-    graph = timeline.graph
-    pairs = graph.neighbours
-    before, after = pairs.source, pairs.target
-    taken_us = timeline.end_us[before] - timeline.start_us[before]
-    free_us = timeline.end_us[before] - pairs.overlap_frac * taken_us + pairs.lag_us
-    early_us = free_us - timeline.start_us[after]
-    if len(early_us) and early_us.max() > ORDER_TOLERANCE_US:
-        at = int(np.argmax(early_us))
-        first, second = (graph.labels[node] for node in (before[at], after[at]))
-        raise GraphError(
-            f"{graph.resources[graph.nodes_.resource[after[at]]]}: {second!r} would start "
-            f"{early_us[at]:.1f} us before {first!r} has ended: the graph does not keep their order"
-        )
+    return Timeline(graph, np.array(start), np.array(end))
 
 
 def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:
@@ -180,8 +155,6 @@ SLOW_DEVIATIONS = 3.5 * 1.4826
 """And lies above it by more than this many median absolute deviations. 1.4826 of them are a
 standard deviation of normal values; the bound of 3.5 is Iglewicz and Hoaglin's, How to Detect and
 Handle Outliers, 1993."""
-ALLOCATOR_FRAC = 1 / 3
-"""assumed: a step with a larger share of its time in the allocator is no guide to the others."""
 COMPLETE_FRAC = 1 / 2
 """assumed: a step that launched less of the usual number of device operations did not do the work.
 Steps of one loop differ by what they do now and then (an optimizer's step after several
@@ -223,23 +196,19 @@ def step_roles(measured: Timeline) -> list[StepRole]:
     Incomplete is, however long it took, a step whose launch calls started less than half of the
     device operations that the others' did (their median), or that ran no operator while others did.
     Of the complete ones, warm-up are those that a trace begins with as long as each is slow beside
-    those after it; an outlier is any later step that is slow beside all that are not warm-up. A
-    step is also slow with more than a third of its time in the allocator. Of two steps the second
-    is never slow beside the first: which of them is the usual one is unknown. A sole one is steady.
+    those after it; an outlier is any later step that is slow beside all that are not warm-up. Of
+    two steps the second is never slow beside the first: which of them is the usual one is unknown.
+    A sole one is steady.
     """
     graph = measured.graph
     complete = np.flatnonzero(_is_complete(measured))
     step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
-    allocator_us = by_rank_and_step(graph, _allocator_us(measured)).mean(axis=0)
-    allocates: Mask = (allocator_us > ALLOCATOR_FRAC * step_us)[complete]
     roles = [StepRole.INCOMPLETE] * len(step_us)
     step_us = step_us[complete]
     begun = 0
-    while 1 < len(step_us) > begun and (
-        allocates[begun] or step_us[begun] > _slow_above_us(step_us[begun + 1 :])
-    ):
+    while begun < len(step_us) and step_us[begun] > _slow_above_us(step_us[begun + 1 :]):
         begun += 1
-    slow = (allocates & (len(step_us) > 1)) | (step_us > _slow_above_us(step_us[begun:]))
+    slow = step_us > _slow_above_us(step_us[begun:])
     for at, step in enumerate(complete.tolist()):
         later = StepRole.OUTLIER if slow[at] else StepRole.STEADY
         roles[step] = StepRole.WARM_UP if at < begun else later
@@ -289,16 +258,3 @@ def steady_steps(measured: Timeline) -> Ints:
     """Indices of the steps that medians are of: the steady ones; all where none is."""
     steady = np.array([role == StepRole.STEADY for role in step_roles(measured)])
     return np.flatnonzero(steady) if steady.any() else np.arange(len(steady))
-
-
-def _allocator_us(measured: Timeline) -> Floats:
-    """Per row of the marks: time of the rank's host threads in the allocator within the step."""
-    nodes, marks = measured.graph.nodes_, measured.graph.marks
-    rows = np.flatnonzero(nodes.kind == NodeKind.ALLOCATOR)
-    total = np.zeros(len(marks.name))
-    for mark, rank in enumerate(marks.rank.tolist() if len(rows) else []):
-        own = rows[nodes.rank[rows] == rank]
-        bounds_us = step_bounds(measured, mark)
-        within_us = measured.end_us[own].clip(*bounds_us) - measured.start_us[own].clip(*bounds_us)
-        total[mark] = within_us.sum()
-    return total

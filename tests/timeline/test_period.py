@@ -190,7 +190,7 @@ def test_runs_give_the_period_of_their_nodes_and_its_path_sums_to_it(t: Tiny) ->
         plain = max_cycle_ratio(ways, weight, each.step.distance)
         assert us == pytest.approx(plain.ratio)
         path = each.path(graph, graph.nodes_.duration_us)
-        assert sum(o - b for *_, b, o in path.plain) == pytest.approx(us, abs=1e-6)
+        assert sum(o - b for *_, b, o in path) == pytest.approx(us, abs=1e-6)
 
 
 @quick

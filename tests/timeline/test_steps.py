@@ -7,7 +7,6 @@ from tiny import Tiny, graph_of, trace_of
 
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import (
-    StepRole,
     by_rank_and_step,
     measured,
     ranks_of,
@@ -64,12 +63,6 @@ def test_one_step_and_two_steps() -> None:
     assert roles(steps(100, 900)) == "ss"  # which of them is the usual one, nothing tells
 
 
-def test_a_step_with_a_third_of_its_time_in_the_allocator_is_slow() -> None:
-    assert roles(steps(100, 100, 100, malloc_us=(34,))) == "wss"
-    assert roles(steps(100, 100, 100, malloc_us=(0, 34))) == "sos"
-    assert roles(steps(100, 100, 100, malloc_us=(33,))) == "sss"
-
-
 def test_roles_are_decided_for_all_ranks_together() -> None:
     # In the mean of both: 175, 100 and 100 us.
     assert roles(steps(250, 100, 100, rank=0), steps(100, 100, 100, rank=1)) == "wss"
@@ -78,12 +71,6 @@ def test_roles_are_decided_for_all_ranks_together() -> None:
 
 def test_medians_are_of_steady_steps() -> None:
     assert steady_steps(measured(steps(160, 100, 100, 300, 100).graph())).tolist() == [1, 2, 4]
-
-
-def test_where_no_step_is_steady_all_of_them_count() -> None:
-    timeline = measured(steps(100, 100, malloc_us=(50, 50)).graph())
-    assert set(step_roles(timeline)) == {StepRole.WARM_UP}
-    assert steady_steps(timeline).tolist() == [0, 1]
 
 
 def test_figures_by_rank_and_step() -> None:

@@ -151,9 +151,9 @@ def test_a_loop(tmp_path: Path) -> None:
     (summary,) = found.to_dict()["summary"]
     assert summary["step_us"] == pytest.approx(1000, rel=0.02)
     assert summary["gpu_active_us"] == 450
-    kernels = {row["name"]: row["device_us"] for row in found.top_kernels()}
+    kernels = {row["name"]: row["device_us"] for row in found.rows("top_kernels")}
     assert kernels["Cijk_Ailk_Bljk_SB_MT64x64"] == 300
-    (operator,) = found.top_operators()
+    (operator,) = found.rows("top_operators")
     assert (operator["name"], operator["device_us"]) == ("aten::mm", 300)
     assert found.gaps[0].what.startswith("this is a rocpd database of rocprofv3")
 

@@ -15,7 +15,7 @@ from perfmodel.base.arrays import has_code
 from perfmodel.base.units import human_us
 from perfmodel.prediction.breakdown.captured import LaidBack, in_graphs
 from perfmodel.prediction.breakdown.hotspots import StepClock
-from perfmodel.timeline.critical_path import Piece, TimelinePath
+from perfmodel.timeline.critical_path import TimelinePath
 from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -140,45 +140,30 @@ def lacks_work(graph: ExecutionGraph) -> bool:
     return bool(launched or not has_code(nodes.cause, IN_OPERATOR).any())
 
 
-class Unrecorded(NamedTuple):
-    """Of a trace that lacks its work: why nothing can be said of what would help."""
+def unrecorded(trace: Trace, graph: ExecutionGraph) -> str:
+    """Of a trace that lacks its work, why nothing can be said of what would help; else ''."""
+    if not lacks_work(graph):
+        return ""
+    if launches := sum(len(links.launches) for links in trace.links):
+        calls = "launch call" if launches == 1 else "launch calls"
+        return f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
+    counts = {
+        "allocations": sum(len(rank.memory) for rank in trace.ranks),
+        "runtime calls": sum(len(rank.of(Category.RUNTIME)) for rank in trace.ranks),
+        "Python functions": sum(len(rank.of(Category.PYTHON)) for rank in trace.ranks),
+        "annotations": sum(len(rank.of(Category.ANNOTATION)) for rank in trace.ranks),
+    }
+    rest = " and ".join(f"{words} ({count:,})" for words, count in counts.items() if count)
+    return (
+        f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
+        "did it run in another process or thread, or outside of the recording?"
+    )
 
-    why: str = ""
-    """In a line; '' of a trace that does not."""
-    device: str = ""
-    """What it ran on, as far as that is known."""
-    is_said: bool = False
-    """Whether the warnings of the trace say it already."""
 
-    @classmethod
-    def of(cls, trace: Trace, graph: ExecutionGraph) -> Unrecorded:
-        if not lacks_work(graph):
-            return cls()
-        named = [device.name for rank in trace.ranks for device in rank.devices if device.name]
-        gpu = [*named, "gpu"][0]
-        launches = sum(len(links.launches) for links in trace.links)
-        if launches:
-            calls = "launch call" if launches == 1 else "launch calls"
-            why = f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
-            return cls(why, gpu, is_said=True)
-        if any(len(rank.memory) for rank in trace.ranks):
-            is_on_gpu = any((rank.memory.device_type > 0).any() for rank in trace.ranks)
-            why = "no operator and no GPU work was recorded, only allocations"
-            return cls(why, gpu if is_on_gpu else trace.device, is_said=True)
-        counts = [
-            (sum(len(rank.of(kind)) for rank in trace.ranks), words)
-            for kind, words in (
-                (Category.RUNTIME, "runtime calls"),
-                (Category.PYTHON, "Python functions"),
-                (Category.ANNOTATION, "annotations"),
-            )
-        ]
-        rest = " and ".join(f"{words} ({count:,})" for count, words in counts if count)
-        why = (
-            f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
-            "did it run in another process or thread, or outside of the recording?"
-        )
-        return cls(why, [*named, trace.device][0])
+def device_name(trace: Trace, graph: ExecutionGraph) -> str:
+    """What a trace ran on, also one that lacks its work."""
+    names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
+    return names[0] if names and lacks_work(graph) else trace.device
 
 
 class QueueDepth(NamedTuple):
@@ -246,12 +231,12 @@ class Unexplained:
     def of(cls, graph: ExecutionGraph, mark: int, path: TimelinePath) -> Unexplained:
         """That of the step in row `mark` of `graph.marks`, whose critical path is `path`."""
         name, rank = graph.marks.name[mark], int(graph.marks.rank[mark])
-        waits = [piece for piece in path.plain if piece[2] in NOT_EXPLAINED]
+        waits = [piece for piece in path if piece.cause in NOT_EXPLAINED]
         if not waits:
             return cls(name, rank, 0.0, "")
-        step_us = path.plain[-1][4] - path.plain[0][3]
-        taken_us = sum(end_us - start_us for *_, start_us, end_us in waits)
-        worst = Piece(*max(waits, key=lambda piece: piece[4] - piece[3]))
+        step_us = path[-1].end_us - path[0].start_us
+        taken_us = sum(piece.end_us - piece.start_us for piece in waits)
+        worst = max(waits, key=lambda piece: piece.end_us - piece.start_us)
         missing = worst.cause == Cause.RECORDING_MISSING
         where = graph.resources[int(graph.nodes_.resource[worst.node])].partition("/")[2]
         label = graph.labels[worst.node].removeprefix("wait before ")

@@ -17,30 +17,29 @@ from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import (
     Gap,
     Unexplained,
-    Unrecorded,
     completeness,
+    device_name,
     unexplained_warnings,
+    unrecorded,
 )
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.rank import (
-    MAX_ROWS,
+    ROWS,
     HotTables,
     RankBreakdown,
     StepBreakdown,
     communication_overlap,
-    rounded_records,
 )
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
-from perfmodel.prediction.breakdown.tables import NamedSums, Rates
+from perfmodel.prediction.breakdown.tables import MAX_ROWS, NamedSums, Rates, rounded_records
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import unpaired_allocations
-from perfmodel.timeline.period import DeviceLags
+from perfmodel.timeline.period import DeviceLags, Periods
 from perfmodel.timeline.schedule import (
     Timeline,
     measured,
-    ranks_of,
     steady_steps,
     step_bounds,
     step_roles,
@@ -62,6 +61,8 @@ class Breakdown(HotTables):
     source: str
     ranks: list[RankBreakdown]
     timeline: Timeline = field(repr=False)
+    periods: Periods = field(repr=False)
+    """What its steady steps take one after the other."""
     warnings: list[str] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
     """What of it nobody can explain; they are the first of the warnings."""
@@ -79,76 +80,55 @@ class Breakdown(HotTables):
         late = next((rank for rank in self.ranks if rank.rank == straggler), None)
         return late or max(self.ranks, key=lambda rank: rank.summary.step_us)
 
-    def sums(self, of: str) -> NamedSums:
-        return NamedSums.over([rank.sums(of) for rank in self.ranks])
+    def sums(self, table: str) -> NamedSums:
+        return NamedSums.over([rank.sums(table) for rank in self.ranks])
 
     @cached_property
     def rates(self) -> Rates:
-        first, *others = (rank.rates for rank in self.ranks)
-        return first.mean_with(others) if others else first
+        of_ranks = [rank.rates for rank in self.ranks]
+        notes = dict.fromkeys(each.note for each in of_ranks if each.note)
+        return Rates(self.sums("rates"), of_ranks[0].device, "; ".join(notes))
 
     def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
         """The answer as `docs/schemas/breakdown.json` describes it; tables of at most `most` rows.
 
         Tables beside `ranks` are of the job: in the mean over ranks.
         """
-        ranks = [
-            {"rank": r.rank, "device": r.device, **self.meets_us(r.rank), **r.to_dict(most)}
-            for r in self.ranks
-        ]
-        straggler = None if self.waiting is None else self.waiting.to_dict()
         return {
             "schema": SCHEMA,
             "made_by": made_by(),
             "completeness": [gap.to_dict() for gap in self.gaps],
-            "warnings": [*self.warnings, *self.missing],
+            "warnings": list(self.warnings),
             "summary": rounded_records([asdict(rank.summary) for rank in self.ranks]),
             "slowest_rank": self.slowest.rank,
-            "ranks": ranks,
-            "straggler": straggler,
+            "ranks": [rank.to_dict(most) for rank in self.ranks],
+            "straggler": None if self.waiting is None else self.waiting.to_dict(),
             **self.hot_tables(most),
             "overlap": communication_overlap(*(rank.summary for rank in self.ranks)),
         }
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
-        """One of the tables as a frame: `summary top_kernels top_operators annotations collectives
-        rates queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
+        """One of the tables as a frame: `top_kernels top_operators annotations collectives rates`,
+        of one rank or in the mean over all; `summary queue_depth memory`, rank by rank.
 
         Raises `UsageError` where there is no such table or rank.
         """
         import pandas as pd
 
         chosen = [each for each in self.ranks if rank is None or each.rank == rank]
-        of = self if rank is None else next(iter(chosen), None)
-        if of is None or name not in _TABLES:
-            raise UsageError(f"no table {name!r} of rank {rank}; tables: {', '.join(_TABLES)}")
+        if not chosen or name not in (*ROWS, "summary", "queue_depth", "memory"):
+            tables = ", ".join((*ROWS, "summary", "queue_depth", "memory"))
+            raise UsageError(f"no table {name!r} of rank {rank}; tables: {tables}")
         if name == "memory":
             parts = [each.to_frame().assign(rank=r.rank) for r in chosen for each in r.memory]
             return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        if name == "queue_depth":
+            return pd.DataFrame(
+                {"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths
+            )
         if name == "summary":
-            rows = [asdict(each.summary) for each in chosen]
-        elif name == "rates":
-            rows = of.rates.to_dict()["rows"]
-        elif name == "queue_depth":
-            rows = [{"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths]
-        else:
-            rows = getattr(of, name)()
-        return pd.DataFrame(rows)
-
-    @cached_property
-    def missing(self) -> list[str]:
-        """The optional tables of ranks that could not be made, and why."""
-        return [line for rank in self.ranks for line in rank.check_tables()]
-
-    def meets_us(self, rank: int) -> dict[str, float | None]:
-        """Transfer and waiting of a rank at the collectives where ranks meet, per step."""
-        result = self.waiting
-        if result is None:
-            return {"transfer_us": None, "waiting_us": None}
-        return {
-            "transfer_us": round(result.transfer_us.get(rank, 0.0), 3),
-            "waiting_us": round(result.waiting_us.get(rank, 0.0), 3),
-        }
+            return pd.DataFrame([each.summary for each in chosen])
+        return pd.DataFrame((self if rank is None else chosen[0]).rows(name))
 
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
         """The timeline of one step (index) of one rank (default: the first), as it was measured.
@@ -161,11 +141,9 @@ class Breakdown(HotTables):
         if chosen is None or not -len(chosen.steps) <= step < len(chosen.steps):
             known = ", ".join(f"{r.rank} ({len(r.steps)} steps)" for r in self.ranks)
             raise UsageError(f"no step {step} of rank {rank}; there are ranks {known}")
-        rows = np.flatnonzero(self.timeline.graph.marks.rank == chosen.rank)
-        result = chosen.steps[step]
-        return step_figure(
-            self.timeline, int(rows[step]), path=result.critical_path, idle=result.idle
-        )
+        shown, marks = chosen.steps[step], self.timeline.graph.marks
+        mark = int(np.flatnonzero(marks.rank == chosen.rank)[shown.index])
+        return step_figure(self.timeline, mark, path=shown.critical_path, idle=shown.idle)
 
     def __repr__(self) -> str:
         slowest = max((rank.summary.step_us for rank in self.ranks), default=0.0)
@@ -191,7 +169,7 @@ class Breakdown(HotTables):
             | {k: v for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
             | {f"idle_{cause}_us": v for cause, v in step.idle_by_cause.items()}
             | {f"path_{kind}_us": v for kind, v in step.critical_path_by_kind.items()}
-            | ({} if self.waiting is None else self.meets_us(rank.rank))
+            | ({} if self.waiting is None else rank.meets_us)
             for rank in self.ranks
             for step in rank.steps
         ).fillna(0.0)
@@ -218,52 +196,46 @@ def breakdown(
         capture = read(capture)
     graph = build_graph(trace)
     timeline = measured(graph)
-    walker, steady = PathWalker.of(timeline), steady_steps(timeline)
+    walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
-    overheads = {
-        rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
-        for rank, links in zip(trace.ranks, trace.links, strict=True)
-    }
-    marks = graph.marks
-    steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
-    devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
-    unexplained: list[Unexplained] = []
-    for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
-        index, device, bounds_us = len(steps[rank]), devices[rank], step_bounds(timeline, mark)
-        path = lags.path(mark, walker)
-        unexplained.append(Unexplained.of(graph, mark, path))
-        steps[rank].append(
-            StepBreakdown(
-                name,
-                roles[index],
-                account(device, *bounds_us),
-                idle_pieces(idle_gaps(device, *bounds_us), walker).by_cause(),
-                overheads[rank].of_step(index).table(),
-                path.by_cause(),
-                mark,
-                device,
-                walker,
-                lags,
+    waiting, missing = rank_waiting(timeline, walker), unrecorded(trace, graph)
+    ranks, unexplained = [], list[Unexplained]()
+    for rank, links in zip(trace.ranks, trace.links, strict=True):
+        overheads = measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+        device, steps = DeviceWork.of(timeline, rank.rank), list[StepBreakdown]()
+        for mark in np.flatnonzero(graph.marks.rank == rank.rank).tolist():
+            index, bounds_us = len(steps), step_bounds(timeline, mark)
+            path = lags.path(mark, walker)
+            unexplained.append(Unexplained.of(graph, mark, path))
+            steps.append(
+                StepBreakdown(
+                    index,
+                    graph.marks.name[mark],
+                    roles[index],
+                    account(device, *bounds_us),
+                    overheads.of_step(index).table(),
+                    idle_pieces(idle_gaps(device, *bounds_us), walker),
+                    path,
+                )
             )
-        )
-    waiting, missing = rank_waiting(timeline, walker), Unrecorded.of(trace, graph)
-    ranks = []
-    for rank_trace, links in zip(trace.ranks, trace.links, strict=True):
-        own = steps[rank_trace.rank]
-        waited_us = None if waiting is None else waiting.waiting_us.get(rank_trace.rank, 0.0)
-        hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
-        of_rank = (own, tuple(range(len(own))), hot, waited_us, _laid_back(hot, capture))
-        ranks.append(RankBreakdown(rank_trace.rank, missing.device or trace.device, *of_rank))
+        hot = Hotspots(rank, links, tuple(steady.tolist()))
+        meets_us = {
+            key: None if waiting is None else round(getattr(waiting, key).get(rank.rank, 0.0), 3)
+            for key in ("transfer_us", "waiting_us")
+        }
+        about = (rank.rank, device_name(trace, graph), steps)
+        ranks.append(RankBreakdown(*about, hot, meets_us, _laid_back(hot, capture)))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
-    said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
+    said = [f"{trace.source}: {missing}"] if missing else []
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     return Breakdown(
         trace.source,
         ranks,
         timeline,
+        lags.periods,
         [*said, *cautions, *trace.warnings, *graph.warnings, *of_memory],
         cautions,
-        missing.why,
+        missing,
         waiting,
         completeness(trace, graph, [rank.laid_back for rank in ranks]),
     )
@@ -276,9 +248,3 @@ def _laid_back(hot: Hotspots, capture: Trace | None) -> LaidBack | None:
     found = list(zip(capture.ranks, capture.links, strict=True))
     rank, links = next((each for each in found if each[0].rank == hot.rank.rank), found[0])
     return LaidBack.of(hot, Hotspots(rank, links, ()), capture.source)
-
-
-_TABLES = (
-    *("summary", "top_kernels", "top_operators", "annotations", "collectives", "rates"),
-    *("queue_depth", "memory"),
-)

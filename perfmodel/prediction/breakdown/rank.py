@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,57 +15,73 @@ from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import QueueDepth, queue_depths
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import (
+    MAX_ROWS,
+    UNFIT,
     NamedSums,
     Rates,
     Records,
+    collective_rows,
     kernel_rows,
     operator_rows,
     range_rows,
+    rate_rows,
+    rounded_records,
 )
-from perfmodel.timeline.critical_path import PathWalker, TimelinePath
-from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
+from perfmodel.timeline.critical_path import TimelinePath
+from perfmodel.timeline.idle import Accounting
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
-from perfmodel.timeline.period import DeviceLags
-from perfmodel.timeline.schedule import StepRole, step_bounds
+from perfmodel.timeline.schedule import StepRole
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 
-T = TypeVar("T")
-UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
-"""What lowering raises of arguments that no rule expects: of those a table is left out, no more."""
-COLLECTIVES = "collectives"
-MAX_ROWS = 100
-"""Of each table of what takes the time, in JSON."""
+ROWS = {
+    "top_kernels": kernel_rows,
+    "top_operators": operator_rows,
+    "annotations": range_rows,
+    "collectives": collective_rows,
+    "rates": rate_rows,
+}
+"""The tables of what takes the time: their rows from sums by name."""
+_OF_HOTSPOTS = {"top_kernels": "kernels", "top_operators": "operators", "annotations": "ranges"}
 
 
 @dataclass(frozen=True)
 class StepBreakdown:
     """One step of one rank. Times in microseconds; what each means is in docs/numbers.md."""
 
+    index: int
+    """Which step of the trace it is."""
     name: str
     role: StepRole
     accounting: Accounting
-    idle_by_cause: dict[str, float]
     overheads: dict[str, Any]
     """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
-    critical_path_by_kind: dict[str, float]
-    mark: int = field(repr=False)
-    """The row of `graph.marks` that it is."""
-    device: DeviceWork = field(repr=False)
-    walker: PathWalker = field(repr=False)
-    lags: DeviceLags = field(repr=False)
+    idle: TimelinePath = field(repr=False)
+    """The idle time piece by piece."""
+    critical_path: TimelinePath = field(repr=False)
+    """The chain that decided when the step ended, early to late; where the device lags, the chain
+    that decided how far it was (`DeviceLags.path`)."""
 
-    @property
-    def critical_path(self) -> TimelinePath:
-        """The chain that decided when the step ended, early to late, walked anew; where the device
-        lags, the chain that decided how far it was (`DeviceLags.path`)."""
-        return self.lags.path(self.mark, self.walker)
+    @cached_property
+    def idle_by_cause(self) -> dict[str, float]:
+        return self.idle.by_cause()
 
-    @property
-    def idle(self) -> TimelinePath:
-        """The idle time piece by piece, walked anew."""
-        bounds = step_bounds(self.device.timeline, self.mark)
-        return idle_pieces(idle_gaps(self.device, *bounds), self.walker)
+    @cached_property
+    def critical_path_by_kind(self) -> dict[str, float]:
+        return self.critical_path.by_cause()
+
+    def to_dict(self) -> dict[str, Any]:
+        (accounting,) = rounded_records([asdict(self.accounting)])
+        del accounting["kernel_sum_us"]
+        path = self.critical_path_by_kind
+        return {
+            "name": self.name,
+            "role": self.role.value,
+            **accounting,
+            "idle_by_cause": {cause: round(us, 6) for cause, us in self.idle_by_cause.items()},
+            "overheads": self.overheads,
+            "critical_path_by_kind": {kind: round(us, 6) for kind, us in path.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -99,37 +114,18 @@ class HotTables(ABC):
         """Achieved FLOP/s and bytes/s of the operators with shapes."""
 
     @abstractmethod
-    def sums(self, of: str) -> NamedSums:
-        """One of the attributes `kernels operators ranges` of `Hotspots`, or its collectives."""
+    def sums(self, table: str) -> NamedSums:
+        """What the rows of one of the tables `ROWS` are made of."""
 
-    def top_kernels(self, most: int | None = None) -> Records:
-        """Kernels, copies and memsets, most time first; per step."""
-        return kernel_rows(self.sums("kernels"), most)
-
-    def top_operators(self, most: int | None = None) -> Records:
-        """Operators by the device time of what they launch, then by host time; per step."""
-        return operator_rows(self.sums("operators"), most)
-
-    def annotations(self, most: int | None = None) -> Records:
-        """Annotated ranges and modules, longest on the host first; per step."""
-        return range_rows(self.sums("ranges"), most)
-
-    def collectives(self, most: int | None = None) -> Records:
-        """Collectives by name and process group, most time first; per step."""
-        from perfmodel.prediction.breakdown.rates import collective_rows
-
-        sums = self.sums(COLLECTIVES)
-        return collective_rows(sums, most) if sums.names else []
+    def rows(self, table: str, most: int | None = None) -> Records:
+        """Of one of the tables `ROWS`, per step, the largest first."""
+        return ROWS[table](self.sums(table), most)
 
     def hot_tables(self, most: int | None) -> dict[str, Any]:
-        """These tables and the rates, at most so many rows of each, as JSON."""
-        return {
-            "top_kernels": rounded_records(self.top_kernels(most)),
-            "top_operators": rounded_records(self.top_operators(most)),
-            "annotations": rounded_records(self.annotations(most)),
-            "collectives": rounded_records(self.collectives(most)),
-            "rates": self.rates.to_dict(most),
-        }
+        """The tables, at most so many rows of each, as JSON."""
+        names = (name for name in ROWS if name != "rates")
+        found = {name: rounded_records(self.rows(name, most)) for name in names}
+        return found | {"rates": self.rates.to_dict(most)}
 
 
 @dataclass(frozen=True)
@@ -142,29 +138,22 @@ class RankBreakdown(HotTables):
     rank: int
     device: str
     steps: list[StepBreakdown]
-    indices: tuple[int, ...] = field(repr=False)
-    """Of each step, which one of the trace it is."""
     hot: Hotspots = field(repr=False)
-    waiting_us: float | None = None
+    meets_us: dict[str, float | None]
+    """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
     laid_back: LaidBack | None = field(default=None, repr=False)
     """Where the kernels of its graphs are known of an eager run."""
-    missing: list[str] = field(default_factory=list)
-    """Tables that could not be made, and why; filled as they are asked for."""
 
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
-        kept = self.indices[chosen]
-        held = set(kept)
-        counted = tuple(index for index in self.hot.steps if index in held)
-        hot = replace(self.hot, steps=counted or kept)
-        return replace(self, steps=self.steps[chosen], indices=kept, hot=hot)
+        kept = self.steps[chosen]
+        indices = tuple(step.index for step in kept)
+        counted = tuple(index for index in self.hot.steps if index in set(indices))
+        return replace(self, steps=kept, hot=replace(self.hot, steps=counted or indices))
 
     @cached_property
     def summary(self) -> Summary:
-        chosen = set(self.hot.steps)
-        counted = [
-            step for index, step in zip(self.indices, self.steps, strict=True) if index in chosen
-        ]
+        counted = [step for step in self.steps if step.index in set(self.hot.steps)]
         means = {
             key: float(np.mean([getattr(step.accounting, key) for step in counted]))
             for key in ("step_us", "gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
@@ -180,28 +169,32 @@ class RankBreakdown(HotTables):
             len(counted),
             **means,
             hidden_comm_frac=1 - means["exposed_comm_us"] / comm_us if comm_us else None,
-            waiting_us=self.waiting_us,
+            waiting_us=self.meets_us["waiting_us"],
             main_cause=main,
             main_cause_us=causes[main] if main else 0.0,
         )
 
-    def sums(self, of: str) -> NamedSums:
-        if self.laid_back is not None and of in ("operators", "ranges"):
-            of_graphs: NamedSums = getattr(self.laid_back, of)(self.hot)
-            return of_graphs
-        found: NamedSums = self._collectives if of == COLLECTIVES else getattr(self.hot, of)
+    def sums(self, table: str) -> NamedSums:
+        if table == "rates":
+            return self.rates.sums
+        if table == "collectives":
+            return self._collectives
+        of_graphs = self.laid_back is not None and table != "top_kernels"
+        of = _OF_HOTSPOTS[table]
+        found: NamedSums = (
+            getattr(self.laid_back, of)(self.hot) if of_graphs else getattr(self.hot, of)
+        )
         return found
 
     @cached_property
     def _collectives(self) -> NamedSums:
-        from perfmodel.prediction.breakdown.rates import collective_sums
+        from perfmodel.prediction.breakdown.rates import collective_sums  # lowers operators
 
-        nothing = NamedSums((), {}, 0, 0.0, 0.0)
-        return self._optional("collectives", lambda: collective_sums(self.hot), nothing)
+        return collective_sums(self.hot)
 
     @cached_property
     def rates(self) -> Rates:
-        rank, note = self.hot.rank, ""
+        rank = self.hot.rank
         ops = rank.of(Category.CPU_OP)
         if not len(self.hot.links.device_rows):
             note = "no device operations"
@@ -213,60 +206,33 @@ class RankBreakdown(HotTables):
             try:
                 return rates(self.hot)
             except UNFIT as error:
-                note = f"the shapes cannot be used: {_said(error)}"
-        return Rates([], "", 0.0, note)
+                said = str(error) if isinstance(error, PerfmodelError) else repr(error)
+                note = f"the shapes cannot be used: {said}"
+        return Rates(NamedSums.none(), note=note)
 
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:
         """Per step: how many operations were launched and had not begun."""
-        hot, nothing = self.hot, list[QueueDepth]()
-        found = self._optional("launch queue", lambda: queue_depths(hot.rank, hot.links), nothing)
-        return [found[index] for index in self.indices] if found else []
+        found = queue_depths(self.hot.rank, self.hot.links)
+        return [found[step.index] for step in self.steps] if found else []
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:
         """What the allocators held over the whole recording, per device; GPUs first."""
-        hot = self.hot
-        return self._optional("memory", lambda: memory_timelines(hot.rank, hot.links.steps), [])
-
-    def _optional(self, table: str, make: Callable[[], T], nothing: T) -> T:
-        """A table; where it cannot be made, nothing, so that the others stand."""
-        try:
-            return make()
-        except UNFIT as error:
-            self.missing.append(f"rank {self.rank}: no table of {table}: {_said(error)}")
-            return nothing
-
-    def check_tables(self) -> list[str]:
-        """Make the optional tables; which could not be made, and why."""
-        _made = self._collectives, self.queue_depths, self.memory
-        return self.missing
+        return memory_timelines(self.hot.rank, self.hot.links.steps)
 
     def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
         """Steps and tables, at most so many rows of each."""
         return {
-            "steps": [
-                {
-                    "name": step.name,
-                    "role": step.role.value,
-                    **rounded_records([asdict(step.accounting)], ("kernel_sum_us",))[0],
-                    "idle_by_cause": {k: round(v, 6) for k, v in step.idle_by_cause.items()},
-                    "overheads": step.overheads,
-                    "critical_path_by_kind": {
-                        k: round(v, 6) for k, v in step.critical_path_by_kind.items()
-                    },
-                }
-                for step in self.steps
-            ],
+            "rank": self.rank,
+            "device": self.device,
+            **self.meets_us,
+            "steps": [step.to_dict() for step in self.steps],
             **self.hot_tables(most),
             "overlap": communication_overlap(self.summary),
             "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],
         }
-
-
-def _said(error: Exception) -> str:
-    return str(error) if isinstance(error, PerfmodelError) else repr(error)
 
 
 def communication_overlap(*ranks: Summary) -> dict[str, float | None]:
@@ -279,17 +245,3 @@ def communication_overlap(*ranks: Summary) -> dict[str, float | None]:
         "exposed_us": round(exposed_us, 3),
         "hidden_frac": round(1 - exposed_us / comm_us, 6) if comm_us else None,
     }
-
-
-def rounded_records(records: Records, without: Sequence[str] = ()) -> Records:
-    """Floats as they are written: times to the nanosecond."""
-    return [
-        {
-            key: round(value, 6 if key.endswith("_frac") else 3)
-            if isinstance(value, float)
-            else value
-            for key, value in record.items()
-            if key not in without
-        }
-        for record in records
-    ]

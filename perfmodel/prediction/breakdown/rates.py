@@ -11,12 +11,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
-from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Device, from_driver_name
@@ -32,14 +30,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
-from perfmodel.prediction.breakdown.tables import (
-    NamedSums,
-    Rates,
-    Records,
-    by_time,
-    rate_of,
-    summed,
-)
+from perfmodel.prediction.breakdown.tables import UNFIT, NamedSums, Rates, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link
@@ -70,16 +61,13 @@ def rates(hot: Hotspots) -> Rates:
             device = from_driver_name(first.name, first.memory_bytes or None)
         except HardwareError:
             notes.append(f"{first.name} is not in the catalogue: no shares of a roofline")
-    rows, unreadable = _rated_rows(hot, device)
+    sums, unreadable = _rated(hot, device)
     if unreadable:
         notes.append(f"{unreadable} operators left out whose shapes are not numbers")
-    counted = ~hot.rank.named(hot.links.device_rows, is_communication)
-    total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
-    rated_frac = sum(row["device_us"] for row in rows) / total_us if total_us else 0.0
-    return Rates(rows, "" if device is None else device.name, rated_frac, "; ".join(notes))
+    return Rates(sums, "" if device is None else device.name, "; ".join(notes))
 
 
-def _rated_rows(hot: Hotspots, device: Device | None) -> tuple[Records, int]:
+def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
     """One example of each kind of call tree lowered, for the time of all of the kind, as many as
     `MAX_OPERATORS` allow of those that took device time; and how many operators have unreadable
     shapes. A tree is an outermost operator with all that it calls, a stretch of its thread."""
@@ -115,7 +103,7 @@ def _rated_rows(hot: Hotspots, device: Device | None) -> tuple[Records, int]:
     tree = tree_of[position]
     example, unreadable = example_of[tree], int(np.count_nonzero(is_bad))
     if not len(launched):
-        return [], unreadable
+        return NamedSums.none(), unreadable
     shown = launched[tree == example]
     lowered_ops = ops[np.isin(tree_of, example)]
     beside = (links.device_launch[shown], links.device_rows[shown])
@@ -134,8 +122,9 @@ def _rated_rows(hot: Hotspots, device: Device | None) -> tuple[Records, int]:
     owner = np.where(answering == NO_OP, op, answering)
     taken_us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
-    steps = max(hot.clock.count, 1)
-    return _grouped_rates(lowered, device, taken_us, count, steps), unreadable
+    counted = ~rank.named(links.device_rows, is_communication)
+    total = (hot.clock.count, hot.clock.total_us, float(hot.device_us[counted].sum()))
+    return NamedSums(*_sums_by_shape(lowered, device, taken_us, count), *total), unreadable
 
 
 def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]:
@@ -171,36 +160,25 @@ def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]
     return np.stack([np.bincount(owner[chosen], row, minlength=count) for row in work]), known
 
 
-def _grouped_rates(
-    lowered: Lowered, device: Device | None, us: Floats, count: Ints, steps: int
-) -> Records:
-    """The ops of a graph that took time, those of one name and arguments together."""
+def _sums_by_shape(
+    lowered: Lowered, device: Device | None, us: Floats, count: Ints
+) -> tuple[tuple[str, ...], dict[str, Floats]]:
+    """The ops of a graph that took time, by name, shapes and dtype, apart by tabs."""
     work, known = _work_of_ops(lowered, device)
-    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    groups: dict[str, list[int]] = defaultdict(list)
     for at in np.flatnonzero((us > 0) & known).tolist():
         op = lowered.graph.ops[at]
         given = [tensor for tensor in op.tensors if tensor.shape]  # no scalars
         shapes = ["x".join(map(str, tensor.shape)) for tensor in given]
         if (more := len(shapes) - _MAX_SHAPES) > 0:
             shapes[_MAX_SHAPES:] = [f"and {more} more"]
-        groups[op.name, " ".join(shapes), given[0].dtype if given else ""].append(at)
-    result = []
-    for (name, shapes_text, dtype), same in groups.items():
-        flop, moved, compute_us, memory_us = (work[:, same] * count[same]).sum(axis=1) / steps
-        least_us = float(compute_us + memory_us)
-        row = {
-            "operator": name,
-            "shapes": shapes_text,
-            "dtype": dtype,
-            "count": float(count[same].sum()) / steps,
-            "device_us": float(us[same].sum()) / steps,
-            "flop": float(flop),
-            "moved_bytes": float(moved),
-            "roofline_us": least_us or None,
-            "bound_by": ("compute" if compute_us >= memory_us else "memory") if least_us else None,
-        }
-        result.append(rate_of(row))
-    return by_time(result)
+        dtype = given[0].dtype if given else ""
+        groups[f"{op.name}\t{' '.join(shapes)}\t{dtype}"].append(at)
+    table = np.vstack([count, us, work * count])
+    sums = [table[:, same].sum(axis=1) for same in groups.values()]
+    names = ("count", "device_us", "flop", "moved_bytes", "compute_us", "memory_us")
+    columns = np.array(sums).reshape(-1, len(names)).T
+    return tuple(groups), dict(zip(names, columns, strict=True))
 
 
 _LIBRARY = re.compile(r"[nrhux]ccl|gloo:", re.I)
@@ -210,14 +188,6 @@ _SAID = (
     *("collective_dtype", "in_split", "out_split"),
 )
 """Columns in which equal collectives are equal."""
-
-
-class _Kind(NamedTuple):
-    """What collectives of one kind have in common; sizes are 0 where they are not recorded."""
-
-    key: str
-    size_bytes: float = 0.0
-    bus_bytes: float = 0.0
 
 
 def collective_sums(hot: Hotspots) -> NamedSums:
@@ -239,18 +209,19 @@ def collective_sums(hot: Hotspots) -> NamedSums:
         us = hot.clock.within_us(rank.start_us[rows], rank.end_us[rows])
         rows, us = rows[us > 0], us[us > 0]
         said = np.where(rank.collective[rows] >= 0, rows, NONE)
+    if not len(rows):
+        return NamedSums.none()
     records = (np.append(getattr(rank, column).astype(np.int64), NONE)[said] for column in _SAID)
     alike = np.stack([rank.name[rows], *records])
     _, first, kind = np.unique(alike, axis=1, return_index=True, return_inverse=True)
-    kinds = [_kind(rank, int(rows[x]), int(said[x])) for x in first.tolist()]
-    keys = {each.key: at for at, each in enumerate({each.key: each for each in kinds}.values())}
-    key = np.array([keys[each.key] for each in kinds], np.int64)[kind.reshape(-1)]
+    kind = kind.reshape(-1)
+    examples = zip(rows[first].tolist(), said[first].tolist(), strict=True)
+    names, sizes, buses = zip(*(_name_and_bytes(rank, *each) for each in examples), strict=True)
+    keys = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    key = np.array([keys[name] for name in names])[kind]
     kernels = np.bincount(said[said >= 0], minlength=len(rank))  # of one call share its bytes
     share = np.where(said >= 0, 1.0 / np.maximum(kernels[said], 1), 1.0)
-    size, bus = (
-        np.array([getattr(each, x) for each in kinds], np.float64)[kind.reshape(-1)] * share
-        for x in ("size_bytes", "bus_bytes")
-    )
+    size, bus = (np.array(each, np.float64)[kind] * share for each in (sizes, buses))
     ran_us = rank.duration_us[rows]
     columns = {
         "count": None,
@@ -265,48 +236,22 @@ def collective_sums(hot: Hotspots) -> NamedSums:
     return NamedSums(tuple(keys), sums, hot.clock.count, hot.clock.total_us, total_us)
 
 
-def collective_rows(sums: NamedSums, most: int | None = None) -> Records:
-    """Collectives per step, most time first; None where the trace does not say."""
-    result = []
-    for row in sums.rows(("device_us",), most):
-        head, _, ranks = row["name"].rpartition("\t")
-        name, _, group = head.partition("\t")
-        sized = {
-            key: row[bytes_] / BYTES_PER_GB / row[us] * US_PER_S if row[us] else None
-            for key, bytes_, us in (
-                ("algbw_gb_per_s", "size_bytes", "sized_us"),
-                ("busbw_gb_per_s", "bus_bytes", "bus_us"),
-            )
-        }
-        result.append(
-            {
-                "collective": name,
-                "process_group": group or None,
-                "group_size": int(ranks) if ranks else None,
-                "count": row["count"],
-                "size_bytes": row["size_bytes"] or None,
-                "time_us": row["device_us"],
-                "mean_us": row["device_us"] / row["count"],
-                "step_frac": row["step_frac"],
-                **sized,
-            }
-        )
-    return result
-
-
-def _kind(rank: RankTrace, row: int, record: int) -> _Kind:
-    """What the collective in `row` is, by what `record` (-1: nothing) says of it."""
+def _name_and_bytes(rank: RankTrace, row: int, record: int) -> tuple[str, float, float]:
+    """Of the collective in `row`, by what `record` (-1: nothing) says of it: collective, process
+    group and its size apart by tabs, bytes and bytes over the bus (0 where they are not known)."""
     if record == NONE:
         name = short_name(rank.text(row)).removeprefix("gloo:")
         word = collective_of(name) if _LIBRARY.search(rank.text(row)) else name
-        return _Kind(f"{TABLE.get(word, word)}\t\t")
+        return f"{TABLE.get(word, word)}\t\t", 0.0, 0.0
     known = of_event(rank, record)
     ranks = known.get("group_size", "") if rank.group_size[record] > 0 else ""
     key = "\t".join((known.get("collective", ""), known.get("process_group", ""), ranks))
-    piece = next(iter(collective(Op("record_param_comms", attributes=known))), None)
-    size_bytes = 0.0 if piece is None or piece.guessed else piece.dims["size_bytes"]
-    if piece is None or size_bytes <= ONE_BYTE:
-        return _Kind(key)
+    try:
+        piece = next(iter(collective(Op("record_param_comms", attributes=known))), None)
+    except UNFIT:
+        piece = None
+    if piece is None or piece.guessed or piece.dims["size_bytes"] <= ONE_BYTE:
+        return key, 0.0, 0.0
     dims = {name: np.array(value) for name, value in piece.dims.items()}
     bus_bytes = float(OPS[piece.op].read_bytes(dims, np.array(1.0))) if ranks else 0.0
-    return _Kind(key, size_bytes, bus_bytes)
+    return key, piece.dims["size_bytes"], bus_bytes

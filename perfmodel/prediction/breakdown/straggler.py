@@ -122,7 +122,7 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         last = int(np.argmax(arrived))
         held_up_us[present[last]] += float((arrived[last] - arrived).sum()) / steps
     straggler = max(ranks, key=lambda rank: held_up_us[rank])
-    late_us = _late_us(timeline, meetings, straggler, walker or PathWalker.of(timeline))
+    late_us = _late_us(timeline, meetings, straggler, walker or PathWalker(timeline))
     # How much more its device does than the others' mean bounds what its device makes it late by.
     taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))

@@ -1,16 +1,17 @@
-"""Sums by name over steps and ranks, rates of operators, and the rows that people see of them."""
+"""Sums by name over steps and ranks, and the rows that people see of them."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S
+from perfmodel.errors import PerfmodelError
 from perfmodel.ops.families import family_of_kernel
 
 MODULE_NAME = re.compile(r"nn\.Module: ")
@@ -18,6 +19,10 @@ _WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
 _NS_DIGITS = 3
 """Totals that are the same nanoseconds tie, in whatever order they were added up."""
 Records = list[dict[str, Any]]
+UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What lowering raises of arguments that no rule expects: what rests on them is left out."""
+MAX_ROWS = 100
+"""Of each table of what takes the time, in JSON."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class NamedSums:
         `step_frac` is the share of the step, of host time where there is any; `device_frac` the
         share of the summed time of all device operations. Names in order where figures tie.
         """
+        if not self.names:
+            return []
         key = [self.columns[name] for name in reversed(by)]
         place = np.argsort(np.argsort(np.array(self.names, dtype=object), kind="stable"))
         order = np.lexsort([place, *(-np.round(column, _NS_DIGITS) for column in key)])
@@ -54,6 +61,11 @@ class NamedSums:
             }
             result.append({"name": self.names[at], **figures, **shares})
         return result
+
+    @staticmethod
+    def none() -> NamedSums:
+        """Of nothing."""
+        return NamedSums((), {}, 0, 0.0, 0.0)
 
     @classmethod
     def over(cls, parts: Sequence[NamedSums]) -> NamedSums:
@@ -123,80 +135,94 @@ def range_rows(sums: NamedSums, most: int | None = None) -> Records:
     ]
 
 
-def rate_of(row: dict[str, Any]) -> dict[str, Any]:
-    """`count device_us flop moved_bytes roofline_us` of an operator at one set of shapes, and the
-    rates that it reached. Its share of the roofline is above 1 where operands came from a cache, or
-    an algorithm needs fewer FLOP than the plain one (Winograd)."""
-    us, least_us = row["device_us"], row["roofline_us"]
-    return row | {
-        "tflop_per_s": row["flop"] / us / 1e6,
-        "gb_per_s": row["moved_bytes"] / us / 1e3,
-        "roofline_frac": None if least_us is None else least_us / us,
-    }
+def collective_rows(sums: NamedSums, most: int | None = None) -> Records:
+    """Collectives (`name`, process group and its size apart by tabs), most time first; None where
+    the trace does not say. Bandwidths are those of nccl-tests."""
+    result = []
+    for row in sums.rows(("device_us",), most):
+        name, _, rest = row["name"].partition("\t")
+        group, _, ranks = rest.rpartition("\t")
+        algbw, busbw = (
+            row[moved] / BYTES_PER_GB / row[us] * US_PER_S if row[us] else None
+            for moved, us in (("size_bytes", "sized_us"), ("bus_bytes", "bus_us"))
+        )
+        result.append(
+            {
+                "collective": name,
+                "process_group": group or None,
+                "group_size": int(ranks) if ranks else None,
+                "count": row["count"],
+                "size_bytes": row["size_bytes"] or None,
+                "time_us": row["device_us"],
+                "mean_us": row["device_us"] / row["count"],
+                "step_frac": row["step_frac"],
+                "algbw_gb_per_s": algbw,
+                "busbw_gb_per_s": busbw,
+            }
+        )
+    return result
 
 
-_RATE = {
-    "operator": None,
-    "shapes": None,
-    "dtype": None,
-    "count": 3,
-    "device_us": 3,
-    "flop": 0,
-    "moved_bytes": 0,
-    "tflop_per_s": 6,
-    "gb_per_s": 3,
-    "roofline_frac": 6,
-    "bound_by": None,
-}
-"""What JSON has of a rate, and its decimals."""
+def rate_rows(sums: NamedSums, most: int | None = None) -> Records:
+    """Operators at one set of shapes (name, shapes and dtype apart by tabs), most time first, with
+    the rates that they reached.
+
+    `roofline_frac` is above 1 where operands came from a cache, or an algorithm needs fewer FLOP
+    than the plain one (Winograd); it and `bound_by` are None where peak rates are not known.
+    """
+    result = []
+    for row in sums.rows(("device_us",), most):
+        operator, shapes, dtype = row["name"].rsplit("\t", 2)
+        us, least_us = row["device_us"], row["compute_us"] + row["memory_us"]
+        bound_by = "compute" if row["compute_us"] >= row["memory_us"] else "memory"
+        result.append(
+            {
+                "operator": operator,
+                "shapes": shapes,
+                "dtype": dtype,
+                "count": row["count"],
+                "device_us": us,
+                "flop": round(row["flop"]),
+                "moved_bytes": round(row["moved_bytes"]),
+                "tflop_per_s": row["flop"] / us / 1e6,
+                "gb_per_s": row["moved_bytes"] / us / 1e3,
+                "roofline_frac": least_us / us if least_us else None,
+                "bound_by": bound_by if least_us else None,
+            }
+        )
+    return result
 
 
-@dataclass(frozen=True)
-class Rates:
-    """The rates of one rank (`rate_of`), most time first, and how much of its device time they are
-    of. `roofline_us` is the least time that the device's peak rates allow, None where they are not
-    known, `bound_by` what that is due to, `compute` or `memory`."""
+class Rates(NamedTuple):
+    """What operators with shapes reached (`rate_rows`), of a rank or a job."""
 
-    rows: Records
-    device: str
+    sums: NamedSums
+    """`device_us` is of all that could have a rate: communication is left out."""
+    device: str = ""
     """The catalogue's name; '' where the trace's device is not in it."""
-    rated_frac: float
-    """Share of the device time, communication left out, that the rows are of."""
-    note: str
+    note: str = ""
     """Why there are none, or no shares of the roofline; '' where nothing is missing."""
+
+    @property
+    def rated_frac(self) -> float:
+        """Share of the device time, communication left out, that has a rate."""
+        rated_us = float(self.sums.columns.get("device_us", np.zeros(1)).sum())
+        return rated_us / self.sums.device_us if rated_us else 0.0
 
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """Figures of a step, and the first `most` rows."""
-        rows = [
-            {
-                name: row[name]
-                if row[name] is None or digits is None
-                else round(row[name], digits or None)
-                for name, digits in _RATE.items()
-            }
-            for row in self.rows[:most]
-        ]
         about = {"device": self.device, "rated_frac": round(self.rated_frac, 6), "note": self.note}
-        return about | {"rows": rows}
-
-    def mean_with(self, others: Sequence[Rates]) -> Rates:
-        """The mean over this rank and others; a rank without a row counts as 0 of it."""
-        every = [self, *others]
-        same: dict[tuple[str, str, str], Records] = defaultdict(list)
-        for row in (row for each in every for row in each.rows):
-            same[row["operator"], row["shapes"], row["dtype"]].append(row)
-        means = []
-        for rows in same.values():
-            columns = ["count", "device_us", "flop", "moved_bytes"]
-            if all(row["roofline_us"] is not None for row in rows):
-                columns.append("roofline_us")
-            mean = {name: sum(row[name] for row in rows) / len(every) for name in columns}
-            means.append(rate_of(rows[0] | {"roofline_us": None} | mean))
-        rated_frac = float(np.mean([each.rated_frac for each in every]))
-        notes = dict.fromkeys(each.note for each in every if each.note)
-        return Rates(by_time(means), self.device, rated_frac, "; ".join(notes))
+        return about | {"rows": rounded_records(rate_rows(self.sums, most))}
 
 
-def by_time(rows: Records) -> Records:
-    """Most time first, then by name and shapes."""
-    return sorted(rows, key=lambda row: (-row["device_us"], *map(row.get, list(_RATE)[:3])))
+def rounded_records(records: Records) -> Records:
+    """Floats as they are written: times to the nanosecond."""
+    return [
+        {
+            key: round(value, 6 if key.endswith(("_frac", "tflop_per_s")) else 3)
+            if isinstance(value, float)
+            else value
+            for key, value in record.items()
+        }
+        for record in records
+    ]

@@ -9,7 +9,6 @@ from perfmodel.errors import TraceError
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.measured_waits import with_measured_waits
 from perfmodel.timeline.graph.merge import merge
-from perfmodel.timeline.graph.streams import with_data_edges
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 
@@ -35,12 +34,7 @@ def build_graph(trace: Trace) -> ExecutionGraph:
             )
     graphs = []
     for rank, links in ranks:
-        graph = build_rank(rank, links)
-        pairing = trace.pairings.get(rank.rank)
-        if pairing is not None:
-            execution_trace = trace.execution_traces[rank.rank]
-            graph = with_data_edges(graph, rank, links, execution_trace, pairing)
-        graphs.append(with_measured_waits(graph))
+        graphs.append(with_measured_waits(build_rank(rank, links)))
     if len(graphs) == 1:
         return graphs[0]
     return merge(graphs, [r.origin_ns for r in trace.ranks], [r.where for r in trace.ranks])

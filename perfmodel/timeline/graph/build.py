@@ -94,14 +94,13 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         _event_names(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
         groups,
-        tuple(_notes(rank, links, nodes, edges)),
+        tuple(_warnings(rank, links)),
     )
     return without_cycles(graph, rank.where)
 
 
-def _notes(rank: RankTrace, links: Links, nodes: Nodes, edges: Edges) -> Iterator[str]:
-    """That a file holds only a part of what ran, how many waits for events are guessed, and how
-    many operations that were launched one by one overlap on their stream."""
+def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
+    """That a file holds only a part of what ran, and how many waits for events are guessed."""
     if links.recorded_frac < MIN_RECORDED_FRAC:
         yield (
             f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their "
@@ -112,16 +111,6 @@ def _notes(rank: RankTrace, links: Links, nodes: Nodes, edges: Edges) -> Iterato
         yield (
             f"{rank.where}: {guessed} of {stated} waits for events are for one whose record is not "
             "in the file: what they waited for is guessed from launch order and times"
-        )
-    rows = np.flatnonzero(edges.kind == EdgeKind.STREAM_OVERLAP)
-    correlation = rank.correlation[nodes.row]
-    source, target = edges.source[rows], edges.target[rows]
-    apart = (correlation[source] != correlation[target]) | (correlation[target] <= 0)
-    overlap_us = (edges.overlap_frac[rows] * nodes.duration_us[source])[apart]
-    if len(overlap_us):
-        yield (
-            f"{rank.where}: {len(overlap_us)} device operations overlap one before them on their "
-            f"stream by up to {overlap_us.max():.1f} us, as timestamps are off: their order is kept"
         )
 
 

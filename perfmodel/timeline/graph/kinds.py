@@ -46,15 +46,14 @@ class EdgeKind(IntEnum):
     HAND_OVER = 13
     HAND_BACK = 14
     LAUNCH_QUEUE = 15
-    DATA = 16
-    RENDEZVOUS = 17
-    EVENT_WAIT_COLLECTIVE = 18
-    HOST_COLLECTIVE = 19
+    RENDEZVOUS = 16
+    EVENT_WAIT_COLLECTIVE = 17
+    HOST_COLLECTIVE = 18
     """A collective on a host thread (Gloo) behind the operator that issued it."""
-    STREAM_OVERLAP = 20
+    STREAM_OVERLAP = 19
     """Operations of one stream that ran at the same time when measured: branches of one graph
     launch, or timestamps that are off. The later one starts after the same share of the earlier."""
-    STREAM_GRAPH = 21
+    STREAM_GRAPH = 20
     """Operations of one graph launch on one stream: the device takes the next at once."""
 
 
@@ -116,7 +115,6 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.STREAM_OVERLAP: Cause.LAUNCH_LATENCY,
     EdgeKind.EVENT_WAIT: Cause.OTHER_STREAM,
     EdgeKind.EVENT_WAIT_COLLECTIVE: Cause.OTHER_STREAM,
-    EdgeKind.DATA: Cause.OTHER_STREAM,
     EdgeKind.SM_OCCUPANCY: Cause.SM_OCCUPANCY,
     EdgeKind.HOST_SYNC: Cause.BLOCKING_CALL,
     EdgeKind.BLOCKING_COPY: Cause.BLOCKING_CALL,

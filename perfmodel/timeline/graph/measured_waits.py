@@ -32,7 +32,6 @@ NO_LAG = (
     EdgeKind.HAND_OVER,
     EdgeKind.HAND_BACK,
     EdgeKind.ALLOCATOR,
-    EdgeKind.DATA,
     EdgeKind.RENDEZVOUS,
     EdgeKind.STREAM_OVERLAP,
 )
@@ -149,10 +148,14 @@ def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:
         nodes, edges = graph.nodes_, graph.edges_
     backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
     kept = edges.where(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
-    left_out = graph.left_out + len(edges) - len(kept)
+    said = (
+        f"{len(edges) - len(kept)} inferred dependencies contradict one another and were left out: "
+        "the times of this trace do not fit together"
+    )
     if graph.arrivals is None:
         kept = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
-    mended = replace(graph, nodes_=held_until_measured(nodes, kept), edges_=kept, left_out=left_out)
+    held = held_until_measured(nodes, kept)
+    mended = replace(graph, nodes_=held, edges_=kept, warnings=(*graph.warnings, said))
     try:
         mended.order  # noqa: B018
     except GraphError as error:

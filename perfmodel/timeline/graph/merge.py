@@ -161,8 +161,7 @@ def merge(
         tuple(text for g in graphs for text in g.annotations),
         max(graph.unknown for graph in graphs),
         {node + o: name for g, o in shifted for node, name in g.process_groups.items()},
-        tuple(note for graph in graphs for note in graph.notes),
-        sum(graph.left_out for graph in graphs),
+        tuple(line for graph in graphs for line in graph.warnings),
         carried=carried,
     )
     for ranks, nodes in meetings:

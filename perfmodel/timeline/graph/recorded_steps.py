@@ -8,17 +8,18 @@ step's start, each from the operation as far from the end of its thread or strea
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints, distinct, has_code
+from perfmodel.base.arrays import Floats, Ints, distinct, has_code
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, EdgeKind, NodeKind
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE
 
 QUEUE_DEPTH = 1024
-"""Launches that a host may be ahead of its device, where the file shows no other depth. Source: the
+"""Launches that a host may be ahead of its device. Source: the
 depth at which launch calls of CUDA begin to wait in traces of V100 and A100."""
 _STREAM_OF_KIND = np.full(len(NodeKind), int(EdgeKind.STREAM))
 _STREAM_OF_KIND[NodeKind.COPY] = EdgeKind.STREAM_COPY
@@ -48,10 +49,122 @@ def recorded_steps(graph: ExecutionGraph, steps: Ints) -> list[RecordedStep]:
     """
     if is_window(graph):
         return []
-    ranks = distinct(graph.marks.rank).tolist()
-    groups = [tuple(ranks)] if graph.arrivals is not None else [(rank,) for rank in ranks]
-    layout = _Layout(graph, together=len(groups) == 1)
-    return [layout.step(index, group) for group in groups for index in steps.tolist()]
+    nodes, edges, marks = graph.nodes_, graph.edges_, graph.marks
+    ranks = distinct(marks.rank)
+    together, count = graph.arrivals is not None, len(marks.name) // len(ranks)
+    step = step_of_nodes(graph)
+    # A unit is a step of a rank, or of ranks that go through it together.
+    first = 0 if together else np.searchsorted(ranks, nodes.rank) * count
+    unit = np.where(step != NONE, first + step, NONE)
+    within = edges.where(unit[edges.source] == unit[edges.target])
+    across, later = _across(graph, step, unit)
+    along = _along(graph, step, unit)
+    queue, ahead = _queue(graph, unit)
+    every = within.and_(across, along, queue)
+    once = np.zeros(len(within), np.int64), later, np.ones(len(along), np.int64), ahead
+    distance = np.concatenate(once)
+    known = (unit[every.source] == unit[every.target]) & (unit[every.target] != NONE)
+    chosen = np.flatnonzero(known)
+    chosen = chosen[np.argsort(unit[every.target[chosen]], kind="stable")]
+    every, distance = every.where(chosen), distance[chosen]
+    # The nodes of every unit, in an order in which edges go forward, and their places there.
+    rows = graph.order[unit[graph.order] != NONE]
+    rows = rows[np.argsort(unit[rows], kind="stable")]
+    units = np.arange(unit.max(initial=0) + 2)
+    begins = np.searchsorted(unit[rows], units)
+    place = np.full(len(graph), NONE, np.int64)
+    place[rows] = np.arange(len(rows)) - begins[unit[rows]]
+    of_edges = np.searchsorted(unit[every.target], units)
+    every = replace(every, source=place[every.source], target=place[every.target])
+    groups = [tuple(ranks.tolist())] if together else [(rank,) for rank in ranks.tolist()]
+    result = []
+    for number, group in enumerate(groups):
+        for index in steps.tolist():
+            at = number * count + index
+            own, part = slice(*begins[at : at + 2]), slice(*of_edges[at : at + 2])
+            result.append(RecordedStep(index, group, rows[own], every.where(part), distance[part]))
+    return result
+
+
+def _across(graph: ExecutionGraph, step: Ints, unit: Ints) -> tuple[Edges, Ints]:
+    """Dependencies on earlier steps, each from the operation of this one that stands as far from
+    the end of its thread or stream, and over how many steps. Of threads and streams, `_along` is.
+    """
+    nodes, edges = graph.nodes_, graph.edges_
+    node, group = _lanes(graph, unit)
+    place = np.full(len(graph), NONE, np.int64)
+    place[node] = np.arange(len(node))
+    before, index = step[edges.source], step[edges.target]
+    chosen = (before != NONE) & (before < index) & (place[edges.source] != NONE)
+    kept = edges.where(chosen & ~has_code(edges.kind, _FOLLOWS))
+    of_source = place[kept.source]
+    from_end = np.searchsorted(group, group[of_source], side="right") - of_source
+    here = unit[kept.target] * len(graph.resources) + nodes.resource[kept.source]
+    at = np.searchsorted(group, here, side="right") - from_end
+    there = at >= np.searchsorted(group, here, side="left")
+    kept, at = kept.where(there), at[there]
+    return replace(kept, source=node[at]), step[kept.target] - step[kept.source]
+
+
+def _lanes(graph: ExecutionGraph, unit: Ints) -> tuple[Ints, Ints]:
+    """What runs in a unit by group (unit and resource), then time; and the group of each."""
+    nodes = graph.nodes_
+    node = np.flatnonzero((unit != NONE) & (nodes.kind != NodeKind.MARK))
+    group = unit[node] * len(graph.resources) + nodes.resource[node]
+    order = np.lexsort((nodes.end_us[node], nodes.start_us[node], group))
+    return node[order], group[order]
+
+
+def _along(graph: ExecutionGraph, step: Ints, unit: Ints) -> Edges:
+    """From the end of each rank's step to its main thread's first piece, and from the last
+    operation of each stream to the first."""
+    nodes, marks = graph.nodes_, graph.marks
+    node, group = _lanes(graph, unit)
+    begins = np.flatnonzero(np.diff(group, prepend=NONE))
+    ends = np.append(begins[1:], len(group)) - 1
+    names = [name.partition("/")[2] for name in graph.resources]
+    goes_on = np.array([name == "main" or name.startswith("gpu") for name in names], np.bool_)
+    is_main = np.array([name == "main" for name in names], np.bool_)
+    kept = np.flatnonzero(goes_on[nodes.resource[node[begins]]])
+    target, source = node[begins[kept]], node[ends[kept]]
+    mark_end = marks.end[np.argsort(marks.rank, kind="stable")]
+    ranks = distinct(marks.rank)
+    own = np.searchsorted(ranks, nodes.rank[target]) * (len(mark_end) // len(ranks)) + step[target]
+    of_main = is_main[nodes.resource[target]]
+    source = np.where(of_main, mark_end[own], source)
+    kind = np.where(of_main, int(EdgeKind.PROGRAM), _STREAM_OF_KIND[nodes.kind[target]])
+    return Edges.of(source, target, kind, lag_us=_lags_us(graph)[kind])
+
+
+def _queue(graph: ExecutionGraph, unit: Ints) -> tuple[Edges, Ints]:
+    """A host is ahead of its device by no more launches than its queue holds, and how many steps
+    that is."""
+    nodes, ranks = graph.nodes_, distinct(graph.marks.rank)
+    own = np.searchsorted(ranks, nodes.rank) + unit * len(ranks)  # a unit's part of a rank
+    work, calls = (
+        np.flatnonzero(each & (unit != NONE))
+        for each in (graph.on_device, nodes.kind == NodeKind.LAUNCH)
+    )
+    work = work[np.argsort(nodes.end_us[work], kind="stable")]
+    calls = calls[np.argsort(nodes.start_us[calls], kind="stable")]
+    last_work, last_call = (
+        dict(zip(own[rows].tolist(), rows.tolist(), strict=True)) for rows in (work, calls)
+    )
+    found = [
+        (last_work[part], last_call[part], -(-QUEUE_DEPTH // count))
+        for part, count in Counter(own[calls].tolist()).items()
+        if part in last_work
+    ]
+    source, target, distance = np.array(found, np.int64).reshape(-1, 3).T
+    kind = EdgeKind.LAUNCH_QUEUE
+    return Edges.of(source, target, kind, lag_us=_lags_us(graph)[kind]), distance
+
+
+def _lags_us(graph: ExecutionGraph) -> Floats:
+    """Per kind of edge, the lag of those that the graph has."""
+    lag_us = np.zeros(len(EdgeKind))
+    lag_us[graph.edges_.kind] = graph.edges_.lag_us
+    return lag_us
 
 
 def is_window(graph: ExecutionGraph) -> bool:
@@ -118,144 +231,3 @@ def earlier_work(graph: ExecutionGraph) -> Ints:
     work, before = _launched_before(graph)
     earlier: Ints = work[before == NONE]
     return earlier
-
-
-class _Layout:
-    """Nodes and edges of a graph by unit: a step of a rank, or of ranks that go through it
-    together. Each is laid out once, so that a step costs what it holds."""
-
-    def __init__(self, graph: ExecutionGraph, *, together: bool) -> None:
-        nodes, edges, marks, count = graph.nodes_, graph.edges_, graph.marks, len(graph)
-        self.graph, self.together = graph, together
-        self.step_of = step_of_nodes(graph)
-        self.ranks = distinct(marks.rank)
-        self.step_count = len(marks.name) // len(self.ranks)
-        first = 0 if together else np.searchsorted(self.ranks, nodes.rank) * self.step_count
-        is_part = self.step_of != NONE
-        self.unit = np.where(is_part, first + self.step_of, NONE)
-        # The nodes of every unit, in an order in which edges go forward, and their places there.
-        position, self.local = np.empty(count, np.int64), np.full(count, NONE, np.int64)
-        position[graph.order] = np.arange(count)
-        rows = np.flatnonzero(is_part)
-        self.rows = rows[np.lexsort((position[rows], self.unit[rows]))]
-        self.row_units = self.unit[self.rows]
-        begins = np.searchsorted(self.row_units, self.row_units, side="left")
-        self.local[self.rows] = np.arange(len(rows)) - begins
-        # Edges by the unit of their target.
-        self.into = np.argsort(self.unit[edges.target], kind="stable")
-        self.into_units = self.unit[edges.target[self.into]]
-        # What runs in a step by group (unit and resource), then time, and each node's place there.
-        node = np.flatnonzero(is_part & (nodes.kind != NodeKind.MARK))
-        group = self.unit[node] * len(graph.resources) + nodes.resource[node]
-        order = np.lexsort((nodes.end_us[node], nodes.start_us[node], group))
-        self.node, self.group = node[order], group[order]
-        self.place = np.full(count, NONE, np.int64)
-        self.place[self.node] = np.arange(len(node))
-        by_rank = np.argsort(marks.rank, kind="stable")
-        self.mark_end = marks.end[by_rank].reshape(len(self.ranks), self.step_count)
-        self.rank_of = np.array([_rank_of(name) for name in graph.resources], np.int64)
-        self.is_main = np.array([name.endswith("/main") for name in graph.resources], np.bool_)
-        self.queue_depth = _queue_depths(graph, self.ranks)
-        self.lag_us = np.zeros(len(EdgeKind))
-        self.lag_us[edges.kind] = edges.lag_us
-
-    def step(self, index: int, ranks: tuple[int, ...]) -> RecordedStep:
-        """The step `index` of ranks that go through it together."""
-        edges = self.graph.edges_
-        rank_at = 0 if self.together else int(np.searchsorted(self.ranks, ranks[0]))
-        unit = rank_at * self.step_count + index
-        rows, into = (
-            of[slice(*np.searchsorted(units, np.array([unit, unit + 1], units.dtype)))]
-            for of, units in ((self.rows, self.row_units), (self.into, self.into_units))
-        )
-        within = into[self.unit[edges.source[into]] == unit]
-        parts = [(edges.where(within), np.zeros(len(within), np.int64))]
-        parts += [self._across(into, index, unit), self._along(index, unit), self._queue(rows)]
-        every = parts[0][0].and_(*(more for more, _ in parts[1:]))
-        distance = np.concatenate([later for _, later in parts])
-        known = (self.unit[every.source] == unit) & (self.unit[every.target] == unit)
-        every = every.where(known)
-        source, target = self.local[every.source], self.local[every.target]
-        local_edges = replace(every, source=source, target=target)
-        return RecordedStep(index, ranks, rows, local_edges, distance[known])
-
-    def _bounds(self, group: Ints) -> tuple[Ints, Ints]:
-        """First and past the last place of each group."""
-        return (
-            np.searchsorted(self.group, group, side="left"),
-            np.searchsorted(self.group, group, side="right"),
-        )
-
-    def _across(self, into: Ints, index: int, unit: int) -> tuple[Edges, Ints]:
-        """Dependencies on earlier steps, each from the operation of this one that stands as far
-        from the end of its thread or stream. Of threads and streams, `_along` is."""
-        graph, edges = self.graph, self.graph.edges_
-        before = self.step_of[edges.source[into]]
-        chosen = (before != NONE) & (before < index) & (self.place[edges.source[into]] != NONE)
-        chosen &= ~has_code(edges.kind[into], _FOLLOWS)
-        rows, before = into[chosen], before[chosen]
-        source = edges.source[rows]
-        _, past = self._bounds(self.group[self.place[source]])
-        from_end = past - self.place[source]
-        first, past = self._bounds(unit * len(graph.resources) + graph.nodes_.resource[source])
-        here = past - from_end
-        there = here >= first
-        kept = edges.where(rows[there])
-        return replace(kept, source=self.node[here[there]]), index - before[there]
-
-    def _along(self, index: int, unit: int) -> tuple[Edges, Ints]:
-        """From the end of each rank's step to its main thread's first piece, and from the last
-        operation of each stream to the first."""
-        graph, count = self.graph, len(self.graph.resources)
-        low, high = np.searchsorted(self.group, [unit * count, (unit + 1) * count])
-        resource = distinct(self.group[low:high]) - unit * count
-        resource = resource[self.rank_of[resource] != NONE]
-        first, past = self._bounds(resource + unit * count)
-        target, is_main = self.node[first], self.is_main[resource]
-        rank = np.searchsorted(self.ranks, self.rank_of[resource])
-        source = np.where(is_main, self.mark_end[rank, index], self.node[past - 1])
-        kind = np.where(is_main, int(EdgeKind.PROGRAM), _STREAM_OF_KIND[graph.nodes_.kind[target]])
-        along = Edges.of(source, target, kind, lag_us=self.lag_us[kind])
-        return along, np.ones(len(kind), np.int64)
-
-    def _queue(self, rows: Ints) -> tuple[Edges, Ints]:
-        """A host is ahead of its device by no more launches than its queue holds."""
-        graph, nodes = self.graph, self.graph.nodes_
-        found = []
-        for rank in distinct(nodes.rank[rows]).tolist():
-            own = rows[nodes.rank[rows] == rank]
-            calls, work = own[nodes.kind[own] == NodeKind.LAUNCH], own[graph.on_device[own]]
-            if len(calls) and len(work):
-                last = work[np.argmax(nodes.end_us[work])]
-                call = calls[np.argmax(nodes.start_us[calls])]
-                found.append((last, call, -(-self.queue_depth[rank] // len(calls))))
-        source, target, distance = np.array(found, np.int64).reshape(-1, 3).T
-        kind = EdgeKind.LAUNCH_QUEUE
-        return Edges.of(source, target, kind, lag_us=self.lag_us[kind]), distance
-
-
-def _rank_of(resource: str) -> int:
-    """The rank of a main thread or a stream, which go on from step to step; else -1."""
-    rank, _, rest = resource.partition("/")
-    goes_on = rest == "main" or rest.startswith("gpu")
-    return int(rank) if goes_on and rank.isdecimal() else NONE
-
-
-def _queue_depths(graph: ExecutionGraph, ranks: Ints) -> dict[int, int]:
-    """Per rank, how many launches lie between those that waited for the queue and what they waited
-    for; as usual where none did."""
-    nodes, edges = graph.nodes_, graph.edges_
-    depths = dict.fromkeys(ranks.tolist(), QUEUE_DEPTH)
-    queued = np.flatnonzero(edges.kind == EdgeKind.LAUNCH_QUEUE)
-    if not len(queued):
-        return depths
-    call = np.full(len(nodes), NONE, np.int64)
-    launches = has_code(edges.kind, LAUNCH_KINDS)
-    call[edges.target[launches]] = edges.source[launches]
-    calls = np.sort(nodes.start_us[distinct(edges.source[launches])])
-    ends = (edges.target[queued], call[edges.source[queued]])
-    later, earlier = (np.searchsorted(calls, nodes.start_us[end]) for end in ends)
-    rank, between = nodes.rank[edges.target[queued]], later - earlier
-    return depths | {
-        each: max(int(np.median(between[rank == each])), 1) for each in distinct(rank).tolist()
-    }

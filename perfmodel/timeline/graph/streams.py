@@ -7,24 +7,17 @@ the same time under one stream number. Both keep their order here.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.timeline.graph.kinds import EdgeKind
-from perfmodel.timeline.graph.measured_waits import without_cycles
-from perfmodel.timeline.graph.types import Edges, ExecutionGraph
+from perfmodel.timeline.graph.types import Edges
 from perfmodel.timeline.graph.waits import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, equal_runs, stream_keys, thread_keys
-
-if TYPE_CHECKING:
-    from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
-
+from perfmodel.trace.link import Links, equal_runs, stream_keys
 
 MAX_BRANCHES = 16
 """Branches of one graph launch that are distinguished; of more, those that end last."""
@@ -302,61 +295,3 @@ def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tu
         targets.append(launches.device[target])
         sources.append(np.where(source >= 0, launches.device[source], NONE))
     return np.concatenate(targets), np.concatenate(sources)
-
-
-def with_data_edges(
-    graph: ExecutionGraph,
-    rank: RankTrace,
-    links: Links,
-    execution_trace: ExecutionTrace,
-    pairing: Pairing,
-) -> ExecutionGraph:
-    """`graph` (of this one rank) with an edge from the last device operation of each producer to
-    the first one of its consumer, where they run on different streams.
-
-    Within a stream the order says it already. An edge that the measurement contradicts (the
-    consumer began before) is left out.
-    """
-    events = defaultdict(list)
-    for event, node in zip(pairing.event.tolist(), pairing.node.tolist(), strict=True):
-        events[node].append(event)
-    producer, consumer = execution_trace.data_dependencies()
-    pairs = [
-        pair
-        for p, c in zip(producer.tolist(), consumer.tolist(), strict=True)
-        if len(events[p]) == len(events[c])
-        for pair in zip(events[p], events[c], strict=True)
-    ]
-    if not pairs:
-        return graph
-    table = np.array(pairs, np.int64)
-    rows = distinct(table.reshape(-1))
-    first, last = _device_operations(rank, links, rows)
-    source = last[np.searchsorted(rows, table[:, 0])]
-    target = first[np.searchsorted(rows, table[:, 1])]
-    known = (source >= 0) & (target >= 0)
-    result = np.stack(distinct_pairs(source[known], target[known]), axis=1)
-    devices = links.device_rows
-    stream, start, end = stream_keys(rank, devices), rank.start_us[devices], rank.end_us[devices]
-    result = result[
-        (stream[result[:, 0]] != stream[result[:, 1]])
-        & (end[result[:, 0]] <= start[result[:, 1]] + ROUNDING_US)
-    ]
-    node = np.flatnonzero(graph.on_device)
-    data = Edges.of(node[result[:, 0]], node[result[:, 1]], EdgeKind.DATA, lag_us=-ROUNDING_US)
-    return without_cycles(replace(graph, edges_=graph.edges_.and_(data)), rank.where)
-
-
-def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:
-    """Per host event: positions in `device_rows` of the first and last operation launched in it."""
-    launched = np.flatnonzero(links.device_launch >= 0)
-    launch = links.device_launch[launched]
-    order = np.lexsort((rank.start_us[launch], rank.thread[launch]))
-    launched, launch = launched[order], launch[order]
-    keys = thread_keys(rank.thread[launch], rank.start_us[launch])
-    begun, over = (
-        thread_keys(rank.thread[events], us[events]) for us in (rank.start_us, rank.end_us)
-    )
-    low, past = np.searchsorted(keys, begun, side="left"), np.searchsorted(keys, over, side="right")
-    launched, is_empty = np.append(launched, NONE), past <= low
-    return launched[np.where(is_empty, NONE, low)], launched[np.where(is_empty, NONE, past - 1)]

@@ -99,7 +99,7 @@ class Edges:
             np.broadcast_to(np.asarray(lag_us, np.float64), len(source)),
         )
 
-    def where(self, kept: Mask | Ints) -> Edges:
+    def where(self, kept: Mask | Ints | slice) -> Edges:
         """The edges of which `kept` is true, or that it names."""
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
@@ -109,9 +109,9 @@ class Edges:
 
     def and_(self, *more: Edges) -> Edges:
         """These edges and, behind them, `more`."""
-        names = [each.name for each in fields(Edges)]
+        columns = [each.name for each in fields(Edges)]
         parts = (self, *more)
-        return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+        return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in columns))
 
     def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
         """Per edge: the earliest start it allows its target, given the nodes' times."""
@@ -175,10 +175,8 @@ class ExecutionGraph:
     part of what ran."""
     process_groups: dict[int, str] = field(default_factory=dict)
     """Collective node to its process group, where the file names it."""
-    notes: tuple[str, ...] = ()
-    """What a user should know of the files behind the graph."""
-    left_out: int = 0
-    """Inferred dependencies that contradicted one another and are not in the graph."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know of the files behind the graph, and of how it was made."""
     arrivals: Ints | None = None
     """Where ranks meet: rows (transfer, arrival) of collective nodes. The device is taken from the
     arrival on, waiting included."""
@@ -187,17 +185,6 @@ class ExecutionGraph:
 
     def __len__(self) -> int:
         return len(self.nodes_)
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a user should know of how the graph was made."""
-        if not self.left_out:
-            return list(self.notes)
-        return [
-            *self.notes,
-            f"{self.left_out} inferred dependencies contradict one another and were left out: "
-            "the times of this trace do not fit together",
-        ]
 
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
@@ -218,18 +205,19 @@ class ExecutionGraph:
         last = last[~np.isin(last, self.arrivals[:, 1])]
         return first[last], last
 
-    @property
+    @cached_property
     def nodes(self) -> pd.DataFrame:
         """The nodes as a pandas frame."""
         import pandas as pd
 
         n = self.nodes_
-        codes = {"kind": NodeKind, "cause": Cause, "scope": Scope}
         columns = {
-            "label": self.labels,
-            **{name: _names(of, getattr(n, name)) for name, of in codes.items()},
+            "label": [whole_text(label) for label in self.labels],
+            "kind": names(NodeKind, n.kind),
+            "cause": names(Cause, n.cause),
+            "scope": names(Scope, n.scope),
             "rank": n.rank,
-            "resource": [self.resources[r] for r in n.resource],
+            "resource": [self.resources[r] for r in n.resource.tolist()],
             "start_us": n.start_us,
             "duration_us": n.duration_us,
         }
@@ -240,9 +228,9 @@ class ExecutionGraph:
         """The edges as a pandas frame."""
         import pandas as pd
 
-        names = ("source", "target", "kind", "lag_us", "overlap_frac")
-        frame = pd.DataFrame({name: getattr(self.edges_, name) for name in names})
-        return frame.assign(kind=_names(EdgeKind, self.edges_.kind))
+        columns = ("source", "target", "kind", "lag_us", "overlap_frac")
+        frame = pd.DataFrame({name: getattr(self.edges_, name) for name in columns})
+        return frame.assign(kind=names(EdgeKind, self.edges_.kind))
 
     @cached_property
     def order(self) -> Ints:
@@ -258,37 +246,26 @@ class ExecutionGraph:
         backwards = source >= target
         if not backwards.any():
             return order
-        # What no edge goes back across is in order: only the stretches between are sorted.
-        depth = np.bincount(target[backwards], minlength=len(order) + 1)
-        depth -= np.bincount(source[backwards] + 1, minlength=len(order) + 1)
-        mixed = np.cumsum(depth)[:-1] > 0
-        places = np.flatnonzero(mixed)
-        result = self._topological(source, target, mixed)
-        if len(result) < len(places):
+        result = self._topological(source, target)
+        if len(result) < len(order):
             import networkx as nx
 
             cycle = nx.find_cycle(
                 nx.DiGraph(list(zip(source.tolist(), target.tolist(), strict=True)))
             )
-            names = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
-            raise GraphError(f"the graph has a cycle: {' <- '.join(names)}")
-        order[places] = order[result]
-        return order
+            labels = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
+            raise GraphError(f"the graph has a cycle: {' <- '.join(labels)}")
+        return order[result]
 
-    @staticmethod
-    def _topological(source: Ints, target: Ints, chosen: Mask) -> list[int]:
-        """Those of the chosen places that are in no cycle and behind none, lowest first where
-        edges (from the places `source` to `target`) allow it."""
+    def _topological(self, source: Ints, target: Ints) -> list[int]:
+        """The places in no cycle and behind none, lowest first where edges (from the places
+        `source` to `target`) allow it."""
         from heapq import heappop, heappush
 
-        place = np.flatnonzero(chosen)
-        number = np.cumsum(chosen) - 1
-        inside = np.flatnonzero(chosen[source] & chosen[target])
-        inside = inside[np.argsort(source[inside], kind="stable")]
-        source, target = number[source[inside]], number[target[inside]]
-        waiting = np.bincount(target, minlength=len(place)).tolist()
-        first = np.searchsorted(source, np.arange(len(place) + 1)).tolist()
-        targets = target.tolist()
+        by_source = np.argsort(source, kind="stable")
+        targets = target[by_source].tolist()
+        first = np.searchsorted(source[by_source], np.arange(len(self) + 1)).tolist()
+        waiting = np.bincount(target, minlength=len(self)).tolist()
         ready = [at for at, count in enumerate(waiting) if not count]
         order = []
         while ready:
@@ -298,8 +275,7 @@ class ExecutionGraph:
                 waiting[each] -= 1
                 if not waiting[each]:
                     heappush(ready, each)
-        result: list[int] = place[order].tolist()
-        return result
+        return order
 
     @cached_property
     def predecessors(self) -> tuple[Ints, Ints]:
@@ -307,28 +283,6 @@ class ExecutionGraph:
         by_target = np.argsort(self.edges_.target, kind="stable")
         first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
         return first, by_target
-
-    @cached_property
-    def neighbours(self) -> Edges:
-        """Each node of a thread or stream and the next one there, with what they may overlap by:
-        the share and the negative lag of the edge between them, where there is one."""
-        nodes, edges = self.nodes_, self.edges_
-        order = self.order[nodes.kind[self.order] != NodeKind.MARK]
-        order = order[np.argsort(nodes.resource[order], kind="stable")]
-        same = np.diff(nodes.resource[order]) == 0
-        before, after = order[:-1][same], order[1:][same]
-        pair = before * len(self) + after
-        overlap_frac, lag_us = np.zeros(len(pair)), np.zeros(len(pair))
-        lenient = edges.where((edges.overlap_frac > 0) | (edges.lag_us < 0))
-        by_pair = np.argsort(pair)
-        key = lenient.source.astype(np.int64) * len(self) + lenient.target
-        at = np.searchsorted(pair[by_pair], key).clip(max=max(len(pair) - 1, 0))
-        matched = pair[by_pair][at] == key if len(pair) else np.zeros(len(key), bool)
-        at = by_pair[at[matched]]
-        np.maximum.at(overlap_frac, at, lenient.overlap_frac[matched])
-        np.minimum.at(lag_us, at, lenient.lag_us[matched])
-        kind = np.full(len(pair), EdgeKind.PROGRAM, np.int8)
-        return Edges(before, after, kind, overlap_frac, lag_us)
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """The graph for people: node and edge attributes as in `nodes` and `edges`.
@@ -345,7 +299,12 @@ class ExecutionGraph:
         return graph
 
 
-def _names(of: type[IntEnum], codes: Codes) -> list[str]:
-    """The names of codes in lower case."""
-    names = {each.value: each.name.lower() for each in of}
-    return [names[code] for code in codes.tolist()]
+def names(of: type[IntEnum], codes: Codes) -> list[str]:
+    """The names of codes in lower case; empty of -1."""
+    texts = [*(each.name.lower() for each in of), ""]
+    return [texts[code] for code in codes.tolist()]
+
+
+def whole_text(text: str) -> str:
+    """Without halves of characters."""
+    return text.encode("utf-8", "replace").decode()

@@ -48,7 +48,7 @@ def operators(found: Breakdown) -> dict[str, tuple[float, float, float]]:
     """By name: count, own and total device time per step."""
     return {
         row["name"]: (row["count"], row["device_us"], row["device_total_us"])
-        for row in found.top_operators()
+        for row in found.rows("top_operators")
     }
 
 
@@ -60,14 +60,14 @@ def test_a_graph_repeats_the_operators_of_the_eager_trace() -> None:
 
 
 def test_operators_that_call_have_it_in_their_totals() -> None:
-    sums = breakdown(graph().trace(), capture=eager().trace()).sums("operators")
+    sums = breakdown(graph().trace(), capture=eager().trace()).sums("top_operators")
     at = sums.names.index("aten::linear")
     assert (sums.columns["device_us"][at], sums.columns["device_total_us"][at]) == (0, 200)
 
 
 def test_modules_of_the_eager_trace_have_the_time_too() -> None:
     found = breakdown(graph().trace(), capture=eager(modules=True).trace())
-    (row,) = found.annotations()
+    (row,) = found.rows("annotations")
     assert (row["name"], row["device_us"]) == ("nn.Module: Tower", 200)
 
 
@@ -130,7 +130,7 @@ def test_an_operator_around_the_launch_keeps_it_in_its_total_alone() -> None:
     t = graph(launches=1)
     t.op("CompiledFunction", 5, 25)
     found = breakdown(t.trace(), capture=eager().trace())
-    sums = found.sums("operators")
+    sums = found.sums("top_operators")
     at = sums.names.index("CompiledFunction")
     assert (sums.columns["device_us"][at], sums.columns["device_total_us"][at]) == (0, 200)
     assert operators(found)["aten::mm"][1] == 100
@@ -149,7 +149,7 @@ def test_a_real_graph_is_laid_back_on_a_real_eager_trace(name: str, least: float
     laid = found.ranks[0].laid_back
     assert laid is not None
     assert laid.frac > least
-    names = [row["name"] for row in found.top_operators(8)]
+    names = [row["name"] for row in found.rows("top_operators", 8)]
     assert {"aten::mm", "aten::addmm", "aten::_embedding_bag"} <= {*names}
-    device_us = sum(row["device_us"] for row in found.top_operators())
+    device_us = sum(row["device_us"] for row in found.rows("top_operators"))
     assert device_us <= found.ranks[0].hot.device_us.sum() / found.ranks[0].summary.steps

@@ -14,7 +14,12 @@ from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.prediction.breakdown.rates import rates
-from perfmodel.prediction.breakdown.tables import kernel_rows, operator_rows, range_rows
+from perfmodel.prediction.breakdown.tables import (
+    kernel_rows,
+    operator_rows,
+    range_rows,
+    rate_rows,
+)
 from perfmodel.trace import read
 from perfmodel.trace.window import Steps
 
@@ -198,7 +203,7 @@ def test_of_several_ranks_the_mean_and_the_slowest() -> None:
         t.op("aten::mm", 0, 10)
         t.launch(2, 4, (10, end))
     found = breakdown(trace_of(short, long))
-    (row,) = found.top_kernels()
+    (row,) = found.rows("top_kernels")
     assert (row["count"], row["device_us"]) == (1, 30)
     assert found.slowest.rank == 1
     assert [rank.summary.gpu_active_us for rank in found.ranks] == [20, 40]
@@ -224,7 +229,7 @@ def test_a_choice_of_steps_is_what_the_tables_are_of() -> None:
     last = rank.of_steps(slice(1, 2))
     assert last.summary.steps == 1
     assert [depth.step for depth in last.queue_depths] == ["ProfilerStep#1"]
-    nccl = next(row for row in last.top_kernels() if row["name"] == NCCL)
+    nccl = next(row for row in last.rows("top_kernels") if row["name"] == NCCL)
     # What is left of the first step's, and half of its own.
     assert nccl["device_us"] == 30
     assert last.summary.comm_us == 30
@@ -248,7 +253,7 @@ def test_operators_and_rates_agree_with_tracelens(reference: Path, name: str) ->
         mine = ours[row["name"]]
         assert mine["count"] >= row["Count"]
         assert mine["device_us"] == pytest.approx(row["total_direct_kernel_time_sum"], rel=1e-3)
-    reached = {(row["operator"], row["shapes"]): row for row in rates(whole).rows}
+    reached = {(row["operator"], row["shapes"]): row for row in rate_rows(rates(whole).sums)}
     products = [r for r in theirs["unified_perf_top15"] if r["name"] in ("aten::mm", "aten::addmm")]
     assert products
     for row in products:

@@ -90,7 +90,7 @@ def test_dlrm_ranks_as_the_golden_accounting(reference: Path) -> None:
     assert (found.straggler, found.cause) == (2, STARTS_LATE)
     answer = breakdown(read(folder))
     assert answer.to_dict()["straggler"] == found.to_dict()
-    assert answer.meets_us(1) == {"transfer_us": 3452.0, "waiting_us": 7884.0}
+    assert answer.ranks[1].meets_us == {"transfer_us": 3452.0, "waiting_us": 7884.0}
 
 
 @pytest.mark.parametrize(
