@@ -215,7 +215,7 @@ class MeasuredExplainer:
         beside_us = taken_us - factor * source.duration_us
         if abs(beside_us) > TOLERANCE_US:
             terms["beside_others_us"] = beside_us
-            formula += ", what a codec makes of it, and what it loses to others beside it"
+            formula += ", and what it loses to others beside it"
         return Reason("what-if", formula, taken_us, terms, parts=(source,))
 
     def _measured(self, node: int) -> Reason:
