@@ -15,17 +15,14 @@ from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import DESCRIPTIONS
-from perfmodel.ops import dtypes_of_kernels, families_of_kernels
-from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.prediction.explain import Reason, Terms, reason_of_row
 from perfmodel.prediction.scheduled import (
     OVERHEAD_OF_CAUSE,
     HostCosts,
     ScheduledSteps,
     host_ratio,
-    place_collectives,
 )
-from perfmodel.prediction.transferred import TransferredDurations, kernel_keys
+from perfmodel.prediction.transferred import BASES, TransferredDurations
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
@@ -255,8 +252,7 @@ class MeasuredExplainer:
         return Reason(what, formula, taken_us, terms)
 
     def _moved(self, node: int, was: Reason, moved: TransferredDurations) -> Reason:
-        """By the hosts' speed, or by the ratio of its op's models, of kernels of its name, or of
-        the rooflines of its class."""
+        """By the hosts' speed, or by a ratio of devices."""
         machines, terms = (moved.source, moved.target), Terms(measured_us=was.duration_us)
         if self.graph.nodes_.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
             here, there = (each.node.host for each in machines)
@@ -266,44 +262,11 @@ class MeasuredExplainer:
             )
             figures = tuple(figure_read(each, "host", HOST_SPEED) for each in (here, there))
             return Reason("host speed", formula, was.duration_us * ratio, terms, figures, (was,))
-        rows = self.graph.device_span()[1]
-        at = np.flatnonzero(rows == node)
+        at = np.flatnonzero(self.graph.device_span()[1] == node)
         if not len(at):
             return was
-        place, figures, parts = int(at[0]), tuple[FigureRead, ...](), [was]
-        terms["ratio"] = ratio = float(moved.ratio[place])
-        if not np.isnan(moved.by_op[place]):
-            chosen, before, after = moved.compared[place]
-            name = after.graph.ops[chosen.op].name
-            factor = float(np.exp(before.unexplained_log(chosen)))
-            terms |= {"op": name, "unexplained_factor": factor, "carried_frac": moved.carried_frac}
-            for machine, pieces in zip(machines, (before.pieces, after), strict=True):
-                placed, counted = place_collectives(pieces.rows, machine), pieces.counted(chosen)
-                own = tuple(reason_of_row(placed, machine, row) for row in counted.tolist())
-                taken_us = sum(each.duration_us for each in own)
-                what = f"{name} on {machine.name}"
-                parts.append(Reason(what, "sum of its pieces", taken_us, parts=own))
-            what, formula = (
-                "ratio of models",
-                "measured time x what the op's pieces take on the target over the source x "
-                "unexplained_factor ^ (carried_frac - 1)",
-            )
-        elif not np.isnan(moved.by_name[place]):
-            key = kernel_keys(self.trace, self.graph, rows)[:, :2]
-            alike = (key == key[place]).all(axis=1) & ~np.isnan(moved.by_op)
-            terms["kernels_of_the_name"] = int(alike.sum())
-            what, formula = (
-                "ratio of namesakes",
-                "measured time x the mean ratio, by time, of kernels of its name that have one",
-            )
-        else:
-            label = self.graph.labels[node]
-            (family,), (dtype,) = families_of_kernels([label]), dtypes_of_kernels([label])
-            terms |= {"family": family, "dtype": dtype, "class": CLASS_OF_FAMILY[family]}
-            figures = tuple(read for each in machines for read in figures_used(each, ("device",)))
-            what, formula = (
-                "ratio of rooflines",
-                "floor of the target + (measured - floor of the source) x rate of the source over "
-                "the target's, of the class that the kernel's name tells",
-            )
-        return Reason(what, formula, was.duration_us * ratio, terms, figures, tuple(parts))
+        terms["ratio"] = ratio = float(moved.ratio[at[0]])
+        what = f"ratio of {BASES[moved.basis[at[0]]]}"
+        figures = tuple(read for each in machines for read in figures_used(each, ("device",)))
+        formula = f"measured time x ratio ({what}, target over source)"
+        return Reason(what, formula, was.duration_us * ratio, terms, figures, (was,))
