@@ -78,8 +78,6 @@ class _GraphBuilder:
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
         self.communicating: set[str] = set()
-        self.spared: list[int] = []
-        self.close: list[int] = []
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
         """All ops of a step; returns its marks: where the one before ended, and where it does."""
@@ -87,9 +85,7 @@ class _GraphBuilder:
         if start is None:
             start = self.host = self._mark(f"step {name}")
         for top, own in zip(tops, pieces, strict=True):
-            begun = len(self.draft.kind)
             self._op(top, own)
-            self._spare(top, begun)
         self._until(name + 1, 0)
         self._hand_over(MAIN_THREAD)
         self.ended = self._mark(f"end of step {name}")
@@ -101,19 +97,6 @@ class _GraphBuilder:
         node = self.draft.add(NodeKind.MARK, Cause.END_OF_STEP, Scope.NONE, self.thread, label)
         self.draft.edge(self.host, node, EdgeKind.PROGRAM)
         return node
-
-    def _spare(self, top: int, begun: int) -> None:
-        """Note which of an op's nodes, those since `begun`, a CUDA graph would spare, all of the
-        host's but the first of a graph and its launch, or have follow at once: the others."""
-        if top not in self.capture.possible or top in self.capture.graphs:
-            return
-        kinds = list(enumerate(self.draft.kind[begun:], begun))
-        host = [node for node, kind in kinds if kind in (NodeKind.HOST, NodeKind.LAUNCH)]
-        launches = [node for node, kind in kinds if kind == NodeKind.LAUNCH]
-        others = [node for node, _ in kinds if node not in host]
-        kept = {*host[:1], *launches[:1], *others[:1]} if self.capture.possible[top] else set()
-        self.spared += [node for node in host if node not in kept]
-        self.close += [node for node in others if node not in kept]
 
     def _op(self, top: int, own: list[int]) -> None:
         op = self.lowered.graph.ops[top]
@@ -363,5 +346,4 @@ def execution_graph(
         if step >= 0 or before:
             marks.append((step, *bounds))
     graph = builder.draft.graph(marks, profile, host_ratio, statistic)
-    spared, close = (np.array(each, np.int64) for each in (builder.spared, builder.close))
-    return Built(graph, np.array(builder.draft.piece), spared, close, capture.notes)
+    return Built(graph, np.array(builder.draft.piece), capture.notes)

@@ -44,8 +44,7 @@ def cpu_graph(steps: Sequence[Sequence[Piece]], duration_us: Floats, rank: int =
         marks.append((number, start, draft.add(*_MARK, MAIN_THREAD, f"end of step {number}")))
     for node in range(1, len(draft.kind)):
         draft.edge(node - 1, node, EdgeKind.PROGRAM)
-    none = np.zeros(0, np.int64)
-    return Built(draft.graph(marks), np.array(draft.piece, np.int64), none, none)
+    return Built(draft.graph(marks), np.array(draft.piece, np.int64))
 
 
 ALL_REDUCE = "c10d::allreduce_"

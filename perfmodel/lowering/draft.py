@@ -80,10 +80,6 @@ class Built:
 
     graph: ExecutionGraph
     piece: Ints
-    spared: Ints
-    """Nodes of the host that would be gone if CUDA graphs launched what they can hold."""
-    close: Ints
-    """Nodes that would then follow those before them on their streams at once."""
     notes: tuple[str, ...] = ()
 
 
@@ -190,18 +186,19 @@ BATCH, WAITS, AHEAD = "bring a batch", "wait for the device or the host", "are f
 
 @dataclass(frozen=True)
 class Capture:
-    """Outermost ops that a CUDA graph can launch, to whether one begins with them; `graphs`: those
-    that one does launch. `notes` say what they hold."""
+    """Outermost ops that a CUDA graph launches, to whether one begins with them; `notes` say what
+    they hold."""
 
-    possible: dict[int, bool]
     graphs: dict[int, bool]
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
 
     @classmethod
     def of(cls, lowered: Lowered, launching: Mapping[int, bool]) -> Capture:
         """`launching`: the outermost ops in order, to whether they start anything."""
+        if not lowered.graph.cuda_graphs:
+            return cls({})
         alone = _launched_alone(lowered)
-        possible: dict[int, bool] = {}
+        graphs: dict[int, bool] = {}
         is_open, step = False, None
         for top, starts in launching.items():  # a graph begins with what starts something
             is_open = is_open and lowered.graph.ops[top].step == step
@@ -209,17 +206,15 @@ class Capture:
             if top in alone:
                 is_open = is_open and alone[top] == AHEAD
                 continue
-            possible[top] = starts and not is_open
+            graphs[top] = starts and not is_open
             is_open = is_open or starts
-        if not lowered.graph.cuda_graphs:
-            return cls(possible, {}, ())
         starting = [top for top, starts in launching.items() if starts]
-        held = sum(top in possible for top in starting)
+        held = sum(top in graphs for top in starting)
         left = Counter(alone[top] for top in starting if top in alone)
         because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
-        told = f"CUDA graphs: {sum(possible.values())} hold {held} calls"
+        told = f"CUDA graphs: {sum(graphs.values())} hold {held} calls"
         note = Note(f"{told}; launched alone: {because}" if because else told)
-        return cls(possible, possible, (note,))
+        return cls(graphs, (note,))
 
 
 def _launched_alone(lowered: Lowered) -> dict[int, str]:

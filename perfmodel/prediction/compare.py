@@ -20,7 +20,6 @@ from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
-from perfmodel.prediction.shapes import NO_HOST
 from perfmodel.prediction.step import least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import require_rate
@@ -154,9 +153,7 @@ def compare_designs(
         "rate_per_s": rate_per_s,
     }
     waiting = [
-        row.design
-        for row in rows
-        if row.bound_by == "host" and row.result and NO_HOST in (row.result.relieved_us or {})
+        row.design for row in rows if row.bound_by == "host" and machine.node.device.target != "cpu"
     ]
     remark = (
         f"{', '.join(waiting)}: the step waits for the host's launches, so designs cannot differ "

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
-from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 
@@ -117,10 +115,7 @@ class DesignResult:
             words = f"{words}, most {busy[0]}" if busy else words
             advice = _WORDS["family"].get(busy[0]) if busy else None
             lever += f" ({advice})" if advice else ""
-        relieved = result.relieved_us or {}
-        relieved_us = relieved.get(name)
-        if GRAPHS in relieved and relieved[GRAPHS] <= (relieved_us or inf):
-            lever, relieved_us = GRAPHS, relieved[GRAPHS]
+        relieved_us = (result.relieved_us or {}).get(name)
         gain = result.step_us / relieved_us if relieved_us else None
         return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)
 

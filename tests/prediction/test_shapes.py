@@ -92,20 +92,6 @@ def test_each_step_is_a_graph_of_its_own() -> None:
     assert found.notes == ("CUDA graphs: 2 hold 6 calls",)
 
 
-@pytest.mark.parametrize("name", ["torchrec", "reference"])
-def test_the_lever_of_graph_launches_is_what_the_option_brings(name: str) -> None:
-    workload = load_workload("criteo-kaggle").with_(implementation__name=name)
-    eager, graphs = (
-        predict(workload.with_(implementation__cuda_graphs=on), hardware="v100-sxm2-16gb").results[
-            0
-        ]
-        for on in (False, True)
-    )
-    assert eager.relieved_us is not None
-    assert graphs.step_us == pytest.approx(eager.relieved_us["graph launches"], rel=0.03)
-    assert graphs.step_us < 0.9 * eager.step_us
-
-
 def test_a_result_says_what_it_is_made_of() -> None:
     result, _ = predict_shapes([LARGE], MACHINE, name="v", costs=_costs(1))
     assert result.mode == "model"
