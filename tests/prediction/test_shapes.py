@@ -16,7 +16,6 @@ from perfmodel.prediction import Result, predict
 from perfmodel.prediction.scheduled import HostCosts, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.workload import load_workload
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = OpGraph((Op("aten::mm", (Tensor((4096, 4096)), Tensor((4096, 4096)))),) * 3)
