@@ -208,35 +208,21 @@ class MeasuredExplainer:
         terms: Terms = {"before_us": source.duration_us}
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}
         formula = "what it took x the factors of the what-ifs"
-        factor = float(np.prod([edit.factor for edit in applied]))
-        beside_us = taken_us - factor * source.duration_us
-        if abs(beside_us) > TOLERANCE_US:
-            terms["beside_others_us"] = beside_us
-            formula += ", and what it loses to others beside it"
         return Reason("what-if", formula, taken_us, terms, parts=(source,))
 
     def _measured(self, node: int) -> Reason:
         """The event behind a node, as the file has it."""
-        graph, nodes = self.graph, self.graph.nodes_
+        nodes = self.graph.nodes_
         taken_us, row = float(nodes.duration_us[node]), int(nodes.row[node])
         if nodes.kind[node] == NodeKind.MARK:
             return _boundary(taken_us)
         rank = next((each for each in self.trace.ranks if each.rank == nodes.rank[node]), None)
         if rank is None or row == NONE:
             return Reason("measured wait", "what no event or dependency explains", taken_us)
-        what, formula = "measured event", "the event's duration"
-        if graph.arrivals is not None and node in graph.arrivals:
-            what = "measured collective"
-            formula = (
-                "where ranks meet: of the ranks' durations the shortest is the transfer; the "
-                "arrival takes none of it, and waiting is not stored"
-            )
-        elif abs(float(rank.duration_us[row]) - taken_us) > TOLERANCE_US:
-            what = "measured stretch"
-            formula = (
-                "a stretch of its thread between events, operators and steps, waiting excluded; "
-                "the event is the one that it lies in, or leads to"
-            )
+        formula = (
+            "the event's duration; of one that is several nodes, this one's stretch of it, waiting "
+            "excluded; where ranks meet, the shortest of their durations is the transfer"
+        )
         terms: Terms = {
             "file": rank.where.rsplit("/", 1)[-1],
             "event": int(rank.file_index[row]),
@@ -244,12 +230,9 @@ class MeasuredExplainer:
             "start_us": float(rank.start_us[row]),
             "event_us": float(rank.duration_us[row]),
         }
-        names = ("correlation", "stream", "thread", "size_bytes")
-        numbers = {name: int(getattr(rank, name)[row]) for name in names}
-        terms |= {name: value for name, value in numbers.items() if value != NONE}
-        texts = {n: rank.strings[int(getattr(rank, n)[row])] for n in ("grid", "input_shapes")}
-        terms |= {name: text for name, text in texts.items() if text}
-        return Reason(what, formula, taken_us, terms)
+        if shapes := rank.strings[int(rank.input_shapes[row])]:
+            terms["input_shapes"] = shapes
+        return Reason("measured event", formula, taken_us, terms)
 
     def _moved(self, node: int, was: Reason, moved: TransferredDurations) -> Reason:
         """By the hosts' speed, or by a ratio of devices."""

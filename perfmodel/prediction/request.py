@@ -47,7 +47,6 @@ class Request:
     the default of what has no times). What-ifs are `scale` (`{"gpu": 0.5}`, or as `Scale.parse` has
     it) and `remove` (`Scale.parse_removal`); of shapes `edit` (`NamedEdit.parse`). Under one each
     result has what is predicted without as its `baseline`.
-    `keep_contention` leaves kernels as slow beside collectives as they were measured.
     `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
     `source_device` is the machine that a trace was recorded on, where it names none that is known.
 
@@ -68,7 +67,6 @@ class Request:
     scale: str | Sequence[str] | Mapping[str, float] = ()
     remove: str | Sequence[str] = ()
     edit: str | Sequence[str] = ()
-    keep_contention: bool = False
     leave_one_step_out: bool = False
     source_device: Hardware | None = None
     train: bool = True
