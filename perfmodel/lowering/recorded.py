@@ -104,21 +104,6 @@ def with_recorded(
     )
 
 
-def scale_recorded(
-    graph: OpGraph, ratio: Mapping[int, float], spread: Mapping[int, float]
-) -> OpGraph:
-    """`graph` whose recorded kernels take `ratio` times as long, within a factor `spread`; by the
-    rows of the trace that they are."""
-    ops = tuple(
-        replace(op, attributes={**op.attributes, "ratio": f"{ratio[op.event]!r}"}
-            | {"spread": f"{spread[op.event]!r}"})
-        if op.name.startswith(OF_PROFILE) and op.event in ratio
-        else op
-        for op in graph.ops
-    )  # fmt: skip
-    return replace(graph, ops=ops)
-
-
 def with_waits(
     graph: OpGraph, rank: RankTrace, links: Links, waited_us: Mapping[int, float]
 ) -> OpGraph:

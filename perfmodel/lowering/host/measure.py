@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -157,15 +156,7 @@ class Samples:
 
     def of_step(self, index: int) -> Samples:
         """The samples of one step, by its index in `steps`."""
-        rows, steps = self._by_step
-        low, high = np.searchsorted(steps, np.array([index, index + 1], steps.dtype))
-        return self._where(rows[low:high])
-
-    @cached_property
-    def _by_step(self) -> tuple[Ints, Ints]:
-        """Rows by step, in order within each, and their steps."""
-        rows = np.argsort(self.step, kind="stable")
-        return rows, self.step[rows]
+        return self._where(self.step == index)
 
     def without_step(self, index: int) -> Samples:
         """The samples of all steps but one, such as to predict the one that is left out."""
@@ -195,7 +186,7 @@ class Samples:
                 tables["no_blocking"][kind] = _cell(value[rows][free[rows]])
         return columns
 
-    def _where(self, keep: Mask | Ints) -> Samples:
+    def _where(self, keep: Mask) -> Samples:
         return replace(self, **{name: getattr(self, name)[keep] for name in _COLUMNS})
 
 
