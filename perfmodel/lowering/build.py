@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-import numpy as np
-
 from perfmodel.base.arrays import Floats
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
@@ -310,7 +308,7 @@ class _GraphBuilder:
                 yield self.last[issuing]
         for producer in self.needs.get(owner, ()):
             node = self.of_op.get(producer)
-            if node is not None and self.draft.resource[node] != own:
+            if node is not None and self.draft.nodes[node].resource != own:
                 yield node
 
 
@@ -345,5 +343,4 @@ def execution_graph(
         bounds = builder.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])
         if step >= 0 or before:
             marks.append((step, *bounds))
-    graph = builder.draft.graph(marks, profile, host_ratio, statistic)
-    return Built(graph, np.array(builder.draft.piece), capture.notes)
+    return builder.draft.built(marks, profile, host_ratio, statistic, capture.notes)
