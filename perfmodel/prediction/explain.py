@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.cost.coefficients import Coefficient
-from perfmodel.cost.contract import Explanation, coefficients_of, parts_of
-from perfmodel.cost.durations import Durations, durations_of, explanations_of
+from perfmodel.cost.contract import coefficients_of, parts_of
+from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
@@ -176,34 +176,16 @@ def explain(
     return Explained(asked, len(rows), hardware, mode, *found)
 
 
-class ModelReason(NamedTuple):
-    """What rows of one family take, why, and the figures and coefficients that its models use."""
-
-    durations: Durations
-    why: list[Explanation]
-    figures: tuple[FigureRead, ...]
-    coefficients: tuple[Coefficient, ...]
-
-
-def model_reason(rows: Rows, hardware: Device | Node | Cluster) -> ModelReason:
-    """Why `rows`, all of one family, take what they take on `hardware`. Raises `ModelError`."""
-    machine = cluster(hardware)
-    family = OPS[rows.op[0]].family
-    return ModelReason(
-        durations_of(rows, machine),
-        explanations_of(rows, machine),
-        figures_used(machine, parts_of(family)),
-        coefficients_of(family, machine.node.device.target),
-    )
-
-
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
     """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses.
 
     Raises `ModelError`.
     """
-    one = rows.take(np.array([at], np.int64))
-    durations, (why,), figures, coefficients = model_reason(one, hardware)
+    one, machine = rows.take(np.array([at], np.int64)), cluster(hardware)
+    family = OPS[one.op[0]].family
+    durations, (why,) = durations_of(one, machine), explanations_of(one, machine)
+    figures = figures_used(machine, parts_of(family))
+    coefficients = coefficients_of(family, machine.node.device.target)
     duration_us = float(durations.duration_us[0])
     moved_bytes = why.read_bytes + why.written_bytes
     terms: Terms = {

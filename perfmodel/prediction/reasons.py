@@ -25,14 +25,11 @@ from perfmodel.prediction.scheduled import (
 from perfmodel.prediction.transferred import BASES, TransferredDurations
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import deciding_edges, measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import launching_op
 
-TOLERANCE_US = 1e-6
 HOST_SPEED = "single_thread_ratio"
 
 
@@ -167,15 +164,10 @@ class MeasuredExplainer:
     moved: TransferredDurations | None = None
 
     def lag_source(self, edge: EdgeKind) -> str:
-        """The constant of the kind in this trace, and what it is of."""
-        unchanged = "" if self.moved is None else "; taken over unchanged"
-        if edge in NO_LAG:
-            return f"fixed: edges of this kind have no lag, or that of rounding alone{unchanged}"
-        count = int((deciding_edges(measured(self.graph)).kind == edge).sum())
-        what = "mean" if edge in MEAN_LAG_KINDS else "median"
+        """The same for all kinds."""
         return (
-            f"{what} over the trace's edges of this kind that decided a start ({count} do)"
-            f"{unchanged}"
+            "the middle of the trace's edges of this kind that decided a start, 0 where such an "
+            "edge has no delay of its own; the same on other machines"
         )
 
     def ops(self) -> Sequence[str]:
@@ -192,64 +184,48 @@ class MeasuredExplainer:
         return names
 
     def reason(self, node: int) -> Reason:
-        """The measured duration, or that of the profile that was given; the ratio by which it was
-        moved; and the what-ifs that changed it."""
+        """The event, or what the given profile has in its place; the ratio by which it was moved;
+        and the what-ifs that changed it."""
+        nodes, taken_us = self.graph.nodes_, float(self.duration_us[node])
+        if nodes.kind[node] == NodeKind.MARK:
+            return _boundary(taken_us)
         if self.overheads is not None and overhead_of(self.graph, node):
             name, profile = self.overheads
             costs = HostCosts(profile, 1.0, "", name=name)
-            source = profile_reason(self.graph, node, profile, costs)
+            terms = profile_reason(self.graph, node, profile, costs).terms
         else:
-            source = self._measured(node)
-        source = source if self.moved is None else self._moved(node, source, self.moved)
-        taken_us = float(self.duration_us[node])
+            terms = self._event(node) | {"measured_us": float(nodes.duration_us[node])}
+        figures: tuple[FigureRead, ...] = ()
+        if self.moved is not None:
+            machines = (self.moved.source, self.moved.target)
+            at = np.flatnonzero(self.graph.device_span()[1] == node)
+            if nodes.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
+                hosts = [machine.node.host for machine in machines]
+                terms |= {"ratio": host_ratio(*hosts), "ratio_of": "the hosts' speed"}
+                figures = tuple(figure_read(each, "host", HOST_SPEED) for each in hosts)
+            elif len(at):
+                place = int(at[0])
+                terms["ratio"] = float(self.moved.ratio[place])
+                terms["ratio_of"] = BASES[self.moved.basis[place]]
+                figures = tuple(f for each in machines for f in figures_used(each, ("device",)))
         applied = [edit for edit in self.edits if edit.matches(self.graph)[node]]
-        if not applied and abs(taken_us - source.duration_us) <= TOLERANCE_US:
-            return source
-        terms: Terms = {"before_us": source.duration_us}
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}
-        formula = "what it took x the factors of the what-ifs"
-        return Reason("what-if", formula, taken_us, terms, parts=(source,))
-
-    def _measured(self, node: int) -> Reason:
-        """The event behind a node, as the file has it."""
-        nodes = self.graph.nodes_
-        taken_us, row = float(nodes.duration_us[node]), int(nodes.row[node])
-        if nodes.kind[node] == NodeKind.MARK:
-            return _boundary(taken_us)
-        rank = next((each for each in self.trace.ranks if each.rank == nodes.rank[node]), None)
-        if rank is None or row == NONE:
-            return Reason("measured wait", "what no event or dependency explains", taken_us)
         formula = (
-            "the event's duration; of one that is several nodes, this one's stretch of it, waiting "
-            "excluded; where ranks meet, the shortest of their durations is the transfer"
+            "the event's duration, or the stretch of it between other events; where ranks meet, "
+            "the shortest of theirs; x ratio of target over source x factors of what-ifs"
         )
-        terms: Terms = {
+        return Reason("measured event", formula, taken_us, terms, figures)
+
+    def _event(self, node: int) -> Terms:
+        """The event behind a node, as the file has it; of a wait, none."""
+        row, number = int(self.graph.nodes_.row[node]), self.graph.nodes_.rank[node]
+        rank = next((each for each in self.trace.ranks if each.rank == number), None)
+        if rank is None or row == NONE:
+            return {"name": "a wait that no event explains"}
+        return {
             "file": rank.where.rsplit("/", 1)[-1],
             "event": int(rank.file_index[row]),
             "name": rank.text(row),
             "start_us": float(rank.start_us[row]),
             "event_us": float(rank.duration_us[row]),
         }
-        if shapes := rank.strings[int(rank.input_shapes[row])]:
-            terms["input_shapes"] = shapes
-        return Reason("measured event", formula, taken_us, terms)
-
-    def _moved(self, node: int, was: Reason, moved: TransferredDurations) -> Reason:
-        """By the hosts' speed, or by a ratio of devices."""
-        machines, terms = (moved.source, moved.target), Terms(measured_us=was.duration_us)
-        if self.graph.nodes_.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
-            here, there = (each.node.host for each in machines)
-            terms["host_ratio"] = ratio = host_ratio(here, there)
-            formula = (
-                f"measured time x host_ratio ({HOST_SPEED} of {here.name} over {there.name}'s)"
-            )
-            figures = tuple(figure_read(each, "host", HOST_SPEED) for each in (here, there))
-            return Reason("host speed", formula, was.duration_us * ratio, terms, figures, (was,))
-        at = np.flatnonzero(self.graph.device_span()[1] == node)
-        if not len(at):
-            return was
-        terms["ratio"] = ratio = float(moved.ratio[at[0]])
-        what = f"ratio of {BASES[moved.basis[at[0]]]}"
-        figures = tuple(read for each in machines for read in figures_used(each, ("device",)))
-        formula = f"measured time x ratio ({what}, target over source)"
-        return Reason(what, formula, was.duration_us * ratio, terms, figures, (was,))
