@@ -55,8 +55,6 @@ class Recorded:
     by_launcher_us: Mapping[str, float]
     """In those that are ops of the graph, by what launched them, most first; under `""` those whose
     launch is not recorded."""
-    before_us: float = 0.0
-    """In those that were launched before the window and belong to none of its steps."""
 
     @property
     def modelled_frac(self) -> float:
@@ -100,7 +98,6 @@ def with_recorded(
         float(taken_us.sum()),
         float(taken_us[by_rule].sum()),
         dict(sorted(by_launcher.items(), key=lambda item: -item[1])),
-        float(taken_us[before].sum()),
     )
 
 

@@ -141,6 +141,8 @@ class DesignResult:
 
 BASELINES = ("default", "own", "cpu_only", "hybrid", "gpu_only")
 """Designs that others are measured against; the fastest of them where none is asked for."""
+_COLUMNS = ("design", "feasible", "why_not", *STEP, "samples_per_s", *COSTS, "speed_up")
+"""Of the frame, those that the JSON has as they are."""
 SAME = 1e-9
 """Two rates that differ by no more are of one step."""
 
@@ -246,16 +248,12 @@ class Comparison:
         tiers = list(dict.fromkeys(tier for row in self.rows for tier in row.memory_gb))
         rows = []
         for row in self.rows:
-            plain, why, load = self._row_dict(row), row.bottleneck, row.load
-            gains, intervals = plain.pop("speed_ups"), plain.pop("speed_up_intervals")
-            for name in ("latency", "memory", "notes", "assumed", "bottleneck"):
-                plain.pop(name, None)
-            plain |= {"bound_by": row.bound_by, "speed_up": plain.pop("speed_up")}
+            told, why, load = self._row_dict(row), row.bottleneck, row.load
+            plain = {name: told[name] for name in _COLUMNS} | {"bound_by": row.bound_by}
             plain |= {name: getattr(why, name, None) for name in ("lever", "lever_speed_up")}
-            for name in self.baselines:
-                low, high = intervals[name] or (None, None)
-                plain |= {f"over_{name}": gains[name]}
-                plain |= {f"over_{name}_low": low, f"over_{name}_high": high}
+            for name, gain in told["speed_ups"].items():
+                low, high = told["speed_up_intervals"][name] or (None, None)
+                plain |= {f"over_{name}": gain, f"over_{name}_low": low, f"over_{name}_high": high}
             plain |= {f"latency_{name}": getattr(load, name, None) for name in ("p50_us", "p99_us")}
             plain |= {f"{tier}_gb": row.memory_gb.get(tier) for tier in tiers}
             rows.append(plain)

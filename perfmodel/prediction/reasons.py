@@ -116,11 +116,11 @@ def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: Ho
     kind, op = overhead_of(graph, node), graph.labels[node]
     assert kind is not None
     thread = graph.resources[graph.nodes_.resource[node]].split("/", 1)[1]
-    filed_under = f"any {kind}"
-    if (kind, op, thread) in profile.rows:
-        filed_under = f"{kind} of {op} on {thread}"
-    elif (kind, None, thread) in profile.rows:
-        filed_under = f"{kind} on {thread}"
+    keys = {
+        f"{kind} of {op} on {thread}": (kind, op, thread),
+        f"{kind} on {thread}": (kind, None, thread),
+    }
+    filed_under = next((text for text, key in keys.items() if key in profile.rows), f"any {kind}")
     statistic, origin = profile.statistic(kind, op, thread), profile.provenance
     taken_us = float(getattr(statistic, costs.statistic))
     terms: Terms = {
