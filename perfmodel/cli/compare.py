@@ -118,7 +118,6 @@ def _show(console: Console, comparison: Comparison) -> None:
         console.show(Table(title, _BOTTLENECKS, bottlenecks, full_names=True))
     for design, why in comparison.without_gain.items():
         console.say(f"{design} is {why}")
-    console.say(comparison.remark)
     if feasible:
         known = dict.fromkeys(f"{tier}:,.1f" for row in feasible for tier in row.memory_gb)
         records = [each | row.memory_gb for row, each in zip(feasible, plain, strict=True)]

@@ -16,7 +16,6 @@ from perfmodel.embedding import Placement
 from perfmodel.errors import PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.host import load_profile
-from perfmodel.lowering.walk import CPU
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.prediction.run import predict
@@ -135,18 +134,7 @@ def compare_designs(
         "training": train,
         "rate_per_s": rate_per_s,
     }
-    waiting = [
-        row.design
-        for row in rows
-        if row.deployment is not None
-        and row.bound_by == "host"
-        and row.deployment.machine.node.device.target != CPU
-    ]
-    remark = (
-        f"{', '.join(waiting)}: the step waits for the host's launches, so designs cannot differ "
-        "by what they move or compute"
-    )
-    return Comparison(source, rows, tuple(over), remark if len(waiting) > 1 else "")
+    return Comparison(source, rows, tuple(over))
 
 
 def _compared(

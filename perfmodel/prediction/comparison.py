@@ -150,12 +150,11 @@ SAME = 1e-9
 @dataclass(frozen=True)
 class Comparison:
     """Designs in the order given; the first that can be is what others are against. `over`: the
-    baselines that were asked for; `remark`: why designs cannot differ, if they cannot."""
+    baselines that were asked for."""
 
     source: Mapping[str, Any]
     rows: tuple[DesignResult, ...]
     over: tuple[str, ...] = ()
-    remark: str = ""
 
     @cached_property
     def reference(self) -> DesignResult | None:
@@ -228,8 +227,8 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """As JSON (`docs/schemas/compare.json`)."""
         rows = list(map(self._row_dict, self.rows))
-        found = {"baselines": list(self.baselines), "remark": self.remark or None}
-        document = {"schema": SCHEMA, "made_by": made_by(), **self.source, **found, "designs": rows}
+        found = {"baselines": list(self.baselines), "designs": rows}
+        document = {"schema": SCHEMA, "made_by": made_by(), **self.source, **found}
         return document | said_dict(self.warnings)
 
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:
