@@ -32,7 +32,7 @@ Terms: TypeAlias = dict[str, float | int | str | None]
 
 @dataclass(frozen=True)
 class Reason:
-    """One duration and what it follows from; `parts` are the durations that enter it."""
+    """One duration and what it follows from."""
 
     what: str
     """`kernel model`, `measured event`, `ratio of models`, …"""
@@ -42,7 +42,6 @@ class Reason:
     terms: Terms = field(default_factory=dict)
     figures: tuple[FigureRead, ...] = ()
     """Of the parts of the machine that this duration uses."""
-    parts: tuple[Reason, ...] = ()
     coefficients: tuple[Coefficient, ...] = ()
     """The fitted and assumed figures of the cost models that answer for it."""
 
@@ -50,7 +49,7 @@ class Reason:
         """As JSON."""
         lists = {
             name: [each.to_dict() for each in getattr(self, name)]
-            for name in ("figures", "coefficients", "parts")
+            for name in ("figures", "coefficients")
         }
         return _rounded(vars(self)) | {"terms": _rounded(self.terms)} | lists
 

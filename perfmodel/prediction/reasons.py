@@ -94,21 +94,18 @@ class ModelExplainer:
         return _boundary(taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
+        """By its model: of several launches an equal share, and what it loses to others beside it
+        on the device."""
         about = self.found.pieces[piece]
         why = reason_of_row(self.found.rows, self.machine, piece)
+        terms, alone_us = dict(why.terms), why.duration_us / about.launches
         if about.guessed:
-            sizes = "guessed: the op's arguments do not tell"
-            why = replace(why, terms={**why.terms, "sizes": sizes})
+            terms["sizes"] = "guessed: the op's arguments do not tell"
         if about.launches > 1:
-            formula = "an equal share of what all launches of the piece take"
-            share_us = why.duration_us / about.launches
-            terms: Terms = {"launches": about.launches}
-            why = Reason("one of several launches", formula, share_us, terms, parts=(why,))
-        if abs(taken_us - why.duration_us) <= 1e-6 * max(taken_us, 1e-3):
-            return why
-        formula = "as long as alone, and what it loses to what runs beside it on the device"
-        terms = {"alone_us": why.duration_us, "lost_us": taken_us - why.duration_us}
-        return Reason("beside others", formula, taken_us, terms, parts=(why,))
+            terms |= {"launches": about.launches, "all_launches_us": why.duration_us}
+        if abs(taken_us - alone_us) > 1e-6 * max(taken_us, 1e-3):
+            terms |= {"alone_us": alone_us, "lost_us": taken_us - alone_us}
+        return replace(why, duration_us=taken_us, terms=terms)
 
 
 def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: HostCosts) -> Reason:
