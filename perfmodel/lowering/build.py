@@ -15,8 +15,8 @@ from perfmodel.lowering.draft import (
     LAUNCH_EDGES,
     STREAM_EDGES,
     Built,
-    Capture,
     Draft,
+    captured,
 )
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
@@ -53,10 +53,10 @@ class _GraphBuilder:
         duration_us: Floats,
         times: HostTimes | None,
         host_ratio: float,
-        capture: Capture,
+        graphs: Mapping[int, bool],
         engine: Mapping[str, str],
     ) -> None:
-        self.capture, self.lowered, self.duration_us = capture, lowered, duration_us.tolist()
+        self.graphs, self.lowered, self.duration_us = graphs, lowered, duration_us.tolist()
         self.host_ratio, self.times, self.engine = host_ratio, times, engine
         rows = {op.event for op in lowered.graph.ops}
         given = times.stretches if times else ()
@@ -99,8 +99,8 @@ class _GraphBuilder:
     def _op(self, top: int, own: list[int]) -> None:
         op = self.lowered.graph.ops[top]
         launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
-        if top in self.capture.graphs:
-            self._captured(op, launching, begins=self.capture.graphs[top])
+        if top in self.graphs:
+            self._captured(op, launching, begins=self.graphs[top])
             return
         thread = op.thread
         self._hand_over(thread)
@@ -327,14 +327,14 @@ def execution_graph(
     `duration_us` holds one duration per piece; `profile` times the host's work (its `statistic`
     per operator and thread), multiplied by `host_ratio`; `times` is what was measured of it between
     operators. Backward runs on its own thread, which
-    the main thread waits for. A CUDA graph takes one launch (`Capture`). A step ends when
+    the main thread waits for. A CUDA graph takes one launch (`captured`). A step ends when
     its host and its device are done, and the host goes on meanwhile; what ran before the first is
     no step.
     """
     tops, pieces = lowered.by_top_level()
-    capture = Capture.of(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
+    graphs, notes = captured(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
     engine = {at: name for at, name in ENGINE.items() if (T1, name, at) in profile.rows}
-    builder = _GraphBuilder(lowered, duration_us, times, host_ratio, capture, engine)
+    builder = _GraphBuilder(lowered, duration_us, times, host_ratio, graphs, engine)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []
     before = all(step < 0 for step in step_of)
@@ -343,4 +343,4 @@ def execution_graph(
         bounds = builder.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])
         if step >= 0 or before:
             marks.append((step, *bounds))
-    return builder.draft.built(marks, profile, host_ratio, statistic, capture.notes)
+    return builder.draft.built(marks, profile, host_ratio, statistic, notes)

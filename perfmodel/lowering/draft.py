@@ -184,37 +184,31 @@ class Draft:
 BATCH, WAITS, AHEAD = "bring a batch", "wait for the device or the host", "are for later steps"
 
 
-@dataclass(frozen=True)
-class Capture:
-    """Outermost ops that a CUDA graph launches, to whether one begins with them; `notes` say what
-    they hold."""
-
-    graphs: dict[int, bool]
-    notes: tuple[Note, ...] = ()
-
-    @classmethod
-    def of(cls, lowered: Lowered, launching: Mapping[int, bool]) -> Capture:
-        """`launching`: the outermost ops in order, to whether they start anything."""
-        if not lowered.graph.cuda_graphs:
-            return cls({})
-        alone = _launched_alone(lowered)
-        graphs: dict[int, bool] = {}
-        is_open, step = False, None
-        for top, starts in launching.items():  # a graph begins with what starts something
-            is_open = is_open and lowered.graph.ops[top].step == step
-            step = lowered.graph.ops[top].step
-            if top in alone:
-                is_open = is_open and alone[top] == AHEAD
-                continue
-            graphs[top] = starts and not is_open
-            is_open = is_open or starts
-        starting = [top for top, starts in launching.items() if starts]
-        held = sum(top in graphs for top in starting)
-        left = Counter(alone[top] for top in starting if top in alone)
-        because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
-        told = f"CUDA graphs: {sum(graphs.values())} hold {held} calls"
-        note = Note(f"{told}; launched alone: {because}" if because else told)
-        return cls(graphs, (note,))
+def captured(
+    lowered: Lowered, launching: Mapping[int, bool]
+) -> tuple[dict[int, bool], tuple[Note, ...]]:
+    """Outermost ops that a CUDA graph launches, to whether one begins with them, and what these
+    graphs hold; none unless the program asks. `launching`: all outermost ops in order, to whether
+    they start anything."""
+    graphs: dict[int, bool] = {}
+    if not lowered.graph.cuda_graphs:
+        return graphs, ()
+    alone = _launched_alone(lowered)
+    is_open, step = False, None
+    for top, starts in launching.items():  # a graph begins with what starts something
+        is_open = is_open and lowered.graph.ops[top].step == step
+        step = lowered.graph.ops[top].step
+        if top in alone:
+            is_open = is_open and alone[top] == AHEAD
+            continue
+        graphs[top] = starts and not is_open
+        is_open = is_open or starts
+    starting = [top for top, starts in launching.items() if starts]
+    held = sum(top in graphs for top in starting)
+    left = Counter(alone[top] for top in starting if top in alone)
+    because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
+    told = f"CUDA graphs: {sum(graphs.values())} hold {held} calls"
+    return graphs, (Note(f"{told}; launched alone: {because}" if because else told),)
 
 
 def _launched_alone(lowered: Lowered) -> dict[int, str]:

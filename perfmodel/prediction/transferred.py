@@ -73,36 +73,25 @@ class OpPieces:
         return cls(place_collectives(lowered.rows.take(np.flatnonzero(known)), machine), of_op)
 
 
-@dataclass(frozen=True)
 class Source:
     """The ops of a rank on the machine of its trace: their pieces, and what was measured."""
 
-    graph: OpGraph
-    pieces: OpPieces
-    modelled_us: Floats
-    """Per piece."""
-    by_shapes: Mask
-    """Per piece, whether its shapes say all of its work."""
-    measured: Mapping[Key, list[int]]
-    measured_us: Floats
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         graph: OpGraph,
         machine: Cluster,
         measured: Mapping[Key, list[int]],
         measured_us: Floats,
         *,
         tf32_matmul: bool = False,
-    ) -> Source:
-        """`graph` on `machine`, where its operations took `measured_us`."""
-        pieces = OpPieces.on(graph, machine, tf32_matmul=tf32_matmul)
-        ops = pieces.rows.op
-        modelled_us = durations_of(pieces.rows, machine).duration_us if ops else np.zeros(0)
-        says_all = {op: OPS[op].family in _BY_SHAPES and op not in ROWS_ANYWHERE for op in set(ops)}
-        by_shapes = np.array([says_all[op] for op in ops], bool)
-        return cls(graph, pieces, modelled_us, by_shapes, measured, measured_us)
+    ) -> None:
+        self.graph, self.measured, self.measured_us = graph, measured, measured_us
+        self.pieces = OpPieces.on(graph, machine, tf32_matmul=tf32_matmul)
+        rows = self.pieces.rows
+        self.modelled_us = durations_of(rows, machine).duration_us if len(rows) else np.zeros(0)
+        ops = {op: OPS[op].family in _BY_SHAPES and op not in ROWS_ANYWHERE for op in set(rows.op)}
+        self.by_shapes = np.array([ops[op] for op in rows.op], bool)
+        """Per piece, whether its shapes say all of its work."""
 
     def compared(self, key: Key, after: OpPieces) -> Key | None:
         """By what an operation that an op launched goes to a machine with the pieces `after`: by
@@ -183,7 +172,7 @@ class Transfer:
             is_collective = nodes.kind[self.rows[own]] == NodeKind.COLLECTIVE
             keys = zip(op.tolist(), is_collective.tolist(), strict=True)
             measured = members(ops, op, is_collective)
-            source = Source.of(ops, home, measured, taken_us, tf32_matmul=self._tf32_matmul)
+            source = Source(ops, home, measured, taken_us, tf32_matmul=self._tf32_matmul)
             self._ranks.append((source, list(zip(own.tolist(), keys, strict=True))))
 
     def by_class(self, target: Cluster, at: Ints) -> Floats:

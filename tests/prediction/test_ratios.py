@@ -36,7 +36,7 @@ def _ratios(
     """From a V100, where the kernels of each op took `measured_us`."""
     every, taken = np.arange(len(graph)), np.array(measured_us or [0.0] * len(graph))
     measured = members(graph, every, np.zeros(len(graph), bool))
-    source, after = Source.of(graph, V100, measured, taken), OpPieces.on(graph, target)
+    source, after = Source(graph, V100, measured, taken), OpPieces.on(graph, target)
 
     def ratio(op: int, is_collective: bool = False) -> OpRatio | None:
         chosen = source.compared((op, is_collective), after)
