@@ -15,7 +15,7 @@ from perfmodel import PerfmodelError, errors
 from perfmodel.cli import main
 from perfmodel.cost.learned.store import load_models
 from perfmodel.ops.read.module import Call
-from perfmodel.prediction.what_if import Scale
+from perfmodel.prediction.what_if import Codec
 
 ROOT = Path(__file__).parents[1]
 TRACE, WORKLOAD, MACHINE = ROOT / "traces" / "cpu_dlrm_2rank", "criteo-terabyte", "dgx-a100-80gb"
@@ -27,12 +27,13 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: perfmodel.predict(TRACE, scale={"gpu": "x"}), "scale 'gpu=x': expected"),
     (lambda: perfmodel.predict(TRACE, scale="disk:x=2"), "scale 'disk:x=2': unknown scope"),
     (lambda: perfmodel.predict(TRACE, remove="disk"), "remove 'disk': unknown scope"),
+    (lambda: perfmodel.predict(TRACE, codec="x=house"), "codec 'x=house': expected"),
     (lambda: perfmodel.predict(TRACE, edit="house=1"), "edit 'house=1': unknown edit"),
     (lambda: perfmodel.predict(TRACE, mode="transfer"), "mode transfer needs hardware"),
     (lambda: perfmodel.predict(TRACE, mode="replay", hardware="t4"), "leave hardware out"),
     (
         lambda: perfmodel.predict(TRACE, mode="model", scale="gpu=2", hardware="t4"),
-        "scale and remove change a schedule",
+        "scale, remove and codec change a schedule",
     ),
     (
         lambda: perfmodel.predict(TRACE, leave_one_step_out=True, hardware="t4"),
@@ -78,8 +79,8 @@ def test_the_same_error_names_the_option_to_who_typed_it(
 ) -> None:
     assert main(["predict", str(TRACE), "--scale", "gpu=x"]) == 2
     assert capsys.readouterr().err.startswith("perfmodel: --scale 'gpu=x': expected")
-    with pytest.raises(PerfmodelError, match=r"^scale 'gpu=x'"):
-        Scale.parse("gpu=x")
+    with pytest.raises(PerfmodelError, match=r"^codec 'x=house'"):
+        Codec.parse("x=house")
 
 
 def test_commands_stay_and_options_of_other_names_are_those_of_functions() -> None:

@@ -77,6 +77,7 @@ class PredictionOptions:
     scale: list[str] | None = None
     remove: list[str] | None = None
     edit: list[str] | None = None
+    codec: list[str] | None = None
     keep_contention: bool = False
     et: Path | None = None
     overheads: str | None = None

@@ -209,7 +209,7 @@ class MeasuredExplainer:
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}
         formula = (
             "the event's duration, or the stretch of it between other events; where ranks meet, "
-            "the shortest of theirs; x ratio of target over source x factors of what-ifs"
+            "the shortest of theirs; x ratio of target over source x factors of what-ifs; codecs"
         )
         return Reason("measured event", formula, taken_us, terms, figures)
 

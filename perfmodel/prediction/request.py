@@ -14,7 +14,7 @@ from perfmodel.hardware import Part
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, program_of
-from perfmodel.prediction.what_if import Scale
+from perfmodel.prediction.what_if import Codec, Scale
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, workloads
 
@@ -45,8 +45,9 @@ class Request:
     models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
     `mode` asks for one evidence alone: `replay`, `transfer` (to other devices), or `model` (shapes,
     the default of what has no times). What-ifs are `scale` (`{"gpu": 0.5}`, or as `Scale.parse` has
-    it) and `remove` (`Scale.parse_removal`); of shapes `edit` (`NamedEdit.parse`). Under one each
-    result has what is predicted without as its `baseline`.
+    it), `remove` (`Scale.parse_removal`) and `codec` (what collectives of a replay send in a
+    narrower type: `Codec.parse`); of shapes `edit` (`NamedEdit.parse`). Under one each result has
+    what is predicted without as its `baseline`.
     `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
     `source_device` is the machine that a trace was recorded on, where it names none that is known.
 
@@ -66,6 +67,7 @@ class Request:
     mode: str | None = None
     scale: str | Sequence[str] | Mapping[str, float] = ()
     remove: str | Sequence[str] = ()
+    codec: str | Sequence[str] = ()
     edit: str | Sequence[str] = ()
     leave_one_step_out: bool = False
     source_device: Hardware | None = None
@@ -73,7 +75,7 @@ class Request:
     every_rank: bool = False
 
     def __post_init__(self) -> None:
-        for parse in (self.scales, self.edits):
+        for parse in (self.scales, self.codecs, self.edits):
             parse()
 
     @property
@@ -84,6 +86,9 @@ class Request:
         """What is scaled, and what is taken out."""
         removed = map(Scale.parse_removal, _as_list(self.remove))
         return [*map(Scale.parse, _as_list(self.scale)), *removed]
+
+    def codecs(self) -> list[Codec]:
+        return [Codec.parse(text) for text in _as_list(self.codec)]
 
     def edits(self) -> list[NamedEdit]:
         return [NamedEdit.parse(text) for text in _as_list(self.edit)]

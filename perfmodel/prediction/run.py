@@ -33,7 +33,7 @@ from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_passes, 
 from perfmodel.prediction.step import TIERED, Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
-from perfmodel.prediction.what_if import from_window_start, what_if
+from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
@@ -113,7 +113,7 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     Under a what-if each result has what is predicted without as its baseline.
     """
     _require_times(trace, request, mode)
-    graph, scales = build_graph(trace), request.scales()
+    graph, scales, codecs = build_graph(trace), request.scales(), request.codecs()
     warnings = [*trace.warnings, *graph.warnings, *comm_warnings(graph, scales)]
     left_out = request.leave_one_step_out
     if left_out and len(steady_steps(measured(graph))) < 2:
@@ -122,7 +122,11 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     host = None if request.profile is None else (request.profile, load_profile(request.profile))
     if host is not None:
         given = profiled(*given, host[1])
-    edited = bool(scales or host)
+    edited = bool(scales or codecs or host)
+    if codecs:
+        taken_us, notes = with_codecs(trace, *given, codecs)
+        given = graph, taken_us
+        warnings += notes
     results = []
     for target in request.targets or (None,):
         moved, taken, before = None, given, plain
@@ -171,13 +175,15 @@ def _require_times(trace: Trace, request: Request, mode: str) -> None:
         )
     if mode != REPLAY and request.leave_one_step_out:
         raise UsageError("--leave-one-step-out is for mode replay")
+    if mode != REPLAY and request.codec:
+        raise UsageError("--codec is for mode replay, on the trace's own machine")
 
 
 def _of_shapes(trace: Trace, request: Request) -> Prediction:
     """Mode `model`: the ops' shapes alone, rescaled and edited, on each machine or the trace's."""
-    if request.scale or request.remove:
+    if request.scale or request.remove or request.codec:
         raise UsageError(
-            f"{trace.source}: --scale and --remove change a schedule of measured times; "
+            f"{trace.source}: --scale, --remove and --codec change a schedule of measured times; "
             "in mode model use --edit or another --hardware"
         )
     if request.leave_one_step_out:
@@ -218,7 +224,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
 
 def _require_configuration(request: Request, what: str, *names: str) -> None:
     """Raise `UsageError` for what needs measured times, and for these options."""
-    of_times = ("scale", "remove", "leave_one_step_out")
+    of_times = ("scale", "remove", "codec", "leave_one_step_out")
     of_traces = ("source_device", *(() if request.mode == MODEL else ("mode",)))
     request.refuse(what, (*names, *of_traces, *of_times))
 

@@ -35,6 +35,7 @@ def test_timeline_holds_predicted_next_to_measured(run: Run, trace: Path, tmp_pa
         ("--scale", "host=0.5"),
         ("--remove", "compute"),
         ("--hardware", "h100-sxm", "--scale", "compute=0.5"),
+        ("--codec", "c10d=fp16,elements=1000000"),
         ("--steps", "1:", "--remove", "host_t1"),
     ],
 )

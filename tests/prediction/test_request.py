@@ -51,6 +51,7 @@ def test_machines_are_answered_in_turn_and_what_is_said_of_each_is_said_once() -
     [
         ("scale", "gpu=0.5"),
         ("remove", "gpu"),
+        ("codec", ".*=fp16"),
         ("leave_one_step_out", True),
         ("mode", "replay"),
     ],
@@ -80,7 +81,7 @@ def test_a_trace_says_by_itself_what_ran() -> None:
 
 
 def test_what_is_wrong_by_itself_is_refused_before_anything_is_predicted() -> None:
-    for asked in ({"scale": "gpu"}, {"remove": "disk"}, {"edit": "unknown"}):
+    for asked in ({"scale": "gpu"}, {"remove": "disk"}, {"codec": "x"}, {"edit": "unknown"}):
         with pytest.raises(UsageError, match=f"^{next(iter(asked))}"):
             Request("no-such-workload", **asked)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="criteo-kaggle: say on which hardware"):
