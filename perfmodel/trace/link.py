@@ -201,6 +201,20 @@ def enclosing(rank: RankTrace, boxes: Ints) -> Ints:
     return parent
 
 
+def rows_around(rank: RankTrace, row: int) -> Ints:
+    """Rows of the operators and annotations around the event in `row`, from the outside."""
+    at = rank.start_us[row]
+    encloses = (
+        np.isin(rank.category, (Category.CPU_OP, Category.ANNOTATION))
+        & (rank.thread == rank.thread[row])
+        & (rank.start_us <= at)
+        & (rank.end_us >= at)
+        & (rank.stream < 0)
+    )
+    rows = np.flatnonzero(encloses)
+    return rows[np.lexsort((-rank.duration_us[rows], rank.start_us[rows]))]
+
+
 def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
     """Per device row: row of the runtime or driver call with its correlation, or -1."""
     runtime = runtime[rank.correlation[runtime] > 0]
