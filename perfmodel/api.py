@@ -98,7 +98,6 @@ def compare(
     nodes: int | None = None,
     train: bool = True,
     rate_per_s: float | None = None,
-    p99_us: float | None = None,
     usd_per_kwh: float | None = None,
     usd_per_hour: float | None = None,
     over: str | Sequence[str] = (),
@@ -109,9 +108,8 @@ def compare(
 
     `designs` are names, combined with `+`; `settings` change a design (`hotline.hot_mib`), the
     workload (`workload.training.loss`) or the hardware (`node.gpus`). `batch` counts the samples of
-    all ranks. `rate_per_s` asks for latency where samples arrive at it, `p99_us` (of inference)
-    for what answers 99 % so fast at least cost; `over` are designs that speed-ups are over. All
-    start from the layout of the file `plan`, where there is one.
+    all ranks. `rate_per_s` asks for latency where samples arrive at it; `over` are designs that
+    speed-ups are over. All start from the layout of the file `plan`, where there is one.
     """
     from perfmodel.designs.composed import UNDESIGNED, composed
     from perfmodel.hardware import Device, cluster, node_of
@@ -143,13 +141,10 @@ def compare(
         overheads=overheads,
         placement=placement,
         over=baselines,
-        p99_us=p99_us,
     )
     missing = [name for name in baselines if name not in [row.design for row in compared.rows]]
     if missing:
         raise UsageError(f"--over: {missing[0]} is not among the designs compared")
-    if p99_us is not None:
-        _require_serving(compared, p99_us)
     return compared
 
 
@@ -326,18 +321,3 @@ def hardware_part(named: str | Path | Part, settings: Sequence[str]) -> Part:
 
 def _first(text: str) -> str:
     return text.split(".", 1)[0].strip()
-
-
-def _require_serving(found: Comparison, p99_us: float) -> None:
-    """Raise `UsageError` where designs can be and none of them is so fast at the rate."""
-    from perfmodel.base.units import US_PER_MS
-
-    slow = [row for row in found.rows if row.least_p99_us is not None]
-    if not slow or any(row.serving for row in slow):
-        return
-    least_us, best = min((row.least_p99_us or 0.0, row.design) for row in slow)
-    why = "a lower rate fills batches too slowly: try another --batch"
-    if least_us > p99_us:
-        why = f"the fastest, {best}, takes at least {least_us / US_PER_MS:.3g} ms"
-    rate, limit_ms = found.source["rate_per_s"], p99_us / US_PER_MS
-    raise UsageError(f"--p99-ms: no design meets {limit_ms:g} ms at {rate:g} samples/s: {why}")

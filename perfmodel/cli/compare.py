@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
-from math import inf
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.cli.console import Console
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
@@ -34,10 +32,6 @@ _UNDESIGNED = {
 _BOTTLENECKS = (
     "design:name;words=waits for;share_frac=share:.0%;gain=max gain:s;lever=by the best single fix!"
 )
-_SERVED = (
-    "design:name;batch:,d;most_per_s=most per replica:,.0f;replicas:,d;load_frac=load:.2f;p99:s;"
-    "usd_per_hour=USD/hour:,.2f"
-)
 _TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
 _COSTS = "power_w=power (W):,.0f;kwh_per_million_samples=kWh:.3g;usd_per_million_samples=USD:.3g"
 
@@ -50,7 +44,6 @@ def compare(
     nodes: int | None = None,
     inference: bool = False,
     rate: float | None = None,
-    p99_ms: float | None = None,
     usd_per_kwh: float | None = None,
     usd_per_hour: float | None = None,
     over: str | None = None,
@@ -60,11 +53,6 @@ def compare(
     figure: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    if p99_ms is not None:
-        if not inference or rate is None:
-            raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")
-        if not 0 < p99_ms < inf:
-            raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
     check_figure(figure)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
@@ -85,7 +73,6 @@ def compare(
             nodes=nodes,
             train=not inference,
             rate_per_s=rate,
-            p99_us=None if p99_ms is None else p99_ms * US_PER_MS,
             usd_per_kwh=usd_per_kwh,
             usd_per_hour=usd_per_hour,
             over=over or (),
@@ -131,19 +118,16 @@ def _show(console: Console, comparison: Comparison) -> None:
         console.show(Table(title, _BOTTLENECKS, bottlenecks, full_names=True))
     for design, why in comparison.without_gain.items():
         console.say(f"{design} is {why}")
-    console.say(comparison.remark)
     if feasible:
         known = dict.fromkeys(f"{tier}:,.1f" for row in feasible for tier in row.memory_gb)
         records = [each | row.memory_gb for row, each in zip(feasible, plain, strict=True)]
         title = "GB of memory (hbm and dram per rank, others per node), and per million samples"
         console.show(Table(title, ";".join(["label=design:name", *known, _COSTS]), records))
-        if "p99_limit_us" in source:
-            console.show(_served(comparison, feasible))
     for row in comparison.rows:
         if not row.is_feasible:
             why = row.why_not.removeprefix(f"{row.design}: ")
             console.say(f"{row.design} is not possible here: {why}")
-        elif row.load is not None and row.load.note and row.serving is None:
+        elif row.load is not None and row.load.note:
             console.say(f"{row.design}: {row.load.note}")
     console.say_assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
 
@@ -184,17 +168,3 @@ def _times(
     latencies = (f"{key}={key.removesuffix('_us')}:human" for key in latency)
     at_rate = "" if rate is None else f" and latency at {rate:,.6g}/s"
     return Table(f"Step time{at_rate}", ";".join((_TIMES, *gains, *latencies)), records)
-
-
-def _served(found: Comparison, rows: Sequence[DesignResult]) -> Table:
-    records: list[dict[str, Any]] = []
-    for row in rows:
-        each, record = row.serving, dict[str, Any](design=row.design)
-        if each is not None and each.load.p99_us is not None:
-            load = {"load_frac": each.load.load_frac, "p99": human_us(each.load.p99_us)}
-            record |= asdict(each) | load
-        elif row.least_p99_us:
-            record["p99"] = f"{human_us(row.least_p99_us)} at least"
-        records.append(record)
-    rate, limit = found.source["rate_per_s"], human_us(found.source["p99_limit_us"])
-    return Table(f"Least cost for {rate:,.6g}/s, 99 % within {limit}", _SERVED, records)

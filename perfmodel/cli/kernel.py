@@ -85,28 +85,31 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
     return row
 
 
+_KNOWN = (
+    *("low_us", "high_us", "model", "source", "bound_by", "flop", "read_bytes", "written_bytes"),
+    "utilisation_frac",
+)
+
+
 def _answer(rows: Rows, part: Part) -> dict[str, Any]:
     """One machine's answer as `docs/schemas/kernel.json` describes it."""
     from perfmodel.hardware import Cluster, Device, Node
-    from perfmodel.prediction.explain import model_reason
+    from perfmodel.prediction.explain import reason_of_row
 
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
-    reason = model_reason(rows, part)
-    durations, (why,) = reason.durations, reason.why
-    times = ("duration_us", "low_us", "high_us")
+    reason = reason_of_row(rows, part)
+    terms, rounded = dict(reason.terms), ("low_us", "high_us", "utilisation_frac")
+    known = {name: terms.pop(name) for name in _KNOWN}
+    known |= {name: round(float(known[name] or 0.0), DECIMALS) for name in rounded}
+    del terms["moved_gb_per_s"]
+    numbers = {name: value for name, value in terms.items() if isinstance(value, (int, float))}
     return {
         "hardware": part.name,
-        **{name: round(float(getattr(durations, name)[0]), DECIMALS) for name in times},
-        "model": durations.model[0],
-        "source": durations.source[0],
-        "bound_by": why.bound_by,
-        "flop": why.flop,
-        "read_bytes": why.read_bytes,
-        "written_bytes": why.written_bytes,
-        "utilisation_frac": round(why.utilisation_frac, DECIMALS),
-        "formula": why.formula,
-        "terms": {name: round(float(value), DECIMALS) for name, value in why.terms.items()},
+        "duration_us": round(reason.duration_us, DECIMALS),
+        **known,
+        "formula": reason.formula,
+        "terms": {name: round(float(value), DECIMALS) for name, value in numbers.items()},
         "figures": [each.to_dict() for each in reason.figures],
         "coefficients": [each.to_dict() for each in reason.coefficients],
     }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,48 +220,36 @@ def _write_explanation(prediction: Prediction, node: str, target: Output) -> Non
     Raises `UsageError` where there is no such node.
     """
     answers = [result.explain(node).to_dict() for result in prediction.results]
-    reasons = [list(_reasons(answer["reason"])) for answer in answers]
 
     def rows() -> list[dict[str, Any]]:
-        """One row per term of each reason, parts named `REASON / PART`."""
+        """One row per term of each reason."""
         return [
             {
                 "hardware": answer["hardware"],
                 "node": answer["node"]["number"],
-                "part": part,
+                "part": answer["reason"]["what"],
                 "term": term,
                 "value": value,
             }
-            for answer, listed in zip(answers, reasons, strict=True)
-            for part, reason in listed
+            for answer in answers
             for term, value in (
-                ("duration_us", reason["duration_us"]),
-                ("formula", reason["formula"]),
-                *reason["terms"].items(),
+                ("duration_us", answer["reason"]["duration_us"]),
+                ("formula", answer["reason"]["formula"]),
+                *answer["reason"]["terms"].items(),
             )
         ]
 
     def table(console: Console) -> None:
-        for answer, listed in zip(answers, reasons, strict=True):
-            _show_explained(console, answer, listed)
+        for answer in answers:
+            _show_explained(console, answer)
 
     document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
     target.write(lambda: document, rows, table, prediction.warnings)
 
 
-def _reasons(reason: Record, before: str = "") -> Iterator[tuple[str, Record]]:
-    """(name, reason) of a reason and of its parts, outermost first."""
-    name = f"{before}{reason['what']}"
-    yield name, reason
-    for part in reason["parts"]:
-        yield from _reasons(part, f"{name} / ")
-
-
-def _show_explained(
-    console: Console, answer: Record, reasons: Sequence[tuple[str, Record]]
-) -> None:
-    """Where the node stands, its reasons from the outside in, and the values that they read."""
-    node, waits = answer["node"], answer["waits_for"]
+def _show_explained(console: Console, answer: Record) -> None:
+    """Where the node stands, its reason, and the values that it read."""
+    node, waits, reason = answer["node"], answer["waits_for"], answer["reason"]
     if answer["matches"] > 1:
         console.say(f"{counted(answer['matches'], 'node')} match {answer['asked']}; the longest:")
     op = f" of {node['op']}" if node["op"] else ""
@@ -281,20 +269,15 @@ def _show_explained(
             f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge, "
             f"lag {human_us(waits['lag_us'])}: {waits['lag_source']}"
         )
-    figures: dict[tuple[Any, ...], Record] = {}
-    coefficients: dict[str, Record] = {}
-    for name, reason in reasons:
-        console.print()
-        console.say(f"{name}: {human_us(reason['duration_us'])}")
-        console.say(f"formula: {reason['formula']}")
-        terms = [
-            {"term": key, "value": value if isinstance(value, str) else f"{value:,.10g}"}
-            for key, value in reason["terms"].items()
-            if value is not None
-        ]
-        if terms:
-            console.show(Table("", "term;value", terms, full_names=True))
-        figures |= {tuple(each.values()): each for each in reason["figures"]}
-        coefficients |= {each["name"]: each for each in reason["coefficients"]}
-    console.show_read("Figures read", list(figures.values()))
-    console.show_read("Coefficients read", [coefficients[name] for name in sorted(coefficients)])
+    console.print()
+    console.say(f"{reason['what']}: {human_us(reason['duration_us'])}")
+    console.say(f"formula: {reason['formula']}")
+    terms = [
+        {"term": key, "value": value if isinstance(value, str) else f"{value:,.10g}"}
+        for key, value in reason["terms"].items()
+        if value is not None
+    ]
+    if terms:
+        console.show(Table("", "term;value", terms, full_names=True))
+    console.show_read("Figures read", reason["figures"])
+    console.show_read("Coefficients read", sorted(reason["coefficients"], key=itemgetter("name")))

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-import numpy as np
-
 from perfmodel.base.arrays import Floats
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
@@ -17,8 +15,8 @@ from perfmodel.lowering.draft import (
     LAUNCH_EDGES,
     STREAM_EDGES,
     Built,
-    Capture,
     Draft,
+    captured,
 )
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
@@ -55,10 +53,10 @@ class _GraphBuilder:
         duration_us: Floats,
         times: HostTimes | None,
         host_ratio: float,
-        capture: Capture,
+        graphs: Mapping[int, bool],
         engine: Mapping[str, str],
     ) -> None:
-        self.capture, self.lowered, self.duration_us = capture, lowered, duration_us.tolist()
+        self.graphs, self.lowered, self.duration_us = graphs, lowered, duration_us.tolist()
         self.host_ratio, self.times, self.engine = host_ratio, times, engine
         rows = {op.event for op in lowered.graph.ops}
         given = times.stretches if times else ()
@@ -78,8 +76,6 @@ class _GraphBuilder:
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
         self.communicating: set[str] = set()
-        self.spared: list[int] = []
-        self.close: list[int] = []
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
         """All ops of a step; returns its marks: where the one before ended, and where it does."""
@@ -87,9 +83,7 @@ class _GraphBuilder:
         if start is None:
             start = self.host = self._mark(f"step {name}")
         for top, own in zip(tops, pieces, strict=True):
-            begun = len(self.draft.kind)
             self._op(top, own)
-            self._spare(top, begun)
         self._until(name + 1, 0)
         self._hand_over(MAIN_THREAD)
         self.ended = self._mark(f"end of step {name}")
@@ -102,24 +96,11 @@ class _GraphBuilder:
         self.draft.edge(self.host, node, EdgeKind.PROGRAM)
         return node
 
-    def _spare(self, top: int, begun: int) -> None:
-        """Note which of an op's nodes, those since `begun`, a CUDA graph would spare, all of the
-        host's but the first of a graph and its launch, or have follow at once: the others."""
-        if top not in self.capture.possible or top in self.capture.graphs:
-            return
-        kinds = list(enumerate(self.draft.kind[begun:], begun))
-        host = [node for node, kind in kinds if kind in (NodeKind.HOST, NodeKind.LAUNCH)]
-        launches = [node for node, kind in kinds if kind == NodeKind.LAUNCH]
-        others = [node for node, _ in kinds if node not in host]
-        kept = {*host[:1], *launches[:1], *others[:1]} if self.capture.possible[top] else set()
-        self.spared += [node for node in host if node not in kept]
-        self.close += [node for node in others if node not in kept]
-
     def _op(self, top: int, own: list[int]) -> None:
         op = self.lowered.graph.ops[top]
         launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
-        if top in self.capture.graphs:
-            self._captured(op, launching, begins=self.capture.graphs[top])
+        if top in self.graphs:
+            self._captured(op, launching, begins=self.graphs[top])
             return
         thread = op.thread
         self._hand_over(thread)
@@ -327,7 +308,7 @@ class _GraphBuilder:
                 yield self.last[issuing]
         for producer in self.needs.get(owner, ()):
             node = self.of_op.get(producer)
-            if node is not None and self.draft.resource[node] != own:
+            if node is not None and self.draft.nodes[node].resource != own:
                 yield node
 
 
@@ -346,14 +327,14 @@ def execution_graph(
     `duration_us` holds one duration per piece; `profile` times the host's work (its `statistic`
     per operator and thread), multiplied by `host_ratio`; `times` is what was measured of it between
     operators. Backward runs on its own thread, which
-    the main thread waits for. A CUDA graph takes one launch (`Capture`). A step ends when
+    the main thread waits for. A CUDA graph takes one launch (`captured`). A step ends when
     its host and its device are done, and the host goes on meanwhile; what ran before the first is
     no step.
     """
     tops, pieces = lowered.by_top_level()
-    capture = Capture.of(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
+    graphs, notes = captured(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
     engine = {at: name for at, name in ENGINE.items() if (T1, name, at) in profile.rows}
-    builder = _GraphBuilder(lowered, duration_us, times, host_ratio, capture, engine)
+    builder = _GraphBuilder(lowered, duration_us, times, host_ratio, graphs, engine)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []
     before = all(step < 0 for step in step_of)
@@ -362,6 +343,4 @@ def execution_graph(
         bounds = builder.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])
         if step >= 0 or before:
             marks.append((step, *bounds))
-    graph = builder.draft.graph(marks, profile, host_ratio, statistic)
-    spared, close = (np.array(each, np.int64) for each in (builder.spared, builder.close))
-    return Built(graph, np.array(builder.draft.piece), spared, close, capture.notes)
+    return builder.draft.built(marks, profile, host_ratio, statistic, notes)

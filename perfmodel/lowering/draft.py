@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -80,11 +81,19 @@ class Built:
 
     graph: ExecutionGraph
     piece: Ints
-    spared: Ints
-    """Nodes of the host that would be gone if CUDA graphs launched what they can hold."""
-    close: Ints
-    """Nodes that would then follow those before them on their streams at once."""
     notes: tuple[str, ...] = ()
+
+
+class _Node(NamedTuple):
+    kind: NodeKind
+    cause: Cause
+    scope: Scope
+    resource: int
+    label: str
+    duration_us: float
+    piece: int
+    row: int
+    """Row of the trace that tells what a node takes, or -1."""
 
 
 @dataclass
@@ -93,15 +102,7 @@ class Draft:
 
     rank: int
     resources: dict[str, int] = field(default_factory=dict)
-    kind: list[int] = field(default_factory=list)
-    cause: list[int] = field(default_factory=list)
-    scope: list[int] = field(default_factory=list)
-    resource: list[int] = field(default_factory=list)
-    label: list[str] = field(default_factory=list)
-    piece: list[int] = field(default_factory=list)
-    duration: list[float] = field(default_factory=list)
-    row: list[int] = field(default_factory=list)
-    """Row of the trace that tells what a node takes, or -1."""
+    nodes: list[_Node] = field(default_factory=list)
     overhead: list[tuple[int, str, str, str]] = field(default_factory=list)
     """(node, overhead type, operator, thread) of what a profile times."""
     edges: list[tuple[int, int, int]] = field(default_factory=list)
@@ -119,15 +120,9 @@ class Draft:
         piece: int = NONE,
         row: int = NONE,
     ) -> int:
-        self.kind.append(kind)
-        self.cause.append(cause)
-        self.scope.append(scope)
-        self.resource.append(self.resource_of(resource))
-        self.label.append(label)
-        self.duration.append(duration_us)
-        self.piece.append(piece)
-        self.row.append(row)
-        return len(self.kind) - 1
+        place = self.resource_of(resource)
+        self.nodes.append(_Node(kind, cause, scope, place, label, duration_us, piece, row))
+        return len(self.nodes) - 1
 
     def resource_of(self, name: str) -> int:
         """The index of a thread or stream; one that is new is added."""
@@ -137,89 +132,83 @@ class Draft:
         if source is not None:
             self.edges.append((source, target, kind))
 
-    def graph(
+    def built(
         self,
         marks: list[tuple[int, int, int]],
         profile: Profile | None = None,
         host_ratio: float = 1.0,
         statistic: str = "",
-    ) -> ExecutionGraph:
+        notes: tuple[str, ...] = (),
+    ) -> Built:
         """The graph with `marks` (step, start, end), its host timed by that of `profile`."""
-        duration = np.array(self.duration, np.float64)
+
+        def column(name: str) -> Ints:
+            return np.array([getattr(node, name) for node in self.nodes], np.int64)
+
+        count = len(self.nodes)
+        duration = np.array([node.duration_us for node in self.nodes], np.float64)
         if self.overhead:
             assert profile is not None
             node, kind, op, thread = zip(*self.overhead, strict=True)
             taken = profile.durations(kind, op, thread, statistic=statistic)
             duration[list(node)] = taken * host_ratio
-        count = len(duration)
         edges = np.array(self.edges, np.int64).reshape(-1, 3)
         has_edge = np.zeros(count, bool)
         has_edge[edges[:, 1]] = True
-        rank = np.full(count, self.rank, np.int64)
         nodes = Nodes(
-            kind=np.array(self.kind, np.int64),
-            cause=np.array(self.cause, np.int64),
-            scope=np.array(self.scope, np.int64),
-            rank=rank,
-            resource=np.array(self.resource, np.int64),
-            row=np.array(self.row, np.int64),
+            kind=column("kind"),
+            cause=column("cause"),
+            scope=column("scope"),
+            rank=np.full(count, self.rank, np.int64),
+            resource=column("resource"),
+            row=column("row"),
             start_us=np.arange(count, dtype=np.float64),
             duration_us=duration,
             release_us=np.where(has_edge, -np.inf, 0.0),
         )
         lag = np.array([LAG_US[EdgeKind(kind)] for kind in edges[:, 2].tolist()], np.float64)
         bounds = np.array([(start, end) for _, start, end in marks], np.int64).reshape(-1, 2)
-        return ExecutionGraph(
+        names = tuple(f"step {step}" for step, _, _ in marks)
+        graph = ExecutionGraph(
             nodes,
             Edges(edges[:, 0], edges[:, 1], edges[:, 2], np.zeros(len(edges)), lag),
-            StepMarks(
-                np.full(len(marks), self.rank, np.int64),
-                tuple(f"step {step}" for step, _, _ in marks),
-                bounds[:, 0],
-                bounds[:, 1],
-            ),
+            StepMarks(np.full(len(marks), self.rank, np.int64), names, bounds[:, 0], bounds[:, 1]),
             tuple(self.resources),
-            tuple(self.label),
+            tuple(node.label for node in self.nodes),
             ("",) * count,
             process_groups=self.process_groups,
         )
+        return Built(graph, column("piece"), notes)
 
 
 BATCH, WAITS, AHEAD = "bring a batch", "wait for the device or the host", "are for later steps"
 
 
-@dataclass(frozen=True)
-class Capture:
-    """Outermost ops that a CUDA graph can launch, to whether one begins with them; `graphs`: those
-    that one does launch. `notes` say what they hold."""
-
-    possible: dict[int, bool]
-    graphs: dict[int, bool]
-    notes: tuple[Note, ...]
-
-    @classmethod
-    def of(cls, lowered: Lowered, launching: Mapping[int, bool]) -> Capture:
-        """`launching`: the outermost ops in order, to whether they start anything."""
-        alone = _launched_alone(lowered)
-        possible: dict[int, bool] = {}
-        is_open, step = False, None
-        for top, starts in launching.items():  # a graph begins with what starts something
-            is_open = is_open and lowered.graph.ops[top].step == step
-            step = lowered.graph.ops[top].step
-            if top in alone:
-                is_open = is_open and alone[top] == AHEAD
-                continue
-            possible[top] = starts and not is_open
-            is_open = is_open or starts
-        if not lowered.graph.cuda_graphs:
-            return cls(possible, {}, ())
-        starting = [top for top, starts in launching.items() if starts]
-        held = sum(top in possible for top in starting)
-        left = Counter(alone[top] for top in starting if top in alone)
-        because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
-        told = f"CUDA graphs: {sum(possible.values())} hold {held} calls"
-        note = Note(f"{told}; launched alone: {because}" if because else told)
-        return cls(possible, possible, (note,))
+def captured(
+    lowered: Lowered, launching: Mapping[int, bool]
+) -> tuple[dict[int, bool], tuple[Note, ...]]:
+    """Outermost ops that a CUDA graph launches, to whether one begins with them, and what these
+    graphs hold; none unless the program asks. `launching`: all outermost ops in order, to whether
+    they start anything."""
+    graphs: dict[int, bool] = {}
+    if not lowered.graph.cuda_graphs:
+        return graphs, ()
+    alone = _launched_alone(lowered)
+    is_open, step = False, None
+    for top, starts in launching.items():  # a graph begins with what starts something
+        is_open = is_open and lowered.graph.ops[top].step == step
+        step = lowered.graph.ops[top].step
+        if top in alone:
+            is_open = is_open and alone[top] == AHEAD
+            continue
+        graphs[top] = starts and not is_open
+        is_open = is_open or starts
+    starting = [top for top, starts in launching.items() if starts]
+    held = sum(top in graphs for top in starting)
+    left = Counter(alone[top] for top in starting if top in alone)
+    because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
+    told = f"CUDA graphs: {sum(graphs.values())} hold {held} calls"
+    return graphs, (Note(f"{told}; launched alone: {because}" if because else told),)
 
 
 def _launched_alone(lowered: Lowered) -> dict[int, str]:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,13 +18,10 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target, pieces_by_op
 from perfmodel.ops.dtypes import is_known
 from perfmodel.ops.graph import NO_OP, OpGraph, last_called, outermost_of
-from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, Rows
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 from perfmodel.ops.vocabulary.movement import HOST_COPIES, UNKNOWN
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -110,30 +106,6 @@ class Lowered:
             for name, count in self.undivided.most_common()
         ]
         return tuple(notes)
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per piece as a pandas frame: owner, kind, stream, op, dtype, direction, dims, and
-        the framework whose kernels run, where it is known."""
-        import pandas as pd
-
-        names = ("", *FRAMEWORKS)
-        ops, owners = self.graph.ops, self.owner.tolist()
-        return pd.DataFrame(
-            {
-                "owner": [ops[at].name for at in owners],
-                "top_level": [ops[at].name for at in self.top_level.tolist()],
-                "phase": [ops[at].phase for at in owners],
-                "kind": [piece.kind for piece in self.pieces],
-                "stream": [piece.stream for piece in self.pieces],
-                "blocks": [piece.blocks for piece in self.pieces],
-                "launches": [piece.launches for piece in self.pieces],
-                "op": self.rows.op,
-                "dtype": self.rows.dtype,
-                "direction": self.rows.direction,
-                **self.rows.dims,
-                FRAMEWORK: [names[int(code)] for code in self.rows.in_framework().tolist()],
-            }
-        )
 
 
 def lower(

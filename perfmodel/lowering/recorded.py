@@ -55,8 +55,6 @@ class Recorded:
     by_launcher_us: Mapping[str, float]
     """In those that are ops of the graph, by what launched them, most first; under `""` those whose
     launch is not recorded."""
-    before_us: float = 0.0
-    """In those that were launched before the window and belong to none of its steps."""
 
     @property
     def modelled_frac(self) -> float:
@@ -100,23 +98,7 @@ def with_recorded(
         float(taken_us.sum()),
         float(taken_us[by_rule].sum()),
         dict(sorted(by_launcher.items(), key=lambda item: -item[1])),
-        float(taken_us[before].sum()),
     )
-
-
-def scale_recorded(
-    graph: OpGraph, ratio: Mapping[int, float], spread: Mapping[int, float]
-) -> OpGraph:
-    """`graph` whose recorded kernels take `ratio` times as long, within a factor `spread`; by the
-    rows of the trace that they are."""
-    ops = tuple(
-        replace(op, attributes={**op.attributes, "ratio": f"{ratio[op.event]!r}"}
-            | {"spread": f"{spread[op.event]!r}"})
-        if op.name.startswith(OF_PROFILE) and op.event in ratio
-        else op
-        for op in graph.ops
-    )  # fmt: skip
-    return replace(graph, ops=ops)
 
 
 def with_waits(

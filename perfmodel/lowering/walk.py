@@ -153,53 +153,34 @@ def _rules_of(target: Target, stays: bool) -> _Rules:
 def fallback(op: Op) -> Pieces:
     """One piece that streams an op's tensors; none for an op that has no tensors.
 
-    Of a pool (a cache, a table) only what the other operands can reach: see `_reached_bytes`.
+    Where there are indices, the longest tensors that are as long as none of them are pools (caches,
+    tables): of those a row per index, or as much as the others hold, if that is more.
     """
     inputs, outputs = op.tensors, tuple(tensors_in(op.outputs))
     held = (*inputs, *outputs)
-    reached = _reached_bytes(held)
-    full = max(reached, default=0.0)
-    if not full:
-        return ()
-    widest = held[reached.index(full)]
-    read = sum(reached[: len(inputs)]) / full
-    written = sum(reached[len(inputs) :]) / full if outputs else 1.0
-    dims = {"elements": full / bytes_of(widest.dtype), "reads": read, "writes": written}
-    return (Piece(UNKNOWN, dims, widest.dtype, guessed=True),)
-
-
-def _reached_bytes(held: Sequence[Tensor]) -> list[float]:
-    """Of each tensor, the bytes that an op which holds all of these can touch.
-
-    All of it, as a rule. But where there are indices (tensors of int32 or int64), a tensor with
-    rows of its own (no index and no smaller tensor is as long) is a pool: one row per index, or as
-    much as the others hold, if that is more. In no case more than there is.
-    """
-    full = [tensor_bytes(each) for each in held]
     indices = [each for each in held if each.dtype in INDEX_DTYPES and each.shape]
     values = [each for each in held if each.dtype not in INDEX_DTYPES and len(each.shape) > 1]
+    rows = max((each.shape[0] for each in values), default=0)
+    others = sum(tensor_bytes(each) for each in values if each.shape[0] != rows)
+    has_pool = indices and others and rows not in {each.shape[0] for each in indices}
     most = max((each.elements for each in indices), default=0)
-    if not most:
-        return full
-    shared = {each.shape[0] for each in indices}
-    longest = max(values, key=tensor_bytes, default=None)
-    reached = []
-    for each, size_bytes in zip(held, full, strict=True):
-        others = [o for o in values if o.shape[:1] != each.shape[:1]]
-        is_pool = (
-            longest is not None
-            and len(each.shape) > 1
-            and each.dtype not in INDEX_DTYPES
-            and each.shape[0] == longest.shape[0]
-            and each.shape[0] not in shared
-            and (others or len(values) == 1)
-        )
-        if is_pool and each.shape[0]:
-            row_bytes = size_bytes / each.shape[0]
-            reach = max(most * row_bytes, sum(map(tensor_bytes, others)))
-            size_bytes = min(size_bytes, reach)
-        reached.append(size_bytes)
-    return reached
+
+    def reached_bytes(each: Tensor) -> float:
+        full = tensor_bytes(each)
+        if not has_pool or each.shape[:1] != (rows,) or len(each.shape) < 2:
+            return full
+        return min(full, max(most * full / rows, others))
+
+    widest = max(held, key=reached_bytes, default=None)
+    if widest is None or not (full := reached_bytes(widest)):
+        return ()
+    read, written = (sum(map(reached_bytes, each)) / full for each in (inputs, outputs))
+    dims = {
+        "elements": full / bytes_of(widest.dtype),
+        "reads": read,
+        "writes": written if outputs else 1.0,
+    }
+    return (Piece(UNKNOWN, dims, widest.dtype, guessed=True),)
 
 
 def _one(argument: Argument) -> Hashable:

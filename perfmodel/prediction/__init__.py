@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.compare import break_even_frac as break_even_frac
     from perfmodel.prediction.gains import Gain as Gain
     from perfmodel.prediction.request import Request as Request
     from perfmodel.prediction.run import MODES as MODES

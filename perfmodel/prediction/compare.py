@@ -1,56 +1,29 @@
-"""Designs against each other, and from which share of popular samples on one is faster."""
+"""Designs against each other."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
-from math import ceil, inf
-from operator import itemgetter
-
-import numpy as np
+from math import inf
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, UsageError, prefixed
+from perfmodel.errors import PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.families import COMMUNICATION
-from perfmodel.prediction.comparison import Comparison, DesignResult, Serving, service_of
+from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
-from perfmodel.prediction.shapes import NO_HOST
-from perfmodel.prediction.step import least_us
 from perfmodel.prediction.types import Prediction, Result
-from perfmodel.timeline.offered import latency_under, rates_within, require_rate
+from perfmodel.timeline.offered import require_rate
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
-
-_MIN_FRAC = 1e-3
-
-
-def break_even_frac(
-    with_share: Callable[[float], Deployment], baseline: Deployment, most_frac: float = 1.0
-) -> float | None:
-    """The least share of popular samples, within 1/1000, with which a step takes no longer than
-    the baseline's; None where `most_frac` is not enough. More popular samples are assumed to make
-    no step longer. Raises `UsageError` for a share that cannot be."""
-    if not _MIN_FRAC <= most_frac <= 1.0:
-        raise UsageError(f"break-even: at most {most_frac:g} of the samples popular")
-    limit_us = predict(baseline).results[0].step_us
-
-    def is_enough(share: float) -> bool:
-        return predict(with_share(share)).results[0].step_us <= limit_us
-
-    shares = [*np.arange(_MIN_FRAC, most_frac, _MIN_FRAC).tolist(), most_frac]
-    least = bisect_left(shares, True, key=is_enough)
-    return shares[least] if least < len(shares) else None
-
 
 PredictedDeployment = tuple[Deployment, Prediction]
 ROUNDING_FRAC = 1e-12
@@ -63,50 +36,33 @@ def fastest(
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
     slower. Where device memory does not hold the workload's own layout, both that and the one by
-    size are tried (`Deployment.layouts`). What cannot be faster by a lower bound is not predicted.
+    size are tried (`Deployment.layouts`).
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
     """
-    ways = _ways(design, start)
-    found: dict[int, PredictedDeployment] = {}
-    refused: PerfmodelError | None = None
-    best, why_less = 0, "what is set does not fit"
-
-    def limit_us(at: int) -> float:
-        """What a way must stay below to be the fastest, or as fast and earlier."""
-        if not found:
-            return inf
-        step_us = found[best][1].results[0].step_us
-        return step_us * (1 - ROUNDING_FRAC if at > best else 1 + ROUNDING_FRAC)
-
-    try:
-        found[0] = ways[0][0], _predicted(ways[0][0], overheads)
-        result = found[0][1].results[0]
-        why_less = f"what is set is no faster, {human_us(result.step_us)}"
-    except PerfmodelError as error:
-        refused = error
-    least: list[tuple[float, int]] = []
-    for at, (deployment, _) in enumerate(ways[1:], 1):
-        with suppress(PerfmodelError):
-            least.append((least_us(deployment, overheads, enough_us=limit_us(at)), at))
-    for us, at in sorted(least):
-        if us >= limit_us(at):
-            continue
-        deployment, changed = ways[at]
+    best: PredictedDeployment | None = None
+    refused, limit_us, why_less = None, inf, "what is set does not fit"
+    for deployment, changed in _ways(design, start):
         if changed:
             note = f"{changed}: {why_less}"
             left_out = () if refused else (note,)
             without_gain = (*deployment.without_gain, *left_out)
             deployment = deployment.with_(note, without_gain=without_gain)
-        with suppress(PerfmodelError):
+        try:
             prediction = _predicted(deployment, overheads)
-            if prediction.results[0].step_us < limit_us(at):
-                found[at], best = (deployment, prediction), at
-    if not found:
+        except PerfmodelError as error:
+            refused = error if best is None and refused is None else refused
+            continue
+        step_us = prediction.results[0].step_us
+        if best is None and refused is None:
+            why_less = f"what is set is no faster, {human_us(step_us)}"
+        if step_us < limit_us:
+            best, limit_us = (deployment, prediction), step_us * (1 - ROUNDING_FRAC)
+    if best is None:
         assert refused is not None
         raise refused
-    return found[best]
+    return best
 
 
 def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:
@@ -152,14 +108,12 @@ def compare_designs(
     overheads: str | None = None,
     placement: Placement | None = None,
     over: Sequence[str] = (),
-    p99_us: float | None = None,
 ) -> Comparison:
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
-    `over`: the designs over which speed-ups are; else the fastest baseline among them. `p99_us`
-    asks how many replicas, with which batch up to this, answer 99 % of them so fast at least cost.
+    `over`: the designs over which speed-ups are; else the fastest baseline among them.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
     where the deployment that all start from cannot be, `UsageError` for a rate, `ModelError` for
     a profile.
@@ -168,22 +122,10 @@ def compare_designs(
         load_profile(overheads)
     if rate_per_s is not None:
         require_rate(rate_per_s)
-    if p99_us is not None and (train or rate_per_s is None):
-        raise UsageError("a latency that 99 % must have: it is of inference at a rate of samples")
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
         start = start.with_(placement=placement, own_layout=None)
     rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
-    if rate_per_s is not None and p99_us is not None:
-        halves, size = [], start.batch
-        while size >= start.ranks and size % start.ranks == 0:
-            halves.append(start.with_(batch=size))
-            size //= 2
-        found = []
-        for row, design in zip(rows, designs, strict=True):
-            ways = [_compared(design, it, None, prices, overheads) for it in halves]
-            found.append(_serving(row, ways if row.is_feasible else (), rate_per_s, p99_us, prices))
-        rows = tuple(found)
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
@@ -192,51 +134,7 @@ def compare_designs(
         "training": train,
         "rate_per_s": rate_per_s,
     }
-    if p99_us is not None:
-        source["p99_limit_us"] = p99_us
-    waiting = [
-        row.design
-        for row in rows
-        if row.bound_by == "host" and row.result and NO_HOST in (row.result.relieved_us or {})
-    ]
-    remark = (
-        f"{', '.join(waiting)}: the step waits for the host's launches, so designs cannot differ "
-        "by what they move or compute"
-    )
-    return Comparison(source, rows, tuple(over), remark if len(waiting) > 1 else "")
-
-
-def _serving(
-    row: DesignResult,
-    ways: Iterable[DesignResult],
-    rate_per_s: float,
-    p99_us: float,
-    prices: Prices | None,
-) -> DesignResult:
-    """`row` with what serves `rate_per_s` within `p99_us`: the batch that takes least money, else
-    fewest replicas, and of equals answers first."""
-    found: list[tuple[float, float, Serving]] = []
-    least: list[float] = []
-    for way in ways:
-        if way.result is None or way.deployment is None:
-            continue
-        batch, service = way.deployment.batch, service_of(way.result)
-        most, fastest_us = rates_within(service, p99_us, queries_per_batch=batch)
-        least.append(fastest_us)
-        if most is None:
-            continue
-        replicas = ceil(rate_per_s / most)
-        load = latency_under(service, rate_per_s / replicas, queries_per_batch=batch)
-        if load.p99_us is None or load.p99_us > p99_us:
-            continue
-        busy = activity_of(way.result, way.deployment).scaled(load.load_frac)
-        costs = operating_costs(way.deployment.machine, prices)
-        usd = costs.usd_per_hour(costs.power_w(busy))
-        cost = None if usd is None else float(usd) * replicas
-        serving = Serving(batch, replicas, most, load, cost)
-        found.append((replicas if cost is None else cost, load.p99_us, serving))
-    best = min(found, key=itemgetter(0, 1), default=(0.0, 0.0, None))
-    return replace(row, serving=best[2], least_p99_us=min(least, default=None))
+    return Comparison(source, rows, tuple(over))
 
 
 def _compared(

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
-from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 
@@ -49,29 +47,10 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
-class Serving:
-    """Replicas of a machine that answer all samples, 99 % of them within a limit, at least cost:
-    each at most `most_per_s` in batches of `batch`, `load` is its latency. Money is None where a
-    part has no price."""
-
-    batch: int
-    replicas: int
-    most_per_s: float
-    load: LoadLatency
-    usd_per_hour: float | None
-
-
-def service_of(result: Result) -> Service:
-    """A server that takes a batch per step."""
-    return Service(result.step_us, result.latency_us or result.step_us)
-
-
-@dataclass(frozen=True)
 class DesignResult:
     """One design: its prediction, what it costs, its latency at the rate; or why it cannot be.
 
-    `without_gain`: what of it was left out because it is no faster, or cannot be. `serving` meets
-    the latency asked for, if anything does; 99 % take at least `least_p99_us`.
+    `without_gain`: what of it was left out because it is no faster, or cannot be.
     """
 
     design: str
@@ -82,8 +61,6 @@ class DesignResult:
     notes: tuple[str, ...] = ()
     without_gain: tuple[str, ...] = ()
     why_not: str = ""
-    serving: Serving | None = None
-    least_p99_us: float | None = None
 
     @property
     def is_feasible(self) -> bool:
@@ -101,7 +78,8 @@ class DesignResult:
         if self.result is None or self.deployment is None:
             return None
         batch = self.deployment.batch
-        return latency_under(service_of(self.result), rate_per_s, queries_per_batch=batch)
+        service = Service(self.result.step_us, self.result.latency_us or self.result.step_us)
+        return latency_under(service, rate_per_s, queries_per_batch=batch)
 
     @property
     def memory_gb(self) -> dict[str, float]:
@@ -137,10 +115,7 @@ class DesignResult:
             words = f"{words}, most {busy[0]}" if busy else words
             advice = _WORDS["family"].get(busy[0]) if busy else None
             lever += f" ({advice})" if advice else ""
-        relieved = result.relieved_us or {}
-        relieved_us = relieved.get(name)
-        if GRAPHS in relieved and relieved[GRAPHS] <= (relieved_us or inf):
-            lever, relieved_us = GRAPHS, relieved[GRAPHS]
+        relieved_us = (result.relieved_us or {}).get(name)
         gain = result.step_us / relieved_us if relieved_us else None
         return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)
 
@@ -166,6 +141,8 @@ class DesignResult:
 
 BASELINES = ("default", "own", "cpu_only", "hybrid", "gpu_only")
 """Designs that others are measured against; the fastest of them where none is asked for."""
+_COLUMNS = ("design", "feasible", "why_not", *STEP, "samples_per_s", *COSTS, "speed_up")
+"""Of the frame, those that the JSON has as they are."""
 SAME = 1e-9
 """Two rates that differ by no more are of one step."""
 
@@ -173,12 +150,11 @@ SAME = 1e-9
 @dataclass(frozen=True)
 class Comparison:
     """Designs in the order given; the first that can be is what others are against. `over`: the
-    baselines that were asked for; `remark`: why designs cannot differ, if they cannot."""
+    baselines that were asked for."""
 
     source: Mapping[str, Any]
     rows: tuple[DesignResult, ...]
     over: tuple[str, ...] = ()
-    remark: str = ""
 
     @cached_property
     def reference(self) -> DesignResult | None:
@@ -249,24 +225,20 @@ class Comparison:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON (`docs/schemas/compare.json`); `serving` where a latency was asked for."""
+        """As JSON (`docs/schemas/compare.json`)."""
         rows = list(map(self._row_dict, self.rows))
-        found = {"baselines": list(self.baselines), "remark": self.remark or None}
-        document = {"schema": SCHEMA, "made_by": made_by(), **self.source, **found, "designs": rows}
+        found = {"baselines": list(self.baselines), "designs": rows}
+        document = {"schema": SCHEMA, "made_by": made_by(), **self.source, **found}
         return document | said_dict(self.warnings)
 
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:
-        plain = row.to_dict() | {
+        return row.to_dict() | {
             "speed_up": self.speed_up(row),
             "speed_ups": {name: self.speed_up(row, name) for name in self.baselines},
             "speed_up_intervals": {
                 name: self.speed_up_interval(row, name) for name in self.baselines
             },
         }
-        if "p99_limit_us" in self.source:
-            plain["serving"] = row.serving and asdict(row.serving)
-            plain["least_p99_us"] = row.least_p99_us
-        return plain
 
     def to_frame(self) -> pd.DataFrame:
         """One row per design; memory as `hbm_gb`, `host_gb`, …."""
@@ -275,21 +247,13 @@ class Comparison:
         tiers = list(dict.fromkeys(tier for row in self.rows for tier in row.memory_gb))
         rows = []
         for row in self.rows:
-            plain, why, load = self._row_dict(row), row.bottleneck, row.load
-            gains, intervals = plain.pop("speed_ups"), plain.pop("speed_up_intervals")
-            for name in ("latency", "memory", "notes", "assumed", "bottleneck", "least_p99_us"):
-                plain.pop(name, None)
-            speed_up, serving = plain.pop("speed_up"), plain.pop("serving", None)
-            plain |= {"bound_by": row.bound_by, "speed_up": speed_up}
+            told, why, load = self._row_dict(row), row.bottleneck, row.load
+            plain = {name: told[name] for name in _COLUMNS} | {"bound_by": row.bound_by}
             plain |= {name: getattr(why, name, None) for name in ("lever", "lever_speed_up")}
-            for name in self.baselines:
-                low, high = intervals[name] or (None, None)
-                plain |= {f"over_{name}": gains[name]}
-                plain |= {f"over_{name}_low": low, f"over_{name}_high": high}
+            for name, gain in told["speed_ups"].items():
+                low, high = told["speed_up_intervals"][name] or (None, None)
+                plain |= {f"over_{name}": gain, f"over_{name}_low": low, f"over_{name}_high": high}
             plain |= {f"latency_{name}": getattr(load, name, None) for name in ("p50_us", "p99_us")}
-            if serving:
-                serving["p99_us"] = serving.pop("load")["p99_us"]
-                plain |= {f"serving_{name}": value for name, value in serving.items()}
             plain |= {f"{tier}_gb": row.memory_gb.get(tier) for tier in tiers}
             rows.append(plain)
         return pd.DataFrame(rows)

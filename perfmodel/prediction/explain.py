@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.cost.coefficients import Coefficient
-from perfmodel.cost.contract import Explanation, coefficients_of, parts_of
-from perfmodel.cost.durations import Durations, durations_of, explanations_of
+from perfmodel.cost.contract import coefficients_of, parts_of
+from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
@@ -32,7 +32,7 @@ Terms: TypeAlias = dict[str, float | int | str | None]
 
 @dataclass(frozen=True)
 class Reason:
-    """One duration and what it follows from; `parts` are the durations that enter it."""
+    """One duration and what it follows from."""
 
     what: str
     """`kernel model`, `measured event`, `ratio of models`, …"""
@@ -42,7 +42,6 @@ class Reason:
     terms: Terms = field(default_factory=dict)
     figures: tuple[FigureRead, ...] = ()
     """Of the parts of the machine that this duration uses."""
-    parts: tuple[Reason, ...] = ()
     coefficients: tuple[Coefficient, ...] = ()
     """The fitted and assumed figures of the cost models that answer for it."""
 
@@ -50,7 +49,7 @@ class Reason:
         """As JSON."""
         lists = {
             name: [each.to_dict() for each in getattr(self, name)]
-            for name in ("figures", "coefficients", "parts")
+            for name in ("figures", "coefficients")
         }
         return _rounded(vars(self)) | {"terms": _rounded(self.terms)} | lists
 
@@ -176,34 +175,16 @@ def explain(
     return Explained(asked, len(rows), hardware, mode, *found)
 
 
-class ModelReason(NamedTuple):
-    """What rows of one family take, why, and the figures and coefficients that its models use."""
-
-    durations: Durations
-    why: list[Explanation]
-    figures: tuple[FigureRead, ...]
-    coefficients: tuple[Coefficient, ...]
-
-
-def model_reason(rows: Rows, hardware: Device | Node | Cluster) -> ModelReason:
-    """Why `rows`, all of one family, take what they take on `hardware`. Raises `ModelError`."""
-    machine = cluster(hardware)
-    family = OPS[rows.op[0]].family
-    return ModelReason(
-        durations_of(rows, machine),
-        explanations_of(rows, machine),
-        figures_used(machine, parts_of(family)),
-        coefficients_of(family, machine.node.device.target),
-    )
-
-
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
     """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses.
 
     Raises `ModelError`.
     """
-    one = rows.take(np.array([at], np.int64))
-    durations, (why,), figures, coefficients = model_reason(one, hardware)
+    one, machine = rows.take(np.array([at], np.int64)), cluster(hardware)
+    family = OPS[one.op[0]].family
+    durations, (why,) = durations_of(one, machine), explanations_of(one, machine)
+    figures = figures_used(machine, parts_of(family))
+    coefficients = coefficients_of(family, machine.node.device.target)
     duration_us = float(durations.duration_us[0])
     moved_bytes = why.read_bytes + why.written_bytes
     terms: Terms = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from perfmodel.errors import Note, TraceError, UsageError, prefixed
-from perfmodel.hardware import Cluster, Part, cluster
+from perfmodel.errors import Note, UsageError, prefixed
+from perfmodel.hardware import Cluster, Device, Part, cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import measure
@@ -23,12 +23,13 @@ from perfmodel.lowering.observed import (
     with_streams,
 )
 from perfmodel.lowering.piece import OF_PROFILE
-from perfmodel.lowering.recorded import Recorded, scale_recorded, with_recorded, with_waits
+from perfmodel.lowering.recorded import Recorded, with_recorded, with_waits
 from perfmodel.lowering.walk import CPU, Target
-from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
+from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
-from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
+from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
@@ -46,7 +47,6 @@ from perfmodel.prediction.shapes import (
     too_large,
     with_reads,
 )
-from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph import build_graph
@@ -145,7 +145,7 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
 
 
 def recorded_kernels_on(
-    profile: ProfileData, graphs: Sequence[OpGraph], target: str | Path | Part, machine: Cluster
+    profile: ProfileData, graphs: Sequence[OpGraph], machine: Cluster
 ) -> tuple[list[OpGraph], list[str]]:
     """`graphs` with their recorded kernels as on `machine`, and what to say of them: their share,
     what launched most of them, and waits that nothing explains."""
@@ -168,29 +168,29 @@ def recorded_kernels_on(
             f"{share} is missing: kernels that no operator with shapes launched ({told})"
             if on_cpu
             else f"{share} is in kernels that no operator with shapes and a rule stands for "
-            f"({told}): they take as long as recorded, on another device by the ratios of mode "
-            "transfer"
+            f"({told}): they take as long as recorded, on another device by their class's ratio"
         )
     kept = any(op.name.startswith(OF_PROFILE) for graph in graphs for op in graph.ops)
     if profile.stays_on(machine) or not kept or on_cpu:
         return list(graphs), notes
     if profile.own is None:
         return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
-    truth = build_graph(profile.trace)
-    try:
-        moved = transfer_durations(profile.trace, truth, truth.nodes_.duration_us, target)
-    except TraceError as error:
-        return list(graphs), [*notes, f"recorded kernels: as they are ({error})"]
-    rows = truth.device_span()[1]
-    ranks, events = truth.nodes_.rank[rows], truth.nodes_.row[rows]
-    families = families_of_kernels([truth.labels[row] for row in rows.tolist()])
-    spread = [RATIO_SPREAD[CLASS_OF_FAMILY[family]] for family in families]
-    scaled = []
-    for graph in graphs:
-        at = np.flatnonzero(ranks == graph.rank).tolist()
-        ratio = {int(events[i]): float(moved.ratio[i]) for i in at}
-        scaled.append(scale_recorded(graph, ratio, {int(events[i]): spread[i] for i in at}))
-    return scaled, notes
+    devices = profile.own.node.device, machine.node.device
+    return [_scaled(graph, *devices) for graph in graphs], notes
+
+
+def _scaled(graph: OpGraph, source: Device, target: Device) -> OpGraph:
+    """`graph` with its recorded kernels as on `target`, by the ratios of their classes."""
+    at = [index for index, op in enumerate(graph.ops) if op.name.startswith(OF_PROFILE)]
+    names = [graph.ops[index].name.removeprefix(OF_PROFILE) for index in at]
+    taken_us = [float(graph.ops[index].attributes["recorded_us"]) for index in at]
+    families, dtypes = families_of_kernels(names), dtypes_of_kernels(names)
+    ratios = transfer_ratio(families, dtypes, source, target, duration_us=taken_us)
+    ops = list(graph.ops)
+    for index, family, ratio in zip(at, families, ratios.tolist(), strict=True):
+        about = {"ratio": repr(ratio), "spread": repr(RATIO_SPREAD[CLASS_OF_FAMILY[family]])}
+        ops[index] = replace(ops[index], attributes={**ops[index].attributes, **about})
+    return replace(graph, ops=tuple(ops))
 
 
 def host_times(
@@ -254,7 +254,7 @@ def shapes_on(
         return costs if overheads else replace(costs, spread=UNKNOWN_SOFTWARE)
 
     costs = costs_of(machine, costs_on)
-    moved, lines = recorded_kernels_on(profile, graphs, target, machine)
+    moved, lines = recorded_kernels_on(profile, graphs, machine)
     times, host_lines = host_times(profile, machine, costs, batch_ratio)
     in_tf32 = any(uses_tf32(rank) for rank in profile.trace.ranks)
     result, notes = predict_shapes(

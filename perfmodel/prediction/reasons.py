@@ -15,27 +15,21 @@ from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import DESCRIPTIONS
-from perfmodel.ops import dtypes_of_kernels, families_of_kernels
-from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.prediction.explain import Reason, Terms, reason_of_row
 from perfmodel.prediction.scheduled import (
     OVERHEAD_OF_CAUSE,
     HostCosts,
     ScheduledSteps,
     host_ratio,
-    place_collectives,
 )
-from perfmodel.prediction.transferred import TransferredDurations, kernel_keys
+from perfmodel.prediction.transferred import BASES, TransferredDurations
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import deciding_edges, measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import launching_op
 
-TOLERANCE_US = 1e-6
 HOST_SPEED = "single_thread_ratio"
 
 
@@ -100,21 +94,18 @@ class ModelExplainer:
         return _boundary(taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
+        """By its model: of several launches an equal share, and what it loses to others beside it
+        on the device."""
         about = self.found.pieces[piece]
         why = reason_of_row(self.found.rows, self.machine, piece)
+        terms, alone_us = dict(why.terms), why.duration_us / about.launches
         if about.guessed:
-            sizes = "guessed: the op's arguments do not tell"
-            why = replace(why, terms={**why.terms, "sizes": sizes})
+            terms["sizes"] = "guessed: the op's arguments do not tell"
         if about.launches > 1:
-            formula = "an equal share of what all launches of the piece take"
-            share_us = why.duration_us / about.launches
-            terms: Terms = {"launches": about.launches}
-            why = Reason("one of several launches", formula, share_us, terms, parts=(why,))
-        if abs(taken_us - why.duration_us) <= 1e-6 * max(taken_us, 1e-3):
-            return why
-        formula = "as long as alone, and what it loses to what runs beside it on the device"
-        terms = {"alone_us": why.duration_us, "lost_us": taken_us - why.duration_us}
-        return Reason("beside others", formula, taken_us, terms, parts=(why,))
+            terms |= {"launches": about.launches, "all_launches_us": why.duration_us}
+        if abs(taken_us - alone_us) > 1e-6 * max(taken_us, 1e-3):
+            terms |= {"alone_us": alone_us, "lost_us": taken_us - alone_us}
+        return replace(why, duration_us=taken_us, terms=terms)
 
 
 def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: HostCosts) -> Reason:
@@ -122,11 +113,11 @@ def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: Ho
     kind, op = overhead_of(graph, node), graph.labels[node]
     assert kind is not None
     thread = graph.resources[graph.nodes_.resource[node]].split("/", 1)[1]
-    filed_under = f"any {kind}"
-    if (kind, op, thread) in profile.rows:
-        filed_under = f"{kind} of {op} on {thread}"
-    elif (kind, None, thread) in profile.rows:
-        filed_under = f"{kind} on {thread}"
+    keys = {
+        f"{kind} of {op} on {thread}": (kind, op, thread),
+        f"{kind} on {thread}": (kind, None, thread),
+    }
+    filed_under = next((text for text, key in keys.items() if key in profile.rows), f"any {kind}")
     statistic, origin = profile.statistic(kind, op, thread), profile.provenance
     taken_us = float(getattr(statistic, costs.statistic))
     terms: Terms = {
@@ -170,15 +161,10 @@ class MeasuredExplainer:
     moved: TransferredDurations | None = None
 
     def lag_source(self, edge: EdgeKind) -> str:
-        """The constant of the kind in this trace, and what it is of."""
-        unchanged = "" if self.moved is None else "; taken over unchanged"
-        if edge in NO_LAG:
-            return f"fixed: edges of this kind have no lag, or that of rounding alone{unchanged}"
-        count = int((deciding_edges(measured(self.graph)).kind == edge).sum())
-        what = "mean" if edge in MEAN_LAG_KINDS else "median"
+        """The same for all kinds."""
         return (
-            f"{what} over the trace's edges of this kind that decided a start ({count} do)"
-            f"{unchanged}"
+            "the middle of the trace's edges of this kind that decided a start, 0 where such an "
+            "edge has no delay of its own; the same on other machines"
         )
 
     def ops(self) -> Sequence[str]:
@@ -195,115 +181,48 @@ class MeasuredExplainer:
         return names
 
     def reason(self, node: int) -> Reason:
-        """The measured duration, or that of the profile that was given; the ratio by which it was
-        moved; and the what-ifs that changed it."""
+        """The event, or what the given profile has in its place; the ratio by which it was moved;
+        and the what-ifs that changed it."""
+        nodes, taken_us = self.graph.nodes_, float(self.duration_us[node])
+        if nodes.kind[node] == NodeKind.MARK:
+            return _boundary(taken_us)
         if self.overheads is not None and overhead_of(self.graph, node):
             name, profile = self.overheads
             costs = HostCosts(profile, 1.0, "", name=name)
-            source = profile_reason(self.graph, node, profile, costs)
+            terms = profile_reason(self.graph, node, profile, costs).terms
         else:
-            source = self._measured(node)
-        source = source if self.moved is None else self._moved(node, source, self.moved)
-        taken_us = float(self.duration_us[node])
+            terms = self._event(node) | {"measured_us": float(nodes.duration_us[node])}
+        figures: tuple[FigureRead, ...] = ()
+        if self.moved is not None:
+            machines = (self.moved.source, self.moved.target)
+            at = np.flatnonzero(self.graph.device_span()[1] == node)
+            if nodes.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
+                hosts = [machine.node.host for machine in machines]
+                terms |= {"ratio": host_ratio(*hosts), "ratio_of": "the hosts' speed"}
+                figures = tuple(figure_read(each, "host", HOST_SPEED) for each in hosts)
+            elif len(at):
+                place = int(at[0])
+                terms["ratio"] = float(self.moved.ratio[place])
+                terms["ratio_of"] = BASES[self.moved.basis[place]]
+                figures = tuple(f for each in machines for f in figures_used(each, ("device",)))
         applied = [edit for edit in self.edits if edit.matches(self.graph)[node]]
-        if not applied and abs(taken_us - source.duration_us) <= TOLERANCE_US:
-            return source
-        terms: Terms = {"before_us": source.duration_us}
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}
-        formula = "what it took x the factors of the what-ifs"
-        factor = float(np.prod([edit.factor for edit in applied]))
-        beside_us = taken_us - factor * source.duration_us
-        if abs(beside_us) > TOLERANCE_US:
-            terms["beside_others_us"] = beside_us
-            formula += ", what a codec makes of it, and what it loses to others beside it"
-        return Reason("what-if", formula, taken_us, terms, parts=(source,))
+        formula = (
+            "the event's duration, or the stretch of it between other events; where ranks meet, "
+            "the shortest of theirs; x ratio of target over source x factors of what-ifs; codecs"
+        )
+        return Reason("measured event", formula, taken_us, terms, figures)
 
-    def _measured(self, node: int) -> Reason:
-        """The event behind a node, as the file has it."""
-        graph, nodes = self.graph, self.graph.nodes_
-        taken_us, row = float(nodes.duration_us[node]), int(nodes.row[node])
-        if nodes.kind[node] == NodeKind.MARK:
-            return _boundary(taken_us)
-        rank = next((each for each in self.trace.ranks if each.rank == nodes.rank[node]), None)
+    def _event(self, node: int) -> Terms:
+        """The event behind a node, as the file has it; of a wait, none."""
+        row, number = int(self.graph.nodes_.row[node]), self.graph.nodes_.rank[node]
+        rank = next((each for each in self.trace.ranks if each.rank == number), None)
         if rank is None or row == NONE:
-            return Reason("measured wait", "what no event or dependency explains", taken_us)
-        what, formula = "measured event", "the event's duration"
-        if graph.arrivals is not None and node in graph.arrivals:
-            what = "measured collective"
-            formula = (
-                "where ranks meet: of the ranks' durations the shortest is the transfer; the "
-                "arrival takes none of it, and waiting is not stored"
-            )
-        elif abs(float(rank.duration_us[row]) - taken_us) > TOLERANCE_US:
-            what = "measured stretch"
-            formula = (
-                "a stretch of its thread between events, operators and steps, waiting excluded; "
-                "the event is the one that it lies in, or leads to"
-            )
-        terms: Terms = {
+            return {"name": "a wait that no event explains"}
+        return {
             "file": rank.where.rsplit("/", 1)[-1],
             "event": int(rank.file_index[row]),
             "name": rank.text(row),
             "start_us": float(rank.start_us[row]),
             "event_us": float(rank.duration_us[row]),
         }
-        names = ("correlation", "stream", "thread", "size_bytes")
-        numbers = {name: int(getattr(rank, name)[row]) for name in names}
-        terms |= {name: value for name, value in numbers.items() if value != NONE}
-        texts = {n: rank.strings[int(getattr(rank, n)[row])] for n in ("grid", "input_shapes")}
-        terms |= {name: text for name, text in texts.items() if text}
-        return Reason(what, formula, taken_us, terms)
-
-    def _moved(self, node: int, was: Reason, moved: TransferredDurations) -> Reason:
-        """By the hosts' speed, or by the ratio of its op's models, of kernels of its name, or of
-        the rooflines of its class."""
-        machines, terms = (moved.source, moved.target), Terms(measured_us=was.duration_us)
-        if self.graph.nodes_.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
-            here, there = (each.node.host for each in machines)
-            terms["host_ratio"] = ratio = host_ratio(here, there)
-            formula = (
-                f"measured time x host_ratio ({HOST_SPEED} of {here.name} over {there.name}'s)"
-            )
-            figures = tuple(figure_read(each, "host", HOST_SPEED) for each in (here, there))
-            return Reason("host speed", formula, was.duration_us * ratio, terms, figures, (was,))
-        rows = self.graph.device_span()[1]
-        at = np.flatnonzero(rows == node)
-        if not len(at):
-            return was
-        place, figures, parts = int(at[0]), tuple[FigureRead, ...](), [was]
-        terms["ratio"] = ratio = float(moved.ratio[place])
-        if not np.isnan(moved.by_op[place]):
-            chosen, before, after = moved.compared[place]
-            name = after.graph.ops[chosen.op].name
-            factor = float(np.exp(before.unexplained_log(chosen)))
-            terms |= {"op": name, "unexplained_factor": factor, "carried_frac": moved.carried_frac}
-            for machine, pieces in zip(machines, (before.pieces, after), strict=True):
-                placed, counted = place_collectives(pieces.rows, machine), pieces.counted(chosen)
-                own = tuple(reason_of_row(placed, machine, row) for row in counted.tolist())
-                taken_us = sum(each.duration_us for each in own)
-                what = f"{name} on {machine.name}"
-                parts.append(Reason(what, "sum of its pieces", taken_us, parts=own))
-            what, formula = (
-                "ratio of models",
-                "measured time x what the op's pieces take on the target over the source x "
-                "unexplained_factor ^ (carried_frac - 1)",
-            )
-        elif not np.isnan(moved.by_name[place]):
-            key = kernel_keys(self.trace, self.graph, rows)[:, :2]
-            alike = (key == key[place]).all(axis=1) & ~np.isnan(moved.by_op)
-            terms["kernels_of_the_name"] = int(alike.sum())
-            what, formula = (
-                "ratio of namesakes",
-                "measured time x the mean ratio, by time, of kernels of its name that have one",
-            )
-        else:
-            label = self.graph.labels[node]
-            (family,), (dtype,) = families_of_kernels([label]), dtypes_of_kernels([label])
-            terms |= {"family": family, "dtype": dtype, "class": CLASS_OF_FAMILY[family]}
-            figures = tuple(read for each in machines for read in figures_used(each, ("device",)))
-            what, formula = (
-                "ratio of rooflines",
-                "floor of the target + (measured - floor of the source) x rate of the source over "
-                "the target's, of the class that the kernel's name tells",
-            )
-        return Reason(what, formula, was.duration_us * ratio, terms, figures, tuple(parts))

@@ -229,21 +229,18 @@ def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> 
     graph = merge(
         [rank.timeline.graph for rank in ranks], [0] * len(ranks), list(wheres), modelled=True
     )
-    own, spared, close = [], [], []
-    pieces = nodes = 0
+    own, pieces, nodes = [], 0, 0
     for rank in ranks:
-        built = rank.built
-        own.append(np.where(built.piece == NONE, NONE, built.piece + pieces))
-        spared.append(built.spared + nodes)
-        close.append(built.close + nodes)
-        pieces, nodes = pieces + len(rank.pieces), nodes + len(built.piece)
+        piece = rank.built.piece
+        own.append(np.where(piece == NONE, NONE, piece + pieces))
+        pieces, nodes = pieces + len(rank.pieces), nodes + len(piece)
     piece = np.append(np.concatenate(own), np.full(len(graph) - nodes, NONE))
     if graph.arrivals is not None:
         transfer, arrival = graph.arrivals.T
         piece[transfer], piece[arrival] = piece[arrival], NONE
     return ScheduledSteps(
         _as_measured(schedule(graph)),
-        Built(graph, piece, np.concatenate(spared), np.concatenate(close)),
+        Built(graph, piece),
         tuple(each for rank in ranks for each in rank.pieces),
         Durations.joined([rank.durations for rank in ranks]),
         tuple(dict.fromkeys(note for rank in ranks for note in rank.notes)),

@@ -20,7 +20,6 @@ from perfmodel.hardware.originals import slower_multiprocessors, unknown_generat
 from perfmodel.hardware.reads import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
-from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
@@ -44,7 +43,7 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
-from perfmodel.timeline.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
+from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured, steady_steps
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
@@ -64,8 +63,6 @@ RESOURCE_NAMES = {
 """What people call streams, and the loader's thread; other threads are the host."""
 
 
-GRAPHS, NO_HOST = "graph launches", "no host"
-"""In addition to half of the host's work: the step in CUDA graphs, and without the host."""
 HALF = 0.5
 """What is left of a resource's work where it is relieved."""
 NOTABLE_FRAC = 0.1
@@ -115,15 +112,6 @@ def steady_period(
         for name, us in bounds.items()
         if name == largest or us > NOTABLE_FRAC * last[0].period_us
     }
-    if largest == HOST_NAME and machine.node.device.target != CPU:
-        captured = np.ones(len(graph))
-        captured[steps.built.spared] = 0.0
-        relieved_us[NO_HOST] = step.period_us(np.where(names == HOST_NAME, 0.0, taken_us))
-        follows = np.isin(step.edges.kind, STREAM_KINDS)
-        follows &= np.isin(step.edges.target, steps.built.close)
-        lag_us = np.where(follows, LAG_US[EdgeKind.STREAM_GRAPH], step.edges.lag_us)
-        in_graphs = replace(step, edges=replace(step.edges, lag_us=lag_us))
-        relieved_us[GRAPHS] = in_graphs.period_us(captured * taken_us)
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 

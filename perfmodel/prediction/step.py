@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from math import inf
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer
-from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, host_costs
-from perfmodel.prediction.shapes import Noted, costs_of, predict_shapes, scheduled_ranks
+from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps
+from perfmodel.prediction.shapes import Noted, predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
-from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import to_device
@@ -164,25 +162,14 @@ STEPS_KNOWN = 128
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
-def _alone(
-    step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
-) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
-    """Graphs, what edits do not do, the step without contention, and its period."""
-    graphs, undone = step.graphs(edits, every_rank=every_rank)
-    alone = step.scheduled(graphs, costs)
-    own = alone.timeline.graph
-    period_us = Recurrence.of(own).period_us(own.nodes_.duration_us)
-    return graphs, undone, alone, period_us
-
-
-@lru_cache(maxsize=STEPS_KNOWN)
 def step_period(
     step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
 ) -> Noted:
     """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
     what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
     tiers, machine = step.tiers(), step.machine
-    graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
+    graphs, undone = step.graphs(edits, every_rank=every_rank)
+    alone = step.scheduled(graphs, costs)
     fuller = [] if every_rank else step.fuller(edits)
     about: dict[str, Any] = {"name": step.hardware, "costs": costs, "must_fit": True}
     result, found = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
@@ -226,22 +213,6 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
 
 TIERED = "tiered"
 """The software that deployments stand for."""
-
-
-def least_us(
-    deployment: Deployment, overheads: str | None = None, *, enough_us: float = inf
-) -> float:
-    """What the steps of a deployment take at least: without evaluations and contention; of several
-    kinds, the most frequent ones where that is `enough_us`. Raises as `deployment_period`."""
-    costs_on = partial(host_costs, overheads=overheads, software=TIERED)
-    costs = costs_of(deployment.machine, costs_on)
-    steps = steps_of(deployment)
-    total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
-    for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
-        if total_us < enough_us:
-            step.tiers()
-            total_us += phase.steps_frac * _alone(step, costs, (), False)[3]
-    return total_us
 
 
 def deployment_period(

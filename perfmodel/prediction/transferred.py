@@ -6,6 +6,8 @@ ratio of the kernel's class elsewhere.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,35 +15,106 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel import hardware as catalogue
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.cost.contract import WIRES
 from perfmodel.cost.durations import durations_of
+from perfmodel.cost.gpu.program import ROWS_ANYWHERE
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.originals import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
+from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.ratios import (
-    KIND_OF_NODE,
-    KINDS,
-    ComparedOps,
-    OpPieces,
-    Source,
-    carried_frac,
-    sums_by_op,
-    transfer_ratio,
-)
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.movement import UNKNOWN
+from perfmodel.prediction.ratios import carried_frac, transfer_ratio
 from perfmodel.prediction.scheduled import host_ratio, place_collectives
 from perfmodel.timeline.graph.kinds import NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 
-ComparedOn = tuple[ComparedOps, Source, OpPieces]
-"""An op, its pieces on the source as modelled and measured, and those on the target."""
+COLLECTIVE = "collective"
+_BY_SHAPES = ("matmul", "convolution", "attention", "vector")
+"""Families whose shapes say all of the work, unlike lookups, waits and copies."""
+Key = tuple[int, bool]
+"""An op, and whether its collectives or all other work is meant."""
+
+
+def members(graph: OpGraph, owner: Ints, is_collective: Mask) -> dict[Key, list[int]]:
+    """Per op: which of the things with these owners are its own or of what it calls."""
+    found: defaultdict[Key, list[int]] = defaultdict(list)
+    for at, (op, kind) in enumerate(zip(owner.tolist(), is_collective.tolist(), strict=True)):
+        while op != NO_OP:
+            found[op, kind].append(at)
+            op = graph.ops[op].parent
+    return found
+
+
+@dataclass(frozen=True)
+class OpPieces:
+    """What the ops of a graph become on a machine: pieces that models know."""
+
+    rows: Rows
+    """Collectives among as many nodes as their ranks fill."""
+    of_op: Mapping[Key, list[int]]
+
+    @classmethod
+    def on(cls, graph: OpGraph, machine: Cluster, *, tf32_matmul: bool = False) -> OpPieces:
+        """Those of `graph` on `machine`."""
+        device = machine.node.device
+        lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
+        known = np.array([piece.op != UNKNOWN for piece in lowered.pieces], bool)
+        is_collective = np.array([piece.kind == COLLECTIVE for piece in lowered.pieces], bool)
+        of_op = members(graph, lowered.owner[known], is_collective[known])
+        return cls(place_collectives(lowered.rows.take(np.flatnonzero(known)), machine), of_op)
+
+
+class Source:
+    """The ops of a rank on the machine of its trace: their pieces, and what was measured."""
+
+    def __init__(
+        self,
+        graph: OpGraph,
+        machine: Cluster,
+        measured: Mapping[Key, list[int]],
+        measured_us: Floats,
+        *,
+        tf32_matmul: bool = False,
+    ) -> None:
+        self.graph, self.measured, self.measured_us = graph, measured, measured_us
+        self.pieces = OpPieces.on(graph, machine, tf32_matmul=tf32_matmul)
+        rows = self.pieces.rows
+        self.modelled_us = durations_of(rows, machine).duration_us if len(rows) else np.zeros(0)
+        ops = {op: OPS[op].family in _BY_SHAPES and op not in ROWS_ANYWHERE for op in set(rows.op)}
+        self.by_shapes = np.array([ops[op] for op in rows.op], bool)
+        """Per piece, whether its shapes say all of its work."""
+
+    def compared(self, key: Key, after: OpPieces) -> Key | None:
+        """By what an operation that an op launched goes to a machine with the pieces `after`: by
+        that op, calls included, else by the innermost around it that has pieces on both machines.
+        None where no model knows any."""
+        op, kind = key
+        while op != NO_OP and not ((op, kind) in self.pieces.of_op and (op, kind) in after.of_op):
+            op = self.graph.ops[op].parent
+        return None if op == NO_OP else (op, kind)
+
+    def total_us(self, key: Key) -> float:
+        """What models say that it takes."""
+        return float(self.modelled_us[self.pieces.of_op[key]].sum())
+
+    def unexplained_log(self, key: Key) -> float:
+        """Logarithm of measured over modelled time, by the share that shapes say all of; 0 where
+        nothing was measured."""
+        own, modelled_us = self.pieces.of_op[key], self.total_us(key)
+        measured_us = float(self.measured_us[self.measured.get(key, [])].sum())
+        if modelled_us <= 0 or measured_us <= 0:
+            return 0.0
+        share = float((self.modelled_us[own] * self.by_shapes[own]).sum()) / modelled_us
+        return share * float(np.log(measured_us / modelled_us))
 
 
 class ModelledRatios(NamedTuple):
@@ -56,8 +129,11 @@ class ModelledRatios(NamedTuple):
     unexplained: Floats
     """Per operation, logarithm of measured over modelled on the source, where shapes say all; that
     of its namesakes where its own op tells nothing, and NaN without any."""
-    compared: dict[int, ComparedOn]
-    """By place of the operation, what its ratio compares."""
+
+
+def on_host(graph: ExecutionGraph) -> Mask:
+    """Which nodes take as long as the speed of a host says."""
+    return np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
 
 
 class Transfer:
@@ -67,34 +143,37 @@ class Transfer:
         self, trace: Trace, graph: ExecutionGraph, duration_us: Floats, home: Cluster
     ) -> None:
         self.rows, self.home = graph.device_span()[1], home
-        self.taken = duration_us[self.rows]
+        self.taken, nodes = duration_us[self.rows], graph.nodes_
         labels = [graph.labels[row] for row in self.rows.tolist()]
         self._kinds = families_of_kernels(labels), dtypes_of_kernels(labels)
-        self.on_host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
-        self.key = kernel_keys(trace, graph, self.rows)
+        self.on_host = on_host(graph)
+        self.key = np.zeros((len(self.rows), 3), np.int64)
+        """Rank, name and grid of each operation."""
+        self.key[:, 0] = nodes.rank[self.rows]
         self.why_not = ""
         """Why no op is known."""
-        self._ranks: list[tuple[OpGraph, list[tuple[int, int, str]], Source]] = []
-        """Per rank its ops, its operations (place, op, kind), and the ops on `home`."""
+        self._ranks: list[tuple[Source, list[tuple[int, Key]]]] = []
+        """Per rank its ops, and its operations (place, who launched it)."""
         self._tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
         try:
             graphs = {each.rank: each for each in op_graph(trace)}
         except TraceError as error:
-            self.why_not = str(error)
-            return
-        nodes = graph.nodes_
+            self.why_not, graphs = str(error), {}
         for rank, links in zip(trace.ranks, trace.links, strict=True):
+            own = np.flatnonzero(self.key[:, 0] == rank.rank)
+            events = nodes.row[self.rows[own]]
+            self.key[own, 1], self.key[own, 2] = rank.name[events], rank.grid[events]
+            if rank.rank not in graphs:
+                continue
             ops = with_placement(graphs[rank.rank], rank, links)
             op_of_row = np.full(len(rank), NO_OP, np.int64)
             op_of_row[links.device_rows] = launched_by(ops, rank, links)
-            own = np.flatnonzero(nodes.rank[self.rows] == rank.rank)
-            op = op_of_row[nodes.row[self.rows[own]]]
-            kinds = [KIND_OF_NODE[NodeKind(it)] for it in nodes.kind[self.rows[own]].tolist()]
-            known, code = op != NO_OP, np.array([KINDS.index(kind) for kind in kinds], np.int64)
-            measured = sums_by_op(ops, code[known], op[known], self.taken[own[known]])
-            pieces = OpPieces.on(ops, home, tf32_matmul=self._tf32_matmul)
-            operations = list(zip(own.tolist(), op.tolist(), kinds, strict=True))
-            self._ranks.append((ops, operations, Source.of(pieces, home, measured)))
+            op, taken_us = op_of_row[events], self.taken[own]
+            is_collective = nodes.kind[self.rows[own]] == NodeKind.COLLECTIVE
+            keys = zip(op.tolist(), is_collective.tolist(), strict=True)
+            measured = members(ops, op, is_collective)
+            source = Source(ops, home, measured, taken_us, tf32_matmul=self._tf32_matmul)
+            self._ranks.append((source, list(zip(own.tolist(), keys, strict=True))))
 
     def by_class(self, target: Cluster, at: Ints) -> Floats:
         """Ratios of operations `at` by rooflines of their classes."""
@@ -105,30 +184,26 @@ class Transfer:
     def modelled(self, target: Cluster) -> ModelledRatios:
         """By the models of the operations' ops."""
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
-        unexplained, compared = np.full(len(self.rows), np.nan), dict[int, ComparedOn]()
-        before_these = 0
-        for ops, operations, before in self._ranks:
-            after = OpPieces.on(ops, target, tf32_matmul=self._tf32_matmul)
-            there = after.by_op(np.ones(len(after.owner)))
-            for place, op, kind in operations:
-                chosen = before.compared(op, kind, there)
+        unexplained, before_these = np.full(len(self.rows), np.nan), 0
+        for source, operations in self._ranks:
+            after = OpPieces.on(source.graph, target, tf32_matmul=self._tf32_matmul)
+            for place, key in operations:
+                chosen = source.compared(key, after)
                 if chosen is None:
                     continue
-                counted = (after.counted(chosen) + before_these).tolist()
+                counted = after.of_op[chosen]
                 at += [place] * len(counted)
-                piece += counted
-                per_us += [1.0 / chosen.sum_us(before.modelled)] * len(counted)
-                unexplained[place] = before.unexplained_log(chosen)
-                compared[place] = chosen, before, after
+                piece += [before_these + each for each in counted]
+                per_us += [1.0 / source.total_us(chosen)] * len(counted)
+                unexplained[place] = source.unexplained_log(chosen)
             pieces.append(after.rows)
-            before_these += len(after.owner)
+            before_these += len(after.rows)
         return ModelledRatios(
             Rows.joined(pieces),
             np.array(at, np.int64),
             np.array(piece, np.int64),
             np.array(per_us, np.float64),
             np.where(np.isnan(unexplained), self.of_namesakes(unexplained), unexplained),
-            compared,
         )
 
     def of_namesakes(self, values: Floats) -> Floats:
@@ -144,6 +219,21 @@ class Transfer:
             means = np.where(np.isnan(means), mean[group], means)
         return means
 
+    def ratios(self, target: Cluster) -> tuple[Floats, Ints]:
+        """Time on `target` over time at home, and by what: places in `BASES`."""
+        every, devices = np.arange(len(self.rows)), (self.home.node.device, target.node.device)
+        by_class, found = self.by_class(target, every), self.modelled(target)
+        taken_us = durations_of(found.pieces, target).duration_us if len(found.pieces) else found.at
+        sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=len(every))
+        plain = np.where(np.isin(every, found.at), sums, np.nan)
+        left = np.exp((carried_frac(*devices) - 1.0) * found.unexplained)
+        ways = np.stack([plain * left, self.of_namesakes(plain) * left, by_class])
+        basis = np.argmax(~np.isnan(ways), axis=0)
+        return ways[basis, every], basis
+
+
+BASES = ("models of its op", "kernels of its name", "rooflines of its class")
+
 
 @dataclass(frozen=True)
 class TransferredDurations:
@@ -153,19 +243,13 @@ class TransferredDurations:
     """Per node of the graph."""
     modelled_frac: float
     """Share of the measured device time that kernel models transferred, by op or by name."""
-    carried_frac: float
-    """How much of what is unexplained on the source the target is taken to show as well."""
     notes: tuple[str, ...]
     source: Cluster
     target: Cluster
     ratio: Floats
     """Per device operation of the graph (`device_span`): target over source."""
-    by_op: Floats
-    """Likewise, by the models of its op; NaN where none is known."""
-    by_name: Floats
-    """Likewise, by kernels of its name."""
-    compared: dict[int, ComparedOn]
-    """By place of `ratio`, what `by_op` compares."""
+    basis: Ints
+    """Likewise, what that is a ratio of: places in `BASES`."""
     reads: tuple[FigureRead, ...]
     """The figures of both machines that the ratios follow from."""
 
@@ -180,54 +264,38 @@ def transfer_durations(
     """
     before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
     after = cluster(target)
-    devices = before.node.device, after.node.device
-    notes, carried = unknown_generations([*devices]), carried_frac(*devices)
-    rows = graph.device_span()[1]
-    ratio, compared = np.ones(len(rows)), dict[int, ComparedOn]()
-    by_op = by_name = np.full(len(rows), np.nan)
+    devices, rows = (before.node.device, after.node.device), graph.device_span()[1]
+    ratio, basis = np.ones(len(rows)), np.full(len(rows), len(BASES) - 1)
+    notes = unknown_generations([*devices])
     if devices[0] != devices[1]:
         own = Transfer(trace, graph, duration_us, before)
-        ratio = own.by_class(after, np.arange(len(rows)))
-        found = own.modelled(after)
-        compared, left = found.compared, np.exp((carried - 1.0) * found.unexplained)
-        taken_us = np.zeros(0)
-        if len(found.pieces):
-            taken_us = durations_of(place_collectives(found.pieces, after), after).duration_us
-        sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=len(rows))
-        plain = np.where(np.isin(np.arange(len(rows)), found.at), sums, np.nan)
-        by_op, by_name = plain * left, own.of_namesakes(plain) * left
+        ratio, basis = own.ratios(after)
         if own.why_not:
             notes.append(f"no op has shapes for the kernel models ({own.why_not})")
-    ratio = np.select([~np.isnan(by_op), ~np.isnan(by_name)], [by_op, by_name], ratio)
     moved, taken = duration_us.copy(), duration_us[rows]
     moved[rows] = taken * ratio
-    host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
-    moved[host] *= host_ratio(before.node.host, after.node.host)
-    total_us = float(taken.sum()) or 1.0
-    op_frac = float(taken[~np.isnan(by_op)].sum()) / total_us
-    name_frac = float(taken[~np.isnan(by_name)].sum()) / total_us - op_frac
-    is_given = trace.recorded_on is not None
-    of_host = "as given" if is_given else "assumed: the trace does not name its host"
+    moved[on_host(graph)] *= host_ratio(before.node.host, after.node.host)
+    shares = np.bincount(basis, taken, len(BASES)) / (float(taken.sum()) or 1.0)
+    of_host = "assumed: the trace does not name its host"
+    of_host = of_host if trace.recorded_on is None else "as given"
     notes.append(
         f"host time scaled from {before.node.host.name} ({of_host}) to {after.node.host.name} by "
-        f"single-thread speed; device time: {op_frac:.1%} by the kernel models for its op, "
-        f"{name_frac:.1%} by those of kernels of the same name, {1 - op_frac - name_frac:.1%} by "
-        "roofline ratio of its class"
+        f"single-thread speed; device time: {shares[0]:.1%} by the kernel models for its op, "
+        f"{shares[1]:.1%} by those of kernels of the same name, {shares[2]:.1%} by roofline ratio "
+        "of its class"
     )
     meets = bool((graph.nodes_.kind == NodeKind.COLLECTIVE).any())
     parts = {"device", "host", *(WIRES if meets else ())}
+    reads = dict.fromkeys((*figures_used(before, parts), *figures_used(after, parts)))
     return TransferredDurations(
         moved,
-        op_frac + name_frac,
-        carried,
+        float(shares[:2].sum()),
         tuple(notes),
         before,
         after,
         ratio,
-        by_op,
-        by_name,
-        compared,
-        tuple(dict.fromkeys((*figures_used(before, parts), *figures_used(after, parts)))),
+        basis,
+        tuple(reads),
     )
 
 
@@ -261,14 +329,3 @@ def known_machine(trace: Trace) -> Cluster | None:
         if trace.recorded_on is not None:
             raise
         return None
-
-
-def kernel_keys(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
-    """Rank, name and grid of the operations in `rows` of the graph's nodes `[n, 3]`."""
-    key = np.zeros((len(rows), 3), np.int64)
-    key[:, 0] = graph.nodes_.rank[rows]
-    for rank in trace.ranks:
-        own = key[:, 0] == rank.rank
-        events = graph.nodes_.row[rows[own]]
-        key[own, 1], key[own, 2] = rank.name[events], rank.grid[events]
-    return key

@@ -143,8 +143,7 @@ class Result:
     bound_by: dict[str, float] | None = None
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
     relieved_us: dict[str, float] | None = None
-    """The period if a resource with a notable part of it had half to do; of a GPU's host also in
-    CUDA graphs (`shapes.GRAPHS`) and without it (`shapes.NO_HOST`)."""
+    """The period if a resource with a notable part of it had half to do."""
     kernels: KernelTable | None = field(default=None, repr=False)
     """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)

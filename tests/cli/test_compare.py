@@ -96,15 +96,14 @@ def test_each_design_says_what_stops_it_and_what_would_help(run: Run) -> None:
     found = json.loads(run("compare", *SMALL, "--designs", "cpu_only,neo", "-f", "json").out)
     default, hosts, neo = found["designs"]
     assert default["bottleneck"]["resource"] == "host"
-    assert default["bottleneck"]["lever"] == "graph launches"
-    assert default["bottleneck"]["lever_speed_up"] > 1.5
+    assert "CUDA graphs" in default["bottleneck"]["lever"]
+    assert 1 < default["bottleneck"]["lever_speed_up"] <= 2
     assert hosts["bottleneck"]["words"] == "operators on the CPU"
     assert hosts["bottleneck"]["lever_speed_up"] <= 2
     for row in (default, hosts, neo):
         why = row["bottleneck"]
         share = row["bound_by"][why["resource"]] / row["step_us"]
         assert why["share_frac"] == pytest.approx(share)
-    assert found["remark"].startswith("default, neo: the step waits for the host's launches")
 
 
 def test_a_combination_that_makes_no_sense_says_so(run: Run) -> None:
@@ -199,40 +198,6 @@ def test_a_rate_that_cannot_be_is_refused_where_no_design_can_be_either(run: Run
     found = run(*NOWHERE, "--rate", "nan", "-f", "json")
     assert (found.status, found.out) == (2, "")
     assert "a rate of nan" in found.err
-
-
-def test_replicas_that_serve_a_latency(run: Run) -> None:
-    """Twice the rate takes no fewer replicas, and each keeps within the limit."""
-    offered = ("compare", *SMALL, "--designs", "default", "--inference", "--p99-ms", "50")
-    few, many = (
-        json.loads(run(*offered, "--rate", rate, "-f", "json").out)["designs"][0]["serving"]
-        for rate in ("1e6", "2e6")
-    )
-    check_schema("compare", json.loads(run(*offered, "--rate", "1e6", "-f", "json").out))
-    for rate, found in ((1e6, few), (2e6, many)):
-        assert found["load"]["p99_us"] <= 50_000
-        assert found["load"]["rate_per_s"] * found["replicas"] == pytest.approx(rate)
-        assert found["load"]["rate_per_s"] <= found["most_per_s"]
-    assert many["replicas"] >= few["replicas"]
-    assert "99 % within 50" in run(*offered, "--rate", "1e6").out
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (
-            ("--inference", "--rate", "1e5", "--p99-ms", "0.001"),
-            "no design meets 0.001 ms at 100000",
-        ),
-        (("--rate", "1e5", "--p99-ms", "5"), "--p99-ms: it is of inference at a rate"),
-        (("--inference", "--rate", "1e5", "--p99-ms", "-5"), "expected milliseconds above 0"),
-    ],
-)
-def test_latencies_that_nothing_meets(run: Run, more: tuple[str, ...], message: str) -> None:
-    found = run("compare", *SMALL, "--designs", "default", *more)
-    assert found.status == 2
-    assert message in found.err
-    assert found.err.count("\n") == 1
 
 
 @pytest.mark.slow

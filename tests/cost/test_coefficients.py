@@ -19,7 +19,7 @@ from perfmodel.cost.contract import coefficients_of
 from perfmodel.cost.models import ANALYSES
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.explain import model_reason
+from perfmodel.prediction.explain import reason_of_row
 
 ROOT = Path(__file__).parents[2]
 COST = ROOT / "perfmodel" / "cost"
@@ -197,7 +197,7 @@ def test_each_is_measured_often_published_or_says_that_it_is_assumed(
 @pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "epyc-7742"])
 def test_an_explanation_names_the_same_each_time(hardware: str) -> None:
     rows = Rows.of([{"op": "linear", "m": 512, "n": 512, "k": 512}])
-    first, second = (model_reason(rows, device(hardware)).coefficients for _ in range(2))
+    first, second = (reason_of_row(rows, device(hardware)).coefficients for _ in range(2))
     assert first == second
     assert first
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from designs.hot_rows import BASE, predicted, start
+from designs.hot_rows import predicted, start
 
-from perfmodel.designs import Deployment
 from perfmodel.designs.composed import composed
 from perfmodel.designs.popular_samples import Fae, Hotline
-from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.errors import WorkloadError
 from perfmodel.prediction import predict
-from perfmodel.prediction.compare import break_even_frac
 
 
 def test_steps_of_both_kinds_and_what_moves_between_them() -> None:
@@ -50,24 +48,6 @@ def test_learning_on_fewer_inputs_finds_fewer_popular_samples() -> None:
         for frac in (0.001, 0.05, 1.0)
     ]
     assert shares[0] < shares[1] < shares[2]
-
-
-def test_break_even_is_where_both_take_as_long() -> None:
-    baseline = BASE.apply(start())
-
-    def fae(share: float) -> Deployment:
-        return Fae(hot_mib=100, inputs=1e9, popular_frac=share, pooled_on="operators").apply(
-            start()
-        )
-
-    found = break_even_frac(fae, baseline, 0.5)
-    assert found is not None
-    limit_us = predict(baseline).results[0].step_us
-    before, at = (predict(fae(share)).results[0].step_us for share in (found / 2, found))
-    assert at <= limit_us < before
-    assert break_even_frac(fae, baseline, found / 2) is None
-    with pytest.raises(UsageError):
-        break_even_frac(fae, baseline, 1.5)
 
 
 def test_designs_on_top_of_steps_of_two_kinds_apply_to_both() -> None:

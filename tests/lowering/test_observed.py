@@ -34,27 +34,6 @@ def test_copies_and_ops_on_the_host(name: str, pinned: float) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "by_elements"),
-    [
-        ("CatArrayBatchedCopy_vectorized<float>", None),
-        ("CatArrayBatchedCopy_alignedK_contig<float>", None),
-        ("CatArrayBatchedCopy_contig<float>", 1.0),
-        ("CatArrayBatchedCopy<float>", 1.0),
-    ],
-)
-def test_kernels_tell_how_tensors_are_joined(name: str, by_elements: float | None) -> None:
-    t = Tiny()
-    t.op("aten::cat", 0, 30)
-    t.launch(5, 10, kernel=(40, 60), name=name)
-    rank, links = t.linked()
-    both = (Tensor((4, 8)), Tensor((4, 8)))
-    (event,) = [row for row in range(len(rank)) if rank.text(row) == "aten::cat"]
-    graph = OpGraph((Op("aten::cat", (both, 1), event=event),))
-    (piece,) = lower(with_placement(graph, rank, links), "cuda").pieces
-    assert (piece.op, piece.dims.get("by_elements")) == ("cat", by_elements)
-
-
 def test_tf32_by_the_names_of_products() -> None:
     t = Tiny()
     t.op("aten::mm", 0, 30)

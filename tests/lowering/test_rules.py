@@ -205,7 +205,7 @@ def test_products_are_by_pytorch() -> None:
     (piece,) = pieces(Op("aten::mm", (X, T((32, 4))), ()))
     assert piece.dims[FRAMEWORK] == framework_code(TORCH)
     graph = OpGraph((Op("aten::mm", (X, T((32, 4))), ()), Op("aten::relu", (X,), ())))
-    assert lower(graph, "cuda").to_frame()[FRAMEWORK].tolist() == [TORCH, ""]
+    assert lower(graph, "cuda").rows.in_framework().tolist() == [framework_code(TORCH), 0]
 
 
 def test_split_contractions_on_cuda_only() -> None:

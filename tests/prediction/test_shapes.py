@@ -16,7 +16,6 @@ from perfmodel.prediction import Result, predict
 from perfmodel.prediction.scheduled import HostCosts, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.workload import load_workload
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = OpGraph((Op("aten::mm", (Tensor((4096, 4096)), Tensor((4096, 4096)))),) * 3)
@@ -90,20 +89,6 @@ def test_each_step_is_a_graph_of_its_own() -> None:
     graph = found.timeline.graph
     assert (graph.nodes_.kind == NodeKind.LAUNCH).sum() == 2
     assert found.notes == ("CUDA graphs: 2 hold 6 calls",)
-
-
-@pytest.mark.parametrize("name", ["torchrec", "reference"])
-def test_the_lever_of_graph_launches_is_what_the_option_brings(name: str) -> None:
-    workload = load_workload("criteo-kaggle").with_(implementation__name=name)
-    eager, graphs = (
-        predict(workload.with_(implementation__cuda_graphs=on), hardware="v100-sxm2-16gb").results[
-            0
-        ]
-        for on in (False, True)
-    )
-    assert eager.relieved_us is not None
-    assert graphs.step_us == pytest.approx(eager.relieved_us["graph launches"], rel=0.03)
-    assert graphs.step_us < 0.9 * eager.step_us
 
 
 def test_a_result_says_what_it_is_made_of() -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -157,15 +156,7 @@ class Samples:
 
     def of_step(self, index: int) -> Samples:
         """The samples of one step, by its index in `steps`."""
-        rows, steps = self._by_step
-        low, high = np.searchsorted(steps, np.array([index, index + 1], steps.dtype))
-        return self._where(rows[low:high])
-
-    @cached_property
-    def _by_step(self) -> tuple[Ints, Ints]:
-        """Rows by step, in order within each, and their steps."""
-        rows = np.argsort(self.step, kind="stable")
-        return rows, self.step[rows]
+        return self._where(self.step == index)
 
     def without_step(self, index: int) -> Samples:
         """The samples of all steps but one, such as to predict the one that is left out."""
@@ -181,34 +172,21 @@ class Samples:
         Types without samples are left out, and so are threads without any.
         """
         cell = self.thread * len(TYPES) + self.type
-        order = np.argsort(cell, kind="stable")
-        present, starts = np.unique(cell[order], return_index=True)
-        edges = [*starts.tolist(), len(order)]
-        value, free = self.value_us[order], ~self.blocking[order]
         columns: Table = {}
-        for at, code in enumerate(present.tolist()):
-            rows = slice(edges[at], edges[at + 1])
-            thread, kind = self.threads[code // len(TYPES)], TYPES[code % len(TYPES)]
-            tables = columns.setdefault(thread, {"raw": {}, "no_blocking": {}})
-            tables["raw"][kind] = _cell(value[rows])
-            if free[rows].any():
-                tables["no_blocking"][kind] = _cell(value[rows][free[rows]])
+        for variant, kept in (("raw", np.ones(len(self), bool)), ("no_blocking", ~self.blocking)):
+            for code, us in grouped(cell[kept], self.value_us[kept]):
+                place, kind = divmod(code, len(TYPES))
+                own = columns.setdefault(self.threads[place], {"raw": {}, "no_blocking": {}})
+                own[variant][TYPES[kind]] = {
+                    "count": len(us),
+                    "mean_us": float(us.mean()),
+                    "median_us": float(np.median(us)),
+                    "total_us": float(us.sum()),
+                }
         return columns
 
-    def _where(self, keep: Mask | Ints) -> Samples:
+    def _where(self, keep: Mask) -> Samples:
         return replace(self, **{name: getattr(self, name)[keep] for name in _COLUMNS})
-
-
-def _cell(value_us: Floats) -> Cell:
-    middle = len(value_us) // 2
-    ordered = np.partition(value_us, [(len(value_us) - 1) // 2, middle])
-    total = float(value_us.sum())
-    return {
-        "count": len(value_us),
-        "mean_us": total / len(value_us),
-        "median_us": float(ordered[(len(value_us) - 1) // 2] + ordered[middle]) / 2,
-        "total_us": total,
-    }
 
 
 LONG_COPY_US = 50.0

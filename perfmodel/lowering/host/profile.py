@@ -17,7 +17,6 @@ from perfmodel.errors import ModelError, PerfmodelError, UsageError
 from perfmodel.lowering.host.measure import (
     CODE,
     NUMBERS,
-    QUANTILES,
     T4,
     TYPES,
     Samples,
@@ -90,36 +89,16 @@ def read_profile(path: Path) -> tuple[Rows, Provenance]:
         )
     rows: Rows = {}
     for at, row in enumerate(content.rows):
-        problem = _problem(row, rows)
-        if problem:
-            raise ModelError(f"{path}: $.rows[{at}]{problem}")
+        if row.type not in TYPES:
+            known = ", ".join(TYPES)
+            raise ModelError(f"{path}: $.rows[{at}].type: expected one of {known}")
+        if (row.type, row.op, row.thread) in rows:
+            raise ModelError(f"{path}: $.rows[{at}]: repeats an earlier row's type, op and thread")
         numbers = (getattr(row, name) for name in Statistic.__struct_fields__)
         rows[row.type, row.op, row.thread] = Statistic(*numbers)
     if not rows:
         raise ModelError(f"{path}: $.rows: empty: a profile needs at least one row")
-    for at, row in enumerate(content.rows):
-        for key in ((row.type, None, row.thread), (row.type, None, None)):
-            if key not in rows:
-                raise ModelError(
-                    f"{path}: $.rows[{at}]: no row with op null and thread {key[2] or 'null'} "
-                    f"for {row.type} to fall back to"
-                )
     return rows, content.provenance
-
-
-def _problem(row: _Row, rows: Rows) -> str | None:
-    """What is wrong with one row apart from its types, after its key."""
-    if row.type not in TYPES:
-        return f".type: expected one of {', '.join(TYPES)}, got {row.type[:60]!r}"
-    if row.op is not None and row.thread is None:
-        return ".thread: null for a row with an op: name the thread"
-    if (row.type, row.op, row.thread) in rows:
-        return ": repeats an earlier row's type, op and thread"
-    quantiles = [getattr(row, name) for name in QUANTILES]
-    for name, low, high in zip(list(QUANTILES)[1:], quantiles[:-1], quantiles[1:], strict=True):
-        if high < low:
-            return f".{name}: {high} is below the quantile before it, {low}"
-    return None
 
 
 CATALOGUE = Path(__file__).with_name("catalogue")
@@ -128,8 +107,6 @@ CATALOGUE = Path(__file__).with_name("catalogue")
 MIN_SAMPLES = 3
 """Fewer hold nothing that a trimmed mean could leave out, and an operator called once is mostly one
 that begins a program: `aten::embedding` of the H100 traces, 76 us, ten times what others take."""
-
-Texts = str | None | Sequence[str | None]
 
 
 @dataclass(frozen=True)
@@ -223,25 +200,16 @@ class Profile:
         return float(getattr(self.statistic(kind, op, thread), statistic))
 
     def durations(
-        self, kinds: Texts, ops: Texts, threads: Texts, *, statistic: str = "mean_us"
+        self,
+        kinds: Sequence[str],
+        ops: Sequence[str | None],
+        threads: Sequence[str | None],
+        *,
+        statistic: str = "mean_us",
     ) -> Floats:
-        """`lookup` for many rows at once: microseconds, float64.
-
-        Each argument is one text for all rows or a sequence of texts; the sequences have equal
-        lengths. Every distinct combination is looked up once.
-        """
-        columns = [
-            [each] if each is None or isinstance(each, str) else list(each)
-            for each in (kinds, ops, threads)
-        ]
-        count = max(map(len, columns)) if all(columns) else 0
-        if any(len(column) > 1 and len(column) != count for column in columns):
-            sizes = ", ".join(str(len(column)) for column in columns)
-            raise UsageError(f"kinds, ops and threads have different lengths: {sizes}")
-        keys = list(zip(*(c * count if len(c) == 1 else c for c in columns), strict=True))
-        taken_us = {
-            key: self.lookup(key[0] or "", *key[1:], statistic=statistic) for key in set(keys)
-        }
+        """`lookup` for many rows: microseconds. Every distinct combination is looked up once."""
+        keys = list(zip(kinds, ops, threads, strict=True))
+        taken_us = {key: self.lookup(*key, statistic=statistic) for key in set(keys)}
         return np.array([taken_us[key] for key in keys], np.float64)
 
     def save(self, path: str | Path) -> None:
