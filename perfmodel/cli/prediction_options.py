@@ -79,6 +79,7 @@ class PredictionOptions:
     edit: list[str] | None = None
     codec: list[str] | None = None
     keep_contention: bool = False
+    et: Path | None = None
     overheads: str | None = None
     models: Path | None = None
     trust_models: bool = False
@@ -92,7 +93,7 @@ class PredictionOptions:
     def reading_words(self) -> list[str]:
         """The options of this line that say how a trace is read and what times it, as words."""
         words: list[str] = []
-        for name in ("steps", "steps_by", "max_memory", "mode", "source_device"):
+        for name in ("steps", "steps_by", "et", "max_memory", "mode", "source_device"):
             value = getattr(self, name)
             if value != getattr(DEFAULTS, name):
                 words += [option_name(name), str(value)]
@@ -147,7 +148,12 @@ class PredictionOptions:
 
     def read(self, trace: str | None) -> tuple[Trace, Demo | None]:
         """The trace, or the bundled demo and what is known about it."""
-        return read_named(trace, **self._reading())
+        given = self._reading()
+        content, demo = read_named(trace, **given)
+        if self.et:
+            limits = {key: given[key] for key in ("strict", "max_bytes")}
+            content = content.with_execution_trace(self.et, **limits)
+        return content, demo
 
     def request(self, source: Source, **changes: Any) -> Request:
         """What is asked of `source`: the options that have a value, under `changes`."""
@@ -193,7 +199,7 @@ class PredictionOptions:
 
 
 DEFAULTS = PredictionOptions()
-OF_READING = ("steps", "steps_by", "strict", "max_memory")
+OF_READING = ("et", "steps", "steps_by", "strict", "max_memory")
 """Options, as fields, that say what is read, not what is predicted of it."""
 _OF_SHAPES = (
     *("batch", "hardware", "settings", "edit", "overheads", "max_memory"),

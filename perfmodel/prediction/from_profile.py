@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from perfmodel.errors import Note, UsageError, prefixed
 from perfmodel.hardware import Cluster, Device, Part, cluster
 from perfmodel.lowering import lower

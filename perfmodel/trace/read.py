@@ -72,6 +72,30 @@ class Trace:
             if rank.rank in self.execution_traces
         }
 
+    def with_execution_trace(self, path: str | Path, **options: Any) -> Trace:
+        """This trace with the execution trace in `path` (options as of `read`) paired to a rank.
+
+        The rank is the one in the file's name, or the only one. Raises `TraceError` when the file
+        holds none, and when its nodes are not the events of this trace.
+        """
+        result = read(path, **options)
+        if not result.execution_traces:
+            raise TraceError(f"{path}: holds no execution trace")
+        extra = list(result.execution_traces.values())
+        joined = replace(
+            self,
+            execution_traces=self.execution_traces
+            | _execution_traces_by_rank(extra, list(self.ranks)),
+            warnings=[*self.warnings, *result.warnings],
+        )
+        best = max((p.matched_frac for p in joined.pairings.values()), default=0.0)
+        if best < MIN_PAIRED_FRAC:
+            raise TraceError(
+                f"{path}: only {best:.0%} of the host events of {self.source} are nodes of this "
+                "execution trace: they are not of the same program"
+            )
+        return joined
+
     @property
     def events(self) -> pd.DataFrame:
         """All events of all ranks as one pandas frame; empty for execution traces alone."""

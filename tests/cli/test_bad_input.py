@@ -230,6 +230,7 @@ def test_what_ifs_that_make_no_sense(
         ("--max-memory", "1e-7"),
         ("--max-memory", "1e300"),
         ("--max-memory", "lots"),
+        ("--et", "missing.json"),
         ("--nonsense",),
     ],
 )

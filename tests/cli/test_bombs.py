@@ -20,6 +20,7 @@ LIMIT_GB = "0.002"
 VERBS = (
     ("breakdown", "{}"),
     ("predict", "{}"),
+    ("predict", "--et", "{}"),
     ("export", "{}", "-o", "{out}/x.json"),
     ("report", "{}", "-o", "{out}/x.html"),
     ("diff", "{}", "{}"),

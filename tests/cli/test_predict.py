@@ -199,13 +199,16 @@ def test_modes_that_contradict_each_other(run: Run, trace: Path) -> None:
     assert "--replay" in ran.err
 
 
-def test_an_execution_trace_is_paired(run: Run, reference: Path, tmp_path: Path) -> None:
+def test_an_execution_trace_is_paired(run: Run, reference: Path) -> None:
     folder = reference / "traces" / "dlrm_v100x8"
     if not folder.is_dir():
         pytest.skip("reference data not found (PERFMODEL_REFERENCE): dlrm_v100x8")
-    for name in ("kineto_rank0.json.gz", "et_rank0.json.gz"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    assert len(answer_of(run, tmp_path)["source"]["execution_traces"]) == 1
+    kineto, et = folder / "kineto_rank0.json.gz", folder / "et_rank0.json.gz"
+    answer = answer_of(run, kineto, "--et", et)
+    assert len(answer["source"]["execution_traces"]) == 1
+    ran = run("predict", folder / "kineto_rank0.json.gz", "--et", folder / "kineto_rank1.json.gz")
+    assert (ran.status, ran.out) == (2, "")
+    assert "holds no execution trace" in ran.err
 
 
 def test_an_edit_of_a_workload_is_named_in_the_answer(run: Run) -> None:

@@ -205,6 +205,17 @@ def test_an_execution_trace_beside_a_profile_is_paired(tmp_path: Path) -> None:
     assert (ranks_of(trace), trace.pairings[3].matched_frac) == ([3], 1.0)
 
 
+def test_an_execution_trace_given_later(tmp_path: Path) -> None:
+    trace = read(write(tmp_path / "rank3.json", CONTENT))
+    assert trace.pairings == {}
+    joined = trace.with_execution_trace(write(tmp_path / "et.json", ET))
+    assert joined.pairings[3].matched_frac == 1.0
+    with pytest.raises(TraceError, match=r"other\.json: only 0% of the host events"):
+        trace.with_execution_trace(write(tmp_path / "other.json", OTHER))
+    with pytest.raises(TraceError, match="holds no execution trace"):
+        trace.with_execution_trace(tmp_path / "rank3.json")
+
+
 def test_two_execution_traces_of_one_rank_are_an_error(tmp_path: Path) -> None:
     for name in "a_rank0.json", "b_rank0.json":
         write(tmp_path / name, ET)
