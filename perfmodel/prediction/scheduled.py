@@ -28,7 +28,7 @@ from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T
 from perfmodel.lowering.host.profile import CATALOGUE, EAGER, RECORDED_ON
 from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.repeat import behind_loader, serial_steps, with_carried_edges
+from perfmodel.lowering.repeat import serial_steps, with_carried_edges
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.rows import KERNEL, Rows
@@ -178,13 +178,12 @@ def schedule_shapes(
     *,
     tf32_matmul: bool = False,
     repeats: bool = False,
-    loading_us: float = 0.0,
     times: HostTimes | None = None,
 ) -> ScheduledSteps:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
 
     `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it. `repeats`: the
-    graph carries edges to the steps that follow, and waits for a loader that takes `loading_us`.
+    graph carries edges to the steps that follow.
     `times` is what a trace's host was measured to take between operators.
 
     Raises `ModelError` for sizes that cannot be.
@@ -217,8 +216,6 @@ def schedule_shapes(
         )
         built = with_carried_edges(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes, *built.notes)
-    if repeats and loading_us:
-        built = behind_loader(built, loading_us)
     return ScheduledSteps(
         _as_measured(schedule(built.graph)), built, pieces, durations, notes, rows, ops
     )

@@ -22,7 +22,6 @@ from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.observed import HostTimes
-from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.families import family_of_kernel
@@ -59,9 +58,8 @@ RESOURCE_NAMES = {
     "comm": "network",
     COPY_STREAM: "input copies",
     DISTRIBUTION_STREAM: "input distribution",
-    LOADER: "data loading",
 }
-"""What people call streams, and the loader's thread; other threads are the host."""
+"""What people call streams; threads are the host."""
 
 
 GRAPHS, NO_HOST = "graph launches", "no host"
@@ -155,7 +153,6 @@ def scheduled_ranks(
     *,
     tf32_matmul: bool = False,
     repeats: bool = False,
-    loading_us: float = 0.0,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
 ) -> ScheduledSteps:
     """The ops of `graphs`, one per rank, on `machine`, which meet at their collectives; without
@@ -164,7 +161,7 @@ def scheduled_ranks(
     about: dict[str, Any] = {"tf32_matmul": tf32_matmul, "repeats": repeats}
     ranks = [
         schedule_shapes(
-            graph, machine, costs, loading_us=loading_us, times=times.get(graph.rank), **about
+            graph, machine, costs, times=times.get(graph.rank), **about
         )
         for graph in graphs
     ]

@@ -35,7 +35,6 @@ from perfmodel.workload.step import (
     RankClass,
     data_edges,
     deciding_classes,
-    loading_us,
     rank_classes,
 )
 
@@ -138,7 +137,6 @@ class Step:
             costs,
             tf32_matmul=self.workload.implementation.precision == "tf32",
             repeats=True,
-            loading_us=loading_us(self.workload, self.batch / self.machine.nodes),
         )
 
     def tiers(self) -> tuple[TierUse, ...]:

@@ -16,7 +16,6 @@ from perfmodel.workload.settings import (
     Evaluation,
     Implementation,
     Interaction,
-    Loader,
     Model,
     Training,
     implementation_names,
@@ -43,7 +42,6 @@ class Workload:
     training: Training = field(default_factory=Training)
     implementation: Implementation = field(default_factory=Implementation)
     evaluation: Evaluation = field(default_factory=Evaluation)
-    loader: Loader = field(default_factory=Loader)
     title: str = ""
     sequence: SequenceSettings = field(default_factory=SequenceSettings)
 

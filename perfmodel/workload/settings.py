@@ -200,17 +200,6 @@ class Evaluation:
         return self.beyond_us * batch / self.every_samples if self.included else 0.0
 
 
-@dataclass(frozen=True)
-class Loader:
-    """What brings batches to each host, beside its steps: at most `samples_per_s`, and
-    `gb_per_s` of `bytes_per_sample` each; 0 sets no limit, and takes the bytes that a batch has.
-    """
-
-    samples_per_s: Annotated[float, Limits(0, 1e12)] = 0.0
-    gb_per_s: Annotated[float, Limits(0, 1e6)] = 0.0
-    bytes_per_sample: Annotated[float, Limits(0, 1e12)] = 0.0
-
-
 SECTIONS: dict[str, type] = {
     "model": Model,
     "interaction": Interaction,
@@ -218,5 +207,4 @@ SECTIONS: dict[str, type] = {
     "training": Training,
     "implementation": Implementation,
     "evaluation": Evaluation,
-    "loader": Loader,
 }

@@ -1,7 +1,6 @@
 """One rank's step: what is asked of an implementation, its ops, and the data edges between them.
 
-What a step asks of each rank: classes of equal ranks, bytes exchanged, time to load data,
-lengths of sequences.
+What a step asks of each rank: classes of equal ranks, bytes exchanged, lengths of sequences.
 
 Source: Mudigere et al., Neo (ISCA 2022), and TorchRec's sharding types: which collective each
 scheme takes.
@@ -21,13 +20,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.model import Workload, counts
+from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import Plan, plan, plan_of_placement
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
@@ -203,6 +201,9 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
         )
 
 
+FP32_BYTES = 4
+
+
 @dataclass(frozen=True)
 class RankClass:
     """Ranks that hold equal tables in the same order; per sample each reads `looked_up` elements
@@ -252,7 +253,7 @@ def rank_classes(
                 if placement is None
                 else _missed(key, placement, batch or workload.batch)
             ),
-            sum(table.rows * table.dim for table, _ in key) * FLOAT_BYTES,
+            sum(table.rows * table.dim for table, _ in key) * FP32_BYTES,
         )
         for key, own in by_work.items()
     ]
@@ -296,23 +297,6 @@ def _beyond(
         return sum(rows), float(np.dot(rows, [size for _, size in held]))
     use = cache.steady_use([table.access(table.lookups(batch), size) for table, size in held])
     return float(use.fetched_rows.sum()), float(np.dot(use.fetched_rows, use.row_bytes))
-
-
-FLOAT_BYTES, KEY_BYTES = 4, 8
-"""Of dense features and labels, and of keys."""
-
-
-def loading_us(workload: Workload, samples: float) -> float:
-    """What one host's loader takes for `samples`, its part of a batch; 0 where nothing limits it.
-
-    What it brings per sample is dense features, a label and a key per lookup, unless said.
-    """
-    loader = workload.loader
-    of_batch = FLOAT_BYTES * (workload.model.dense_features + 1)
-    size = loader.bytes_per_sample or of_batch + KEY_BYTES * counts(workload).lookups
-    by_count = samples / loader.samples_per_s if loader.samples_per_s else 0.0
-    by_size = samples * size / (loader.gb_per_s * BYTES_PER_GB) if loader.gb_per_s else 0.0
-    return max(by_count, by_size) * US_PER_S
 
 
 ALIGNED = 128
