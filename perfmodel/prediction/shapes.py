@@ -160,9 +160,7 @@ def scheduled_ranks(
     collectives never meet."""
     about: dict[str, Any] = {"tf32_matmul": tf32_matmul, "repeats": repeats}
     ranks = [
-        schedule_shapes(
-            graph, machine, costs, times=times.get(graph.rank), **about
-        )
+        schedule_shapes(graph, machine, costs, times=times.get(graph.rank), **about)
         for graph in graphs
     ]
     if len(ranks) == 1:
