@@ -37,7 +37,6 @@ from perfmodel.prediction.scheduled import (
     HostCosts,
     ScheduledSteps,
     host_costs,
-    kernel_table,
     schedule_jointly,
     schedule_shapes,
 )
@@ -225,7 +224,6 @@ def predict_shapes(
         families=families,
         coverage=coverage,
         memory=memory,
-        kernels=kernel_table(steps, rank, device),
         explainer=ModelExplainer(
             steps, machine, costs, {at: each.ratio for at, each in times.items()}
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from perfmodel.hardware import Device
     from perfmodel.prediction.explain import Explained, Explainer
-    from perfmodel.prediction.scheduled import KernelTable
 
 
 SCHEMA = "perfmodel.prediction/1"
@@ -53,20 +53,6 @@ _CHANGE = ("baseline_us", "gain_us", "gain_frac")
 
 
 @dataclass(frozen=True)
-class LeaveOneOut:
-    """A step that was predicted from the others, and what needs no model. Microseconds."""
-
-    low_us: float
-    """90 % interval of the step, from the errors of leaving the others out."""
-    high_us: float
-    null_mean_us: float | None
-    """Without a model: the mean of the other steps, that mean with the difference in device time
-    added, the last step before; None where there are no others."""
-    null_mean_gpu_us: float | None
-    null_last_us: float | None
-
-
-@dataclass(frozen=True)
 class StepPrediction:
     """One step: predicted and, where the trace has it, measured. Microseconds."""
 
@@ -78,8 +64,9 @@ class StepPrediction:
     """Share of the step's critical path that is measured host work: near 1, a replay is an echo."""
     unexplained: Unexplained
     """What of the step's critical path waits for something that was not recorded."""
-    left_out: LeaveOneOut | None = None
-    """Where the step was left out of what predicts it."""
+    left_out: dict[str, float | None] | None = None
+    """Of a step that was predicted from the others, microseconds: `low_us` and `high_us`, its 90 %
+    interval by the errors of leaving the others out, and what needs no model (`null_…`)."""
 
     @property
     def error_pct(self) -> float | None:
@@ -145,8 +132,6 @@ class Result:
     relieved_us: dict[str, float] | None = None
     """The period if a resource with a notable part of it had half to do; of a GPU's host also in
     CUDA graphs (`shapes.GRAPHS`) and without it (`shapes.NO_HOST`)."""
-    kernels: KernelTable | None = field(default=None, repr=False)
-    """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)
     """The figures of the parts of the hardware that the prediction uses."""
     explainer: Explainer | None = field(default=None, repr=False)
@@ -188,11 +173,20 @@ class Result:
             found[piece.kind] = found.get(piece.kind, 0.0) + piece.duration_us
         return found
 
+    @property
+    def device(self) -> Device | None:
+        """What its kernels run on, where shapes say how long."""
+        machine = getattr(self.explainer, "machine", None)
+        return None if machine is None else machine.node.device
+
     def roofline(self) -> Figure:
         """The step's kernels below the device's roofs. Raises `UsageError` without shapes."""
-        if self.kernels is None:
+        from perfmodel.prediction.scheduled import roofline
+
+        steps = getattr(self.explainer, "found", None)
+        if steps is None or self.device is None:
             raise UsageError(f"{self.hardware}: a roofline needs shapes: --mode model")
-        return self.kernels.roofline()
+        return roofline(steps, self.rank.rank, self.device)
 
     @property
     def assumed(self) -> tuple[FigureRead, ...]:
@@ -237,7 +231,7 @@ class Result:
                     "warmup": step.role == StepRole.WARM_UP,
                     **_picked(step, ("measured_us", "error_pct", "measured_host_frac")),
                     "unexplained_frac": _round(step.unexplained.frac),
-                    "left_out": step.left_out and _rounded(asdict(step.left_out)),
+                    "left_out": _rounded(step.left_out),
                     **_changed(was, step),
                 }
                 for was, step in zip(steps, rank.steps, strict=True)

@@ -198,7 +198,7 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
     pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
     for result in prediction.results:
-        if result.kernels is not None and result.kernels.flop.any():
+        if result.mode == MODEL and result.coverage["kernels"]:
             pictures.append((result.roofline(), "Kernels below the roofs of the device."))
     for figure, caption in pictures:
         yield f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"

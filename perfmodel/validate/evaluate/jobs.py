@@ -29,7 +29,15 @@ from perfmodel.trace import Trace, read
 from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.kernels import TableJob, table_rows
-from perfmodel.validate.evaluate.results import LEFT_OUT, Evaluation, Kind, Row, TraceFacts, rows_of
+from perfmodel.validate.evaluate.results import (
+    LEFT_OUT,
+    NULLS,
+    Evaluation,
+    Kind,
+    Row,
+    TraceFacts,
+    rows_of,
+)
 from perfmodel.validate.evaluate.shapes import model_rows, shape_rows, shapes_of
 
 if TYPE_CHECKING:
@@ -159,9 +167,7 @@ def step_rows(
     predicted_us = {
         Kind.STEP_REPLAY: replay_us,
         Kind.STEP_LEFT_OUT: left_out_us,
-        Kind.NULL: naive.mean_us,
-        Kind.NULL_GPU: naive.mean_gpu_us,
-        Kind.NULL_LAST: naive.last_us,
+        **dict(zip(NULLS, naive.values(), strict=True)),
     }
     rows = [
         row

@@ -54,7 +54,7 @@ from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.training import LABEL, LAST, backward_and_update
 
-Indices = Iterable[tuple[Tensor, ...]]
+Indices = Iterable[tuple[Tensor, Tensor]]
 """Per table of the rank, flat indices and offsets of its bags."""
 
 
@@ -80,10 +80,8 @@ def reference(r: Recorder, run: Run) -> None:
     width, bags = run.workload.model.dense_features, run.global_batch
     with r.during(INPUT):
         dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
-        counts = [(table.lookups(bags), bags) for table in run.tables]
-        indices = [
-            tuple(send_from_host(r, (n,), "int64", pinned=False) for n in both) for both in counts
-        ]
+        flat = [table.lookups(bags) for table in run.tables]
+        indices = [(_sent_indices(r, count), _sent_indices(r, bags)) for count in flat]
     features = _module(r, run, dense, layers.bottom, "relu")
     pooled = _bags(r, run, tables, indices)
     if run.ranks == 1:
@@ -91,6 +89,10 @@ def reference(r: Recorder, run: Run) -> None:
     else:
         sparse = _exchange(r, run, pooled)
     _learn(r, run, layers, features, sparse, tables)
+
+
+def _sent_indices(r: Recorder, count: int) -> Tensor:
+    return send_from_host(r, (count,), "int64", pinned=False)
 
 
 FBGEMM = "fbgemm"
