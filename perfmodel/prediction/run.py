@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, singledispatch
+from functools import singledispatch
 from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -29,8 +29,8 @@ from perfmodel.prediction.from_profile import profile_data, shapes_on, with_meas
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
-from perfmodel.prediction.scheduled import host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_passes, with_reads
+from perfmodel.prediction.scheduled import costs_of
+from perfmodel.prediction.shapes import MODEL, Noted, predict_passes, with_reads
 from perfmodel.prediction.step import TIERED, Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
@@ -280,10 +280,9 @@ def _of_configuration(
 ) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, `period` after period."""
     first, edits = cases[0], tuple(request.edits())
-    costs_on = partial(host_costs, overheads=request.profile, software=software)
     answers = []
     for case in cases:
-        costs = costs_of(case.machine, costs_on)
+        costs = costs_of(case.machine, request.profile, software)
         found = period(case, costs, edits, request.every_rank)
         answers.append(with_reads(found, case.machine, costs))
     results = [result for result, _ in answers]

@@ -5,12 +5,12 @@ The kernels of a step, those of equal shapes together: work, bytes and time; the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -84,7 +84,8 @@ def host_ratio(source: Host, target: Host) -> float:
 
 @dataclass(frozen=True, eq=False)
 class HostCosts:
-    """What times the host's work, how much slower the target's host is, and that in words."""
+    """What times the host's work, how much slower the target's host is, and that in words; steps
+    that are known are known by the very same costs."""
 
     profile: Profile
     ratio: float
@@ -100,21 +101,17 @@ class HostCosts:
     spread: tuple[float, float] = KNOWN_SOFTWARE
     """Within which factors of it 90 % of host times lie."""
 
-    @property
-    def _content(self) -> Hashable:
-        """What tells these costs from others: profiles by which they are, since they are large."""
-        profiles = (id(self.profile), *((rank, id(own)) for rank, own in self.of_rank.items()))
-        return profiles, self.ratio, self.statistic
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HostCosts) and self._content == other._content
-
-    def __hash__(self) -> int:
-        return hash(self._content)
-
     def profile_of(self, rank: int) -> Profile:
         """What times the host of `rank`."""
         return self.of_rank.get(rank, self.profile)
+
+
+def costs_of(
+    machine: Cluster, overheads: str | None = None, software: str | None = None
+) -> HostCosts | None:
+    """`host_costs`; None of a CPU, whose models count the host in."""
+    is_cpu = machine.node.device.target == CPU
+    return None if is_cpu else host_costs(machine, overheads, software)
 
 
 def host_costs(
@@ -122,22 +119,33 @@ def host_costs(
 ) -> HostCosts:
     """The saved profile `overheads`, or the package's for `software` (else PyTorch's operators) at
     the speed of `machine`'s hosts. Raises `ModelError` where there is no such profile."""
-    if overheads is not None:
-        profile = load_profile(overheads)
-        return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
-    shipped = EAGER if software is None else IMPLEMENTATIONS[software].overheads
-    target, recorded = machine.node.host, host(RECORDED_ON.get(shipped, PLAIN_HOST))
+    if overheads is None:
+        return _shipped(EAGER if software is None else IMPLEMENTATIONS[software].overheads, machine)
+    profile = load_profile(overheads)
+    return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
+
+
+@lru_cache(maxsize=256)
+def _shipped(name: str, machine: Cluster) -> HostCosts:
+    """Those of a profile of the package; of one machine the very same each time."""
+    target, recorded = machine.node.host, host(RECORDED_ON.get(name, PLAIN_HOST))
     note = SharedNote(
-        f"host overheads: {shipped}, scaled from {recorded.name} (assumed: its traces name no "
+        f"host overheads: {name}, scaled from {recorded.name} (assumed: its traces name no "
         "host) by single-thread speed"
     )
-    about: dict[str, Any] = {"name": shipped, "recorded_on": recorded, "host": target}
-    ratio = host_ratio(recorded, target)
-    return HostCosts(_shipped(shipped), ratio, note, statistic=OTHERS_STATISTIC, **about)
+    return HostCosts(
+        _profile(name),
+        host_ratio(recorded, target),
+        note,
+        statistic=OTHERS_STATISTIC,
+        name=name,
+        recorded_on=recorded,
+        host=target,
+    )
 
 
 @lru_cache
-def _shipped(name: str) -> Profile:
+def _profile(name: str) -> Profile:
     """A profile of the package, read once."""
     return load_profile(CATALOGUE / f"{name}.json").of_repeated()
 

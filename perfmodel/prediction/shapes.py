@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from types import MappingProxyType
@@ -36,7 +36,7 @@ from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,
     ScheduledSteps,
-    host_costs,
+    costs_of,
     schedule_jointly,
     schedule_shapes,
 )
@@ -127,11 +127,6 @@ def steady_period(
 MODEL = "model"
 Noted = tuple[Result, list[str]]
 """A result, and what a user should know of it."""
-
-
-def costs_of(machine: Cluster, costs_on: Callable[[Cluster], HostCosts]) -> HostCosts | None:
-    """The costs of the host of `machine`; None of a CPU, whose models count the host in."""
-    return None if machine.node.device.target == CPU else costs_on(machine)
 
 
 def with_reads(found: Noted, machine: Cluster, costs: HostCosts | None) -> Noted:
@@ -296,16 +291,12 @@ def predict_passes(
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
 
-    def costs_on(machine: Cluster) -> HostCosts:
-        costs = host_costs(machine, overheads=profile)
-        if costs.profile.provenance.unwatched:
-            return costs
-        note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
-        return replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
-
     results = []
     for machine in machines:
-        costs = costs_of(machine, costs_on)
+        costs = costs_of(machine, profile)
+        if costs is not None and not costs.profile.provenance.unwatched:
+            note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
+            costs = replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
         found = predict_shapes(graphs, machine, name=machine.name, costs=costs)
         result, own = with_reads(found, machine, costs)
         if costs is not None:  # an interval at least as wide as measured passes of modules say

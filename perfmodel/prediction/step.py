@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -22,8 +22,8 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer
-from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, host_costs
-from perfmodel.prediction.shapes import Noted, costs_of, predict_shapes, scheduled_ranks
+from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
+from perfmodel.prediction.shapes import Noted, predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload, op_graph
@@ -231,8 +231,7 @@ def least_us(
 ) -> float:
     """What the steps of a deployment take at least: without evaluations and contention; of several
     kinds, the most frequent ones where that is `enough_us`. Raises as `deployment_period`."""
-    costs_on = partial(host_costs, overheads=overheads, software=TIERED)
-    costs = costs_of(deployment.machine, costs_on)
+    costs = costs_of(deployment.machine, overheads, TIERED)
     steps = steps_of(deployment)
     total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
     for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):

@@ -17,7 +17,6 @@ from perfmodel.lowering import lower
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.model import counts
 from perfmodel.workload.step import ALIGNED, slowest_lengths
 
 
@@ -277,7 +276,7 @@ def test_parameters_are_those_that_are_trained(equal: Workload) -> None:
         for op in op_graph(equal, 64, ranks=4).ops
         if op.name == "record_param_comms" and op.attributes["collective"] == "all_reduce"
     )
-    assert counts(equal).dense_parameters == summed
+    assert equal.dense_parameters == summed
 
 
 def placed(workload: Workload, sharding: str = "row_wise", **changes: object) -> Placement:
