@@ -275,11 +275,10 @@ def look_up(
                 r.made("aten::empty_like", (flat,), flat.shape)
             for shape in (flat.shape, (1,), (), (1,)):
                 zero(r, r.tensor(shape, "int32"))
-        r.now(about)
         return [None]
 
     node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
-    return r.track(node, (tables.weights,), out, backward)
+    return r.track(node, (tables.weights,), out, backward, about)
 
 
 def _look_up_quantised(

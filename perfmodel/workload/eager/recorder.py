@@ -31,6 +31,8 @@ class Node:
     next: tuple[tuple[Node, int] | None, ...] = ()
     backward: Callable[[Any], Gradients] | None = None
     has_several: bool = False
+    about: Mapping[str, str] = field(default_factory=dict)
+    """Attributes of its op."""
     gradients: dict[int, Tensor] = field(default_factory=dict)
     waiting: int = 0
 
@@ -74,7 +76,6 @@ class Recorder:
         self._ops: list[Any] = []
         self._at = NO_OP
         self._parents: list[int] = []
-        self._later: dict[int, Mapping[str, str]] = {}
         self._last_id = self._sequence = 0
 
     def ops(self) -> tuple[Op, ...]:
@@ -107,15 +108,8 @@ class Recorder:
         """The op that began last ends; `about` are its attributes."""
         at = self._at
         name, inputs = self._ops[at]
-        if at in self._later:
-            about = {**self._later.pop(at), **about}
         self._at = parent = self._parents.pop()
         self._ops[at] = self._op(name, inputs, outputs, parent, about)
-
-    def now(self, about: Mapping[str, str]) -> None:
-        """More attributes of the op that began last, for when it ends."""
-        if self._at != NO_OP:
-            self._later[self._at] = about
 
     def leaf(
         self,
@@ -153,7 +147,12 @@ class Recorder:
         return self.tape is not None and x.tensor_id in self.tape
 
     def track(
-        self, node: str, inputs: tuple[Tensor, ...], output: T, backward: Callable[[Any], Gradients]
+        self,
+        node: str,
+        inputs: tuple[Tensor, ...],
+        output: T,
+        backward: Callable[[Any], Gradients],
+        about: Mapping[str, str] = NOTHING,
     ) -> T:
         """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives from
         that of the output, or from those of several outputs that have one."""
@@ -161,10 +160,23 @@ class Recorder:
         if self.tape is not None and any(edges):
             self._sequence += 1
             outputs = output if isinstance(output, tuple) else (output,)
-            made = Node(node, self._sequence, inputs, edges, backward, outputs is output)
+            has_several = outputs is output
+            made = Node(node, self._sequence, inputs, edges, backward, has_several, about)
             for number, each in enumerate(outputs):
                 self.tape[each.tensor_id] = (made, number)
         return output
+
+    @contextmanager
+    def of_engine(
+        self, name: str, *inputs: Argument, about: Mapping[str, str] = NOTHING
+    ) -> Iterator[None]:
+        """An op of PyTorch's autograd engine around what is recorded meanwhile."""
+        if self.is_bare:
+            yield
+            return
+        self.begin(name, *inputs)
+        yield
+        self.end(about=about)
 
     @contextmanager
     def untracked(self) -> Iterator[None]:
