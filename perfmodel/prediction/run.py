@@ -90,6 +90,12 @@ def _of_trace(trace: Trace, request: Request) -> Prediction:
 
 _OF_SHAPES = ("edit", "batch", "nodes")
 """Options that change shapes, or where collectives run."""
+_MEANINGLESS = {
+    REPLAY: (*_OF_SHAPES, "hardware"),
+    TRANSFER: (*_OF_SHAPES, "leave_one_step_out", "codec"),
+    MODEL: ("scale", "remove", "codec", "leave_one_step_out"),
+}
+"""By mode, the options that mean nothing in it: measured times have no shapes, shapes no times."""
 
 
 def _of_changed_shapes(trace: Trace, request: Request, mode: str) -> Prediction:
@@ -162,16 +168,10 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
 
 
 def _require_times(trace: Trace, request: Request, mode: str) -> None:
-    for name in _OF_SHAPES:
-        if getattr(request, name):
-            raise UsageError(f"--{name} changes shapes: leave --mode {mode} out, or use mode model")
+    request.refuse(f"mode {mode}", _MEANINGLESS[mode])
     if not trace.ranks:
         raise TraceError(
             f"{trace.source}: an execution trace has no times for mode {mode}: use mode model"
-        )
-    if mode == REPLAY and request.targets:
-        raise UsageError(
-            "mode replay is for the trace's own machine: leave --hardware out, or use transfer"
         )
     if mode == TRANSFER and not request.targets:
         raise UsageError("mode transfer needs --hardware")
@@ -180,21 +180,11 @@ def _require_times(trace: Trace, request: Request, mode: str) -> None:
             f"{trace.source}: a trace of a process without a GPU has no kernels to transfer to "
             f"{request.targets[0]}: use mode model"
         )
-    if mode != REPLAY and request.leave_one_step_out:
-        raise UsageError("--leave-one-step-out is for mode replay")
-    if mode != REPLAY and request.codec:
-        raise UsageError("--codec is for mode replay, on the trace's own machine")
 
 
 def _of_shapes(trace: Trace, request: Request) -> Prediction:
     """Mode `model`: the ops' shapes alone, rescaled and edited, on each machine or the trace's."""
-    if request.scale or request.remove or request.codec:
-        raise UsageError(
-            f"{trace.source}: --scale, --remove and --codec change a schedule of measured times; "
-            "in mode model use --edit or another --hardware"
-        )
-    if request.leave_one_step_out:
-        raise UsageError("--leave-one-step-out is for mode replay")
+    request.refuse(f"mode {MODEL}", _MEANINGLESS[MODEL])
     batch, edits = request.batch, request.edits()
     elsewhere = "so say where to predict it: --hardware, or --source for its own machine"
     own = known_machine(trace) if request.targets else source_machine(trace, elsewhere)
