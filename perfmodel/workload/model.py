@@ -195,8 +195,6 @@ def _sequence_problems(about: SequenceSettings, tables: tuple[Table, ...]) -> It
     for number, table in enumerate(tables):
         if table.pooling < 1:
             yield f"tables[{number}]: pooling {table.pooling:g}: a table of sequences needs 1"
-    if about.relative_bias and about.kernels == "cutlass":
-        yield 'sequence: relative_bias: kernels "cutlass" take a bias as a tensor: "triton"'
     positions = {table.pooling for table in tables if table.pooling > 1}
     if len(positions) != 1:
         yield f"tables: pooling above 1: all need one number of positions, got {sorted(positions)}"

@@ -98,11 +98,8 @@ class Sequence:
     lookups of one rank's batch; with `index_dedup` only these are asked for. Each of `heads` has
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
-    gates again instead of keeping them. `kernels` run the attention. `relative_bias`: each score
-    gets a learned bias by how far the two positions lie apart, in places and in time.
-    `separate_random`: random numbers of dropout are drawn once and kept as a mask, else in each
-    pass that needs them. `balanced`: ahead of a step, sequences are exchanged among ranks so that
-    each has equal work.
+    gates again instead of keeping them. `kernels` run the attention. `balanced`: ahead of a step,
+    sequences are exchanged among ranks so that each has equal work.
     """
 
     layers: Annotated[int, LAYERS] = 0
@@ -116,9 +113,7 @@ class Sequence:
     unique_frac: Annotated[tuple[float, ...], Limits(1e-6, 1)] = ()
     index_dedup: bool = False
     recompute: bool = True
-    separate_random: bool = True
     kernels: Literal["triton", "cutlass"] = "triton"
-    relative_bias: bool = False
     balanced: bool = False
 
 
