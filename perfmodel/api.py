@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.designs.composed import Settings
-    from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
     from perfmodel.hardware import Part
     from perfmodel.prediction import Prediction
@@ -184,32 +183,6 @@ def plan(
     model = changed_workload(workload, texts)
     deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
     return plan_deployment(deployment, estimator=estimator, begin=begin)
-
-
-def sweep(
-    spec: str | Path,
-    folder: str | Path | None = None,
-    *,
-    objective: str | None = None,
-    workers: int = 0,
-    scheduler: str | None = None,
-) -> Sweep:
-    """All points of the TOML file `spec`, in `folder` (default: its name with `-results`, here).
-
-    `objective` names, separated by commas, what counts in the place of `spec`'s own. Points that
-    the folder holds already are not predicted again. `workers` processes share the work, or the
-    Dask cluster at `scheduler`.
-    """
-    from perfmodel import explore
-
-    wanted = explore.load_spec(spec, objective)
-    where = results_folder(spec) if folder is None else folder
-    return explore.sweep(wanted, where, workers=workers, scheduler=scheduler)
-
-
-def results_folder(spec: str | Path) -> Path:
-    """Where a sweep's results go that names no folder."""
-    return Path(f"{Path(spec).stem}-results")
 
 
 def evaluate(

@@ -31,24 +31,6 @@ DEVICE_WORK = (*DEVICE_FIGURES, "kernel_sum_us")
 INTERVAL = ("step_us", "low_us", "high_us")
 
 
-@dataclass(frozen=True)
-class Change:
-    """What a what-if makes of one time. Microseconds."""
-
-    baseline_us: float
-    what_if_us: float
-
-    @property
-    def gain_us(self) -> float:
-        """How much shorter; negative where it gets longer."""
-        return self.baseline_us - self.what_if_us
-
-    @property
-    def gain_frac(self) -> float | None:
-        """Of the baseline."""
-        return self.gain_us / self.baseline_us if self.baseline_us else None
-
-
 _CHANGE = ("baseline_us", "gain_us", "gain_frac")
 
 
@@ -144,9 +126,10 @@ class Result:
     """Of a what-if: what is predicted without it, on the same hardware."""
 
     @property
-    def gain(self) -> Change | None:
-        """By how much the step gets shorter by the what-if; None where there is none."""
-        return None if self.baseline is None else Change(self.baseline.step_us, self.step_us)
+    def gain(self) -> dict[str, float | None]:
+        """By how much the step gets shorter by the what-if (`gain_us`), and of the baseline's
+        (`gain_frac`); None where there is none."""
+        return _changed(self.baseline, self)
 
     @property
     def rank(self) -> RankPrediction:
@@ -222,7 +205,7 @@ class Result:
             "error_pct": _rounded(errors),
             "baseline": before
             and {**_picked(before, INTERVAL), **_picked(before.rank, DEVICE_WORK)},
-            **_picked(self.gain, _CHANGE[1:]),
+            **{name: self.gain[name] for name in _CHANGE[1:]},
             "steps": [
                 {
                     "name": step.name,
@@ -368,10 +351,13 @@ def error_pct(predicted: float, measured: float | None) -> float | None:
     return (predicted / measured - 1) * 100 if measured else None
 
 
-def _changed(before: Any, after: Any) -> dict[str, Any]:
+def _changed(before: Any, after: Any) -> dict[str, float | None]:
     """What makes the step of one of the other; all None where there is none `before`."""
-    change = None if before is None else Change(before.step_us, after.step_us)
-    return _picked(change, _CHANGE)
+    if before is None:
+        return dict.fromkeys(_CHANGE)
+    gain_us = before.step_us - after.step_us
+    frac = gain_us / before.step_us if before.step_us else None
+    return dict(zip(_CHANGE, map(_round, (before.step_us, gain_us, frac)), strict=True))
 
 
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
