@@ -31,7 +31,7 @@ from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, Noted, predict_passes, with_reads
-from perfmodel.prediction.step import TIERED, Step, cluster_of, deployment_period, step_period
+from perfmodel.prediction.step import Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
@@ -39,6 +39,7 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, load_workload
+from perfmodel.workload.step import TIERED
 
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)

@@ -32,6 +32,7 @@ from perfmodel.workload.eager.tensors import to_device
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.step import (
+    TIERED,
     RankClass,
     data_edges,
     deciding_classes,
@@ -220,10 +221,6 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
     about = (case.workload, case.machine, case.batch, case.train)
     phases = case.phases or (Phase("", 1.0, case.placement, case.pipeline),)
     return [(phase, Step(*about, phase.placement, phase.pipeline)) for phase in phases]
-
-
-TIERED = "tiered"
-"""The software that deployments stand for."""
 
 
 def least_us(

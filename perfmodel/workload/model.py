@@ -117,16 +117,10 @@ class Workload:
         import pandas as pd
 
         about = lookups(self.tables, self.batch)
-        return pd.DataFrame(
-            {
-                "rows": about.hash_size,
-                "dim": about.dim,
-                "pooling": about.pooling,
-                "alpha": about.alpha,
-                "parameters": [table.rows * table.dim for table in self.tables],
-                "unique_rows": about.unique_rows,
-            }
-        )
+        columns = ("hash_size", "dim", "pooling", "alpha", "unique_rows")
+        frame = pd.DataFrame({name: getattr(about, name) for name in columns})
+        frame.insert(4, "parameters", frame["hash_size"] * frame["dim"])
+        return frame.rename(columns={"hash_size": "rows"})
 
 
 MAX_INT32 = 2**31

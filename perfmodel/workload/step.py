@@ -27,7 +27,7 @@ from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.sharding import Plan, plan, plan_of_placement
+from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -199,9 +199,6 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
             f"{workload.name}: a global batch of {batch} cannot be divided among {ranks} ranks; "
             f"nearest: {near}"
         )
-
-
-FP32_BYTES = 4
 
 
 @dataclass(frozen=True)

@@ -179,11 +179,27 @@ class Recorder:
         self.end(about=about)
 
     @contextmanager
-    def untracked(self) -> Iterator[None]:
-        """What is recorded meanwhile is differentiated as a whole, by who calls this."""
-        tape, self.tape = self.tape, None
+    def _having(self, **changes: Any) -> Iterator[None]:
+        before = {name: getattr(self, name) for name in changes}
+        vars(self).update(changes)
         yield
-        self.tape = tape
+        vars(self).update(before)
+
+    def untracked(self) -> AbstractContextManager[None]:
+        """What is recorded meanwhile is differentiated as a whole, by who calls this."""
+        return self._having(tape=None)
+
+    def label(self, name: str) -> AbstractContextManager[None]:
+        """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
+        return self.with_attributes({"annotation": name})
+
+    def with_attributes(self, attributes: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Ops recorded meanwhile have `attributes` beside their own."""
+        return self._having(common=MappingProxyType({**self.common, **attributes}))
+
+    def during(self, phase: str) -> AbstractContextManager[None]:
+        """Ops recorded meanwhile belong to `phase`."""
+        return self._having(phase=phase)
 
     def _op(
         self,
@@ -195,24 +211,6 @@ class Recorder:
     ) -> Op:
         known = {**self.common, **about} if about and self.common else about or self.common
         return Op(name, inputs, outputs, parent, self.thread, self.phase, 0, -1, known)
-
-    def label(self, name: str) -> AbstractContextManager[None]:
-        """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
-        return self.with_attributes({"annotation": name})
-
-    @contextmanager
-    def with_attributes(self, attributes: Mapping[str, str]) -> Iterator[None]:
-        """Ops recorded meanwhile have `attributes` beside their own."""
-        before, self.common = self.common, MappingProxyType({**self.common, **attributes})
-        yield
-        self.common = before
-
-    @contextmanager
-    def during(self, phase: str) -> Iterator[None]:
-        """Ops recorded meanwhile belong to `phase`."""
-        before, self.phase = self.phase, phase
-        yield
-        self.phase = before
 
 
 @lru_cache(maxsize=1 << 16)

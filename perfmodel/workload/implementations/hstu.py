@@ -9,7 +9,7 @@ Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
@@ -62,13 +62,8 @@ of 512 on an H200 when random numbers take 2.06."""
 def hstu(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
-    if not workload.sequence.layers:
-        raise WorkloadError(f'{workload.name}: implementation "hstu" needs sequence.layers')
-    _check_layout(run)
-    if workload.sequence.kernels == "cutlass" and run.target != "cuda":
-        raise WorkloadError(
-            f'{workload.name}: sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" runs here'
-        )
+    if problem := next(_problems(run), ""):
+        raise WorkloadError(f"{workload.name}: {problem}")
     dtype = COMPUTE[workload.implementation.precision]
     lengths = slowest_lengths(workload, run.batch, run.ranks)
     names = sum(table.pooling > 1 for table in workload.tables)
@@ -162,25 +157,26 @@ def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
     return r.track("Split2DJaggedBackward", (x,), right, backward)
 
 
-def _check_layout(run: Run) -> None:
-    """Raise `WorkloadError` unless tables lie in shards, and at most rows are fetched ahead."""
-    workload = run.workload
-    sharding = workload.implementation.sharding
+def _problems(run: Run) -> Iterator[str]:
+    """What is not modelled: tables lie in shards, and at most rows are fetched ahead."""
+    about, sharding = run.workload.sequence, run.workload.implementation.sharding
+    if not about.layers:
+        yield 'implementation "hstu" needs sequence.layers'
     if run.placement is None and sharding not in LAYOUTS:
-        raise WorkloadError(
-            f'{workload.name}: implementation "hstu": sharding: expected one of '
-            f'{", ".join(LAYOUTS)}, got "{sharding}"'
-        )
+        choices = ", ".join(LAYOUTS)
+        yield f'implementation "hstu": sharding: expected one of {choices}, got "{sharding}"'
     if run.plan.replicated:
-        raise WorkloadError(
-            f"{workload.name}: table {run.plan.replicated[0]} on every rank, or looked up by the "
-            "host: of a model of sequences this is not modelled, its tables lie in shards"
+        yield (
+            f"table {run.plan.replicated[0]} on every rank, or looked up by the host: of a model "
+            "of sequences this is not modelled, its tables lie in shards"
         )
     if run.pipeline not in (None, Pipeline(), Pipeline(rows_ahead=True)):
-        raise WorkloadError(
-            f"{workload.name}: of a model of sequences only rows are fetched ahead of a step: "
-            "batches ahead, micro-batches and rows that go back behind are not modelled"
+        yield (
+            "of a model of sequences only rows are fetched ahead of a step: batches ahead, "
+            "micro-batches and rows that go back behind are not modelled"
         )
+    if about.kernels == "cutlass" and run.target != "cuda":
+        yield 'sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" runs here'
 
 
 def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Tensor:
