@@ -105,9 +105,8 @@ def cross_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> tuple[
     made = []
     for _ in range(workload.interaction.layers):
         down = r.tensor((rank, width), dtype)
-        up = Layer(r.tensor((width, rank), dtype), r.tensor((width,), dtype))
-        r.parameter(down, up.weight, up.bias)
-        made.append(Cross(down, up))
+        r.parameter(down)
+        made.append(Cross(down, *layers(r, (rank, width), dtype)))
     return tuple(made)
 
 

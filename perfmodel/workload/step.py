@@ -228,28 +228,22 @@ def rank_classes(
 
     Raises `WorkloadError` as `plan` and `placed` do.
     """
+    ways: list[TablePlacement | None] = [None] * len(workload.tables)
     if placement is None:
-        shares, ways = plan(workload, ranks, linked).shards, None
+        shares = plan(workload, ranks, linked).shards
     else:
         shares = plan_of_placement(workload, placement, ranks, linked).shards
         ways = [replace(each, ranks=(0,), sharding="table_wise") for each in placement.tables]
     by_work: dict[tuple[tuple[Table, TablePlacement | None], ...], list[int]] = {}
     for rank, shards in enumerate(shares):
-        key = tuple(
-            (each.of(workload.tables), None if ways is None else ways[each.table])
-            for each in shards
-        )
+        key = tuple((each.of(workload.tables), ways[each.table]) for each in shards)
         by_work.setdefault(key, []).append(rank)
     return [
         RankClass(
             tuple(own),
             sum(table.pooling * table.dim for table, _ in key),
             sum(table.dim for table, _ in key),
-            *(
-                (0.0, 0.0)
-                if placement is None
-                else _missed(key, placement, batch or workload.batch)
-            ),
+            *_missed(key, placement, batch or workload.batch),
             sum(table.rows * table.dim for table, _ in key) * FP32_BYTES,
         )
         for key, own in by_work.items()
@@ -268,19 +262,16 @@ def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
 
 
 def _missed(
-    held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement, batch: int
+    held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement | None, batch: int
 ) -> tuple[float, float]:
     """(distinct rows of a batch in tables outside device memory that their largest cache has not;
     their bytes)."""
-    slow = tuple(
-        (table, float(row_bytes(way.dtype, table.dim)))
-        for table, way in held
-        if way is not None and way.tier != "hbm"
-    )
-    ways = [way for _, way in held if way is not None and way.tier != "hbm"]
-    caches = [placement.cache(name) for way in ways for name in way.caches]
-    largest = max(caches, key=attrgetter("capacity_bytes"), default=None)
-    return _beyond(slow, batch, largest) if slow else (0.0, 0.0)
+    outside = [(table, way) for table, way in held if way is not None and way.tier != "hbm"]
+    if placement is None or not outside:
+        return 0.0, 0.0
+    slow = tuple((table, float(row_bytes(way.dtype, table.dim))) for table, way in outside)
+    caches = [placement.cache(name) for _, way in outside for name in way.caches]
+    return _beyond(slow, batch, max(caches, key=attrgetter("capacity_bytes"), default=None))
 
 
 @lru_cache(maxsize=1 << 10)

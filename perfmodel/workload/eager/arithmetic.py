@@ -14,22 +14,14 @@ Both = list[Tensor | None]
 
 def relu(r: Recorder, x: Tensor) -> Tensor:
     """max(x, 0)."""
-    out = r.made("aten::relu", (x,), x.shape, x.dtype)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        return [r.made("aten::threshold_backward", (gradient, out, 0), out.shape, out.dtype)]
-
-    return r.track("ReluBackward0", (x,), out, backward)
+    out, name = r.made_like(x, "aten::relu", x), "aten::threshold_backward"
+    return r.track("ReluBackward0", (x,), out, lambda g: [r.made_like(x, name, g, out, 0)])
 
 
 def sigmoid(r: Recorder, x: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
-    out = r.made("aten::sigmoid", (x,), x.shape, x.dtype)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        return [r.made("aten::sigmoid_backward", (gradient, out), out.shape, out.dtype)]
-
-    return r.track("SigmoidBackward0", (x,), out, backward)
+    out, name = r.made_like(x, "aten::sigmoid", x), "aten::sigmoid_backward"
+    return r.track("SigmoidBackward0", (x,), out, lambda g: [r.made_like(x, name, g, out)])
 
 
 def add(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
@@ -52,14 +44,10 @@ def mul(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
 
 def dropout(r: Recorder, x: Tensor) -> Tensor:
     """Some elements of x, scaled; which ones stays as a mask of bytes."""
-    out, mask = r.like(x), r.tensor(x.shape, "bool")
-    r.leaf("aten::native_dropout", (x,), out, mask)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        given = (gradient, mask)
-        return [r.made("aten::native_dropout_backward", given, gradient.shape, gradient.dtype)]
-
-    return r.track("NativeDropoutBackward0", (x,), out, backward)
+    out, mask, name = r.like(x), r.tensor(x.shape, "bool"), "aten::native_dropout"
+    r.leaf(name, (x,), out, mask)
+    node, back = "NativeDropoutBackward0", f"{name}_backward"
+    return r.track(node, (x,), out, lambda g: [r.made_like(g, back, g, mask)])
 
 
 def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int) -> None:

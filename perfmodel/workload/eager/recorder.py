@@ -136,6 +136,10 @@ class Recorder:
         self._ops.append(self._op(name, inputs, (out,), self._at, about))
         return out
 
+    def made_like(self, x: Tensor, name: str, *inputs: Argument) -> Tensor:
+        """The same, of the shape and dtype of `x`."""
+        return self.made(name, inputs, x.shape, x.dtype)
+
     def parameter(self, *tensors: Tensor) -> None:
         """From now on `tensors` get gradients, where the step is trained."""
         if self.tape is not None:

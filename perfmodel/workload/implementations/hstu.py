@@ -135,12 +135,8 @@ def _normed_mlp(
 
 
 def _normed(r: Recorder, name: str, x: Tensor) -> Tensor:
-    out = r.made(name, (x,), x.shape, x.dtype)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        return [r.made(f"{name}_backward", (gradient, x), x.shape, x.dtype)]
-
-    return r.track("LayerNormFunctionBackward", (x,), out, backward)
+    out, back = r.made_like(x, name, x), f"{name}_backward"
+    return r.track("LayerNormFunctionBackward", (x,), out, lambda g: [r.made_like(x, back, g, x)])
 
 
 def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
