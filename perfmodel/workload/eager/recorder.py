@@ -41,19 +41,6 @@ Tape = dict[int, tuple[Node, int]]
 """Which node made each tensor, and as which of its outputs; parameters have a node of their own."""
 Shape = tuple[int, ...]
 NOTHING: Mapping[str, str] = MappingProxyType({})
-TYPE_CODES = {
-    "uint8": 0,
-    "int8": 1,
-    "int16": 2,
-    "int32": 3,
-    "int64": 4,
-    "fp16": 5,
-    "fp32": 6,
-    "fp64": 7,
-    "bool": 11,
-    "bf16": 15,
-}
-"""How PyTorch writes a dtype among the arguments of an op."""
 
 
 class Recorder:
