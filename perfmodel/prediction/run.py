@@ -13,7 +13,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from perfmodel.base.frames import is_frame
 from perfmodel.base.units import human_us
 from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
@@ -37,7 +36,7 @@ from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
-from perfmodel.trace import Trace, read
+from perfmodel.trace import Trace
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.step import TIERED
 
@@ -49,7 +48,7 @@ Options = ParamSpec("Options")
 def predicted(request: Request) -> Prediction:
     """The answer to `request`. Raises `PerfmodelError` with one line where something does not
     fit: `WorkloadError` for what does not fit into memory."""
-    return _answer(request.source, request)
+    return _answer(sourced(request.source), request)
 
 
 def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
@@ -68,8 +67,6 @@ predict = _answering(Request)
 
 @singledispatch
 def _answer(source: object, request: Request) -> Prediction:
-    if is_frame(source):
-        return _of_trace(read(source), request)
     raise UsageError(f"nothing is predicted of a {type(source).__name__}: give a trace, a workload")
 
 
@@ -229,8 +226,7 @@ def _require_configuration(request: Request, what: str, *names: str) -> None:
 
 @_answer.register
 def _of_name(name: str | Path, request: Request) -> Prediction:
-    source = sourced(name)
-    return _answer(load_workload(source) if isinstance(source, (str, Path)) else source, request)
+    return _of_workload(load_workload(name), request)
 
 
 @_answer.register

@@ -173,7 +173,7 @@ class Dense:
     @property
     def modules(self) -> list[list[Tensor]]:
         """The parameters of each of the three."""
-        crosses = [x for each in self.crosses for x in (each.down, each.up.weight, each.up.bias)]
+        crosses = [x for each in self.crosses for x in (each.down, *parameters((each.up,)))]
         return [parameters(self.bottom), crosses, parameters(self.top)]
 
     @property

@@ -14,7 +14,6 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call, linked_collective
-from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import cast, cat, copy, to_dtype, view
 from perfmodel.workload.jagged import add_remote_rows
@@ -130,7 +129,7 @@ def _requested(
         of_pooled = cast(r, came, pooled.dtype)
         if of_pooled.shape != pooled.shape:
             of_pooled = view(r, of_pooled, pooled.shape)
-        scalar_in_place(r, "aten::div_", of_pooled, ranks)
+        r.leaf("aten::div_", (of_pooled, ranks), of_pooled)
         return [of_pooled]
 
     token = r.track(f"{name}_ReqBackward", (pooled,), r.tensor((1,)), arrived)

@@ -186,9 +186,8 @@ class Evaluation:
     @property
     def forward_passes_per_step(self) -> float:
         """Forward passes over an evaluation's batch that fall on one training step."""
-        if not self.included:
-            return 0.0
-        return self.samples / self.every_samples / self.batch_factor
+        passes = self.samples / self.batch_factor
+        return passes / self.every_samples if self.included else 0.0
 
     def beyond_us_per_step(self, batch: int) -> float:
         """What falls on a training step of `batch` samples beyond forward passes."""

@@ -50,16 +50,6 @@ def dropout(r: Recorder, x: Tensor) -> Tensor:
     return r.track(node, (x,), out, lambda g: [r.made_like(g, back, g, mask)])
 
 
-def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int) -> None:
-    """`name` in place with a number."""
-    r.leaf(name, (x, value), x)
-
-
-def mean(r: Recorder, x: Tensor) -> Tensor:
-    """The mean of all elements."""
-    return r.made("aten::mean", (x, None), (), x.dtype)
-
-
 def sum_to(r: Recorder, x: Tensor, shape: Shape) -> Tensor:
     """Sum over the leading dims that `shape` lacks, as autograd does for what was broadcast."""
     extra = len(x.shape) - len(shape)
@@ -142,7 +132,7 @@ MEAN = 1
 def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     """Of probabilities `x`."""
     r.begin("aten::binary_cross_entropy", x, target, None, MEAN)
-    average = mean(r, empty_like(r, x))
+    average = r.made("aten::mean", (empty_like(r, x), None), (), x.dtype)
     out = r.tensor((), x.dtype)
     copy(r, out, average)
     r.end(out)
@@ -150,7 +140,7 @@ def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     def backward(gradient: Tensor) -> list[Tensor]:
         r.begin("aten::binary_cross_entropy_backward", gradient, x, target, None, MEAN)
         of_x = empty_like(r, x)
-        scalar_in_place(r, "aten::div_", of_x, of_x.elements)
+        r.leaf("aten::div_", (of_x, of_x.elements), of_x)
         r.end(of_x)
         return [of_x]
 
@@ -168,14 +158,14 @@ def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> 
     r.leaf("aten::sub_", (each, target, 1), each)
     r.leaf("aten::mul_", (each, x), each)
     r.leaf("aten::sub_", (each, log, 1), each)
-    out = mean(r, each)
+    out = r.made("aten::mean", (each, None), (), each.dtype)
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
         of_x = r.made("aten::sigmoid", (x,), x.shape, x.dtype)
         r.leaf("aten::sub_", (of_x, target, 1), of_x)
         r.leaf("aten::mul_", (of_x, gradient), of_x)
-        scalar_in_place(r, "aten::div_", of_x, of_x.elements)
+        r.leaf("aten::div_", (of_x, of_x.elements), of_x)
         return [of_x]
 
     return r.track("BinaryCrossEntropyWithLogitsBackward0", (x,), out, backward)
