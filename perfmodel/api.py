@@ -18,7 +18,6 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.designs.composed import Settings
-    from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
     from perfmodel.hardware import Part
     from perfmodel.prediction import Prediction
@@ -112,9 +111,9 @@ def compare(
     speed-ups are over. All start from the layout of the file `plan`, where there is one.
     """
     from perfmodel.designs.composed import UNDESIGNED, composed
-    from perfmodel.hardware import Device, cluster, node_of
     from perfmodel.prediction.compare import compare_designs, with_default
     from perfmodel.prediction.running_cost import Prices
+    from perfmodel.prediction.step import cluster_of
 
     baselines, names = _names(over) if over else [], _names(designs)
     names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
@@ -123,7 +122,7 @@ def compare(
     asked = [composed(name, own) for name in names]
     model = changed_workload(workload, texts)
     part = hardware_part(hardware, [text for text in texts if _first(text) in OF_HARDWARE])
-    machine = cluster(replace(node_of(part), gpus=1) if isinstance(part, Device) else part, nodes)
+    machine = cluster_of(part, nodes)
     prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
     if plan is not None:
@@ -179,32 +178,6 @@ def plan(
     return plan_deployment(deployment, estimator=estimator, begin=begin)
 
 
-def sweep(
-    spec: str | Path,
-    folder: str | Path | None = None,
-    *,
-    objective: str | None = None,
-    workers: int = 0,
-    scheduler: str | None = None,
-) -> Sweep:
-    """All points of the TOML file `spec`, in `folder` (default: its name with `-results`, here).
-
-    `objective` names, separated by commas, what counts in the place of `spec`'s own. Points that
-    the folder holds already are not predicted again. `workers` processes share the work, or the
-    Dask cluster at `scheduler`.
-    """
-    from perfmodel import explore
-
-    wanted = explore.load_spec(spec, objective)
-    where = results_folder(spec) if folder is None else folder
-    return explore.sweep(wanted, where, workers=workers, scheduler=scheduler)
-
-
-def results_folder(spec: str | Path) -> Path:
-    """Where a sweep's results go that names no folder."""
-    return Path(f"{Path(spec).stem}-results")
-
-
 def evaluate(
     *paths: str | Path,
     strict: bool = False,
@@ -253,10 +226,8 @@ def _setting_texts(settings: Mapping[str, object] | Sequence[str]) -> list[str]:
     """`{"node.gpus": 4}` as `--set` has it, `node.gpus=4`."""
     if not isinstance(settings, Mapping):
         return [settings] if isinstance(settings, str) else list(settings)
-    return [
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in settings.items()
-    ]
+    lowered = {name: str(x).lower() if isinstance(x, bool) else x for name, x in settings.items()}
+    return [f"{name}={value}" for name, value in lowered.items()]
 
 
 def _names(designs: str | Sequence[str]) -> list[str]:
@@ -268,12 +239,9 @@ def _names(designs: str | Sequence[str]) -> list[str]:
     given = designs.split(",") if isinstance(designs, str) else designs
     names = [name.strip() for name in given if name.strip()]
     if not names:
-        raise UsageError(
-            "--designs: name one or more (`perfmodel compare --designs list` lists them)"
-        )
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"--designs: {name} comes twice")
+        raise UsageError("--designs: name one or more (`perfmodel compare --designs list`)")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--designs: {twice[0]} comes twice")
     return names
 
 

@@ -30,14 +30,17 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: perfmodel.predict(TRACE, codec="x=house"), "codec 'x=house': expected"),
     (lambda: perfmodel.predict(TRACE, edit="house=1"), "edit 'house=1': unknown edit"),
     (lambda: perfmodel.predict(TRACE, mode="transfer"), "mode transfer needs hardware"),
-    (lambda: perfmodel.predict(TRACE, mode="replay", hardware="t4"), "leave hardware out"),
+    (
+        lambda: perfmodel.predict(TRACE, mode="replay", hardware="t4"),
+        "hardware cannot be combined",
+    ),
     (
         lambda: perfmodel.predict(TRACE, mode="model", scale="gpu=2", hardware="t4"),
-        "scale, remove and codec change a schedule",
+        "scale cannot be combined with mode model",
     ),
     (
         lambda: perfmodel.predict(TRACE, leave_one_step_out=True, hardware="t4"),
-        "leave_one_step_out is for mode replay",
+        "leave_one_step_out cannot be combined",
     ),
     (lambda: perfmodel.predict(TRACE, train=False), "train cannot be combined with a trace"),
     (lambda: perfmodel.predict(WORKLOAD), "say on which hardware"),

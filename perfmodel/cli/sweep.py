@@ -47,22 +47,20 @@ def sweep(
     check_figure(figure)
     target = Output(format)
     from perfmodel import explore
-    from perfmodel.api import results_folder
 
     wanted = explore.load_spec(spec, objective)
     if (points := len(wanted.space)) > UNASKED_POINTS and not yes:
         raise UsageError(f"{spec}: {points:,} points; --yes sweeps them, fewer steps may do")
-    folder = output or results_folder(spec)
     with working("sweeping") as begin:
-        swept = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, begin=begin)
+        swept = explore.sweep(wanted, output, workers=workers, scheduler=scheduler, begin=begin)
     if swept.failed == len(swept.frame):
-        raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
+        raise UsageError(f"{spec}: {swept.warnings[0]} ({swept.folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
     save_figure(figure, elasticities.plot if elasticities else swept.plot)
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
     }
-    wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
+    wrote(Path(swept.folder), "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
         lambda: answer,
         swept.to_frame,

@@ -34,7 +34,7 @@ from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.result import Sweep
-from perfmodel.explore.spec import ERROR, POINT, Spec
+from perfmodel.explore.spec import ERROR, POINT, Spec, load_spec
 
 MANIFEST = "_sweep.json"
 """Readers of Parquet folders pass over names that begin so."""
@@ -164,19 +164,25 @@ def _frame(spec: Spec, parts: dict[int, Path]) -> Any:
 
 
 def sweep(
-    spec: Spec,
-    folder: str | Path,
+    spec: Spec | str | Path,
+    folder: str | Path | None = None,
     *,
+    objective: str | None = None,
     workers: int = 0,
     scheduler: str | None = None,
     begin: Begin = silent,
 ) -> Sweep:
-    """All points of `spec`, those that `folder` holds already not again.
+    """All points of `spec`, or of the TOML file there, those that `folder` holds already not again.
 
-    `workers` processes of this machine, or those of the Dask cluster at `scheduler`, share the
-    parts; without either they are done here. Raises `PerfmodelError`; what is done stays.
+    `objective` names, separated by commas, what counts in the place of the file's own. Without a
+    `folder` it has the file's name, with `-results`, and is here. `workers` processes of this
+    machine, or those of the Dask cluster at `scheduler`, share the parts; without either they are
+    done here. Raises `PerfmodelError`; what is done stays.
     """
-    evaluate, folder = evaluation_of(spec), Path(folder)
+    if not isinstance(spec, Spec):
+        spec = load_spec(spec, objective)
+    evaluate = evaluation_of(spec)
+    folder = Path(f"{Path(spec.where).stem}-results" if folder is None else folder)
     parts, points = _opened(folder, spec), len(spec.space)
     missing = [part for part in range(spec.parts) if part not in parts]
     done = points - sum(last - first for first, last in map(spec.bounds, missing))

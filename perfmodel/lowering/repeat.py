@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,12 +11,10 @@ from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, FETCH
 from perfmodel.lowering.draft import KINDS, LAG_US, STREAM_EDGES, Built
 from perfmodel.lowering.lower import Lowered
-from perfmodel.timeline.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes
+from perfmodel.timeline.graph.kinds import DEVICE_KINDS, EdgeKind, NodeKind
+from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE
 
-LOADER = "loader"
-"""The thread that data loading has to itself."""
 _WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
 _STREAM_EDGE = {int(KINDS[kind][0]): edge for kind, edge in STREAM_EDGES.items()}
 OWN, FED, FETCHED = range(3)
@@ -64,36 +62,6 @@ def serial_steps(built: Built) -> Built:
     marks = built.graph.marks
     links = [(int(marks.end[0]), int(marks.start[0]), EdgeKind.PROGRAM, 1)]
     return replace(built, graph=replace(built.graph, carried=_carried(links)))
-
-
-def behind_loader(built: Built, loading_us: float) -> Built:
-    """`built`, which repeats, behind a loader: one batch after the other, one step ahead."""
-    graph, loader = built.graph, len(built.graph)
-    assert graph.carried is not None
-    resource = f"{graph.marks.rank[0]}/{LOADER}"
-    row = {
-        "kind": NodeKind.HOST,
-        "cause": Cause.DATA_LOADING,
-        "scope": Scope.NONE,
-        "rank": graph.marks.rank[0],
-        "resource": len(graph.resources),
-        "row": NONE,
-        "start_us": 0.0,
-        "duration_us": loading_us,
-        "release_us": 0.0,
-    }
-    nodes = Nodes(*(np.append(getattr(graph.nodes_, e.name), row[e.name]) for e in fields(Nodes)))
-    start = int(graph.marks.start[0])
-    links = [(loader, loader, EdgeKind.PROGRAM, 1), (loader, start, EdgeKind.HAND_OVER, 1)]
-    grown = replace(
-        graph,
-        nodes_=nodes,
-        resources=(*graph.resources, resource),
-        labels=(*graph.labels, "load a batch"),
-        annotations=(*graph.annotations, ""),
-        carried=graph.carried.and_(_carried(links)),
-    )
-    return replace(built, graph=grown, piece=np.append(built.piece, NONE))
 
 
 def _carried(links: list[Link]) -> CarriedEdges:

@@ -33,13 +33,13 @@ from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     UNKNOWN_SOFTWARE,
     HostCosts,
+    costs_of,
     host_costs,
     host_ratio,
 )
 from perfmodel.prediction.shapes import (
     MODEL,
     Noted,
-    costs_of,
     predict_shapes,
     scheduled_ranks,
     too_large,
@@ -245,13 +245,11 @@ def shapes_on(
         text = f"{ranks} ranks fill {filled} of {nodes} nodes"
         placed.append(f"{text}: --edit ranks=COUNT changes how many")
 
-    def costs_on(machine: Cluster) -> HostCosts:
-        if overheads is None and profile.recorded:
-            return own_costs(profile, machine)
-        costs = host_costs(machine, overheads)
-        return costs if overheads else replace(costs, spread=UNKNOWN_SOFTWARE)
-
-    costs = costs_of(machine, costs_on)
+    costs = costs_of(machine, overheads)
+    if costs is not None and overheads is None:
+        costs = replace(costs, spread=UNKNOWN_SOFTWARE)
+        if profile.recorded:
+            costs = own_costs(profile, machine)
     moved, lines = recorded_kernels_on(profile, graphs, machine)
     times, host_lines = host_times(profile, machine, costs, batch_ratio)
     in_tf32 = any(uses_tf32(rank) for rank in profile.trace.ranks)

@@ -70,8 +70,7 @@ def ratio_interval(one: Result, other: Result) -> tuple[float, float] | None:
     """
     if one.draws_us is None or other.draws_us is None:
         return None
-    devices = [None if each.kernels is None else each.kernels.device for each in (one, other)]
-    is_shared, ratio = devices[0] == devices[1], one.step_us / other.step_us
+    is_shared, ratio = one.device == other.device, one.step_us / other.step_us
     if is_shared and np.array_equal(one.draws_us, other.draws_us):
         return ratio, ratio
     of_one, of_other = one.draws_us / one.step_us, other.draws_us / other.step_us

@@ -89,8 +89,6 @@ class ModelExplainer:
             return Reason("measured in the trace", formula, taken_us, terms)
         if overhead_of(graph, node) and self.costs is not None:
             return profile_reason(graph, node, self.costs.profile_of(rank), self.costs)
-        if nodes.kind[node] == NodeKind.HOST:
-            return Reason("data loading", "samples per step over the loader's rate", taken_us)
         return _boundary(taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:

@@ -97,8 +97,8 @@ class Request:
         """Raise `UsageError` where one of these options is given: they mean nothing for `what`."""
         usual = {each.name: each.default for each in fields(self)}
         for name in names:
-            if getattr(self, name) != usual[name]:
-                raise UsageError(f"{name} cannot be combined with {what}")
+            if getattr(self, name) not in (usual[name], []):
+                raise UsageError(f"--{name.replace('_', '-')} cannot be combined with {what}")
 
 
 def _as_list(given: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
     DEVICE_WORK,
-    LeaveOneOut,
     PathPiece,
     RankPrediction,
     Result,
@@ -202,17 +201,23 @@ def _medians(accounts: Sequence[Accounting], names: Sequence[str]) -> dict[str, 
 
 
 def _left_out(
-    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, naive: NaivePredictions | None
+    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, naive: dict[str, Floats] | None
 ) -> RankPrediction:
     """The `at`-th rank, whose steps are left out, with their intervals and nulls."""
     replayed_us = by_rank_and_step(timeline.graph, timeline.step_us)[at]
     seen = unseen_errors(replayed_us, np.array([step.step_us for step in rank.steps]))
     steps = []
     for number, step in enumerate(rank.steps):
-        bounds = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        columns = () if naive is None else (naive.mean_us, naive.mean_gpu_us, naive.last_us)
-        nulls = [float(column[at, number]) for column in columns] or [np.nan] * 3
-        left_out = LeaveOneOut(*bounds, *(None if us != us else us for us in nulls))
+        low_us, high_us = unseen_step_interval(step.step_us, seen[steady[steady != number]])
+        nulls = (
+            dict.fromkeys(NULLS)
+            if naive is None
+            else {
+                name: None if np.isnan(us[at, number]) else float(us[at, number])
+                for name, us in naive.items()
+            }
+        )
+        left_out = {"low_us": low_us, "high_us": high_us, **nulls}
         steps.append(replace(step, left_out=left_out))
     return replace(rank, steps=steps)
 
@@ -329,21 +334,13 @@ def _mean_of_other_steps(group: Ints, step: Ints, duration_us: Floats, counts: M
     return means
 
 
-@dataclass(frozen=True)
-class NaivePredictions:
-    """`[rank, step]`, microseconds; nan where nothing can be said."""
-
-    mean_us: Floats
-    """The mean of the other steady steps."""
-    mean_gpu_us: Floats
-    """The same, and by how much longer the device was active in the step than in the mean of
-    those; nan for a rank without device work."""
-    last_us: Floats
-    """The steady step before it."""
+NULLS = ("null_mean_us", "null_mean_gpu_us", "null_last_us")
 
 
-def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
-    """Naive predictions of every step of a measured trace, from its `steady` steps."""
+def naive_predictions(measured: Timeline, steady: Ints) -> dict[str, Floats]:
+    """Of every step of a measured trace what needs no model, `[rank, step]` in microseconds, nan
+    where nothing can be said: the mean of the other `steady` steps; the same, and by how much
+    longer the device was active than in the mean of those; the steady step before."""
     graph = measured.graph
     step_us = by_rank_and_step(graph, measured.step_us)
     active_us = np.zeros(len(graph.marks.name))
@@ -358,7 +355,7 @@ def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
     mean_us = _mean_of_others(step_us, steady)
     more_us = active_us - _mean_of_others(active_us, steady)
     mean_gpu_us = np.where(with_device, np.maximum(mean_us + more_us, 0), np.nan)
-    return NaivePredictions(mean_us, mean_gpu_us, last_us)
+    return dict(zip(NULLS, (mean_us, mean_gpu_us, last_us), strict=True))
 
 
 def _mean_of_others(values: Floats, steady: Ints) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, singledispatch
+from functools import singledispatch
 from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -27,9 +27,9 @@ from perfmodel.prediction.from_profile import profile_data, shapes_on, with_meas
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
-from perfmodel.prediction.scheduled import host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_passes, with_reads
-from perfmodel.prediction.step import TIERED, Step, cluster_of, deployment_period, step_period
+from perfmodel.prediction.scheduled import costs_of
+from perfmodel.prediction.shapes import MODEL, Noted, predict_passes, with_reads
+from perfmodel.prediction.step import Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
@@ -37,6 +37,7 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace
 from perfmodel.workload import Workload, load_workload
+from perfmodel.workload.step import TIERED
 
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)
@@ -46,7 +47,7 @@ Options = ParamSpec("Options")
 def predicted(request: Request) -> Prediction:
     """The answer to `request`. Raises `PerfmodelError` with one line where something does not
     fit: `WorkloadError` for what does not fit into memory."""
-    return _answer(request.source, request)
+    return _answer(sourced(request.source), request)
 
 
 def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
@@ -86,6 +87,12 @@ def _of_trace(trace: Trace, request: Request) -> Prediction:
 
 _OF_SHAPES = ("edit", "batch", "nodes")
 """Options that change shapes, or where collectives run."""
+_MEANINGLESS = {
+    REPLAY: (*_OF_SHAPES, "hardware"),
+    TRANSFER: (*_OF_SHAPES, "leave_one_step_out", "codec"),
+    MODEL: ("scale", "remove", "codec", "leave_one_step_out"),
+}
+"""By mode, the options that mean nothing in it: measured times have no shapes, shapes no times."""
 
 
 def _of_changed_shapes(trace: Trace, request: Request, mode: str) -> Prediction:
@@ -152,16 +159,10 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
 
 
 def _require_times(trace: Trace, request: Request, mode: str) -> None:
-    for name in _OF_SHAPES:
-        if getattr(request, name):
-            raise UsageError(f"--{name} changes shapes: leave --mode {mode} out, or use mode model")
+    request.refuse(f"mode {mode}", _MEANINGLESS[mode])
     if not trace.ranks:
         raise TraceError(
             f"{trace.source}: an execution trace has no times for mode {mode}: use mode model"
-        )
-    if mode == REPLAY and request.targets:
-        raise UsageError(
-            "mode replay is for the trace's own machine: leave --hardware out, or use transfer"
         )
     if mode == TRANSFER and not request.targets:
         raise UsageError("mode transfer needs --hardware")
@@ -170,21 +171,11 @@ def _require_times(trace: Trace, request: Request, mode: str) -> None:
             f"{trace.source}: a trace of a process without a GPU has no kernels to transfer to "
             f"{request.targets[0]}: use mode model"
         )
-    if mode != REPLAY and request.leave_one_step_out:
-        raise UsageError("--leave-one-step-out is for mode replay")
-    if mode != REPLAY and request.codec:
-        raise UsageError("--codec is for mode replay, on the trace's own machine")
 
 
 def _of_shapes(trace: Trace, request: Request) -> Prediction:
     """Mode `model`: the ops' shapes alone, rescaled and edited, on each machine or the trace's."""
-    if request.scale or request.remove or request.codec:
-        raise UsageError(
-            f"{trace.source}: --scale, --remove and --codec change a schedule of measured times; "
-            "in mode model use --edit or another --hardware"
-        )
-    if request.leave_one_step_out:
-        raise UsageError("--leave-one-step-out is for mode replay")
+    request.refuse(f"mode {MODEL}", _MEANINGLESS[MODEL])
     batch, edits = request.batch, request.edits()
     elsewhere = "so say where to predict it: --hardware, or --source for its own machine"
     own = known_machine(trace) if request.targets else source_machine(trace, elsewhere)
@@ -228,8 +219,7 @@ def _require_configuration(request: Request, what: str, *names: str) -> None:
 
 @_answer.register
 def _of_name(name: str | Path, request: Request) -> Prediction:
-    source = sourced(name)
-    return _answer(load_workload(source) if isinstance(source, (str, Path)) else source, request)
+    return _of_workload(load_workload(name), request)
 
 
 @_answer.register
@@ -270,10 +260,9 @@ def _of_configuration(
 ) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, `period` after period."""
     first, edits = cases[0], tuple(request.edits())
-    costs_on = partial(host_costs, overheads=request.profile, software=software)
     answers = []
     for case in cases:
-        costs = costs_of(case.machine, costs_on)
+        costs = costs_of(case.machine, request.profile, software)
         found = period(case, costs, edits, request.every_rank)
         answers.append(with_reads(found, case.machine, costs))
     results = [result for result, _ in answers]

@@ -1,20 +1,20 @@
 """Op graphs lowered to a machine, timed by models, scheduled; ranks meet at their collectives.
 
-The kernels of a prediction from shapes, those of equal shapes together: work, bytes and time.
+The kernels of a step, those of equal shapes together: work, bytes and time; their roofline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Mask
+from perfmodel.base.arrays import Mask
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.errors import SharedNote
 from perfmodel.hardware import Cluster, Device, Host, host
@@ -28,10 +28,10 @@ from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T
 from perfmodel.lowering.host.profile import CATALOGUE, EAGER, RECORDED_ON
 from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.repeat import behind_loader, serial_steps, with_carried_edges
+from perfmodel.lowering.repeat import serial_steps, with_carried_edges
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.timeline.graph.kinds import Cause
 from perfmodel.timeline.graph.merge import merge
@@ -84,7 +84,8 @@ def host_ratio(source: Host, target: Host) -> float:
 
 @dataclass(frozen=True, eq=False)
 class HostCosts:
-    """What times the host's work, how much slower the target's host is, and that in words."""
+    """What times the host's work, how much slower the target's host is, and that in words; steps
+    that are known are known by the very same costs."""
 
     profile: Profile
     ratio: float
@@ -100,21 +101,17 @@ class HostCosts:
     spread: tuple[float, float] = KNOWN_SOFTWARE
     """Within which factors of it 90 % of host times lie."""
 
-    @property
-    def _content(self) -> Hashable:
-        """What tells these costs from others: profiles by which they are, since they are large."""
-        profiles = (id(self.profile), *((rank, id(own)) for rank, own in self.of_rank.items()))
-        return profiles, self.ratio, self.statistic
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HostCosts) and self._content == other._content
-
-    def __hash__(self) -> int:
-        return hash(self._content)
-
     def profile_of(self, rank: int) -> Profile:
         """What times the host of `rank`."""
         return self.of_rank.get(rank, self.profile)
+
+
+def costs_of(
+    machine: Cluster, overheads: str | None = None, software: str | None = None
+) -> HostCosts | None:
+    """`host_costs`; None of a CPU, whose models count the host in."""
+    is_cpu = machine.node.device.target == CPU
+    return None if is_cpu else host_costs(machine, overheads, software)
 
 
 def host_costs(
@@ -122,22 +119,33 @@ def host_costs(
 ) -> HostCosts:
     """The saved profile `overheads`, or the package's for `software` (else PyTorch's operators) at
     the speed of `machine`'s hosts. Raises `ModelError` where there is no such profile."""
-    if overheads is not None:
-        profile = load_profile(overheads)
-        return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
-    shipped = EAGER if software is None else IMPLEMENTATIONS[software].overheads
-    target, recorded = machine.node.host, host(RECORDED_ON.get(shipped, PLAIN_HOST))
+    if overheads is None:
+        return _shipped(EAGER if software is None else IMPLEMENTATIONS[software].overheads, machine)
+    profile = load_profile(overheads)
+    return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
+
+
+@lru_cache(maxsize=256)
+def _shipped(name: str, machine: Cluster) -> HostCosts:
+    """Those of a profile of the package; of one machine the very same each time."""
+    target, recorded = machine.node.host, host(RECORDED_ON.get(name, PLAIN_HOST))
     note = SharedNote(
-        f"host overheads: {shipped}, scaled from {recorded.name} (assumed: its traces name no "
+        f"host overheads: {name}, scaled from {recorded.name} (assumed: its traces name no "
         "host) by single-thread speed"
     )
-    about: dict[str, Any] = {"name": shipped, "recorded_on": recorded, "host": target}
-    ratio = host_ratio(recorded, target)
-    return HostCosts(_shipped(shipped), ratio, note, statistic=OTHERS_STATISTIC, **about)
+    return HostCosts(
+        _profile(name),
+        host_ratio(recorded, target),
+        note,
+        statistic=OTHERS_STATISTIC,
+        name=name,
+        recorded_on=recorded,
+        host=target,
+    )
 
 
 @lru_cache
-def _shipped(name: str) -> Profile:
+def _profile(name: str) -> Profile:
     """A profile of the package, read once."""
     return load_profile(CATALOGUE / f"{name}.json").of_repeated()
 
@@ -178,13 +186,12 @@ def schedule_shapes(
     *,
     tf32_matmul: bool = False,
     repeats: bool = False,
-    loading_us: float = 0.0,
     times: HostTimes | None = None,
 ) -> ScheduledSteps:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
 
     `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it. `repeats`: the
-    graph carries edges to the steps that follow, and waits for a loader that takes `loading_us`.
+    graph carries edges to the steps that follow.
     `times` is what a trace's host was measured to take between operators.
 
     Raises `ModelError` for sizes that cannot be.
@@ -217,8 +224,6 @@ def schedule_shapes(
         )
         built = with_carried_edges(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes, *built.notes)
-    if repeats and loading_us:
-        built = behind_loader(built, loading_us)
     return ScheduledSteps(
         _as_measured(schedule(built.graph)), built, pieces, durations, notes, rows, ops
     )
@@ -257,91 +262,55 @@ def _as_measured(timeline: Timeline) -> Timeline:
 
 
 ON_DEVICE = ("kernel", "copy")
-Kind = tuple[str, str, str, tuple[tuple[str, float], ...]]
-"""Op, dtype, direction and dims of a kernel."""
 MATRIX = ("matmul", "convolution", "attention")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class KernelTable:
-    """Per kind of kernel of one step, longest first: columns of one length.
+def kernels_of(steps: ScheduledSteps, rank: int) -> pd.DataFrame:
+    """A row per kind of kernel that `rank` runs in a step, longest first: op, family, dtype, how
+    many there are (`count`), and of one of them FLOP, bytes and microseconds."""
+    import pandas as pd
 
-    `flop`, `bytes` and `duration_us` are of one of them, `count` how many there are in a step.
-    """
-
-    device: Device
-    op: tuple[str, ...]
-    family: tuple[str, ...]
-    dtype: tuple[str, ...]
-    count: Floats
-    flop: Floats
-    bytes: Floats
-    duration_us: Floats
-
-    def __len__(self) -> int:
-        return len(self.op)
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per kind of kernel."""
-        import pandas as pd
-
-        names = ("op", "family", "dtype", "count", "flop", "bytes", "duration_us")
-        return pd.DataFrame({name: getattr(self, name) for name in names})
-
-    def roofline(self) -> Figure:
-        """Achieved rate over arithmetic intensity, below the device's roofs."""
-        from perfmodel.plot import roofline_figure
-
-        busy_us = self.count * self.duration_us
-        counts = self.flop > 0
-        frame = {
-            "family": np.array(self.family, object)[counts],
-            "intensity": self.flop[counts] / np.maximum(self.bytes[counts], 1.0),
-            "tflop_per_s": self.flop[counts] / self.duration_us[counts] / 1e6,
-            "time_us": busy_us[counts],
-        }
-        without_pct = 100 * float(busy_us[~counts].sum() / busy_us.sum()) if len(self) else 0.0
-        device, pairs = self.device, zip(self.dtype, self.family, strict=True)
-        peaks = {"fp32 vector": device.fp32_tflop_per_s}
-        for dtype in sorted({dtype for dtype, family in pairs if family in MATRIX}):
-            peaks[f"{dtype} matrix"] = device.matrix_tflop_per_s(dtype)
-        title = f"{device.name}; {without_pct:.0f} % of the kernel time does no arithmetic"
-        return roofline_figure(frame, peaks=peaks, gb_per_s=device.hbm_gb_per_s, title=title)
-
-
-def kernel_table(prediction: ScheduledSteps, rank: int, device: Device) -> KernelTable:
-    """What `rank` runs on its `device`, summed up over steps."""
-    steps = max(int((prediction.timeline.graph.marks.rank == rank).sum()), 1)
-    own = np.flatnonzero(prediction.pieces_of(rank))
-    groups: dict[Kind, list[int]] = {}
-    for at in own.tolist():
-        piece = prediction.pieces[at]
-        if piece.kind in ON_DEVICE:
-            key = (piece.op, piece.dtype, piece.direction, tuple(sorted(piece.dims.items())))
-            groups.setdefault(key, []).append(at)
-    taken = prediction.durations.duration_us
-    time_us = np.array([taken[rows].sum() for rows in groups.values()])
-    count = np.array([len(rows) for rows in groups.values()], np.float64)
-    order = np.argsort(-time_us, kind="stable") if groups else np.empty(0, np.int64)
-    kinds = [list(groups)[at] for at in order.tolist()]
-    rows = Rows.of(
-        [
-            {"op": op, "dtype": dtype, "direction": direction, "timing": KERNEL, **dict(dims)}
-            for op, dtype, direction, dims in kinds
-        ]
-    )
+    rows = steps.rows
     flop, moved = np.zeros(len(rows)), np.zeros(len(rows))
     for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec, dims = OPS[op].of(direction), rows.dims_of(op, index)
         flop[index], item_bytes = spec.flop(dims), rows.item_bytes[index]
         moved[index] = spec.read_bytes(dims, item_bytes) + spec.written_bytes(dims, item_bytes)
-    return KernelTable(
-        device,
-        tuple(kind[0] for kind in kinds),
-        tuple(OPS[kind[0]].kernel_family for kind in kinds),
-        tuple(kind[1] for kind in kinds),
-        count[order] / steps,
-        flop,
-        moved,
-        time_us[order] / count[order],
+    every = pd.DataFrame(
+        {
+            "op": rows.op,
+            "family": [OPS[op].kernel_family for op in rows.op],
+            "dtype": rows.dtype,
+            "flop": flop,
+            "bytes": moved,
+            "duration_us": steps.durations.duration_us,
+        }
     )
+    on_device = np.array([piece.kind in ON_DEVICE for piece in steps.pieces], bool)
+    kinds = ["op", "family", "dtype", "flop", "bytes"]
+    own = every[on_device & steps.pieces_of(rank)].groupby(kinds, sort=False)["duration_us"]
+    frame = own.agg(count="count", duration_us="mean").reset_index()
+    order = (-frame["count"] * frame["duration_us"]).argsort(kind="stable")
+    count = max(int((steps.timeline.graph.marks.rank == rank).sum()), 1)
+    return frame.assign(count=frame["count"] / count).iloc[order].reset_index(drop=True)
+
+
+def roofline(steps: ScheduledSteps, rank: int, device: Device) -> Figure:
+    """Rates of the kernels of `rank` over arithmetic intensity, below the device's roofs."""
+    from perfmodel.plot import roofline_figure
+
+    kernels = kernels_of(steps, rank)
+    computes = kernels[kernels["flop"] > 0]
+    frame = {
+        "family": computes["family"].to_numpy(object),
+        "intensity": (computes["flop"] / computes["bytes"].clip(1.0)).to_numpy(),
+        "tflop_per_s": (computes["flop"] / computes["duration_us"] / 1e6).to_numpy(),
+        "time_us": (computes["count"] * computes["duration_us"]).to_numpy(),
+    }
+    busy_us = float((kernels["count"] * kernels["duration_us"]).sum())
+    without_pct = 100 * (1 - frame["time_us"].sum() / busy_us) if busy_us else 0.0
+    peaks = {"fp32 vector": device.fp32_tflop_per_s}
+    for dtype in sorted(set(kernels["dtype"][kernels["family"].isin(MATRIX)])):
+        peaks[f"{dtype} matrix"] = device.matrix_tflop_per_s(dtype)
+    title = f"{device.name}; {without_pct:.0f} % of the kernel time does no arithmetic"
+    return roofline_figure(frame, peaks=peaks, gb_per_s=device.hbm_gb_per_s, title=title)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from types import MappingProxyType
@@ -21,7 +21,6 @@ from perfmodel.hardware.reads import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.observed import HostTimes
-from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.families import family_of_kernel
@@ -36,8 +35,7 @@ from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,
     ScheduledSteps,
-    host_costs,
-    kernel_table,
+    costs_of,
     schedule_jointly,
     schedule_shapes,
 )
@@ -58,9 +56,8 @@ RESOURCE_NAMES = {
     "comm": "network",
     COPY_STREAM: "input copies",
     DISTRIBUTION_STREAM: "input distribution",
-    LOADER: "data loading",
 }
-"""What people call streams, and the loader's thread; other threads are the host."""
+"""What people call streams; threads are the host."""
 
 
 HALF = 0.5
@@ -120,11 +117,6 @@ Noted = tuple[Result, list[str]]
 """A result, and what a user should know of it."""
 
 
-def costs_of(machine: Cluster, costs_on: Callable[[Cluster], HostCosts]) -> HostCosts | None:
-    """The costs of the host of `machine`; None of a CPU, whose models count the host in."""
-    return None if machine.node.device.target == CPU else costs_on(machine)
-
-
 def with_reads(found: Noted, machine: Cluster, costs: HostCosts | None) -> Noted:
     """A prediction on `machine` with the figures that it uses, and notes of its hosts before."""
     result, notes = found
@@ -143,7 +135,6 @@ def scheduled_ranks(
     *,
     tf32_matmul: bool = False,
     repeats: bool = False,
-    loading_us: float = 0.0,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
 ) -> ScheduledSteps:
     """The ops of `graphs`, one per rank, on `machine`, which meet at their collectives; without
@@ -151,9 +142,7 @@ def scheduled_ranks(
     collectives never meet."""
     about: dict[str, Any] = {"tf32_matmul": tf32_matmul, "repeats": repeats}
     ranks = [
-        schedule_shapes(
-            graph, machine, costs, loading_us=loading_us, times=times.get(graph.rank), **about
-        )
+        schedule_shapes(graph, machine, costs, times=times.get(graph.rank), **about)
         for graph in graphs
     ]
     if len(ranks) == 1:
@@ -218,7 +207,6 @@ def predict_shapes(
         families=families,
         coverage=coverage,
         memory=memory,
-        kernels=kernel_table(steps, rank, device),
         explainer=ModelExplainer(
             steps, machine, costs, {at: each.ratio for at, each in times.items()}
         ),
@@ -291,16 +279,12 @@ def predict_passes(
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
 
-    def costs_on(machine: Cluster) -> HostCosts:
-        costs = host_costs(machine, overheads=profile)
-        if costs.profile.provenance.unwatched:
-            return costs
-        note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
-        return replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
-
     results = []
     for machine in machines:
-        costs = costs_of(machine, costs_on)
+        costs = costs_of(machine, profile)
+        if costs is not None and not costs.profile.provenance.unwatched:
+            note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
+            costs = replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
         found = predict_shapes(graphs, machine, name=machine.name, costs=costs)
         result, own = with_reads(found, machine, costs)
         if costs is not None:  # an interval at least as wide as measured passes of modules say

@@ -33,7 +33,6 @@ from perfmodel.workload.step import (
     RankClass,
     data_edges,
     deciding_classes,
-    loading_us,
     rank_classes,
 )
 
@@ -136,7 +135,6 @@ class Step:
             costs,
             tf32_matmul=self.workload.implementation.precision == "tf32",
             repeats=True,
-            loading_us=loading_us(self.workload, self.batch / self.machine.nodes),
         )
 
     def tiers(self) -> tuple[TierUse, ...]:
@@ -209,10 +207,6 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
     about = (case.workload, case.machine, case.batch, case.train)
     phases = case.phases or (Phase("", 1.0, case.placement, case.pipeline),)
     return [(phase, Step(*about, phase.placement, phase.pipeline)) for phase in phases]
-
-
-TIERED = "tiered"
-"""The software that deployments stand for."""
 
 
 def deployment_period(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from perfmodel.hardware import Device
     from perfmodel.prediction.explain import Explained, Explainer
-    from perfmodel.prediction.scheduled import KernelTable
 
 
 SCHEMA = "perfmodel.prediction/1"
@@ -31,39 +31,7 @@ DEVICE_WORK = (*DEVICE_FIGURES, "kernel_sum_us")
 INTERVAL = ("step_us", "low_us", "high_us")
 
 
-@dataclass(frozen=True)
-class Change:
-    """What a what-if makes of one time. Microseconds."""
-
-    baseline_us: float
-    what_if_us: float
-
-    @property
-    def gain_us(self) -> float:
-        """How much shorter; negative where it gets longer."""
-        return self.baseline_us - self.what_if_us
-
-    @property
-    def gain_frac(self) -> float | None:
-        """Of the baseline."""
-        return self.gain_us / self.baseline_us if self.baseline_us else None
-
-
 _CHANGE = ("baseline_us", "gain_us", "gain_frac")
-
-
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """A step that was predicted from the others, and what needs no model. Microseconds."""
-
-    low_us: float
-    """90 % interval of the step, from the errors of leaving the others out."""
-    high_us: float
-    null_mean_us: float | None
-    """Without a model: the mean of the other steps, that mean with the difference in device time
-    added, the last step before; None where there are no others."""
-    null_mean_gpu_us: float | None
-    null_last_us: float | None
 
 
 @dataclass(frozen=True)
@@ -78,8 +46,9 @@ class StepPrediction:
     """Share of the step's critical path that is measured host work: near 1, a replay is an echo."""
     unexplained: Unexplained
     """What of the step's critical path waits for something that was not recorded."""
-    left_out: LeaveOneOut | None = None
-    """Where the step was left out of what predicts it."""
+    left_out: dict[str, float | None] | None = None
+    """Of a step that was predicted from the others, microseconds: `low_us` and `high_us`, its 90 %
+    interval by the errors of leaving the others out, and what needs no model (`null_…`)."""
 
     @property
     def error_pct(self) -> float | None:
@@ -144,8 +113,6 @@ class Result:
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
     relieved_us: dict[str, float] | None = None
     """The period if a resource with a notable part of it had half to do."""
-    kernels: KernelTable | None = field(default=None, repr=False)
-    """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)
     """The figures of the parts of the hardware that the prediction uses."""
     explainer: Explainer | None = field(default=None, repr=False)
@@ -158,9 +125,10 @@ class Result:
     """Of a what-if: what is predicted without it, on the same hardware."""
 
     @property
-    def gain(self) -> Change | None:
-        """By how much the step gets shorter by the what-if; None where there is none."""
-        return None if self.baseline is None else Change(self.baseline.step_us, self.step_us)
+    def gain(self) -> dict[str, float | None]:
+        """By how much the step gets shorter by the what-if (`gain_us`), and of the baseline's
+        (`gain_frac`); None where there is none."""
+        return _changed(self.baseline, self)
 
     @property
     def rank(self) -> RankPrediction:
@@ -187,11 +155,20 @@ class Result:
             found[piece.kind] = found.get(piece.kind, 0.0) + piece.duration_us
         return found
 
+    @property
+    def device(self) -> Device | None:
+        """What its kernels run on, where shapes say how long."""
+        machine = getattr(self.explainer, "machine", None)
+        return None if machine is None else machine.node.device
+
     def roofline(self) -> Figure:
         """The step's kernels below the device's roofs. Raises `UsageError` without shapes."""
-        if self.kernels is None:
+        from perfmodel.prediction.scheduled import roofline
+
+        steps = getattr(self.explainer, "found", None)
+        if steps is None or self.device is None:
             raise UsageError(f"{self.hardware}: a roofline needs shapes: --mode model")
-        return self.kernels.roofline()
+        return roofline(steps, self.rank.rank, self.device)
 
     @property
     def assumed(self) -> tuple[FigureRead, ...]:
@@ -227,7 +204,7 @@ class Result:
             "error_pct": _rounded(errors),
             "baseline": before
             and {**_picked(before, INTERVAL), **_picked(before.rank, DEVICE_WORK)},
-            **_picked(self.gain, _CHANGE[1:]),
+            **{name: self.gain[name] for name in _CHANGE[1:]},
             "steps": [
                 {
                     "name": step.name,
@@ -236,7 +213,7 @@ class Result:
                     "warmup": step.role == StepRole.WARM_UP,
                     **_picked(step, ("measured_us", "error_pct", "measured_host_frac")),
                     "unexplained_frac": _round(step.unexplained.frac),
-                    "left_out": step.left_out and _rounded(asdict(step.left_out)),
+                    "left_out": _rounded(step.left_out),
                     **_changed(was, step),
                 }
                 for was, step in zip(steps, rank.steps, strict=True)
@@ -373,10 +350,13 @@ def error_pct(predicted: float, measured: float | None) -> float | None:
     return (predicted / measured - 1) * 100 if measured else None
 
 
-def _changed(before: Any, after: Any) -> dict[str, Any]:
+def _changed(before: Any, after: Any) -> dict[str, float | None]:
     """What makes the step of one of the other; all None where there is none `before`."""
-    change = None if before is None else Change(before.step_us, after.step_us)
-    return _picked(change, _CHANGE)
+    if before is None:
+        return dict.fromkeys(_CHANGE)
+    gain_us = before.step_us - after.step_us
+    frac = gain_us / before.step_us if before.step_us else None
+    return dict(zip(_CHANGE, map(_round, (before.step_us, gain_us, frac)), strict=True))
 
 
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:

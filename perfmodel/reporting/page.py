@@ -151,13 +151,12 @@ def data(name: str, value: Any) -> str:
 
 def _headline(result: Result) -> str:
     text = f"{human_us(result.step_us)} per batch on {result.hardware}"
-    change = result.gain
-    if change is None:
+    gain_us, gain_frac = result.gain["gain_us"], result.gain["gain_frac"]
+    if result.baseline is None or gain_us is None:
         return text
-    more = "less" if change.gain_us >= 0 else "more"
-    share = 0.0 if change.gain_frac is None else abs(100 * change.gain_frac)
-    saved = f"{human_us(abs(change.gain_us))} ({share:.1f} %) {more}"
-    return f"{text}, {saved} than the {human_us(change.baseline_us)} without the what-if"
+    more, share = "less" if gain_us >= 0 else "more", abs(100 * (gain_frac or 0.0))
+    saved = f"{human_us(abs(gain_us))} ({share:.1f} %) {more}"
+    return f"{text}, {saved} than the {human_us(result.baseline.step_us)} without the what-if"
 
 
 def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> Iterator[str]:
@@ -198,7 +197,7 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
     pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
     for result in prediction.results:
-        if result.kernels is not None and result.kernels.flop.any():
+        if result.mode == MODEL and result.coverage["kernels"]:
             pictures.append((result.roofline(), "Kernels below the roofs of the device."))
     for figure, caption in pictures:
         yield f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"

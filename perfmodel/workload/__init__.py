@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from perfmodel.workload.load import load_workload, workloads
-from perfmodel.workload.model import Counts, Workload, counts
+from perfmodel.workload.model import Workload
 from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table
 
 __all__ = [
-    "Counts",
     "Table",
     "Workload",
-    "counts",
     "load_workload",
     "op_graph",
     "workloads",

@@ -105,9 +105,8 @@ def cross_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> tuple[
     made = []
     for _ in range(workload.interaction.layers):
         down = r.tensor((rank, width), dtype)
-        up = Layer(r.tensor((width, rank), dtype), r.tensor((width,), dtype))
-        r.parameter(down, up.weight, up.bias)
-        made.append(Cross(down, up))
+        r.parameter(down)
+        made.append(Cross(down, *layers(r, (rank, width), dtype)))
     return tuple(made)
 
 
@@ -174,7 +173,7 @@ class Dense:
     @property
     def modules(self) -> list[list[Tensor]]:
         """The parameters of each of the three."""
-        crosses = [x for each in self.crosses for x in (each.down, each.up.weight, each.up.bias)]
+        crosses = [x for each in self.crosses for x in (each.down, *parameters((each.up,)))]
         return [parameters(self.bottom), crosses, parameters(self.top)]
 
     @property

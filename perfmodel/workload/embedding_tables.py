@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, all_to_all_call
-from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.embedding_bag import Batched, batched
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, to_device
@@ -145,7 +144,7 @@ def _by_rank(r: Recorder, run: Run, read: Sequence[Tensor]) -> Tensor:
         made = tuple(map(r.like, read))
         r.leaf(BY_RANK, (gradient,), made)
         for each in made:
-            scalar_in_place(r, "aten::div_", each, run.ranks)
+            r.leaf("aten::div_", (each, run.ranks), each)
         return made
 
     return r.track("All2All_Seq_ReqBackward", tuple(read), out, backward)

@@ -50,22 +50,15 @@ class _Group:
             raise WorkloadError(
                 f"{where}: alpha: a {distribution} distribution has none, got {short(self.alpha)}"
             )
-        given = {"rows": self.rows, "dim": self.dim, "pooling": self.pooling}
-        given["alpha"] = self.alpha or 0.0
-        if self.bags == "by_key":
-            given["key_rows"] = self.rows
-        lengths = {key: len(each) for key, each in given.items() if isinstance(each, tuple)}
-        count = self.count or max(lengths.values(), default=1)
-        for key, length in lengths.items():
-            if length != count:
-                raise WorkloadError(f"{where}: {key} has {length} entries for {count} tables")
-        columns = {
-            key: each if isinstance(each, tuple) else (each,) * count for key, each in given.items()
-        }
-        return [
-            Table(**{key: column[at] for key, column in columns.items()}, histogram=self.histogram)  # type: ignore[arg-type]
-            for at in range(count)
-        ]
+        keys = self.rows if self.bags == "by_key" else 0
+        given = (self.rows, self.dim, self.pooling, self.alpha or 0.0, keys)
+        lengths = [len(each) for each in given if isinstance(each, tuple)]
+        count = self.count or max(lengths, default=1)
+        for key, each in zip(("rows", "dim", "pooling", "alpha"), given, strict=False):
+            if isinstance(each, tuple) and len(each) != count:
+                raise WorkloadError(f"{where}: {key} has {len(each)} entries for {count} tables")
+        columns = (each if isinstance(each, tuple) else (each,) * count for each in given)
+        return [Table(*row, histogram=self.histogram) for row in zip(*columns, strict=True)]  # type: ignore[misc]
 
 
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")

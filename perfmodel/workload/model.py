@@ -16,7 +16,6 @@ from perfmodel.workload.settings import (
     Evaluation,
     Implementation,
     Interaction,
-    Loader,
     Model,
     Training,
     implementation_names,
@@ -43,7 +42,6 @@ class Workload:
     training: Training = field(default_factory=Training)
     implementation: Implementation = field(default_factory=Implementation)
     evaluation: Evaluation = field(default_factory=Evaluation)
-    loader: Loader = field(default_factory=Loader)
     title: str = ""
     sequence: SequenceSettings = field(default_factory=SequenceSettings)
 
@@ -86,6 +84,24 @@ class Workload:
         """Widths of the top MLP, its input first."""
         return (self.top_width, *self.model.top_mlp)
 
+    @cached_property
+    def table_parameters(self) -> int:
+        """Elements of all tables."""
+        return sum(table.rows * table.dim for table in self.tables)
+
+    @cached_property
+    def dense_parameters(self) -> int:
+        """Weights and biases of all layers."""
+        mlps, count, about = [self.bottom_widths, self.top_widths], 0, self.interaction
+        if about.kind == "dcn_v2":
+            count += about.layers * self.joined_width * (2 * about.rank + 1)
+        if (sequence := self.sequence).layers:
+            dim, heads = self.dim, sequence.heads
+            gate, queries = heads * sequence.hidden_dim, heads * sequence.attention_dim
+            mlps += [(dim, dim), *branch_widths(self)]
+            count += sequence.layers * (2 * (gate + queries) * (dim + 1) + (3 * gate + 1) * dim)
+        return count + sum((k + 1) * n for widths in mlps for k, n in pairwise(widths))
+
     def with_(self, **changes: Any) -> Workload:
         """A copy with settings changed, by their key in a file: `implementation__precision="bf16"`.
 
@@ -101,16 +117,10 @@ class Workload:
         import pandas as pd
 
         about = lookups(self.tables, self.batch)
-        return pd.DataFrame(
-            {
-                "rows": about.hash_size,
-                "dim": about.dim,
-                "pooling": about.pooling,
-                "alpha": about.alpha,
-                "parameters": [table.rows * table.dim for table in self.tables],
-                "unique_rows": about.unique_rows,
-            }
-        )
+        columns = ("hash_size", "dim", "pooling", "alpha", "unique_rows")
+        frame = pd.DataFrame({name: getattr(about, name) for name in columns})
+        frame.insert(4, "parameters", frame["hash_size"] * frame["dim"])
+        return frame.rename(columns={"hash_size": "rows"})
 
 
 MAX_INT32 = 2**31
@@ -128,57 +138,40 @@ def _problems(workload: Workload) -> Iterator[str]:
     """Each with the section and key that it is of."""
     software, training, tables = workload.implementation, workload.training, workload.tables
     bottom, top = workload.model.bottom_mlp, workload.model.top_mlp
-    is_dot = workload.interaction.kind == "dot"
+    is_dot, by = workload.interaction.kind == "dot", f'implementation.name "{software.name}"'
     if software.name not in implementation_names():
         choices = ", ".join(f'"{each}"' for each in implementation_names())
         yield f"implementation: name: expected one of {choices}, got {software.name[:80]!r}"
     limits = IMPLEMENTATIONS[software.name]
     if is_dot and bottom[-1] != workload.dim:
-        yield (
-            f"model: bottom_mlp ends in {bottom[-1]}, and the tables have dim {workload.dim}: a "
-            "dot interaction needs them equal"
-        )
+        yield f"model: bottom_mlp ends in {bottom[-1]}: a dot needs the tables' dim {workload.dim}"
     if top[-1] != 1 and not workload.sequence.layers:
         yield f"model: top_mlp ends in {top[-1]}: expected 1"
-    dims = sorted({table.dim for table in tables})
+    dims, largest = sorted({table.dim for table in tables}), max(table.rows for table in tables)
     if len(dims) > 1 and (is_dot or not limits.mixed_dims):
-        who = "a dot interaction" if is_dot else f'implementation.name "{software.name}"'
+        who = "a dot interaction" if is_dot else by
         yield f"tables: dims {dims[0]} to {dims[-1]}: {who} needs them equal"
-    precisions = len(software.layer_precisions)
-    if precisions and precisions != len(bottom) + len(top):
-        yield (
-            f"implementation: layer_precisions has {precisions} entries for "
-            f"{len(bottom) + len(top)} layers, those of the bottom MLP and then of the top MLP"
-        )
-    if precisions and not limits.layer_precisions:
-        yield (
-            f"implementation: layer_precisions: {software.name!r} has one precision for all layers"
-        )
+    count, layers = len(software.layer_precisions), len(bottom) + len(top)
+    if count and count != layers:
+        yield f"implementation: layer_precisions: {count} for {layers} layers of both MLPs"
+    if count and not limits.layer_precisions:
+        yield f"implementation: layer_precisions: {by} has one precision for all layers"
     if software.precision == "fp8" and not limits.fp8:
-        yield (
-            f'implementation: precision: "fp8" needs "hstu", got "{software.name}": use '
-            "layer_precisions (inference)"
-        )
+        yield f'implementation: precision: "fp8" needs "hstu", got "{software.name}"'
     if software.sharding == "hybrid" and any(table.histogram for table in tables):
-        yield (
-            'tables: histogram: implementation.sharding "hybrid" supports zipf and uniform '
-            "distributions only"
-        )
+        yield 'tables: histogram: sharding "hybrid" supports zipf and uniform distributions only'
     if software.sharding != "hybrid" and not software.indices_ahead:
-        yield (
-            f'implementation: indices_ahead: only of sharding "hybrid", not "{software.sharding}"'
-        )
+        kind = software.sharding
+        yield f'implementation: indices_ahead: only of sharding "hybrid", not "{kind}"'
     if not limits.fused_optimizers and training.table_optimizer in _FUSED_ONLY:
         yield (
             f"training: table_optimizer {training.table_optimizer!r} is fused into the backward "
-            f'pass: implementation.name "{software.name}" has only "sgd"'
+            f'pass: {by} has only "sgd"'
         )
-    if software.key_dtype != "int64":
-        key, most = f"implementation: key_dtype {software.key_dtype!r}", max(t.rows for t in tables)
-        if not limits.int32_keys:
-            yield f'{key}: implementation.name "{software.name}" sends int64 keys'
-        if most > MAX_INT32:
-            yield f"{key}: a table of {most:,} rows needs int64"
+    if software.key_dtype != "int64" and not limits.int32_keys:
+        yield f"implementation: key_dtype: {by} sends int64 keys"
+    if software.key_dtype != "int64" and largest > MAX_INT32:
+        yield f"implementation: key_dtype: a table of {largest:,} rows needs int64"
     if workload.evaluation.included and not workload.evaluation.every_samples:
         yield "evaluation: every_samples is missing where included is true"
     if workload.sequence.layers:
@@ -195,27 +188,13 @@ def _sequence_problems(about: SequenceSettings, tables: tuple[Table, ...]) -> It
         )
     for number, table in enumerate(tables):
         if table.pooling < 1:
-            yield (
-                f"tables[{number}]: pooling {table.pooling:g}: a table of sequences needs a "
-                "feature: 1 row of each sample, or the mean number of its positions"
-            )
-    if about.relative_bias and about.kernels == "cutlass":
-        yield (
-            'sequence: relative_bias: kernels "cutlass" take a bias as a tensor of all pairs, '
-            'which is not modelled: "triton"'
-        )
+            yield f"tables[{number}]: pooling {table.pooling:g}: a table of sequences needs 1"
     positions = {table.pooling for table in tables if table.pooling > 1}
     if len(positions) != 1:
-        yield (
-            "tables: pooling: those read position by position (more than 1) need one number of "
-            f"positions, got {sorted(positions)}"
-        )
+        yield f"tables: pooling above 1: all need one number of positions, got {sorted(positions)}"
     mean, most = mean_length(tables), about.max_length
     if mean > most:
-        yield (
-            f"sequence: max_length {most} is below the mean length {mean:g} that tables.pooling "
-            "and the contextual features make"
-        )
+        yield f"sequence: max_length {most} is below the mean length {mean:g} that tables make"
     widest = (mean * (most - mean)) ** 0.5
     if about.length_std and about.length_std >= widest:
         yield (
@@ -251,38 +230,6 @@ def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
         edited = replace(edited, **change)
     check_workload(edited, workload.name)
     return edited
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Of one model: parameters, and per sample lookups."""
-
-    tables: int
-    table_rows: int
-    table_parameters: int
-    dense_parameters: int
-    lookups: float
-
-
-def counts(workload: Workload) -> Counts:
-    """How large `workload` is."""
-    mlps, dense = [workload.bottom_widths, workload.top_widths], 0
-    if workload.interaction.kind == "dcn_v2":
-        about = workload.interaction
-        dense += about.layers * workload.joined_width * (2 * about.rank + 1)
-    if workload.sequence.layers:
-        sequence, dim = workload.sequence, workload.dim
-        gate, queries = (sequence.heads * n for n in (sequence.hidden_dim, sequence.attention_dim))
-        mlps += [(dim, dim), *branch_widths(workload)]
-        dense += sequence.layers * (2 * (gate + queries) * (dim + 1) + (3 * gate + 1) * dim)
-    dense += sum((before + 1) * after for widths in mlps for before, after in pairwise(widths))
-    return Counts(
-        tables=len(workload.tables),
-        table_rows=sum(table.rows for table in workload.tables),
-        table_parameters=sum(table.rows * table.dim for table in workload.tables),
-        dense_parameters=dense,
-        lookups=sum(table.pooling for table in workload.tables),
-    )
 
 
 ACTION_WIDTH = 24

@@ -14,7 +14,6 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call, linked_collective
-from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import cast, cat, copy, to_dtype, view
 from perfmodel.workload.jagged import add_remote_rows
@@ -130,7 +129,7 @@ def _requested(
         of_pooled = cast(r, came, pooled.dtype)
         if of_pooled.shape != pooled.shape:
             of_pooled = view(r, of_pooled, pooled.shape)
-        scalar_in_place(r, "aten::div_", of_pooled, ranks)
+        r.leaf("aten::div_", (of_pooled, ranks), of_pooled)
         return [of_pooled]
 
     token = r.track(f"{name}_ReqBackward", (pooled,), r.tensor((1,)), arrived)
@@ -188,7 +187,5 @@ def sum_parts(r: Recorder, x: Tensor, tables: int) -> Tensor:
     table_of = r.tensor((x.shape[1],), "int64")
     r.leaf("aten::index_add", (out, 1, table_of, x, 1), out)
 
-    def backward(gradient: Tensor) -> list[Tensor]:
-        return [r.made("aten::index_select", (gradient, 1, table_of), x.shape, x.dtype)]
-
-    return r.track("IndexAddBackward0", (x,), out, backward)
+    name = "aten::index_select"
+    return r.track("IndexAddBackward0", (x,), out, lambda g: [r.made_like(x, name, g, 1, table_of)])

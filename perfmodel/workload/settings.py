@@ -98,11 +98,8 @@ class Sequence:
     lookups of one rank's batch; with `index_dedup` only these are asked for. Each of `heads` has
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
-    gates again instead of keeping them. `kernels` run the attention. `relative_bias`: each score
-    gets a learned bias by how far the two positions lie apart, in places and in time.
-    `separate_random`: random numbers of dropout are drawn once and kept as a mask, else in each
-    pass that needs them. `balanced`: ahead of a step, sequences are exchanged among ranks so that
-    each has equal work.
+    gates again instead of keeping them. `kernels` run the attention. `balanced`: ahead of a step,
+    sequences are exchanged among ranks so that each has equal work.
     """
 
     layers: Annotated[int, LAYERS] = 0
@@ -116,9 +113,7 @@ class Sequence:
     unique_frac: Annotated[tuple[float, ...], Limits(1e-6, 1)] = ()
     index_dedup: bool = False
     recompute: bool = True
-    separate_random: bool = True
     kernels: Literal["triton", "cutlass"] = "triton"
-    relative_bias: bool = False
     balanced: bool = False
 
 
@@ -191,24 +186,12 @@ class Evaluation:
     @property
     def forward_passes_per_step(self) -> float:
         """Forward passes over an evaluation's batch that fall on one training step."""
-        if not self.included:
-            return 0.0
-        return self.samples / self.every_samples / self.batch_factor
+        passes = self.samples / self.batch_factor
+        return passes / self.every_samples if self.included else 0.0
 
     def beyond_us_per_step(self, batch: int) -> float:
         """What falls on a training step of `batch` samples beyond forward passes."""
         return self.beyond_us * batch / self.every_samples if self.included else 0.0
-
-
-@dataclass(frozen=True)
-class Loader:
-    """What brings batches to each host, beside its steps: at most `samples_per_s`, and
-    `gb_per_s` of `bytes_per_sample` each; 0 sets no limit, and takes the bytes that a batch has.
-    """
-
-    samples_per_s: Annotated[float, Limits(0, 1e12)] = 0.0
-    gb_per_s: Annotated[float, Limits(0, 1e6)] = 0.0
-    bytes_per_sample: Annotated[float, Limits(0, 1e12)] = 0.0
 
 
 SECTIONS: dict[str, type] = {
@@ -218,5 +201,4 @@ SECTIONS: dict[str, type] = {
     "training": Training,
     "implementation": Implementation,
     "evaluation": Evaluation,
-    "loader": Loader,
 }

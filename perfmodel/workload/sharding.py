@@ -142,32 +142,39 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     groups.
     Tables of at most `data_parallel_max_bytes` are replicated, of several groups those of at most
     `remote_data_parallel_max_bytes`.
-    Raises `WorkloadError` where whole tables are too few for the ranks.
+    Raises `WorkloadError` where whole tables are too few for the ranks, or what deals them out is
+    asked for parts.
     """
-    software = workload.implementation
+    software, scheme = workload.implementation, workload.implementation.sharding
     near = min(linked or ranks, ranks)
+    deals_out = software.name in ROUND_ROBIN
+    if deals_out and ranks > 1 and scheme != "table_wise":
+        raise WorkloadError(
+            f'{workload.name}: implementation "{software.name}" has whole tables only, none in '
+            f'parts: set implementation.sharding to "table_wise", or implementation.name to '
+            '"torchrec"'
+        )
     most = software.remote_data_parallel_max_bytes if near < ranks else 0
-    most = most or software.data_parallel_max_bytes
+    most = 0 if deals_out else most or software.data_parallel_max_bytes
     numbers = range(len(workload.tables))
     sizes = [table.rows * table.dim * FP32_BYTES for table in workload.tables]
     replicated = tuple(number for number in numbers if ranks > 1 and sizes[number] <= most)
     split = [number for number in numbers if number not in set(replicated)]
-    if software.sharding == "planned":
+    if scheme == "planned":
         return _planned(workload, split, replicated, ranks, near)
-    if software.sharding in ("row_wise", "hybrid"):
+    if scheme in ("row_wise", "hybrid"):
         every = tuple(Shard(number, ranks) for number in split)
         return Plan((every,) * ranks, replicated)
     shards = [Shard(number) for number in split]
-    if software.sharding == "balanced":
+    if scheme == "balanced":
         shards = _in_parts(workload, split, ranks)
     elif len(split) < ranks:
         raise WorkloadError(
             f"{workload.name}: {len(split)} whole tables cannot be distributed among {ranks} "
-            "ranks: "
-            'set implementation.sharding to "row_wise" or "balanced"'
+            'ranks: set implementation.sharding to "row_wise" or "balanced"'
         )
-    if software.name in ROUND_ROBIN:
-        return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)), replicated)
+    if deals_out:
+        return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)))
     by_table = {shard.table: shard for shard in shards}
     works = [(shard.table, _work(shard.of(workload.tables)), 0.0) for shard in shards]
     held, _ = _packed(works, ranks)

@@ -1,7 +1,6 @@
 """One rank's step: what is asked of an implementation, its ops, and the data edges between them.
 
-What a step asks of each rank: classes of equal ranks, bytes exchanged, time to load data,
-lengths of sequences.
+What a step asks of each rank: classes of equal ranks, bytes exchanged, lengths of sequences.
 
 Source: Mudigere et al., Neo (ISCA 2022), and TorchRec's sharding types: which collective each
 scheme takes.
@@ -21,15 +20,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.model import Workload, counts
+from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.sharding import Plan, plan, plan_of_placement
+from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -230,29 +228,23 @@ def rank_classes(
 
     Raises `WorkloadError` as `plan` and `placed` do.
     """
+    ways: list[TablePlacement | None] = [None] * len(workload.tables)
     if placement is None:
-        shares, ways = plan(workload, ranks, linked).shards, None
+        shares = plan(workload, ranks, linked).shards
     else:
         shares = plan_of_placement(workload, placement, ranks, linked).shards
         ways = [replace(each, ranks=(0,), sharding="table_wise") for each in placement.tables]
     by_work: dict[tuple[tuple[Table, TablePlacement | None], ...], list[int]] = {}
     for rank, shards in enumerate(shares):
-        key = tuple(
-            (each.of(workload.tables), None if ways is None else ways[each.table])
-            for each in shards
-        )
+        key = tuple((each.of(workload.tables), ways[each.table]) for each in shards)
         by_work.setdefault(key, []).append(rank)
     return [
         RankClass(
             tuple(own),
             sum(table.pooling * table.dim for table, _ in key),
             sum(table.dim for table, _ in key),
-            *(
-                (0.0, 0.0)
-                if placement is None
-                else _missed(key, placement, batch or workload.batch)
-            ),
-            sum(table.rows * table.dim for table, _ in key) * FLOAT_BYTES,
+            *_missed(key, placement, batch or workload.batch),
+            sum(table.rows * table.dim for table, _ in key) * FP32_BYTES,
         )
         for key, own in by_work.items()
     ]
@@ -270,19 +262,16 @@ def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
 
 
 def _missed(
-    held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement, batch: int
+    held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement | None, batch: int
 ) -> tuple[float, float]:
     """(distinct rows of a batch in tables outside device memory that their largest cache has not;
     their bytes)."""
-    slow = tuple(
-        (table, float(row_bytes(way.dtype, table.dim)))
-        for table, way in held
-        if way is not None and way.tier != "hbm"
-    )
-    ways = [way for _, way in held if way is not None and way.tier != "hbm"]
-    caches = [placement.cache(name) for way in ways for name in way.caches]
-    largest = max(caches, key=attrgetter("capacity_bytes"), default=None)
-    return _beyond(slow, batch, largest) if slow else (0.0, 0.0)
+    outside = [(table, way) for table, way in held if way is not None and way.tier != "hbm"]
+    if placement is None or not outside:
+        return 0.0, 0.0
+    slow = tuple((table, float(row_bytes(way.dtype, table.dim))) for table, way in outside)
+    caches = [placement.cache(name) for _, way in outside for name in way.caches]
+    return _beyond(slow, batch, max(caches, key=attrgetter("capacity_bytes"), default=None))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -296,23 +285,6 @@ def _beyond(
         return sum(rows), float(np.dot(rows, [size for _, size in held]))
     use = cache.steady_use([table.access(table.lookups(batch), size) for table, size in held])
     return float(use.fetched_rows.sum()), float(np.dot(use.fetched_rows, use.row_bytes))
-
-
-FLOAT_BYTES, KEY_BYTES = 4, 8
-"""Of dense features and labels, and of keys."""
-
-
-def loading_us(workload: Workload, samples: float) -> float:
-    """What one host's loader takes for `samples`, its part of a batch; 0 where nothing limits it.
-
-    What it brings per sample is dense features, a label and a key per lookup, unless said.
-    """
-    loader = workload.loader
-    of_batch = FLOAT_BYTES * (workload.model.dense_features + 1)
-    size = loader.bytes_per_sample or of_batch + KEY_BYTES * counts(workload).lookups
-    by_count = samples / loader.samples_per_s if loader.samples_per_s else 0.0
-    by_size = samples * size / (loader.gb_per_s * BYTES_PER_GB) if loader.gb_per_s else 0.0
-    return max(by_count, by_size) * US_PER_S
 
 
 ALIGNED = 128

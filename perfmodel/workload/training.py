@@ -55,14 +55,11 @@ def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
     arrived = 0
     while ready:
         node = heappop(ready)[-1]
-        if not r.is_bare:
-            r.begin(f"{AUTOGRAD_NODE}{node.name}")
-        if node.backward is None:
-            _accumulate(r, node, reached, hook)
-        else:
-            _evaluate(r, node)
-        if not r.is_bare:
-            r.end()
+        with r.of_engine(f"{AUTOGRAD_NODE}{node.name}"):
+            if node.backward is None:
+                _accumulate(r, node, reached, hook)
+            else:
+                _evaluate(r, node)
         for edge in filter(None, node.next):
             edge[0].waiting -= 1
             if edge[0].waiting == 0:
@@ -74,14 +71,11 @@ def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
 def _evaluate(r: Recorder, node: Node) -> None:
     """Run a node, then hand its results on: of no gradient follows none."""
     given = [node.gradients[number] for number in sorted(node.gradients)]
-    if not r.is_bare:
-        r.begin(node.name, *given)
     assert node.backward is not None
     results: Gradients = [None] * len(node.inputs)
-    if given:
-        results = node.backward(given if node.has_several else given[0])
-    if not r.is_bare:
-        r.end()
+    with r.of_engine(node.name, *given, about=node.about):
+        if given:
+            results = node.backward(given if node.has_several else given[0])
     results = [
         sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
         for edge, x, result in zip(node.next, node.inputs, results, strict=True)
@@ -103,14 +97,11 @@ def _evaluate(r: Recorder, node: Node) -> None:
 def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:
     """The gradient of a parameter becomes its `.grad`; one updated in backward has none."""
     gradient, (parameter,) = node.gradients.get(0), node.inputs
+    with r.of_engine(ACCUMULATE, *((gradient,) if gradient else ())):
+        if gradient and not r.is_bare:
+            gradient = accumulate_sparse(r, gradient) if gradient.layout else detach(r, gradient)
     if gradient is None:
-        if not r.is_bare:
-            r.leaf(ACCUMULATE, ())
         return
-    if not r.is_bare:
-        r.begin(ACCUMULATE, gradient)
-        gradient = accumulate_sparse(r, gradient) if gradient.layout else detach(r, gradient)
-        r.end()
     reached[parameter.tensor_id] = gradient
     if hook is not None:
         hook(r, parameter, gradient)

@@ -50,7 +50,7 @@ def test_from_shapes_nothing_is_scaled_and_nothing_listed(tmp_path: Path) -> Non
         (["--scale", "gpu"], "expected SCOPE"),
         (["--scale", "gpu=half"], "FACTOR a number >= 0"),
         (["--remove", "memcpy"], "'memcpy' matches nothing in this trace"),
-        (["--mode", "replay", "--hardware", "h100-sxm"], "mode replay is for the trace's own"),
+        (["--mode", "replay", "--hardware", "h100-sxm"], "--hardware cannot be combined with"),
         (
             ["--workload", "lin-dlrm-ddp", "--scale", "gpu=1"],
             "--scale cannot be combined with --workload",

@@ -144,7 +144,7 @@ def test_what_cannot_be_is_one_line() -> None:
         predict(trace, codec=["backward=fp16,elements=8"])
     with pytest.raises(UsageError, match="say ,elements=N"):
         predict(trace, codec=["exchange=fp16"])
-    with pytest.raises(UsageError, match="codec is for mode replay"):
+    with pytest.raises(UsageError, match="codec cannot be combined with mode transfer"):
         predict(trace, codec=["exchange=fp16"], hardware=["a100-sxm-80gb"])
 
 

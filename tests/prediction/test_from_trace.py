@@ -70,7 +70,7 @@ def test_so_does_an_edit() -> None:
     assert [row["family"] for row in without.families] == ["elementwise"]
     assert without.step_us < whole.step_us
     assert without.rank.measured is None
-    with pytest.raises(UsageError, match="edit changes shapes: leave mode replay out"):
+    with pytest.raises(UsageError, match="edit cannot be combined with mode replay"):
         predict(_trace(), mode="replay", edit=["cuda-graphs"])
 
 

@@ -186,7 +186,7 @@ def reproduced(trace: Trace, gain: Gain) -> float:
     what_if = {"scale": [text]} if option == "--scale" else {"remove": [text]}
     change = predict(trace, **what_if).results[0].gain
     assert change is not None
-    return change.gain_us
+    return change["gain_us"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -243,4 +243,4 @@ def test_what_is_not_listed_gains_less(reference: Path) -> None:
         if f"{family}=0.5" not in listed:
             change = predict(trace, scale=[f"{family}=0.5"]).results[0].gain
             assert change is not None
-            assert change.gain_us <= np.nextafter(least_us, np.inf)
+            assert change["gain_us"] <= np.nextafter(least_us, np.inf)

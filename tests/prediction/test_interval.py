@@ -19,7 +19,6 @@ from perfmodel.prediction.intervals import (
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,
-    KernelTable,
     ScheduledSteps,
     schedule_shapes,
 )
@@ -103,16 +102,11 @@ class Step:
 
     step_us: float
     factors: tuple[float, ...]
-    on: Device = MACHINE.node.device
+    device: Device = MACHINE.node.device
 
     @property
     def draws_us(self) -> np.ndarray:
         return self.step_us * np.repeat(self.factors, DRAWS // len(self.factors))
-
-    @property
-    def kernels(self) -> KernelTable:
-        nothing = np.zeros(0)
-        return KernelTable(self.on, (), (), (), nothing, nothing, nothing, nothing)
 
 
 def test_what_is_off_alike_in_two_steps_leaves_their_ratio_alone() -> None:
@@ -120,7 +114,7 @@ def test_what_is_off_alike_in_two_steps_leaves_their_ratio_alone() -> None:
     one, other = Step(300.0, (0.5, 2.0)), Step(100.0, (0.5, 2.0))
     expected = 3.0 / OWN_SPREAD, 3.0 * OWN_SPREAD
     assert ratio_interval(one, other) == pytest.approx(expected)
-    elsewhere = replace(other, on=device("h100-sxm"))
+    elsewhere = replace(other, device=device("h100-sxm"))
     apart = np.hypot(np.log(4.0), np.log(OWN_SPREAD))
     expected = 3.0 * np.exp(-apart), 3.0 * np.exp(apart)
     assert ratio_interval(one, elsewhere) == pytest.approx(expected)

@@ -7,7 +7,6 @@ import pytest
 from perfmodel.prediction import Result, predict
 from perfmodel.workload import Table, Workload
 from perfmodel.workload.settings import Model
-from perfmodel.workload.step import loading_us
 
 MODEL = Model(13, (64, 32), (64, 1))
 SMALL = Workload("small", MODEL, (Table(1000, 32, 4),) * 8)
@@ -42,32 +41,6 @@ def test_a_pipeline_brings_batches_beside_the_step(name: str) -> None:
     changed = LARGE.with_(implementation__name=name)
     piped = changed.with_(implementation__prefetch=True)
     assert predicted(piped, 65536).step_us < predicted(changed, 65536).step_us
-
-
-def test_data_loading_decides_where_it_takes_longest() -> None:
-    slow = LARGE.with_(loader__samples_per_s=1e5)
-    found = predicted(slow, 65536)
-    assert found.step_us == pytest.approx(65536 / 1e5 * 1e6)
-    assert found.bound_by == {"data loading": pytest.approx(found.step_us)}
-    fast = LARGE.with_(loader__samples_per_s=1e9)
-    assert predicted(fast, 65536).step_us == pytest.approx(predicted(LARGE, 65536).step_us)
-
-
-def test_every_host_of_a_cluster_loads_its_part() -> None:
-    slow = SMALL.with_(loader__samples_per_s=1e5, implementation__sharding="row_wise")
-    found = predict(slow, hardware=ON, nodes=4, batch=65536).results[0]
-    assert found.step_us == pytest.approx(65536 / 4 / 1e5 * 1e6)
-
-
-def test_what_a_sample_weighs() -> None:
-    # 13 dense features, a label, and 8 tables' 4 keys.
-    assert loading_us(SMALL.with_(loader__gb_per_s=1), 1) == pytest.approx(
-        (14 * 4 + 32 * 8) / 1e9 * 1e6
-    )
-    limited = SMALL.with_(loader__gb_per_s=1, loader__bytes_per_sample=1000)
-    assert loading_us(limited, 10) == pytest.approx(10)
-    assert loading_us(limited.with_(loader__samples_per_s=1e5), 10) == pytest.approx(100)
-    assert loading_us(SMALL, 1) == 0
 
 
 def test_one_rank_of_each_class() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.errors import WorkloadError
-from perfmodel.workload import Workload, counts, load_workload
+from perfmodel.workload import Workload, load_workload
 
 GOOD = """
 batch = 64
@@ -43,7 +43,7 @@ def test_a_file_of_the_user(tmp_path: Path) -> None:
     assert [table.pooling for table in workload.tables] == [2.5, 2.5, 2.5, 1, 1]
     assert [table.alpha for table in workload.tables] == [1.05, 1.05, 1.05, 0, 0]
     assert workload.top_widths == (16 + 15, 8, 1)
-    assert counts(workload).table_parameters == 16 * 3030
+    assert workload.table_parameters == 16 * 3030
     assert load_workload(str(tmp_path / "mine.toml")) == workload
 
 

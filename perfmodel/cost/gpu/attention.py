@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
-    LANES,
     bound_us,
     issued_per_us,
     l2_bytes_per_us,
@@ -17,8 +15,6 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.spec import Dims
 
 _C, _KERNEL = coefficients("gpu.attention"), coefficients("gpu.kernel")
 QUERY_GRADIENTS = 2.0
@@ -53,9 +49,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
 
     Blocks on the diagonal are computed whole, and so is the last of each of `sequences`. Triton's
     programs start anew for each block and do products and SiLU in turn, while the next block is
-    loaded; CUTLASS's warps take turns, so the slowest decides. A bias by distance in places and
-    time is looked up for each score of each head; its gradient (`bwd_bias`) is a kernel of its own,
-    which computes the scores again, sums over heads and adds each sum to the bucket of its time.
+    loaded; CUTLASS's warps take turns, so the slowest decides.
     """
     dims, flop, way = group.dims, group.flop, group.direction
     peak = matrix_flop_per_us(device, group.dtypes)
@@ -65,17 +59,11 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     sides = np.where(dims["sequences"] > 0, 2.0, 1.0)
     whole = 1.0 + sides * dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
     scores = whole * dims["pairs"] * dims["heads"]
-    biased = np.where(dims["bias_buckets"] > 0.0, scores, 0.0)
-    adding = np.zeros(len(scores))
     widths = dims["head_dim"] + dims["value_dim"]
     if way == "bwd":
         widths = widths + QUERY_GRADIENTS * dims["head_dim"]
-    elif way == "bwd_bias":
-        biased, widths = biased / dims["heads"], 2.0 * widths
-        adding = _adding_us(dims, device)
-    instructions = scores * _C.table("score_instructions")[way] + biased * _C.bias_instructions
-    instructions = instructions / issued_per_us(device)
-    specials = (scores * _C.score_specials + biased * _C.bias_specials) / special_per_us(device)
+    instructions = scores * _C.table("score_instructions")[way] / issued_per_us(device)
+    specials = scores * _C.score_specials / special_per_us(device)
     loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
     parts = {
         "products": whole * flop / (peak * device.gemm_peak_frac),
@@ -89,28 +77,17 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
-    compute = np.where(overlapped, pipelined, serial) + adding
+    compute = np.where(overlapped, pipelined, serial)
     return group.analysis(
         bound_us=bound,
         kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={
-            "compute": parts["products"] + parts["elementwise"] + adding,
+            "compute": parts["products"] + parts["elementwise"],
             "cache": loads,
             "memory": memory,
         },
         features={"peak_us": flop / peak},
     )
-
-
-def _adding_us(dims: Dims, device: Device) -> Floats:
-    """Additions to the buckets of a bias by time, one per pair: warps queue for the lines of their
-    table, on which the pairs are taken to be spread evenly."""
-    streaming = coefficients("gpu.streaming")
-    lines = np.maximum(
-        np.ceil(dims["bias_buckets"] * item_bytes(["fp32"]) / streaming.line_bytes), 1.0
-    )
-    warps = dims["pairs"] / LANES[device.target]
-    return np.asarray(warps * streaming.table("atomic_line_us")[device.target] / lines)
 
 
 _RECURRENT = coefficients("gpu.recurrent")

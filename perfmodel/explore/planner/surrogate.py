@@ -32,7 +32,6 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.workload.memory_tiers import CONTEXT_BYTES, memory_use, shard_bytes
-from perfmodel.workload.model import counts
 from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table, state_bytes
 
@@ -307,7 +306,7 @@ def _beside(deployment: Deployment) -> FixedTimes:
         float(durations_of(Rows.of(each), deployment.machine).duration_us.sum()) for each in sizes
     )
     back = 2.0 if deployment.train else 0.0
-    size = counts(workload).dense_parameters * FP32_BYTES
+    size = workload.dense_parameters * FP32_BYTES
     fixed, per_byte = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
     reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
     bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
@@ -324,7 +323,7 @@ def _other_bytes(deployment: Deployment) -> float:
         return CONTEXT_BYTES + use.resident_bytes + use.temporary_bytes
     workload, local = deployment.workload, deployment.batch / deployment.ranks
     copies = 2 + STATES[workload.training.dense_optimizer] if deployment.train else 1
-    dense = counts(workload).dense_parameters * FP32_BYTES * copies
+    dense = workload.dense_parameters * FP32_BYTES * copies
     layers = sum(workload.bottom_widths) + sum(workload.top_widths)
     held = JOINED_COPIES * workload.joined_width + LAYER_COPIES * layers
     return CONTEXT_BYTES + dense + local * held * FP32_BYTES

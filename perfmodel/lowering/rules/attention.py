@@ -63,7 +63,7 @@ def attention(op: Op) -> Sequence[Piece]:
     return (Piece("attention", dims, given[0].dtype, direction, launches=launches),)
 
 
-_JAGGED = {"attention": "fwd", "attention_backward": "bwd", "attention_bias_backward": "bwd_bias"}
+_JAGGED = {"attention": "fwd", "attention_backward": "bwd"}
 
 
 @LOWERINGS.register(*(f"any/hstu::{name}" for name in _JAGGED))

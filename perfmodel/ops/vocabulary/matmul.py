@@ -64,16 +64,15 @@ op(
     flop="2*pairs*heads*(head_dim + value_dim)",
     read=f"{_MOVED}*(2*head_dim + value_dim)",
     written=f"{_MOVED}*value_dim",
-    directions="fwd bwd bwd_bias",
+    directions="fwd bwd",
     other_directions={
         "bwd": {
             "flop": "2*pairs*heads*(3*head_dim + 2*value_dim)",
             "read": f"{_MOVED}*(2*head_dim + 2*value_dim)",
             "written": f"{_MOVED}*(2*head_dim + value_dim)",
         },
-        "bwd_bias": {"read": f"{_MOVED}*(2*head_dim + 2*value_dim)", "written": "0"},
     },
-    defaults={"cutlass": 0, "bias_buckets": 0, "sequences": 0},
+    defaults={"cutlass": 0, "sequences": 0},
 )
 
 # All steps of a recurrent layer in one kernel, each sequence a block that keeps the weights; and

@@ -29,7 +29,15 @@ from perfmodel.trace import Trace, read
 from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.kernels import TableJob, table_rows
-from perfmodel.validate.evaluate.results import LEFT_OUT, SCHEMA, Errors, Kind, Pair, rows_of
+from perfmodel.validate.evaluate.results import (
+    LEFT_OUT,
+    NULLS,
+    SCHEMA,
+    Errors,
+    Kind,
+    Pair,
+    rows_of,
+)
 from perfmodel.validate.evaluate.shapes import model_pairs, shape_pairs
 
 if TYPE_CHECKING:
@@ -151,9 +159,7 @@ def step_pairs(
     predicted_us = {
         Kind.STEP_REPLAY: replay_us,
         Kind.STEP_LEFT_OUT: left_out_us,
-        Kind.NULL: naive.mean_us,
-        Kind.NULL_GPU: naive.mean_gpu_us,
-        Kind.NULL_LAST: naive.last_us,
+        **dict(zip(NULLS, naive.values(), strict=True)),
     }
     pairs = [(kind, "step", us[:, held], true_us[:, held]) for kind, us in predicted_us.items()]
     if len(steady) < 3:

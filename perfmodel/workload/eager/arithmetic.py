@@ -14,22 +14,14 @@ Both = list[Tensor | None]
 
 def relu(r: Recorder, x: Tensor) -> Tensor:
     """max(x, 0)."""
-    out = r.made("aten::relu", (x,), x.shape, x.dtype)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        return [r.made("aten::threshold_backward", (gradient, out, 0), out.shape, out.dtype)]
-
-    return r.track("ReluBackward0", (x,), out, backward)
+    out, name = r.made_like(x, "aten::relu", x), "aten::threshold_backward"
+    return r.track("ReluBackward0", (x,), out, lambda g: [r.made_like(x, name, g, out, 0)])
 
 
 def sigmoid(r: Recorder, x: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
-    out = r.made("aten::sigmoid", (x,), x.shape, x.dtype)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        return [r.made("aten::sigmoid_backward", (gradient, out), out.shape, out.dtype)]
-
-    return r.track("SigmoidBackward0", (x,), out, backward)
+    out, name = r.made_like(x, "aten::sigmoid", x), "aten::sigmoid_backward"
+    return r.track("SigmoidBackward0", (x,), out, lambda g: [r.made_like(x, name, g, out)])
 
 
 def add(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
@@ -52,24 +44,10 @@ def mul(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
 
 def dropout(r: Recorder, x: Tensor) -> Tensor:
     """Some elements of x, scaled; which ones stays as a mask of bytes."""
-    out, mask = r.like(x), r.tensor(x.shape, "bool")
-    r.leaf("aten::native_dropout", (x,), out, mask)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        given = (gradient, mask)
-        return [r.made("aten::native_dropout_backward", given, gradient.shape, gradient.dtype)]
-
-    return r.track("NativeDropoutBackward0", (x,), out, backward)
-
-
-def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int) -> None:
-    """`name` in place with a number."""
-    r.leaf(name, (x, value), x)
-
-
-def mean(r: Recorder, x: Tensor) -> Tensor:
-    """The mean of all elements."""
-    return r.made("aten::mean", (x, None), (), x.dtype)
+    out, mask, name = r.like(x), r.tensor(x.shape, "bool"), "aten::native_dropout"
+    r.leaf(name, (x,), out, mask)
+    node, back = "NativeDropoutBackward0", f"{name}_backward"
+    return r.track(node, (x,), out, lambda g: [r.made_like(g, back, g, mask)])
 
 
 def sum_to(r: Recorder, x: Tensor, shape: Shape) -> Tensor:
@@ -154,7 +132,7 @@ MEAN = 1
 def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     """Of probabilities `x`."""
     r.begin("aten::binary_cross_entropy", x, target, None, MEAN)
-    average = mean(r, empty_like(r, x))
+    average = r.made("aten::mean", (empty_like(r, x), None), (), x.dtype)
     out = r.tensor((), x.dtype)
     copy(r, out, average)
     r.end(out)
@@ -162,7 +140,7 @@ def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     def backward(gradient: Tensor) -> list[Tensor]:
         r.begin("aten::binary_cross_entropy_backward", gradient, x, target, None, MEAN)
         of_x = empty_like(r, x)
-        scalar_in_place(r, "aten::div_", of_x, of_x.elements)
+        r.leaf("aten::div_", (of_x, of_x.elements), of_x)
         r.end(of_x)
         return [of_x]
 
@@ -180,14 +158,14 @@ def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> 
     r.leaf("aten::sub_", (each, target, 1), each)
     r.leaf("aten::mul_", (each, x), each)
     r.leaf("aten::sub_", (each, log, 1), each)
-    out = mean(r, each)
+    out = r.made("aten::mean", (each, None), (), each.dtype)
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
         of_x = r.made("aten::sigmoid", (x,), x.shape, x.dtype)
         r.leaf("aten::sub_", (of_x, target, 1), of_x)
         r.leaf("aten::mul_", (of_x, gradient), of_x)
-        scalar_in_place(r, "aten::div_", of_x, of_x.elements)
+        r.leaf("aten::div_", (of_x, of_x.elements), of_x)
         return [of_x]
 
     return r.track("BinaryCrossEntropyWithLogitsBackward0", (x,), out, backward)

@@ -14,7 +14,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, row_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.arguments import Lookups
-from perfmodel.workload.eager.recorder import TYPE_CODES, Gradients, Recorder, Shape, is_contiguous
+from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, is_contiguous
 from perfmodel.workload.eager.tensors import (
     as_strided,
     clone,
@@ -63,7 +63,7 @@ def full_slice(r: Recorder, x: Tensor) -> Tensor:
         """A copy into zeros."""
         shape = gradient.shape
         r.begin("aten::slice_backward", gradient, shape, 0, 0, ENDLESS, 1)
-        r.begin("aten::zeros", shape, TYPE_CODES[gradient.dtype])
+        r.begin("aten::zeros", shape, gradient.dtype)
         of_x = zero(r, r.tensor(shape, gradient.dtype))
         r.end(of_x)
         copy(r, full_slice(r, of_x), gradient)
@@ -275,11 +275,10 @@ def look_up(
                 r.made("aten::empty_like", (flat,), flat.shape)
             for shape in (flat.shape, (1,), (), (1,)):
                 zero(r, r.tensor(shape, "int32"))
-        r.now(about)
         return [None]
 
     node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
-    return r.track(node, (tables.weights,), out, backward)
+    return r.track(node, (tables.weights,), out, backward, about)
 
 
 def _look_up_quantised(

@@ -31,6 +31,8 @@ class Node:
     next: tuple[tuple[Node, int] | None, ...] = ()
     backward: Callable[[Any], Gradients] | None = None
     has_several: bool = False
+    about: Mapping[str, str] = field(default_factory=dict)
+    """Attributes of its op."""
     gradients: dict[int, Tensor] = field(default_factory=dict)
     waiting: int = 0
 
@@ -39,19 +41,6 @@ Tape = dict[int, tuple[Node, int]]
 """Which node made each tensor, and as which of its outputs; parameters have a node of their own."""
 Shape = tuple[int, ...]
 NOTHING: Mapping[str, str] = MappingProxyType({})
-TYPE_CODES = {
-    "uint8": 0,
-    "int8": 1,
-    "int16": 2,
-    "int32": 3,
-    "int64": 4,
-    "fp16": 5,
-    "fp32": 6,
-    "fp64": 7,
-    "bool": 11,
-    "bf16": 15,
-}
-"""How PyTorch writes a dtype among the arguments of an op."""
 
 
 class Recorder:
@@ -74,7 +63,6 @@ class Recorder:
         self._ops: list[Any] = []
         self._at = NO_OP
         self._parents: list[int] = []
-        self._later: dict[int, Mapping[str, str]] = {}
         self._last_id = self._sequence = 0
 
     def ops(self) -> tuple[Op, ...]:
@@ -107,15 +95,8 @@ class Recorder:
         """The op that began last ends; `about` are its attributes."""
         at = self._at
         name, inputs = self._ops[at]
-        if at in self._later:
-            about = {**self._later.pop(at), **about}
         self._at = parent = self._parents.pop()
         self._ops[at] = self._op(name, inputs, outputs, parent, about)
-
-    def now(self, about: Mapping[str, str]) -> None:
-        """More attributes of the op that began last, for when it ends."""
-        if self._at != NO_OP:
-            self._later[self._at] = about
 
     def leaf(
         self,
@@ -142,6 +123,10 @@ class Recorder:
         self._ops.append(self._op(name, inputs, (out,), self._at, about))
         return out
 
+    def made_like(self, x: Tensor, name: str, *inputs: Argument) -> Tensor:
+        """The same, of the shape and dtype of `x`."""
+        return self.made(name, inputs, x.shape, x.dtype)
+
     def parameter(self, *tensors: Tensor) -> None:
         """From now on `tensors` get gradients, where the step is trained."""
         if self.tape is not None:
@@ -153,7 +138,12 @@ class Recorder:
         return self.tape is not None and x.tensor_id in self.tape
 
     def track(
-        self, node: str, inputs: tuple[Tensor, ...], output: T, backward: Callable[[Any], Gradients]
+        self,
+        node: str,
+        inputs: tuple[Tensor, ...],
+        output: T,
+        backward: Callable[[Any], Gradients],
+        about: Mapping[str, str] = NOTHING,
     ) -> T:
         """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives from
         that of the output, or from those of several outputs that have one."""
@@ -161,17 +151,46 @@ class Recorder:
         if self.tape is not None and any(edges):
             self._sequence += 1
             outputs = output if isinstance(output, tuple) else (output,)
-            made = Node(node, self._sequence, inputs, edges, backward, outputs is output)
+            has_several = outputs is output
+            made = Node(node, self._sequence, inputs, edges, backward, has_several, about)
             for number, each in enumerate(outputs):
                 self.tape[each.tensor_id] = (made, number)
         return output
 
     @contextmanager
-    def untracked(self) -> Iterator[None]:
-        """What is recorded meanwhile is differentiated as a whole, by who calls this."""
-        tape, self.tape = self.tape, None
+    def of_engine(
+        self, name: str, *inputs: Argument, about: Mapping[str, str] = NOTHING
+    ) -> Iterator[None]:
+        """An op of PyTorch's autograd engine around what is recorded meanwhile."""
+        if self.is_bare:
+            yield
+            return
+        self.begin(name, *inputs)
         yield
-        self.tape = tape
+        self.end(about=about)
+
+    @contextmanager
+    def _having(self, **changes: Any) -> Iterator[None]:
+        before = {name: getattr(self, name) for name in changes}
+        vars(self).update(changes)
+        yield
+        vars(self).update(before)
+
+    def untracked(self) -> AbstractContextManager[None]:
+        """What is recorded meanwhile is differentiated as a whole, by who calls this."""
+        return self._having(tape=None)
+
+    def label(self, name: str) -> AbstractContextManager[None]:
+        """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
+        return self.with_attributes({"annotation": name})
+
+    def with_attributes(self, attributes: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Ops recorded meanwhile have `attributes` beside their own."""
+        return self._having(common=MappingProxyType({**self.common, **attributes}))
+
+    def during(self, phase: str) -> AbstractContextManager[None]:
+        """Ops recorded meanwhile belong to `phase`."""
+        return self._having(phase=phase)
 
     def _op(
         self,
@@ -183,24 +202,6 @@ class Recorder:
     ) -> Op:
         known = {**self.common, **about} if about and self.common else about or self.common
         return Op(name, inputs, outputs, parent, self.thread, self.phase, 0, -1, known)
-
-    def label(self, name: str) -> AbstractContextManager[None]:
-        """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
-        return self.with_attributes({"annotation": name})
-
-    @contextmanager
-    def with_attributes(self, attributes: Mapping[str, str]) -> Iterator[None]:
-        """Ops recorded meanwhile have `attributes` beside their own."""
-        before, self.common = self.common, MappingProxyType({**self.common, **attributes})
-        yield
-        self.common = before
-
-    @contextmanager
-    def during(self, phase: str) -> Iterator[None]:
-        """Ops recorded meanwhile belong to `phase`."""
-        before, self.phase = self.phase, phase
-        yield
-        self.phase = before
 
 
 @lru_cache(maxsize=1 << 16)

@@ -7,7 +7,6 @@ from math import prod
 
 from perfmodel.ops.graph import Argument, Tensor
 from perfmodel.workload.eager.recorder import (
-    TYPE_CODES,
     Recorder,
     Shape,
     contiguous,
@@ -17,7 +16,7 @@ from perfmodel.workload.eager.recorder import (
 
 def new_zeros(r: Recorder, like: Tensor, shape: Shape, dtype: str) -> Tensor:
     """Zeros of `shape` on the device of `like`."""
-    r.begin("aten::new_zeros", like, shape, TYPE_CODES[dtype])
+    r.begin("aten::new_zeros", like, shape, dtype)
     out = zero(r, r.tensor(shape, dtype))
     r.end(out)
     return out
@@ -50,7 +49,7 @@ def clone(r: Recorder, x: Tensor) -> Tensor:
 
 def to_dtype(r: Recorder, x: Tensor, dtype: str) -> Tensor:
     """`x` as `dtype`; itself where it is one already."""
-    out = _converted(r, x, dtype, x.device, (TYPE_CODES[dtype], False))
+    out = _converted(r, x, dtype, x.device, (dtype, False))
     if out is x:
         return x
     return r.track("ToCopyBackward0", (x,), out, lambda g: [to_dtype(r, g, x.dtype)])
@@ -58,7 +57,7 @@ def to_dtype(r: Recorder, x: Tensor, dtype: str) -> Tensor:
 
 def to_device(r: Recorder, x: Tensor, place: str, *, non_blocking: bool = False) -> Tensor:
     """`x` on the device `place`; itself where it is there already."""
-    return _converted(r, x, x.dtype, place, (TYPE_CODES[x.dtype], 0, place, None, non_blocking))
+    return _converted(r, x, x.dtype, place, (x.dtype, 0, place, None, non_blocking))
 
 
 def _converted(
@@ -170,30 +169,13 @@ def detach(r: Recorder, x: Tensor) -> Tensor:
 
 
 def view_strides(x: Tensor, shape: Shape) -> Shape | None:
-    """Strides of `x` seen as `shape`, or None where that takes a copy."""
+    """Strides of `x`, or of rows of a part of a tensor, seen as `shape`; None where that takes a
+    copy."""
+    usual = contiguous(shape)
     if is_contiguous(x):
-        return contiguous(shape)
-    blocks = [(1, 1)]
-    for size, stride in zip(x.shape[::-1], x.strides[::-1], strict=True):
-        if size == 1:
-            continue
-        length, step = blocks[-1]
-        if length > 1 and stride == length * step:
-            blocks[-1] = (length * size, step)
-        elif length == 1:
-            blocks[-1] = (size, stride)
-        else:
-            blocks.append((size, stride))
-    strides, left = [], 1
-    length, step = blocks.pop(0)
-    for size in shape[::-1]:
-        if left == length and size != 1 and blocks:
-            (length, step), left = blocks.pop(0), 1
-        strides.append(step * left)
-        left *= size
-        if length % left:
-            return None
-    return tuple(strides[::-1])
+        return usual
+    are_rows = x.shape[:1] == shape[:1] and x.strides[1:] == contiguous(x.shape)[1:]
+    return (x.strides[0], *usual[1:]) if are_rows else None
 
 
 def _resolved(x: Tensor, shape: Shape) -> Shape:

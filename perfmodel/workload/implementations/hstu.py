@@ -4,17 +4,16 @@ What it stands for: DLRMv4 of MLPerf Training: TorchRec's sharded embedding coll
 rows alone with `index_dedup`), generative-recommenders' layers with Triton kernels, DDP. Sequences
 lie one after the other, without padding. A rank's step is that of the rank with the most positions:
 it takes so many more than the mean as the largest of all ranks' sums is expected to have.
-Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops, counted; the bias'
-gradient: meta-recsys/generative-recommenders, ops/triton/triton_ragged_hstu_attention.py.
+Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops, counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.graph import FORWARD, INPUT, Tensor
+from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.workload.dense import COMPUTE, Layer, layers, mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
@@ -50,12 +49,10 @@ looked up; from memory that the loader has not pinned. Source: mlcommons/trainin
 recommendation_v4, `Samples.to`."""
 ROUNDING_LIKE = "trtllm"
 """assumed: a layer in fp8 rounds its input as TensorRT-LLM does, in one kernel with one scale."""
-DRAWS, DRAWS_AHEAD = {"random": repr(1 / 3)}, {"random": repr(3 / 4)}
-"""Calls of Philox: in a norm one for three parts that lie side by side; ahead of it three for four
-rows, three bits of a byte each. Source: recommendation_v4, `rand3x` and `_generate_random_mask`."""
-TIME_BUCKETS = 2048
-"""Rows of a layer's bias by time (assumed: as many as DLRMv4's time embedding has)."""
-NORM_FLOP, NORM_BACKWARD_FLOP = 24.0, 55.0
+DRAWS = {"random": repr(3 / 4)}
+"""Calls of Philox ahead of a norm: three for four rows, three bits of a byte each. Source:
+recommendation_v4, `_generate_random_mask`."""
+NORM, NORM_BACKWARD = {"flop_per_element": "24.0"}, {"flop_per_element": "55.0"}
 """Work of a gated norm per element of what it writes beside one another, forward, and reads,
 backward. Source: traces/h200/sequential.csv.gz, what is left of 2.63 and 3.39 ms for 1 million rows
 of 512 on an H200 when random numbers take 2.06."""
@@ -65,13 +62,8 @@ of 512 on an H200 when random numbers take 2.06."""
 def hstu(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
-    if not workload.sequence.layers:
-        raise WorkloadError(f'{workload.name}: implementation "hstu" needs sequence.layers')
-    _check_layout(run)
-    if workload.sequence.kernels == "cutlass" and run.target != "cuda":
-        raise WorkloadError(
-            f'{workload.name}: sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" runs here'
-        )
+    if problem := next(_problems(run), ""):
+        raise WorkloadError(f"{workload.name}: {problem}")
     dtype = COMPUTE[workload.implementation.precision]
     lengths = slowest_lengths(workload, run.batch, run.ranks)
     names = sum(table.pooling > 1 for table in workload.tables)
@@ -143,12 +135,8 @@ def _normed_mlp(
 
 
 def _normed(r: Recorder, name: str, x: Tensor) -> Tensor:
-    out = r.made(name, (x,), x.shape, x.dtype)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        return [r.made(f"{name}_backward", (gradient, x), x.shape, x.dtype)]
-
-    return r.track("LayerNormFunctionBackward", (x,), out, backward)
+    out, back = r.made_like(x, name, x), f"{name}_backward"
+    return r.track("LayerNormFunctionBackward", (x,), out, lambda g: [r.made_like(x, back, g, x)])
 
 
 def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
@@ -165,25 +153,26 @@ def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
     return r.track("Split2DJaggedBackward", (x,), right, backward)
 
 
-def _check_layout(run: Run) -> None:
-    """Raise `WorkloadError` unless tables lie in shards, and at most rows are fetched ahead."""
-    workload = run.workload
-    sharding = workload.implementation.sharding
+def _problems(run: Run) -> Iterator[str]:
+    """What is not modelled: tables lie in shards, and at most rows are fetched ahead."""
+    about, sharding = run.workload.sequence, run.workload.implementation.sharding
+    if not about.layers:
+        yield 'implementation "hstu" needs sequence.layers'
     if run.placement is None and sharding not in LAYOUTS:
-        raise WorkloadError(
-            f'{workload.name}: implementation "hstu": sharding: expected one of '
-            f'{", ".join(LAYOUTS)}, got "{sharding}"'
-        )
+        choices = ", ".join(LAYOUTS)
+        yield f'implementation "hstu": sharding: expected one of {choices}, got "{sharding}"'
     if run.plan.replicated:
-        raise WorkloadError(
-            f"{workload.name}: table {run.plan.replicated[0]} on every rank, or looked up by the "
-            "host: of a model of sequences this is not modelled, its tables lie in shards"
+        yield (
+            f"table {run.plan.replicated[0]} on every rank, or looked up by the host: of a model "
+            "of sequences this is not modelled, its tables lie in shards"
         )
     if run.pipeline not in (None, Pipeline(), Pipeline(rows_ahead=True)):
-        raise WorkloadError(
-            f"{workload.name}: of a model of sequences only rows are fetched ahead of a step: "
-            "batches ahead, micro-batches and rows that go back behind are not modelled"
+        yield (
+            "of a model of sequences only rows are fetched ahead of a step: batches ahead, "
+            "micro-batches and rows that go back behind are not modelled"
         )
+    if about.kernels == "cutlass" and run.target != "cuda":
+        yield 'sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" runs here'
 
 
 def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Tensor:
@@ -225,24 +214,19 @@ def _positions(r: Recorder, x: Tensor, times: Tensor) -> Tensor:
 
 
 def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
-    """The product to gates, values, queries and keys, the one of gate, attention and both, and what
-    biases scores."""
+    """The product to gates, values, queries and keys, and the one of gate, attention and both."""
     about = workload.sequence
     wide = 2 * about.heads * (about.attention_dim + about.hidden_dim)
     (uvqk,) = layers(r, (workload.dim, wide))
     (out,) = layers(r, (3 * about.heads * about.hidden_dim, workload.dim))
-    if not about.relative_bias:
-        return uvqk, out
-    bias = Layer(r.tensor((2 * about.max_length - 1,)), r.tensor((TIME_BUCKETS,)))
-    r.parameter(bias.weight, bias.bias)
-    return uvqk, out, bias
+    return uvqk, out
 
 
 def _layer(
     r: Recorder, workload: Workload, x: Tensor, weights: tuple[Layer, ...], lengths: Lengths
 ) -> Tensor:
     """One HSTU layer: norm, product, SiLU of the gate, attention, gated norm, product, residual."""
-    about, (first, second, *bias) = workload.sequence, weights
+    about, (first, second) = workload.sequence, weights
     normed, uvqk = _into_layer(r, workload, x, first)
     u, attended = (
         r.tensor((x.shape[0], about.heads * about.hidden_dim), x.dtype) for _ in range(2)
@@ -250,11 +234,11 @@ def _layer(
     r.leaf("aten::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
     dims = _attention_dims(workload, lengths)
     r.leaf("hstu::attention", (_queries(r, uvqk, u),), attended, about=dims)
-    mask = None  # what dropout keeps, where that is drawn ahead
-    if about.separate_random and r.tape is not None:
-        mask = r.made("hstu::dropout_mask", (), u.shape, "bool", about=DRAWS_AHEAD)
+    given: tuple[Tensor, ...] = (u, attended)
+    if r.tape is not None:  # what dropout keeps is drawn ahead
+        given = (*given, r.made("hstu::dropout_mask", (), u.shape, "bool", about=DRAWS))
     joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
-    _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, NORM_FLOP, joined)
+    r.leaf("hstu::norm_mul_dropout", given, joined, about=NORM)
     low = _product(r, workload, joined, cast(r, t(r, second.weight), x.dtype))
     out = r.made("aten::add", (low, x, 1), x.shape, x.dtype)
 
@@ -266,17 +250,15 @@ def _layer(
             before = (*_into_layer(r, workload, x, first), made[-1])
         into, wide, gated = before
         of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
-        name, inputs = "hstu::norm_mul_dropout_backward", (of_joined, u, attended)
-        _with_dropout(r, name, inputs, mask, NORM_BACKWARD_FLOP, *made)
+        name = "hstu::norm_mul_dropout_backward"
+        r.leaf(name, (of_joined, *given), *made, about=NORM_BACKWARD)
         of_out = _product(r, workload, t(r, gradient), gated)
         of_wide = empty_like(r, wide)
-        given, part = (of_attended, _queries(r, wide, u)), _queries(r, of_wide, u)
+        part = _queries(r, of_wide, u)
         queries = (part.shape[0], about.heads * about.attention_dim)
         zero(r, r.view(part, queries, part.strides))
-        r.leaf("hstu::attention_backward", given, part, about=dims)
-        of_bias = tuple(r.like(x) for each in bias for x in (each.weight, each.bias))
-        if of_bias:
-            r.leaf("hstu::attention_bias_backward", given, of_bias, about=dims)
+        both = (of_attended, _queries(r, wide, u))
+        r.leaf("hstu::attention_backward", both, part, about=dims)
         gates, of_gates = (r.view(each, u.shape, each.strides) for each in (wide, of_wide))
         r.leaf("aten::silu_backward", (of_u, gates), of_gates)
         of_normed = _product(r, workload, of_wide, cast(r, first.weight, x.dtype))
@@ -284,7 +266,7 @@ def _layer(
         shift = r.made("aten::sum", (of_wide, (0,), True), first.bias.shape, x.dtype)
         of_x = r.made("hstu::layer_norm_backward", (of_normed, x), x.shape, x.dtype)
         of_shift = r.tensor(second.bias.shape, x.dtype)
-        return [add(r, of_x, gradient), of_first, shift, of_out, of_shift, *of_bias]
+        return [add(r, of_x, gradient), of_first, shift, of_out, of_shift]
 
     return r.track("HstuLayerBackward", (x, *parameters(weights)), out, backward)
 
@@ -317,24 +299,6 @@ def _attention_dims(workload: Workload, lengths: Lengths) -> dict[str, str]:
         "head_dim": about.attention_dim,
         "value_dim": about.hidden_dim,
         "cutlass": about.kernels == "cutlass",
-        "bias_buckets": TIME_BUCKETS * about.relative_bias,
         "sequences": lengths.samples if about.length_std > 0 else 0,
     }
     return {name: repr(float(value)) for name, value in dims.items()}
-
-
-def _with_dropout(
-    r: Recorder,
-    name: str,
-    given: tuple[Tensor, ...],
-    mask: Tensor | None,
-    flop: float,
-    *made: Tensor,
-) -> None:
-    """A kernel that reads the `mask`, or draws its random numbers where there is none."""
-    about = {"flop_per_element": repr(flop)}
-    if mask is not None:
-        r.leaf(name, (*given, mask), *made, about=about)
-    else:
-        trains = r.tape is not None or r.phase != FORWARD
-        r.leaf(name, given, *made, about=about | (DRAWS if trains else {}))

@@ -14,12 +14,20 @@ Source: execution graph of DLRM_default, github.com/moderato/param.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all
-from perfmodel.workload.dense import COMPUTE, Layer, dense_layers, interact, mlp, pair_indices
+from perfmodel.workload.dense import (
+    COMPUTE,
+    Dense,
+    Layer,
+    dense_layers,
+    interact,
+    mlp,
+    pair_indices,
+)
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE, LOSSES, bmm
 from perfmodel.workload.eager.embedding_bag import (
     add_sparse,
@@ -46,30 +54,67 @@ from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.training import LABEL, LAST, backward_and_update
 
+Indices = Iterable[tuple[Tensor, Tensor]]
+"""Per table of the rank, flat indices and offsets of its bags."""
+
 
 @implementation("pytorch", mixed_dims=False, fused_optimizers=False, int32_keys=False)
 def pytorch(r: Recorder, run: Run) -> None:
     """One step of one rank."""
-    workload = run.workload
-    layers = dense_layers(r, workload)
-    tables = _weights(r, run)
-    dense, labels, *indices = _load(r, run)
-    pooled = []
-    for number, (weight, about) in enumerate(zip(tables, run.attributes, strict=True)):
-        if len(indices) == 1:
-            flat, offsets = even_bags(r, select(r, indices[0], 0, number))
-        else:
-            flat, offsets = indices[2 * number : 2 * number + 2]
-        pooled.append(embedding_bag(r, weight, flat, offsets, about))
+    layers, tables = dense_layers(r, run.workload), _weights(r, run)
+    dense, labels, *loaded = _load(r, run)
+    indices: Indices = zip(loaded[::2], loaded[1::2], strict=False)
+    if len(loaded) == 1:
+        numbers = range(len(tables))
+        indices = (even_bags(r, select(r, loaded[0], 0, number)) for number in numbers)
+    pooled = _bags(r, run, tables, indices)
     features = _module(r, run, dense, layers.bottom, "relu")
     sparse = stack(r, pooled, 1) if run.ranks == 1 else _exchange(r, run, pooled)
-    dtype = COMPUTE[workload.implementation.precision]
-    joined = interact(r, workload, features, sparse, layers.crosses, dtype)
-    output = _module(r, run, joined, layers.top, LAST[workload.training.loss])
-    if run.train:
-        loss = LOSSES[workload.training.loss](r, output, labels)
-        step = partial(_sparse_sgd, r, run, tables)
-        backward_and_update(r, run, loss, layers.modules, step)
+    _learn(r, run, layers, features, sparse, tables, labels)
+
+
+@implementation("reference", mixed_dims=False, fused_optimizers=False, int32_keys=False)
+def reference(r: Recorder, run: Run) -> None:
+    """One step of one rank."""
+    layers, tables = dense_layers(r, run.workload), _weights(r, run)
+    width, bags = run.workload.model.dense_features, run.global_batch
+    with r.during(INPUT):
+        dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
+        flat = [table.lookups(bags) for table in run.tables]
+        indices = [(_sent_indices(r, count), _sent_indices(r, bags)) for count in flat]
+    features = _module(r, run, dense, layers.bottom, "relu")
+    pooled = _bags(r, run, tables, indices)
+    if run.ranks == 1:
+        sparse = reshape(r, cat(r, pooled, 1), (run.batch, len(pooled), run.workload.dim))
+    else:
+        sparse = _exchange(r, run, pooled)
+    _learn(r, run, layers, features, sparse, tables)
+
+
+def _sent_indices(r: Recorder, count: int) -> Tensor:
+    return send_from_host(r, (count,), "int64", pinned=False)
+
+
+FBGEMM = "fbgemm"
+
+
+@implementation(FBGEMM, mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
+def fbgemm(r: Recorder, run: Run) -> None:
+    """One step of one rank."""
+    layers, bags = dense_layers(r, run.workload), run.global_batch
+    tables = fused_tables(r, run, run.tables, bags, is_modern=False)
+    width = run.workload.model.dense_features
+    with r.during(INPUT):
+        indices = send_from_host(r, (total_lookups(run.tables, bags),), "int32", pinned=False)
+        offsets = send_from_host(r, (len(run.tables) * bags + 1,), "int32", pinned=False)
+        dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
+    features = _module(r, run, dense, layers.bottom, "relu")
+    pooled = look_up(r, tables, indices, offsets, bags)
+    if run.ranks == 1:
+        sparse = reshape(r, pooled, (run.batch, len(run.tables), run.workload.dim))
+    else:
+        sparse = _exchanged(r, run, pooled)
+    _learn(r, run, layers, features, sparse)
 
 
 def _weights(r: Recorder, run: Run) -> list[Tensor]:
@@ -103,21 +148,16 @@ def _load(r: Recorder, run: Run) -> list[Tensor]:
     return buffers
 
 
-def _sparse_sgd(
-    r: Recorder, run: Run, tables: Sequence[Tensor], gradients: dict[int, Tensor]
-) -> None:
-    """SGD on the rows that were looked up."""
-    for weight, about in zip(tables, run.attributes, strict=True):
-        add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, about)
+def _bags(r: Recorder, run: Run, tables: Sequence[Tensor], indices: Indices) -> list[Tensor]:
+    """Pooled rows of each table."""
+    each = zip(tables, indices, run.attributes, strict=True)
+    return [embedding_bag(r, weight, *bags, about) for weight, bags, about in each]
 
 
 def _module(r: Recorder, run: Run, x: Tensor, stack: Sequence[Layer], last: str) -> Tensor:
     """An MLP, wrapped by DDP where there are several ranks."""
-    dtype = COMPUTE[run.workload.implementation.precision]
-    if run.ranks == 1:
-        return mlp(r, x, stack, last=last, dtype=dtype)
-    with r.label(LABEL):
-        return mlp(r, x, stack, last=last, dtype=dtype)
+    with r.label(LABEL) if run.ranks > 1 else nullcontext():
+        return mlp(r, x, stack, last=last, dtype=COMPUTE[run.workload.implementation.precision])
 
 
 def _exchange(r: Recorder, run: Run, pooled: Sequence[Tensor]) -> Tensor:
@@ -137,66 +177,42 @@ def _exchanged(r: Recorder, run: Run, sent: Tensor) -> Tensor:
     return transpose(r, reshape(r, got, shape), 0, 1)
 
 
-@implementation("reference", mixed_dims=False, fused_optimizers=False, int32_keys=False)
-def reference(r: Recorder, run: Run) -> None:
-    """One step of one rank."""
-    workload, bags = run.workload, run.global_batch
-    layers = dense_layers(r, workload)
-    tables = _weights(r, run)
-    with r.during(INPUT):
-        dense = send_from_host(r, (run.batch, workload.model.dense_features), "fp32", pinned=False)
-        indices = [
-            [send_from_host(r, (n,), "int64", pinned=False) for n in (table.lookups(bags), bags)]
-            for table in run.tables
-        ]
-    features = _module(r, run, dense, layers.bottom, "relu")
-    pooled = [
-        embedding_bag(r, weight, flat, offsets, about)
-        for weight, (flat, offsets), about in zip(tables, indices, run.attributes, strict=True)
-    ]
-    if run.ranks == 1:
-        sparse = reshape(r, cat(r, pooled, 1), (run.batch, len(pooled), workload.dim))
-    else:
-        sparse = _exchange(r, run, pooled)
-    places = pair_indices(r, workload, place="cpu")
-    dtype = COMPUTE[workload.implementation.precision]
-    joined = interact(r, workload, features, sparse, layers.crosses, dtype, places)
-    output = _module(r, run, joined, layers.top, LAST[workload.training.loss])
-    if run.train:
-        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
-        loss = LOSSES[workload.training.loss](r, output, labels)
-        step = partial(_sparse_sgd, r, run, tables)
-        backward_and_update(r, run, loss, layers.modules, step)
+def _learn(
+    r: Recorder,
+    run: Run,
+    layers: Dense,
+    features: Tensor,
+    sparse: Tensor,
+    bags: Sequence[Tensor] = (),
+    labels: Tensor | None = None,
+) -> None:
+    """From both kinds of features to the loss and, if it is trained, the optimizers' steps; SGD on
+    the rows of `bags` that were looked up.
 
-
-@implementation("fbgemm", mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
-def fbgemm(r: Recorder, run: Run) -> None:
-    """One step of one rank."""
-    workload, bags = run.workload, run.global_batch
-    layers = dense_layers(r, workload)
-    tables = fused_tables(r, run, run.tables, bags, is_modern=False)
-    with r.during(INPUT):
-        indices = send_from_host(r, (total_lookups(run.tables, bags),), "int32", pinned=False)
-        offsets = send_from_host(r, (len(run.tables) * bags + 1,), "int32", pinned=False)
-        dense = send_from_host(r, (run.batch, workload.model.dense_features), "fp32", pinned=False)
-    features = _module(r, run, dense, layers.bottom, "relu")
-    pooled = look_up(r, tables, indices, offsets, bags)
-    if run.ranks == 1:
-        sparse = reshape(r, pooled, (run.batch, len(workload.tables), workload.dim))
-    else:
-        sparse = _exchanged(r, run, pooled)
-    if workload.interaction.kind == "dot":
+    Without `labels` they are sent from pageable memory, and the places of the interaction are made
+    on the host.
+    """
+    loss_name, dtype = run.workload.training.loss, COMPUTE[run.workload.implementation.precision]
+    is_fbgemm = run.workload.implementation.name == FBGEMM
+    if is_fbgemm and run.workload.interaction.kind == "dot":
         joined = _dot(r, run, features, sparse)
     else:
-        dtype = COMPUTE[workload.implementation.precision]
-        joined = interact(r, workload, features, sparse, layers.crosses, dtype)
-    output = _module(r, run, joined, layers.top, LAST[workload.training.loss])
+        places = pair_indices(r, run.workload, place="cpu" if labels is None else "")
+        joined = interact(r, run.workload, features, sparse, layers.crosses, dtype, places)
+    output = _module(r, run, joined, layers.top, LAST[loss_name])
     if not run.train:
         return
-    labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
-    loss = LOSSES[workload.training.loss](r, output, labels)
-    to_device(r, detach(r, loss), "cpu")
-    backward_and_update(r, run, loss, layers.modules)
+    if labels is None:
+        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
+    loss = LOSSES[loss_name](r, output, labels)
+    if is_fbgemm:
+        to_device(r, detach(r, loss), "cpu")
+
+    def sparse_sgd(gradients: dict[int, Tensor]) -> None:
+        for weight, about in zip(bags, run.attributes, strict=True):
+            add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, about)
+
+    backward_and_update(r, run, loss, layers.modules, sparse_sgd if bags else None)
 
 
 def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor) -> Tensor:

@@ -278,15 +278,7 @@ def _widths(run: Run, way: str) -> list[list[int]]:
     assert run.placement is not None
     goes = [run.ranks == 1 or output_route(each, run) == way for each in run.placement.tables]
     tables = run.workload.tables
-    dim_of: dict[tuple[int, int], int] = {}
-    rows = []
-    for own in run.plan.shards:
-        widths = []
-        for shard in own:
-            if goes[shard.table]:
-                key = shard.table, shard.columns
-                if key not in dim_of:
-                    dim_of[key] = shard.of(tables).dim
-                widths.append(dim_of[key])
-        rows.append(widths)
-    return rows
+    return [
+        [tables[shard.table].dim // shard.columns for shard in own if goes[shard.table]]
+        for own in run.plan.shards
+    ]

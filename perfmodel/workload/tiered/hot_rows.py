@@ -154,7 +154,6 @@ class HotRows(DeviceTables):
         def backward(gradient: Tensor) -> Gradients:
             """Gradients summed per row; those of rows that were fetched go to the host."""
             update(r, tables, keys.values, starts, gradient)
-            r.now(tables.attributes)
             self.sums.append(r.tensor((use.distinct_hot, dim)))
             if not use.fetched:
                 return [None]
@@ -167,7 +166,8 @@ class HotRows(DeviceTables):
                 record_row_op(r, name, given, to, stream=ACCELERATOR, dims=dims, blocks=waits)
             return [None]
 
-        return r.track("HotRowsBackward", (self.tables.weights,), pooled, backward)
+        about, weights = tables.attributes, (self.tables.weights,)
+        return r.track("HotRowsBackward", weights, pooled, backward, about)
 
     def finish(self, r: Recorder, run: Run) -> None:
         dim, count = self.places.shape[1], sum(sums.shape[0] for sums in self.sums)
