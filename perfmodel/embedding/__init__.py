@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
     from perfmodel.embedding.cache import replay as replay
     from perfmodel.embedding.cache import steady_use as steady_use
-    from perfmodel.embedding.index_streams import Queries as Queries
     from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
     from perfmodel.embedding.index_streams import read_stream as read_stream
-    from perfmodel.embedding.index_streams import reordered as reordered
     from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
     from perfmodel.embedding.placement import MicroBatch as MicroBatch

@@ -100,11 +100,7 @@ class RowCache:
     other ranks' (`nic_remote`).
     `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
-    of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
-    queries (`walked`, or as they come), and the model that says what it finds
-    (`perfmodel.workload.adapter_hits`); `whole_bags`: it reads rows only of bags all of whose rows
-    it has; messages of `message_bytes` at most; `host_bypass`:
-    it writes to the device, not by way of the host's memory.
+    of `batches_ahead` batches are fetched at once.
     """
 
     name: str
@@ -113,11 +109,6 @@ class RowCache:
     policy: str = "lru"
     kept_by: Literal["kernels", "operators"] = "kernels"
     batches_ahead: int = 1
-    order: str = "as_they_come"
-    hits_by: str = "learned"
-    whole_bags: bool = False
-    message_bytes: float = 4096.0
-    host_bypass: bool = True
 
     def __post_init__(self) -> None:
         CACHE_PLACES[self.at]

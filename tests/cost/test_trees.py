@@ -41,7 +41,7 @@ def test_what_is_no_tree_is_an_error(name: str, values: list) -> None:
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[]")
-    (tmp_path / "y.json").write_text('{"schema": "s", "features": ["b"]}')
+    (tmp_path / "y.json").write_text('{"schema": "t"}')
     for name in ("x.json", "missing.json", "y.json"):
         with pytest.raises(ModelError, match=name):
-            trees.read_trees(tmp_path / name, "s", ["a"])
+            trees.read_document(tmp_path / name, "s")

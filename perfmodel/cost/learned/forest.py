@@ -273,14 +273,3 @@ def read_document(path: Path, schema: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("schema") != schema:
         raise ModelError(f"{path}: expected a file of schema {schema}")
     return document
-
-
-def read_trees(path: Path, schema: str, features: Sequence[str]) -> Forest:
-    """Trees of those `features` in a file of that schema; raises `ModelError` for others."""
-    document = read_document(path, schema)
-    if document.get("features") != list(features):
-        raise ModelError(f"{path}: trees of other features than {', '.join(features)}")
-    try:
-        return forest_from_dict(document.get("trees", {}), len(features))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None

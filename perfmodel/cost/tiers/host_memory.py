@@ -37,7 +37,6 @@ from perfmodel.ops.vocabulary.embedding import (
     OPERATOR,
     PART,
     PROCESSES,
-    QUERY_ORDER,
     WORKING_SETS,
     stored_row_bytes,
 )
@@ -296,22 +295,6 @@ def cpu_share(node: Node, processes: int = 0) -> Device:
 
 
 TIERS.register(HOST_OPERATORS)(HostOperators())
-
-
-def _order_work(group: Group, machine: Cluster) -> Work:
-    """One core of the host puts a batch's queries in order."""
-    taken = group.dims["pairs"] * coefficients("tiers.footprint").pair_us
-    return Work({"pairs": taken / machine.node.host.single_thread_ratio})
-
-
-register(
-    QUERY_ORDER,
-    "pairs of lookups x a pair's time / host.single_thread_ratio",
-    _C.query_order_half_factor,
-    _order_work,
-    lambda *_: "timed where this project was made, one core",
-    bound_by=lambda *_: "compute",
-)
 
 
 # A wait for the software's clock: uniform from nothing to a whole period, whose half is the

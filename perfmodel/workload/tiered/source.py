@@ -22,7 +22,7 @@ from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, distinct_in_parts, row_bytes, state_bytes
 
-POOLED, REDUCED, WITHIN, ADDED = "pooled", "reduced", "within", "added"
+POOLED, REDUCED, WITHIN = "pooled", "reduced", "within"
 
 
 @dataclass(frozen=True)
@@ -152,17 +152,14 @@ def source_of(r: Recorder, group: Group) -> Source:
 
 def output_route(placed: TablePlacement, run: Run) -> str:
     """How pooled rows come to the ranks with the samples: `pooled` as they are, partial sums where
-    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones;
-    `added` by adapters that hold rows.
+    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones.
     """
     holders = len(placed.ranks)
     by_row = placed.sharding in ("row_wise", "table_row_wise")
     if not by_row or run.ranks == 1 or run.sends_partial_sums:
         return POOLED
     if holders == run.ranks:
-        assert run.placement is not None
-        at = [run.placement.cache(name).at for name in placed.caches]
-        return ADDED if "nic_remote" in at and run.ranks > run.linked else REDUCED
+        return REDUCED
     is_group = placed.sharding == "table_row_wise" and holders == run.linked
     return WITHIN if is_group else POOLED
 

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.cost.tiers import TIERS
 from perfmodel.cost.tiers.drives import expansion_as_drive, reads_per_s
 from perfmodel.designs import deployment_of
-from perfmodel.designs.hits import tier_hits
+from perfmodel.designs.hits import overall_hits
 from perfmodel.designs.software_memory import SoftwareMemory
 from perfmodel.errors import HardwareError, ModelError, WorkloadError
 from perfmodel.hardware import Cluster, Node, cluster, load
@@ -130,7 +130,7 @@ def test_tables_fill_expansion_memory_before_drives(tmp_path: Path) -> None:
     assert 40e9 < held <= 64e9
     by_use = sorted(most, key=lambda number: -workload.tables[number].pooling)
     assert [tiers[number] for number in by_use] == sorted(tiers[number] for number in by_use)
-    shares = tier_hits(found).overall
+    shares = overall_hits(found)
     assert shares["host"] > shares["expansion"] > 0 < shares["storage"]
     assert sum(shares.values()) == pytest.approx(1.0)
     use = {each["tier"]: each for each in predict(found).results[0].memory["tiers"]}
