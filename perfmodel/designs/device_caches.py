@@ -25,7 +25,7 @@ MAP_BYTES = 8.0  # an int64 per row, in each of two maps, and per place of the c
 class SoftwareCache(settings.Checked, of="software_cache"):
     """Tables in host memory behind a cache of rows in device memory.
 
-    `kept_by` `kernels` is FBGEMM's UVM caching (sets of 32 rows), `operators` the frequency-aware
+    `kept_by` `kernels` is FBGEMM's UVM caching, `operators` the frequency-aware
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
     fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
     `batches_ahead` batches are fetched at once; `rows_ahead`: during the step before. Tables of at
@@ -36,7 +36,7 @@ class SoftwareCache(settings.Checked, of="software_cache"):
 
     kept_by: Literal["kernels", "operators"] = "kernels"
     cache_frac: settings.SomeShare = 0.2
-    policy: str = "set_associative"
+    policy: str = "lru"
     batches_ahead: settings.SomeCount = 1
     rows_ahead: bool = False
     keep_bytes: settings.Count = 0

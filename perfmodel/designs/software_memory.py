@@ -148,7 +148,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                 f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
             )
         if closer:
-            caches.insert(0, RowCache("rows in device memory", "hbm", closer, "set_associative"))
+            caches.insert(0, RowCache("rows in device memory", "hbm", closer))
         place = {
             "pooled_on": "device" if closer else "host",
             "caches": tuple(cache.name for cache in caches),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.embedding.cache import Cache as Cache
     from perfmodel.embedding.cache import CacheUse as CacheUse
     from perfmodel.embedding.cache import HotSet as HotSet
     from perfmodel.embedding.cache import TableAccess as TableAccess
@@ -27,11 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.embedding.placement import Sharding as Sharding
     from perfmodel.embedding.placement import TablePlacement as TablePlacement
     from perfmodel.embedding.policies import POLICIES as POLICIES
-    from perfmodel.embedding.policies import Lfu as Lfu
-    from perfmodel.embedding.policies import Lru as Lru
     from perfmodel.embedding.policies import Policy as Policy
-    from perfmodel.embedding.policies import SetAssociativeLru as SetAssociativeLru
-    from perfmodel.embedding.policies import StaticHotSet as StaticHotSet
     from perfmodel.embedding.popularity import Popularity as Popularity
     from perfmodel.embedding.popularity import ReuseHistogram as ReuseHistogram
     from perfmodel.embedding.popularity import population as population

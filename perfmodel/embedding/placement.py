@@ -15,7 +15,7 @@ from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.base.registry import Registry
-from perfmodel.embedding.cache import Cache, CacheUse, TableAccess, steady_use
+from perfmodel.embedding.cache import CacheUse, TableAccess, steady_use
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.errors import WorkloadError
 
@@ -126,7 +126,7 @@ class RowCache:
 @lru_cache(maxsize=256)
 def _steady_use(tables: tuple[TableAccess, ...], capacity_bytes: float, policy: str) -> CacheUse:
     """The rank that misses most and the ops of a step ask the same."""
-    return steady_use(tables, Cache(capacity_bytes, POLICIES[policy]()))
+    return steady_use(tables, capacity_bytes, policy)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,7 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment
 from perfmodel.embedding import (
-    Cache,
     RowDtype,
-    SetAssociativeLru,
     TableAccess,
     TablePlacement,
     steady_use,
@@ -71,7 +69,7 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
             size = shard_bytes(shard, placed, None)
             row, lookups = size / shard.rows, shard.lookups(deployment.batch)
             access = TableAccess(popularity=shard.popularity(), lookups=lookups, row_bytes=row)
-            use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
+            use = steady_use([access], max(way.cached_frac * size, row))
             seen[key] = float(use.fetched_rows[0]), row
         missed[number], row_bytes[number] = seen[key]
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3

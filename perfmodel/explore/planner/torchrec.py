@@ -237,7 +237,7 @@ def placement_of_torchrec(
     in_order = tuple(placed[number] for number in range(len(workload.tables)))
     if not cached_bytes:
         return Placement(in_order)
-    cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
+    cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus)
     return Placement(in_order, (cache,))
 
 

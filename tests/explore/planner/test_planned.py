@@ -200,7 +200,7 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     start = deployment_of(replace(workload(), tables=tables), machine())
     found = plan_deployment(start.with_(placement=start.placement))
     assert "host" in {placed.tier for placed in found.placement.tables} <= {"hbm", "host"}
-    assert found.placement.caches[0].policy == "set_associative"
+    assert found.placement.caches[0].policy == "lru"
     assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
 
 
