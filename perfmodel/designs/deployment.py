@@ -11,7 +11,7 @@ from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import fits, greedy_placement, shard_bytes
+from perfmodel.workload.memory_tiers import fits, greedy_placement
 from perfmodel.workload.sharding import placement_of, plan
 from perfmodel.workload.step import check_ranks
 from perfmodel.workload.tables import row_bytes
@@ -71,23 +71,6 @@ class Deployment:
         """Of each table as it is stored."""
         pairs = zip(self.workload.tables, self.placement.tables, strict=True)
         return [table.rows * row_bytes(table, placed.dtype) for table, placed in pairs]
-
-    def fitting(self, numbers: Iterable[int], room_bytes: float) -> frozenset[int]:
-        """Those of these tables, most lookups per byte first, that still fit beside those before
-        them into `room_bytes` of every node, their ranks' shards with the optimizer's state."""
-        tables, held = self.workload.tables, self.table_bytes
-        optimizer = self.workload.training.table_optimizer if self.train else None
-        filled, chosen = [0.0] * self.machine.nodes, []
-        for number in sorted(numbers, key=lambda n: -tables[n].pooling / held[n]):
-            placed = replace(self.placement.tables[number], tier="host")
-            nodes = [rank // self.machine.node.gpus for rank in placed.ranks]
-            after = list(filled)
-            for at in set(nodes) if placed.sharding == "data_parallel" else nodes:
-                after[at] += shard_bytes(tables[number], placed, optimizer)
-            if max(after) <= room_bytes:
-                filled = after
-                chosen.append(number)
-        return frozenset(chosen)
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         said = (each if isinstance(each, Note) else Note(each) for each in notes)

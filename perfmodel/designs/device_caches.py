@@ -14,7 +14,7 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement, hot_set
-from perfmodel.embedding.placement import EXPANSION, HOST
+from perfmodel.embedding.placement import HOST
 from perfmodel.errors import WorkloadError
 
 MIN_FRAC = 1e-3  # of the rows, less than this is not tried in the place of more
@@ -29,9 +29,7 @@ class SoftwareCache(settings.Checked, of="software_cache"):
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
     fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
     `batches_ahead` batches are fetched at once; `rows_ahead`: during the step before. Tables of at
-    most `keep_bytes`, and those that every rank has, stay in device memory. What the hosts' memory
-    cannot hold of the others, those looked up least per byte, lies in the nodes' expansion memory,
-    where they have any (with `kernels`).
+    most `keep_bytes`, and those that every rank has, stay in device memory.
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
@@ -66,20 +64,12 @@ class SoftwareCache(settings.Checked, of="software_cache"):
             raise WorkloadError("software_cache: no table in device memory that could be cached")
         size = self.cache_frac * total / deployment.ranks
         cache = RowCache("rows", "hbm", size, self.policy, self.kept_by, self.batches_ahead)
-        node, beyond = deployment.machine.node, frozenset[int]()
-        if node.expansion and node.host_memory_bytes is not None and self.kept_by == "kernels":
-            numbers = frozenset(number for number, is_moved in enumerate(moved) if is_moved)
-            beyond = numbers - deployment.fitting(sorted(numbers), node.host_memory_bytes)
-
-        def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
-            tier = EXPANSION if number in beyond else HOST
-            return {"tier": tier, "caches": ("rows",)} if moved[number] else {}
-
-        placement = deployment.placement.edited(edit, caches=(cache,))
+        placement = deployment.placement.edited(
+            lambda number, _: {"tier": HOST, "caches": ("rows",)} if moved[number] else {},
+            caches=(cache,),
+        )
         pipeline = replace(deployment.pipeline, rows_ahead=self.rows_ahead)
         note = f"software cache: {cache.capacity_bytes / 1e9:.3g} GB of rows on each device"
-        if beyond and node.expansion:
-            note += f", {len(beyond)} of {len(held)} tables in {node.expansion.name}"
         return deployment.with_(note, placement=placement, pipeline=pipeline)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 HBM, HOST, STORAGE, NIC = "hbm", "host", "storage", "nic"
-EXPANSION = "expansion"
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,6 @@ def _times(each: float | None, count: int | None) -> float | None:
 for _name, _memory in {
     HBM: Memory("device memory", lambda node: node.device.hbm_bytes, lambda _: 1, is_of_rank=True),
     HOST: Memory("host memory", lambda node: node.host_memory_bytes, lambda node: node.gpus),
-    EXPANSION: Memory(
-        "expansion memory",
-        lambda node: node.expansion.capacity_bytes if node.expansion else 0.0,
-        lambda node: node.gpus,
-    ),
     STORAGE: Memory(
         "drives",
         lambda node: _times(node.storage.capacity_bytes, node.drives) if node.storage else 0.0,
@@ -81,7 +75,7 @@ CACHE_PLACES.register("nic_local", "nic_remote")(NIC)
 
 def all_memories() -> tuple[str, ...]:
     """Their names, the fastest first, those of plug-ins last."""
-    return tuple(dict.fromkeys((HBM, HOST, EXPANSION, STORAGE, NIC, *MEMORIES)))
+    return tuple(dict.fromkeys((HBM, HOST, STORAGE, NIC, *MEMORIES)))
 
 
 Sharding = Literal["data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise"]

@@ -53,32 +53,6 @@ prefetch = true
     return deployment_of(load_workload(path), machine)
 
 
-def test_what_hosts_cannot_hold_lies_in_expansion_memory() -> None:
-    """Four tables of 1.024 GB with as many lookups: three fit into 3.1 GB, the last is beyond.
-    Where the hosts have room for all, or the node has no more memory, none is."""
-    start = deployment()
-    node = replace(start.machine.node, host_memory_bytes=3_100_000_000)
-    more = replace(node, expansion=load("cxl-2-x16"))
-    placed = {
-        name: [
-            table.tier
-            for table in SoftwareCache()
-            .apply(replace(start, machine=cluster(each)))
-            .placement.tables
-        ]
-        for name, each in {"more": more, "none": node}.items()
-    }
-    assert placed["more"] == ["host", "host", "host", "expansion"]
-    assert placed["none"] == ["host"] * 4
-    with pytest.raises(WorkloadError, match="of host memory"):
-        predict(SoftwareCache().apply(replace(start, machine=cluster(node))))
-    memory = predict(SoftwareCache().apply(replace(start, machine=cluster(more)))).results[0].memory
-    assert {use["tier"] for use in (memory or {})["tiers"]} == {"hbm", "host", "expansion"}
-    roomy = replace(more, host_memory_bytes=10_000_000_000)
-    everywhere = SoftwareCache().apply(replace(start, machine=cluster(roomy)))
-    assert {table.tier for table in everywhere.placement.tables} == {"host"}
-
-
 PATH = ["."]
 
 

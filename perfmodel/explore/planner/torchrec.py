@@ -243,7 +243,7 @@ def placement_of_torchrec(
 
 def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:
     """The placement as TorchRec's plan; links join `linked` ranks each. Raises `WorkloadError` for
-    tables on drives or in expansion memory, and hot rows, which it does not know."""
+    tables on drives, and hot rows, which it does not know."""
     tables = {}
     for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
         if about.tier not in KERNELS.values() or about.hot_rows:

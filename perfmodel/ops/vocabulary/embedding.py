@@ -24,8 +24,7 @@ Every row takes a descriptor.
 `rows` of `row_bytes` at random places; `in_flight` reads that the rank keeps going at a time (0: as
 many as it has rows). A drive moves whole sectors: how many more bytes that is, the tier's model
 says. `page_rows`: how many of a write's rows share a page (a log that is written in turn has many).
-`expansion`: 1 where the rows are in the node's expansion memory, not on its drives. All ranks of
-the node ask together for as much as `sharers` like this one (0: each for as much).
+All ranks of the node ask together for as much as `sharers` like this one (0: each for as much).
 """
 
 from __future__ import annotations
@@ -207,7 +206,7 @@ op(
 
 
 STORAGE = "storage"
-_SHARED = {"in_flight": 0, "expansion": 0, "sharers": 0}
+_SHARED = {"in_flight": 0, "sharers": 0}
 _drive = partial(op, family=STORAGE, dims="rows row_bytes")
 _drive("storage_read", read="rows*row_bytes", defaults=_SHARED)
 _drive("storage_write", written="rows*row_bytes", defaults={**_SHARED, "page_rows": 1})

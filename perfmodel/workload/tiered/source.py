@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.registry import Registry
 from perfmodel.embedding import RowCache, TablePlacement
-from perfmodel.embedding.placement import EXPANSION, STORAGE
+from perfmodel.embedding.placement import STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, PART, WORKING_SETS
@@ -127,8 +127,8 @@ _CACHED_AT = {
     ("hbm", "device"): ((), *_IN_ADAPTERS),
     ("host", "device"): ((), ("hbm",)),
     **{("host", by): ((),) for by in ("host", "operators", "one_process")},
-    **{(tier, "device"): (("hbm",), ("hbm", "host")) for tier in (STORAGE, EXPANSION)},
-    **{(tier, "host"): ((), ("host",)) for tier in (STORAGE, EXPANSION)},
+    (STORAGE, "device"): (("hbm",), ("hbm", "host")),
+    (STORAGE, "host"): ((), ("host",)),
 }
 """Of a tier, by who pools: places of the caches that its rows can lie behind."""
 

@@ -218,22 +218,6 @@ def test_drives_hold_what_hosts_cannot() -> None:
 
 
 @pytest.mark.slow
-def test_expansion_memory_holds_what_hosts_cannot_before_drives_do() -> None:
-    """2.25 TB of tables: 0.4 TB of the hosts' memory are not enough, 2 TB of CXL memory are."""
-    node = replace(load("dgx-a100-80gb"), storage=load("pm9a3"), drives=4, host_memory_bytes=400e9)
-    memory = replace(load("cxl-2-x16"), capacity_bytes=2_000_000_000_000)
-    start = deployment_of(
-        replace(workload(), tables=(Table(400_000_000, 128, 2.0, 1.05),) * 11),
-        cluster(replace(node, expansion=memory), 1),
-    )
-    found = plan_deployment(start, verified=2)
-    used = {tier["tier"]: tier for tier in (found.result.memory or {})["tiers"]}
-    assert set(used) == {"hbm", "host", "expansion"}
-    assert all(tier["fits"] for tier in used.values())
-    assert "expansion" in {row["tier"] for row in found.tables}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_dcnv2_is_within_twelve_percent_of_the_bound(nodes: int) -> None:
     """Of two nodes one holds the largest table by itself: their ranks differ."""
