@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import RowCache
-from perfmodel.embedding.placement import CACHE_PLACES, NIC, all_memories
+from perfmodel.embedding.placement import NIC, all_memories
 from perfmodel.workload.adapter_caches import adapter_use
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
@@ -34,7 +34,7 @@ def tier_hits(deployment: Deployment) -> pd.DataFrame:
 
     workload, placement = deployment.workload, deployment.placement
     in_adapters = adapter_shares(deployment)
-    beside = [cache for cache in placement.caches if CACHE_PLACES[cache.at] != NIC]
+    beside = [cache for cache in placement.caches if cache.memory != NIC]
     found = {cache.name: _cache_use(deployment, cache) for cache in beside}
     rows: list[dict[str, Any]] = []
     for number, (table, where) in enumerate(zip(workload.tables, placement.tables, strict=True)):
@@ -47,7 +47,7 @@ def tier_hits(deployment: Deployment) -> pd.DataFrame:
         for name in behind:
             looked, missed, fetched = found[name][number].tolist()
             missed = min(missed / looked if looked else 1.0, left)
-            share[CACHE_PLACES[placement.cache(name).at]] += left - missed
+            share[placement.cache(name).memory] += left - missed
             left = missed
             fetched_rows = fetched if name == behind[0] else fetched_rows
         share[where.tier] += left

@@ -1,9 +1,8 @@
 """Where each embedding table is, and how a step is laid out in time: values that designs edit.
 
-Memories that hold rows, and places of caches in them, have a registry each. A plug-in adds its own
-by the entry points `perfmodel.memories` (a `Memory`) and `perfmodel.cache_places` (the name of a
-memory). How a step reads rows there is a way to rows (`perfmodel.workload.tiered`), by ops whose
-cost a tier model says (`perfmodel.cost.tiers`).
+Memories that hold rows have a registry. A plug-in adds its own by the entry point
+`perfmodel.memories` (a `Memory`). How a step reads rows there is a way to rows
+(`perfmodel.workload.tiered`), by ops whose cost a tier model says (`perfmodel.cost.tiers`).
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class Memory:
 
 MEMORIES: Registry[Memory] = Registry("memory of rows", "perfmodel.memories")
 """By `tier` of a table's placement."""
-CACHE_PLACES: Registry[str] = Registry("place of a cache", "perfmodel.cache_places")
-"""By `at` of a cache: the memory that holds it."""
+NIC_LOCAL, NIC_REMOTE = "nic_local", "nic_remote"
+"""Caches in adapters: of rows of the own rank's tables, or of other ranks'."""
 
 
 def _times(each: float | None, count: int | None) -> float | None:
@@ -68,9 +67,6 @@ for _name, _memory in {
     ),
 }.items():
     MEMORIES.register(_name)(_memory)
-CACHE_PLACES.register(HBM)(HBM)
-CACHE_PLACES.register(HOST)(HOST)
-CACHE_PLACES.register("nic_local", "nic_remote")(NIC)
 
 
 def all_memories() -> tuple[str, ...]:
@@ -89,9 +85,7 @@ RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 class RowCache:
     """A cache of rows, one on each rank, shared by all tables that name it.
 
-    `at` is a name of `perfmodel.embedding.placement.CACHE_PLACES`: device memory (`hbm`), host
-    memory (`host`), or an adapter, which holds rows of its own rank's tables (`nic_local`) or of
-    other ranks' (`nic_remote`).
+    `at` is a name of `MEMORIES`, or of an adapter's caches (`nic_local`, `nic_remote`).
     `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
     of `batches_ahead` batches are fetched at once.
@@ -105,12 +99,17 @@ class RowCache:
     batches_ahead: int = 1
 
     def __post_init__(self) -> None:
-        CACHE_PLACES[self.at]
+        MEMORIES[self.memory]
         POLICIES[self.policy]
         if not self.capacity_bytes > 0:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
         if self.batches_ahead < 1:
             raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
+
+    @property
+    def memory(self) -> str:
+        """The memory that holds it."""
+        return NIC if self.at in (NIC_LOCAL, NIC_REMOTE) else self.at
 
     def steady_use(self, tables: Sequence[TableAccess]) -> CacheUse:
         """What a batch that looks `tables` up finds in it, after many like it."""

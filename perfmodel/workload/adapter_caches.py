@@ -14,12 +14,11 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding import Placement, TableAccess
+from perfmodel.embedding.placement import NIC_LOCAL, NIC_REMOTE
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
-
-LOCAL, REMOTE = "nic_local", "nic_remote"
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def adapter_use(run: Run) -> AdapterUse | None:
     placement = run.placement
     if placement is None or run.groups == 1:
         return None
-    if not any(cache.at in (LOCAL, REMOTE) for cache in placement.caches):
+    if not any(cache.at in (NIC_LOCAL, NIC_REMOTE) for cache in placement.caches):
         return None
     own = run.plan.shards[run.rank]
     return _use(run.workload.tables, placement, own, run.batch, run.ranks, run.groups)
@@ -106,7 +105,7 @@ def _use(
 
     for cache in placement.caches:
         cached = [n for n, table in enumerate(placement.tables) if cache.name in table.caches]
-        if cache.at == REMOTE and cached:
+        if cache.at == NIC_REMOTE and cached:
             # A cache holds tables of all groups of ranks but its own: that much more of each.
             larger = replace(cache, capacity_bytes=cache.capacity_bytes * groups / (groups - 1))
             found = larger.steady_use(
@@ -128,7 +127,7 @@ def _use(
         uses[number] = replace(uses[number], left_rows=rows)
     for cache in placement.caches:
         cached = [n for n in coming if cache.name in placement.tables[n].caches]
-        if cache.at == LOCAL and cached:
+        if cache.at == NIC_LOCAL and cached:
             found = cache.steady_use([coming[number] for number in cached])
             pairs = zip(found.hit_frac.tolist(), found.fetched_rows.tolist(), strict=True)
             for number, (hit, rows) in zip(cached, pairs, strict=True):

@@ -5,8 +5,9 @@ from typing import Literal
 
 import pytest
 
+from perfmodel.cost.tiers.host_memory import cpu_of
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
-from perfmodel.designs.baselines import cpu_of, hosts_of
+from perfmodel.designs.baselines import hosts_of
 from perfmodel.designs.composed import Composed, composed, settings_of
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError, WorkloadError
