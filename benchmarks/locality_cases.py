@@ -48,8 +48,7 @@ def any_case(generator: np.random.Generator) -> Case:
     rows = int(np.exp(generator.uniform(np.log(200), np.log(20_000))))
     if kind < 3:
         alpha = float(generator.uniform(0.3, 1.5))
-        shift = float(generator.choice([0, 0, generator.uniform(0, 20)]))
-        popularity = zipf(rows, alpha, min(shift, rows - 1))
+        popularity = zipf(rows, alpha)
     else:
         popularity = steps(generator, rows)
     rows = round(popularity.total_rows)

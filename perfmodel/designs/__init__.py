@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from perfmodel.designs.deployment import Design as Design
     from perfmodel.designs.deployment import Phase as Phase
     from perfmodel.designs.deployment import deployment_of as deployment_of
-    from perfmodel.designs.device_caches import frequency_aware_bytes as frequency_aware_bytes
     from perfmodel.designs.hits import overall_hits as overall_hits
     from perfmodel.designs.hits import tier_hits as tier_hits
     from perfmodel.designs.low_precision import ROUNDING_ERRORS as ROUNDING_ERRORS

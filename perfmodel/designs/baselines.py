@@ -10,7 +10,7 @@ from perfmodel.cost.tiers.host_memory import cpu_of
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, deployment_of
 from perfmodel.embedding import TablePlacement
-from perfmodel.errors import HardwareError, Note, WorkloadError
+from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.hardware.schema import consistent
 from perfmodel.ops.dtypes import row_bytes
@@ -64,12 +64,7 @@ class CpuOnly(settings.Checked, of="cpu_only"):
 
 
 def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
-    """The hosts of `machine` as a machine of CPUs, a rank per socket.
-
-    Raises `HardwareError` for what cannot be a number of hosts.
-    """
-    if nodes < 0 or sockets < 0:
-        raise HardwareError(f"cpu_only: {nodes} nodes of {sockets} sockets: expected 0 or more")
+    """The hosts of `machine` as a machine of CPUs, a rank per socket."""
     name = f"hosts of {machine.name}"
     of_gpus = ("link", "link_domain_gpus", "power_w", "price_usd", "price_usd_per_hour")
     none: dict[str, Any] = dict.fromkeys(of_gpus)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice, product
 from types import NoneType
@@ -95,12 +94,15 @@ class Composed:
         names = self.text.split(PLUS) if len(self.designs) > 1 else ()
         for number, name in enumerate(names):
             others = self.designs[:number] + self.designs[number + 1 :]
-            with suppress(WorkloadError):
-                if _step(without_unused(_applied(others, deployment))) == _step(deployed):
-                    break
-        else:
-            return deployed
-        raise WorkloadError(f"{self.text}: {name.strip()} has no effect in this combination")
+            try:
+                without = without_unused(_applied(others, deployment))
+            except WorkloadError:
+                continue
+            if _step(without) == _step(deployed):
+                raise WorkloadError(
+                    f"{self.text}: {name.strip()} has no effect in this combination"
+                )
+        return deployed
 
     def within(self, deployment: Deployment) -> Iterator[Composed]:
         """Each of them with all or less of its memory."""

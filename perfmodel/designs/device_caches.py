@@ -18,7 +18,6 @@ from perfmodel.embedding.placement import HOST
 from perfmodel.errors import WorkloadError
 
 MIN_FRAC = 1e-3  # of the rows, less than this is not tried in the place of more
-MAP_BYTES = 8.0  # an int64 per row, in each of two maps, and per place of the cache
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,6 @@ class SoftwareCache(settings.Checked, of="software_cache"):
         return [
             replace(self, cache_frac=frac) for frac in settings.halved(self.cache_frac, MIN_FRAC)
         ]
-
-
-def frequency_aware_bytes(
-    rows: float, dim: int, cache_rows: float, item_bytes: float = 4.0
-) -> float:
-    """Device memory of the frequency-aware cache: C (D w + 8) + 16 E, maps of all rows among it.
-
-    Source: hpcaitech/ColossalAI, cache_mgr.py: `idx_map` and `inverted_cached_idx` hold an int64
-    per row, `cached_idx_map` one per place.
-    """
-    return cache_rows * (dim * item_bytes + MAP_BYTES) + 2 * MAP_BYTES * rows
 
 
 CACHE = "popular"

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, product
 from math import ceil, inf
 from operator import itemgetter
 
@@ -62,8 +61,7 @@ def fastest(
 ) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
-    slower. Where device memory does not hold the workload's own layout, both that and the one by
-    size are tried (`Deployment.layouts`). What cannot be faster by a lower bound is not predicted.
+    slower. What cannot be faster by a lower bound is not predicted.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
@@ -111,19 +109,17 @@ def fastest(
 
 def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:
     """`start` under `design` as it is set, then with less of its budget, each with what differs."""
-    layouts = start.layouts()
-    ways = [(design.apply(layouts[0]), "")]
-    budgets = design.within(start) if isinstance(design, Budgeted) else ()
-    for layout, less in islice(product(layouts, (design, *budgets)), 1, None):
+    ways = [(design.apply(start), "")]
+    for less in design.within(start) if isinstance(design, Budgeted) else ():
         with suppress(PerfmodelError):
-            deployment = less.apply(layout)
+            deployment = less.apply(start)
             if any(replace(deployment, notes=()) == replace(way, notes=()) for way, _ in ways):
                 continue
             pairs: Iterable[tuple[Design, Design]] = [(design, less)]
             if isinstance(design, Composed) and isinstance(less, Composed):
                 pairs = zip(design.designs, less.designs, strict=True)
             changed = [text for pair in pairs if (text := changes(*pair))]
-            ways.append((deployment, "" if less is design else ", ".join(changed)))
+            ways.append((deployment, ", ".join(changed)))
     return ways
 
 
@@ -172,7 +168,7 @@ def compare_designs(
         raise UsageError("a latency that 99 % must have: it is of inference at a rate of samples")
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
-        start = start.with_(placement=placement, own_layout=None)
+        start = start.with_(placement=placement)
     rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
     if rate_per_s is not None and p99_us is not None:
         halves, size = [], start.batch

@@ -51,7 +51,6 @@ from perfmodel.workload.tiered.source import (
     REDUCED,
     WITHIN,
     Group,
-    Shared,
     Source,
     groups_of,
     output_route,
@@ -98,8 +97,7 @@ def tiered(r: Recorder, run: Run) -> None:
         with r.during(OPTIMIZER):
             finish_writes(r, run, sources)
             for source in sources:
-                if isinstance(source, Shared):
-                    source.finish(r, run)
+                source.finish(r, run)
 
 
 def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:

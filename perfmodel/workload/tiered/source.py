@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
@@ -107,13 +107,10 @@ class Source(Protocol):
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         """Pooled rows `[samples, total dim]` in device memory."""
 
-
-@runtime_checkable
-class Shared(Protocol):
-    """A source whose gradients the ranks add up when the last micro-batch is done."""
-
     def finish(self, r: Recorder, run: Run) -> None:
-        """All ranks' gradients, and the optimizer's step on their rows."""
+        """When the last micro-batch is done: all ranks' gradients, and the optimizer's step on
+        their rows, where that is left."""
+        return
 
 
 TIERED: Registry[Callable[[Recorder, Group], Source]] = Registry(
@@ -260,9 +257,8 @@ def prefetch_attributes(group: Group, stream: str = "") -> dict[str, str]:
     return {"pipeline": "fetch"} | ({"stream": stream} if stream else {})
 
 
-MIN_ROWS, MIN_GB_BYTES = 0.5, 1e6
-"""Fewer expected rows than this are none, else at least one is fetched; messages tell less in
-bytes."""
+MIN_ROWS = 0.5
+"""Fewer expected rows than this are none, else at least one is fetched."""
 
 
 @dataclass(frozen=True)
@@ -305,18 +301,11 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     part = np.array([own[key] / every[key] for key in held])
     needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
-        sizes = [
-            f"{size / 1e9:.3g} GB" if size >= MIN_GB_BYTES else f"{size:,.0f} bytes"
-            for size in (needed, cache.capacity_bytes)
-        ]
         count = f"{batches} batches" if batches > 1 else "one batch"
-        # FBGEMM's kernels leave a row that finds no free place where it was, and lookups read it
-        # there (but rows on drives, which must fit).
-        over_bus = " (FBGEMM reads the others over the bus, which is not modelled)"
         raise WorkloadError(
-            f"cache {cache.name!r}: the rows of {count} take {sizes[0]}, it holds "
-            f"{sizes[1]}: take a larger cache or a smaller batch"
-            + (over_bus if cache.at == "hbm" and cache.kept_by == "kernels" else "")
+            f"cache {cache.name!r}: the rows of {count} take {needed / 1e9:.3g} GB, it holds "
+            f"{cache.capacity_bytes / 1e9:.3g} GB: take a larger cache or a smaller batch (reading "
+            "the others where they lie is not modelled)"
         )
     lookups = part * use.lookups
     fetched = float(part @ use.fetched_rows) / batches
