@@ -8,7 +8,7 @@ from typing import Literal
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
-from perfmodel.embedding import POLICIES, RowCache
+from perfmodel.embedding import RowCache
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
@@ -37,12 +37,10 @@ class SmartNic(settings.Checked, of="smartnic"):
     adapter: str = ""
     cache_gib: settings.Amount = 0.0
     remote_frac: settings.Share = 0.5
-    policy: str = "lru"
     applied: Literal["if_worth", "always", "never"] = "if_worth"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settings.require_known(self.of, "policy", self.policy, POLICIES)
         if self.adapter:
             settings.named_part(self.adapter, Nic, "smartnic.adapter")
 
@@ -76,7 +74,7 @@ class SmartNic(settings.Checked, of="smartnic"):
 
     def _cached(self, deployment: Deployment, served: list[bool]) -> Deployment | None:
         """With rows in adapters; None where no table has one to hold."""
-        total, shared, policy = self._bytes(deployment.machine), served, self.policy
+        total, shared, policy = self._bytes(deployment.machine), served, "lru"
         remote = total * self.remote_frac
         local = total - remote if self.applied == "always" and not deployment.train else 0.0
         if deployment.train:
@@ -86,7 +84,7 @@ class SmartNic(settings.Checked, of="smartnic"):
             policy = "static"
         caches = []
         if local > 0:
-            caches.append(RowCache("nic_local", "nic_local", local, self.policy))
+            caches.append(RowCache("nic_local", "nic_local", local))
         if remote > 0:
             caches.append(RowCache("nic_remote", "nic_remote", remote, policy))
         if not caches:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
-from perfmodel.embedding import POLICIES, RowCache
+from perfmodel.embedding import RowCache
 from perfmodel.embedding.placement import STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware.parts import Storage
@@ -38,7 +38,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     drives: settings.SomeCount = 2
     keep_gib: settings.Amount = 0.0
     cache_gib: settings.SomeAmount = 16.0
-    policy: str = "lru"
     rows_ahead: bool = True
     writes_behind: bool = True
     device_cache_gib: settings.Amount = 0.0
@@ -47,7 +46,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settings.require_known(self.of, "policy", self.policy, POLICIES)
         if self.drive:
             settings.named_part(self.drive, Storage, "software_memory.drive")
 
@@ -76,7 +74,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                 f"{drive} on each of {machine.nodes} nodes"
             )
         cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
-        caches = [RowCache("rows in host memory", "host", cache_bytes, self.policy)]
+        caches = [RowCache("rows in host memory", "host", cache_bytes)]
         if (closer := self.device_cache_gib * GIB) >= cache_bytes:
             raise WorkloadError(
                 f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "

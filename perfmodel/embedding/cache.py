@@ -215,7 +215,7 @@ def hot_set(
         # classes of equal tables are counted once
         kinds, kind = np.unique((expected, classes.row_bytes), axis=1, return_inverse=True)
         used = np.bincount(kind.ravel(), classes.used_bytes)
-        kept = kept_by_counts(*kinds, used, budget_bytes)[kind.ravel()]
+        kept = kept_by_counts(kinds[0], kinds[1], used, budget_bytes)[kind.ravel()]
     share = np.concatenate([table.popularity.share for table in tables])
     rows, hot = (
         np.bincount(owner, kept * each, len(tables)).astype(np.float64)

@@ -191,15 +191,14 @@ class ReuseHistogram:
 
     def __post_init__(self) -> None:
         where, names = f"reuse histogram {self.name!r}: ", ("most", "rows", "bin_lookups")
-        columns = [np.asarray(getattr(self, name), np.float64) for name in names]
-        if any(part.ndim != 1 or len(part) != len(columns[0]) for part in columns):
+        for name in names:
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
+        most, rows, looked_up = self.most, self.rows, self.bin_lookups
+        if most.ndim != 1 or not most.shape == rows.shape == looked_up.shape:
             raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
-        for name, part in zip(names, columns, strict=True):
-            object.__setattr__(self, name, part)
-        most, rows, looked_up = columns
         if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
             raise WorkloadError(where + "bins must ascend from above 0")
-        if not np.isfinite(columns[1:]).all() or (rows < 0).any():
+        if not np.isfinite((rows, looked_up)).all() or (rows < 0).any():
             raise WorkloadError(where + "rows and lookups must be finite and not negative")
         low, high = rows * self.least * (1 - 1e-9), rows * most * (1 + 1e-9)
         wrong = np.flatnonzero((looked_up < low) | (looked_up > high))

@@ -207,7 +207,6 @@ def test_shares_of_lookups_are_of_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"policy": "psychic"}, "policy"),
         ({"remote_frac": 1.5}, "remote"),
         ({"cache_gib": -1}, "cache_gib"),
         ({"cache_gib": float("nan")}, "cache_gib"),

@@ -131,7 +131,7 @@ def test_rows_of_several_batches_must_fit() -> None:
     with pytest.raises(WorkloadError, match=r"64 batches take .* is not modelled"):
         predict(many)
     by_operators = SoftwareCache("operators", 0.0001, "static").apply(deployment(0.0))
-    with pytest.raises(WorkloadError, match=r"one batch take .* or a smaller batch$"):
+    with pytest.raises(WorkloadError, match=r"one batch take .* or a smaller batch"):
         predict(by_operators)
 
 

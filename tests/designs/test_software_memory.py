@@ -156,7 +156,6 @@ def test_on_processors_alone(plain: Deployment) -> None:
         ({"drives": 0}, "drives: .*got 0"),
         ({"items_per_query": 0}, "items_per_query: .*got 0"),
         ({"pooled_frac": 1.0}, "pooled_frac: .*got 1"),
-        ({"policy": "random"}, "unknown policy"),
         ({"drive": "", "cache_gib": 1.0}, "no drives"),
     ],
 )
