@@ -164,13 +164,11 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
     ]
 
 
-def draw_lookups(
-    popularity: Popularity, lookups: int, *, seed: int = 0, scattered: bool = True
-) -> Ints:
+def draw_lookups(popularity: Popularity, lookups: int, *, seed: int = 0) -> Ints:
     """So many independent lookups, row numbers `[lookups]` from 0.
 
-    `scattered` over the table, as popular rows are in a real one; else row 0 is the most popular.
-    The rows of a class are taken alike.
+    Popular rows are scattered over the table, as in a real one. The rows of a class are taken
+    alike.
     """
     if lookups < 1:
         raise WorkloadError(f"index stream: {lookups} lookups")
@@ -182,7 +180,7 @@ def draw_lookups(
     rank = ends[place] - generator.random(lookups) * popularity.rows[place]
     count = max(1, round(float(ends[-1])))
     result = np.clip(rank.astype(np.int64), 0, count - 1)
-    return scatter(result, count) if scattered else result
+    return scatter(result, count)
 
 
 def scatter(ranks: Ints, rows: int) -> Ints:
