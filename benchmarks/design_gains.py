@@ -75,7 +75,6 @@ def hotline(
 
 
 def smartnic(
-    sharding: str,
     *,
     batch: float = 512,
     alpha: float = 1.09,
@@ -83,9 +82,7 @@ def smartnic(
     engine: float = 1_000,
 ) -> tuple[Result, Result]:
     """Inference of the SmartNIC model, one lookup per table, on 16 nodes with an A100 each."""
-    workload = load_workload("smartnic-rm").with_(
-        table__pooling=1, table__alpha=alpha, implementation__sharding=sharding
-    )
+    workload = load_workload("smartnic-rm").with_(table__pooling=1, table__alpha=alpha)
     nodes = nodes_with(replace(load("u280"), engine_rows_per_us=engine))  # type: ignore[type-var]
     start = deployment_of(workload, nodes, int(batch) * 16, train=False)
     return plain_and(SmartNic(cache_gib=cache_gib, remote_frac=1.0), start)
@@ -130,8 +127,7 @@ def hotline_panels() -> list[Panel]:
 
 
 def smartnic_panels() -> list[Panel]:
-    """Skew, batch, cache, engine rate, by layout."""
-    layouts = ("table_wise", "row_wise")
+    """Skew, batch, cache, engine rate."""
     axes: tuple[tuple[str, str, bool, tuple[float, ...]], ...] = (
         ("alpha", "exponent of Zipf", False, (0.4, 0.6, 0.8, 1.0, 1.2, 1.4)),
         ("batch", "samples per rank", True, (64, 256, 1024, 4096)),
@@ -142,10 +138,7 @@ def smartnic_panels() -> list[Panel]:
         (
             label,
             is_log,
-            {
-                layout: points(values, lambda x, k=key, at=layout: smartnic(at, **{k: x}))  # type: ignore[misc]
-                for layout in layouts
-            },
+            {"whole tables": points(values, lambda x, k=key: smartnic(**{k: x}))},  # type: ignore[misc]
         )
         for key, label, is_log, values in axes
     ]

@@ -33,8 +33,6 @@ RESOURCES = (
     *("nic.gb_per_s", "nic.messages_per_us", "nic.exchange_frac", "nic.cores"),
     *("nic.memory_bytes", "nic.memory_gb_per_s", "nic.engine_rows_per_us"),
     *("nic.descriptors_per_us", "nic.pcie_gb_per_s"),
-    *("expansion.capacity_bytes", "expansion.read_gb_per_s", "expansion.write_gb_per_s"),
-    "expansion.read_iops",
     *("storage.read_gb_per_s", "storage.write_gb_per_s", "storage.read_iops"),
     *("storage.small_read_iops", "storage.capacity_bytes"),
     *("accelerator.engines", "accelerator.rows_in_flight", "accelerator.memory_gb_per_s"),
@@ -44,7 +42,7 @@ RESOURCES = (
 DELAYS = (
     *("device.kernel_floor_us", "nic.latency_us", "storage.read_latency_us"),
     *("storage.sector_bytes", "accelerator.memory_latency_us", "accelerator.start_us"),
-    *("expansion.read_latency_us", "expansion.line_bytes", "node.gpus_per_uplink"),
+    "node.gpus_per_uplink",
 )
 """Figures of which less is never worse."""
 NO_RESOURCE = (
@@ -52,7 +50,6 @@ NO_RESOURCE = (
     *("device.usual_node", "device.usual_host", "device.price_usd", "device.calibration"),
     *("host.tdp_w", "host.price_usd", "link.topology", "link.peers", "nic.network", "nic.tdp_w"),
     *("nic.price_usd", "storage.drive_writes_per_day", "storage.tdp_w", "storage.price_usd"),
-    *("expansion.access", "expansion.tdp_w", "expansion.price_usd"),
     *("accelerator.tdp_w", "accelerator.price_usd", "node.gpus", "node.link_domain_gpus"),
     *("node.power_w", "node.price_usd", "node.price_usd_per_hour", "cluster.nodes"),
 )

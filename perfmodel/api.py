@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 
 WORKLOAD = "workload"
-OF_HARDWARE = (
-    *("device", "host", "link", "nic", "storage", "expansion", "accelerator", "node", "cluster"),
-)
+OF_HARDWARE = (*("device", "host", "link", "nic", "storage", "accelerator", "node", "cluster"),)
 ALL = "all"
 
 

@@ -14,7 +14,6 @@ STEEPEST = 64.0
 def zipf_classes(
     rows: Floats,
     alpha: Floats,
-    shift: float = 0.0,
     *,
     smooth: bool = False,
     head: int = 32,
@@ -24,7 +23,7 @@ def zipf_classes(
     class where all are uniform.
 
     `rows` and `alpha` `[tables]`. Rank r (from 1) is looked up in proportion to
-    `(r + shift) ** -alpha`; `smooth`: in proportion to the integral of `x ** -alpha` from r to
+    `r ** -alpha`; `smooth`: in proportion to the integral of `x ** -alpha` from r to
     r + 1. A class of a table with fewer rows is empty. The sum over ranks a to b of a tail class is
     the integral from a - 1/2 to b + 1/2 (midpoint rule; its first neglected term is
     `alpha (alpha + 1) / (24 head^2)` of the sum).
@@ -39,10 +38,10 @@ def zipf_classes(
     ends = np.concatenate([single, np.minimum(beyond, rows)], axis=1)
     begins = np.concatenate([np.zeros_like(rows), ends[:, :-1]], axis=1)
     counts = ends - begins
-    offset = shift + (1.0 if smooth else 0.5)
+    offset = 1.0 if smooth else 0.5
     weight = _integral(begins + offset, ends + offset, exponent)
     if not smooth:
-        weight[:, :head] = counts[:, :head] * (single + shift) ** -exponent
+        weight[:, :head] = counts[:, :head] * single**-exponent
     return counts, weight / weight.sum(axis=1, keepdims=True)
 
 

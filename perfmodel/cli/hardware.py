@@ -25,8 +25,6 @@ LISTED = {
     "link": "gb_per_s=rate|GB/s:s",
     "nic": "gb_per_s=rate|GB/s:s;latency_us=latency|us:s;memory_bytes=memory|GB:s;"
     "memory_gb_per_s=memory|GB/s:s",
-    "expansion": "capacity_bytes=capacity|GB:s;read_gb_per_s=read|GB/s:s;"
-    "read_latency_us=read latency|us:s",
     "storage": "read_gb_per_s=read|GB/s:s;write_gb_per_s=write|GB/s:s;read_iops=read iops:s;"
     "read_latency_us=read latency|us:s",
     "accelerator": "engines:s;memory_latency_us=memory latency|us:s;pcie_gb_per_s=pcie|GB/s:s",

@@ -120,7 +120,7 @@ _HOST = ("host", "node", "device")
 _PARTS = {
     COLLECTIVE: WIRES,
     TRANSFER: ("device", "node"),
-    STORAGE: (*_HOST, "storage", "expansion"),
+    STORAGE: (*_HOST, "storage"),
     ACCELERATOR: (*_HOST, "accelerator"),
     "nic": (*_HOST, "nic"),
 }

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from perfmodel.cost.tiers.host_memory import cpu_of
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, deployment_of
 from perfmodel.embedding import TablePlacement
-from perfmodel.errors import HardwareError, Note, WorkloadError
-from perfmodel.hardware import Cluster, Device, Host, Node, device
+from perfmodel.errors import Note, WorkloadError
+from perfmodel.hardware import Cluster, Node
 from perfmodel.hardware.schema import consistent
 from perfmodel.ops.dtypes import row_bytes
 
@@ -34,9 +35,6 @@ class GpuOnly(settings.Checked, of="gpu_only"):
             deployment.workload, deployment.machine, deployment.batch, train=deployment.train
         )
         return deployment.with_(placement=deployment.placement.edited(edit))
-
-
-GENERIC = "generic-cpu"
 
 
 @dataclass(frozen=True)
@@ -66,12 +64,7 @@ class CpuOnly(settings.Checked, of="cpu_only"):
 
 
 def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
-    """The hosts of `machine` as a machine of CPUs, a rank per socket.
-
-    Raises `HardwareError` for what cannot be a number of hosts.
-    """
-    if nodes < 0 or sockets < 0:
-        raise HardwareError(f"cpu_only: {nodes} nodes of {sockets} sockets: expected 0 or more")
+    """The hosts of `machine` as a machine of CPUs, a rank per socket."""
     name = f"hosts of {machine.name}"
     of_gpus = ("link", "link_domain_gpus", "power_w", "price_usd", "price_usd_per_hour")
     none: dict[str, Any] = dict.fromkeys(of_gpus)
@@ -84,31 +77,6 @@ def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
 
     hosts = replace(machine, node=host_of(machine.node))
     return consistent(replace(hosts, name=name, nodes=nodes or machine.nodes), name)
-
-
-def cpu_of(host: Host) -> Device:
-    """One socket of `host` as a device: the catalogue's of that name, else a generic one with the
-    host's cores, clock and memory bandwidth."""
-    try:
-        return device(host.name)
-    except HardwareError:
-        plain = device(GENERIC)
-    cores = host.cores / plain.sm_count
-    speed = cores * host.boost_mhz / plain.boost_mhz
-    return replace(
-        plain,
-        name=host.name,
-        usual_host=None,
-        sm_count=host.cores,
-        boost_mhz=host.boost_mhz,
-        tdp_w=host.tdp_w or plain.tdp_w,
-        hbm_gb_per_s=host.dram_gb_per_s,
-        l2_bytes=int(plain.l2_bytes * cores),
-        l2_gb_per_s=(plain.l2_gb_per_s or 0.0) * speed or None,
-        llc_bytes=int((plain.llc_bytes or 0) * cores) or None,
-        fp32_tflop_per_s=plain.fp32_tflop_per_s * speed,
-        price_usd=host.price_usd,
-    )
 
 
 OnHost = Literal["one_process", "operators", "host"]

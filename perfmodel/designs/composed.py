@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 from perfmodel.base.registry import offered
 from perfmodel.base.schema import convert, is_list, parse_value, unknown_key
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
-from perfmodel.embedding.placement import EXPANSION, STORAGE
+from perfmodel.embedding.placement import STORAGE
 from perfmodel.errors import UsageError, WorkloadError
 
 
@@ -53,7 +53,7 @@ def _used(deployment: Deployment) -> Deployment:
         raise WorkloadError("designs: samples are split by hot rows, and no hot rows are left")
     named = {name for table in tables for name in table.caches}
     caches = tuple(cache for cache in placement.caches if cache.name in named)
-    on_drives = any(table.tier in (STORAGE, EXPANSION) for table in tables)
+    on_drives = any(table.tier == STORAGE for table in tables)
     cached = any(table.tier != "hbm" and table.caches for table in tables)
     by_host = any(table.pooled_on == "host" for table in tables)
     pipeline = replace(

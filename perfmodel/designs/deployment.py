@@ -11,7 +11,7 @@ from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import fits, greedy_placement, shard_bytes
+from perfmodel.workload.memory_tiers import fits, greedy_placement
 from perfmodel.workload.sharding import placement_of, plan
 from perfmodel.workload.step import check_ranks
 from perfmodel.workload.tables import row_bytes
@@ -33,21 +33,14 @@ class Phase:
     to_host_bytes: float = 0.0
     run_steps: float = float("inf")
 
-    def __post_init__(self) -> None:
-        if not 0.0 < self.steps_frac <= 1.0:
-            raise WorkloadError(f"phase {self.name!r}: {self.steps_frac:g} of the steps")
-        if not self.run_steps > 0:
-            raise WorkloadError(f"phase {self.name!r}: runs of {self.run_steps:g} steps")
-
 
 @dataclass(frozen=True)
 class Deployment:
     """A workload with a global `batch` on `machine`: where its tables are, how its step runs.
 
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
-    `pipeline`. `notes`: what a user should know, assumptions first. `own_layout`: the layout by the
-    workload's settings where device memory cannot hold it; designs that put tables elsewhere may
-    take it. `without_gain`: notes on what was left out since it is no faster, or cannot be.
+    `pipeline`. `notes`: what a user should know, assumptions first. `without_gain`: notes on what
+    was left out since it is no faster, or cannot be.
     """
 
     workload: Workload
@@ -58,7 +51,6 @@ class Deployment:
     train: bool = True
     notes: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
-    own_layout: Placement | None = field(default=None, compare=False)
     without_gain: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -72,38 +64,9 @@ class Deployment:
         pairs = zip(self.workload.tables, self.placement.tables, strict=True)
         return [table.rows * row_bytes(table, placed.dtype) for table, placed in pairs]
 
-    def fitting(self, numbers: Iterable[int], room_bytes: float) -> frozenset[int]:
-        """Those of these tables, most lookups per byte first, that still fit beside those before
-        them into `room_bytes` of every node, their ranks' shards with the optimizer's state."""
-        tables, held = self.workload.tables, self.table_bytes
-        optimizer = self.workload.training.table_optimizer if self.train else None
-        filled, chosen = [0.0] * self.machine.nodes, []
-        for number in sorted(numbers, key=lambda n: -tables[n].pooling / held[n]):
-            placed = replace(self.placement.tables[number], tier="host")
-            nodes = [rank // self.machine.node.gpus for rank in placed.ranks]
-            after = list(filled)
-            for at in set(nodes) if placed.sharding == "data_parallel" else nodes:
-                after[at] += shard_bytes(tables[number], placed, optimizer)
-            if max(after) <= room_bytes:
-                filled = after
-                chosen.append(number)
-        return frozenset(chosen)
-
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         said = (each if isinstance(each, Note) else Note(each) for each in notes)
         return replace(self, notes=(*self.notes, *said), **changes)
-
-    def layouts(self) -> tuple[Deployment, ...]:
-        """This, and where `own_layout` has the tables: what fits decides, not device memory."""
-        plain = replace(self, own_layout=None)
-        if self.own_layout is None:
-            return (plain,)
-        sharding = self.workload.implementation.sharding
-        note = Note(
-            f"tables laid out as implementation.sharding {sharding!r} says, which device memory "
-            "could not hold"
-        )
-        return plain, replace(plain, placement=self.own_layout, notes=(note,))
 
 
 class Design(Protocol):
@@ -172,17 +135,15 @@ def deployment_of(
             f"implementation.sharding {PARTED!r} in the place of "
             f"{workload.implementation.sharding!r}",
         )
-    placement, own_layout = placement_of(layout, workload), None
+    placement = placement_of(layout, workload)
     if not fits(workload, placement, machine, train=train):
         by_size = greedy_placement(workload, machine, train=train)
         if by_size is not None:
-            placement, own_layout = by_size, placement
+            placement = by_size
             in_rows = sum(table.sharding == "row_wise" for table in by_size.tables)
             notes = (
                 f"tables laid out by size, {in_rows} of {len(by_size.tables)} in row-wise parts: "
                 f"implementation.sharding {workload.implementation.sharding!r} does not fit",
             )
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
-    return Deployment(
-        workload, machine, total, placement, pipeline, train, notes, own_layout=own_layout
-    )
+    return Deployment(workload, machine, total, placement, pipeline, train, notes)

@@ -14,29 +14,26 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement, hot_set
-from perfmodel.embedding.placement import EXPANSION, HOST
+from perfmodel.embedding.placement import HOST
 from perfmodel.errors import WorkloadError
 
 MIN_FRAC = 1e-3  # of the rows, less than this is not tried in the place of more
-MAP_BYTES = 8.0  # an int64 per row, in each of two maps, and per place of the cache
 
 
 @dataclass(frozen=True)
 class SoftwareCache(settings.Checked, of="software_cache"):
     """Tables in host memory behind a cache of rows in device memory.
 
-    `kept_by` `kernels` is FBGEMM's UVM caching (sets of 32 rows), `operators` the frequency-aware
+    `kept_by` `kernels` is FBGEMM's UVM caching, `operators` the frequency-aware
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
     fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
     `batches_ahead` batches are fetched at once; `rows_ahead`: during the step before. Tables of at
-    most `keep_bytes`, and those that every rank has, stay in device memory. What the hosts' memory
-    cannot hold of the others, those looked up least per byte, lies in the nodes' expansion memory,
-    where they have any (with `kernels`).
+    most `keep_bytes`, and those that every rank has, stay in device memory.
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
     cache_frac: settings.SomeShare = 0.2
-    policy: str = "set_associative"
+    policy: str = "lru"
     batches_ahead: settings.SomeCount = 1
     rows_ahead: bool = False
     keep_bytes: settings.Count = 0
@@ -66,20 +63,12 @@ class SoftwareCache(settings.Checked, of="software_cache"):
             raise WorkloadError("software_cache: no table in device memory that could be cached")
         size = self.cache_frac * total / deployment.ranks
         cache = RowCache("rows", "hbm", size, self.policy, self.kept_by, self.batches_ahead)
-        node, beyond = deployment.machine.node, frozenset[int]()
-        if node.expansion and node.host_memory_bytes is not None and self.kept_by == "kernels":
-            numbers = frozenset(number for number, is_moved in enumerate(moved) if is_moved)
-            beyond = numbers - deployment.fitting(sorted(numbers), node.host_memory_bytes)
-
-        def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
-            tier = EXPANSION if number in beyond else HOST
-            return {"tier": tier, "caches": ("rows",)} if moved[number] else {}
-
-        placement = deployment.placement.edited(edit, caches=(cache,))
+        placement = deployment.placement.edited(
+            lambda number, _: {"tier": HOST, "caches": ("rows",)} if moved[number] else {},
+            caches=(cache,),
+        )
         pipeline = replace(deployment.pipeline, rows_ahead=self.rows_ahead)
         note = f"software cache: {cache.capacity_bytes / 1e9:.3g} GB of rows on each device"
-        if beyond and node.expansion:
-            note += f", {len(beyond)} of {len(held)} tables in {node.expansion.name}"
         return deployment.with_(note, placement=placement, pipeline=pipeline)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
@@ -87,17 +76,6 @@ class SoftwareCache(settings.Checked, of="software_cache"):
         return [
             replace(self, cache_frac=frac) for frac in settings.halved(self.cache_frac, MIN_FRAC)
         ]
-
-
-def frequency_aware_bytes(
-    rows: float, dim: int, cache_rows: float, item_bytes: float = 4.0
-) -> float:
-    """Device memory of the frequency-aware cache: C (D w + 8) + 16 E, maps of all rows among it.
-
-    Source: hpcaitech/ColossalAI, cache_mgr.py: `idx_map` and `inverted_cached_idx` hold an int64
-    per row, `cached_idx_map` one per place.
-    """
-    return cache_rows * (dim * item_bytes + MAP_BYTES) + 2 * MAP_BYTES * rows
 
 
 CACHE = "popular"

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.smartnic import first_rank
 from perfmodel.embedding import RowCache
-from perfmodel.embedding.placement import CACHE_PLACES, NIC, all_memories
+from perfmodel.embedding.placement import NIC, all_memories
 from perfmodel.workload.adapter_caches import adapter_use
 from perfmodel.workload.sharding import plan_of_placement
+from perfmodel.workload.step import Run
 from perfmodel.workload.tables import row_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
-class Hits:
-    """Per table a row of `frame`: its `lookups` per batch, and of all of them the share that each
-    tier answers, which sum to 1 (`hbm_frac`, ...). `fetched_rows` and `fetched_bytes` per batch are
-    brought to the fastest cache from beyond it."""
-
-    frame: pd.DataFrame
-
-    @property
-    def overall(self) -> dict[str, float]:
-        """Share of all lookups of all tables that each tier in use answers."""
-        total = self.frame["lookups"].sum()
-        of_tier = self.frame.filter(regex="_frac$").mul(self.frame["lookups"], axis=0).sum() / total
-        return {str(name).removesuffix("_frac"): share for name, share in of_tier.items()}
-
-
-def tier_hits(deployment: Deployment) -> Hits:
+def tier_hits(deployment: Deployment) -> pd.DataFrame:
     """Where the lookups of a batch find their rows, in steady state.
+
+    Per table a row: its `lookups` per batch, and of all of them the share that each tier in use
+    answers, which sum to 1 (`hbm_frac`, ...). `fetched_rows` and `fetched_bytes` per batch are
+    brought to the fastest cache from beyond it.
 
     A table behind several caches is looked for in one after the other, the larger hold what the
     smaller do. Hot rows count as device memory.
@@ -47,7 +34,7 @@ def tier_hits(deployment: Deployment) -> Hits:
 
     workload, placement = deployment.workload, deployment.placement
     in_adapters = adapter_shares(deployment)
-    beside = [cache for cache in placement.caches if CACHE_PLACES[cache.at] != NIC]
+    beside = [cache for cache in placement.caches if cache.memory != NIC]
     found = {cache.name: _cache_use(deployment, cache) for cache in beside}
     rows: list[dict[str, Any]] = []
     for number, (table, where) in enumerate(zip(workload.tables, placement.tables, strict=True)):
@@ -60,7 +47,7 @@ def tier_hits(deployment: Deployment) -> Hits:
         for name in behind:
             looked, missed, fetched = found[name][number].tolist()
             missed = min(missed / looked if looked else 1.0, left)
-            share[CACHE_PLACES[placement.cache(name).at]] += left - missed
+            share[placement.cache(name).memory] += left - missed
             left = missed
             fetched_rows = fetched if name == behind[0] else fetched_rows
         share[where.tier] += left
@@ -75,7 +62,15 @@ def tier_hits(deployment: Deployment) -> Hits:
         )
     frame = pd.DataFrame(rows)
     unused = [name for name in frame.filter(regex="_frac$") if not frame[name].any()]
-    return Hits(frame.drop(columns=unused))
+    return frame.drop(columns=unused)
+
+
+def overall_hits(deployment: Deployment) -> dict[str, float]:
+    """Share of all lookups of all tables that each tier in use answers."""
+    frame = tier_hits(deployment)
+    shares = frame.filter(regex="_frac$")
+    of_tier = shares.mul(frame["lookups"], axis=0).sum() / frame["lookups"].sum()
+    return {str(name).removesuffix("_frac"): share for name, share in of_tier.items()}
 
 
 def adapter_shares(deployment: Deployment) -> list[float]:
@@ -83,19 +78,19 @@ def adapter_shares(deployment: Deployment) -> list[float]:
 
     What local caches find of tables that it does not hold is taken from those that it does.
     """
-    tables = deployment.placement.tables
-    run = first_rank(deployment)
-    use = adapter_use(run)
+    machine, ranks = deployment.machine, deployment.ranks
+    linked, placement = machine.linked_gpus, deployment.placement
+    layout = plan_of_placement(deployment.workload, placement, ranks, linked)
+    about = (deployment.workload, deployment.batch // ranks, ranks, 0, machine.node.device.target)
+    use = adapter_use(Run(*about, deployment.train, layout, linked, placement))
     if use is None:
-        return [0.0] * len(tables)
-    own = {shard.table for shard in run.plan.shards[0]}
+        return [0.0] * len(placement.tables)
+    own = {shard.table for shard in layout.shards[0]}
     asked = sum(use.tables[number].asked_frac for number in own)
     local = sum(use.tables[number].left_frac for number in own) / asked if asked else 1.0
-    apart = 1.0 - run.linked / run.ranks
+    apart = 1.0 - linked / ranks
     return [
         apart * (1.0 - (each.left_frac if number in own else each.asked_frac * local))
-        if any(name.startswith("nic") for name in tables[number].caches)
-        else 0.0
         for number, each in enumerate(use.tables)
     ]
 

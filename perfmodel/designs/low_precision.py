@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import sqrt
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 
@@ -16,10 +16,6 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
 from perfmodel.workload.layer_times import GIVEN, Stage, layer_stages
 from perfmodel.workload.settings import Implementation
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 ROUNDING_ERRORS = {
     "fp32": 2.0**-24 / sqrt(3),
@@ -87,11 +83,6 @@ class Search:
     def saved_bytes(self) -> float:
         """Of weights and rows."""
         return sum(each.wide_bytes - each.bytes for each in (*self.layers, *self.tables))
-
-    def to_frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(map(asdict, (*self.layers, *self.tables)))
 
 
 def _layers(

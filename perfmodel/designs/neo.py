@@ -78,7 +78,7 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
         if hosted[number]:
             cached_bytes[own] += shard[0]
     largest = float(cached_bytes.max())
-    caches = (RowCache(CACHE, "hbm", largest, "set_associative"),) if hosted.any() else ()
+    caches = (RowCache(CACHE, "hbm", largest),) if hosted.any() else ()
     edited = deployment.placement.edited(lambda number, _: placed[number], caches=caches)
     return Placement(edited.tables, caches)
 
@@ -170,7 +170,7 @@ class Neo(settings.Checked, of="neo"):
     `sharding` `balanced` lays tables out by bytes and work per rank (table-, row-, column-wise,
     data-parallel, row-wise within a node); `as_deployed` keeps the layout, such as a plan's.
     `rows` are stored, and pooled rows sent (`wire`, both ways), in 16 bits. Tables beyond device
-    memory lie in the hosts', behind a 32-way cache with at most `cache_frac` of their rows.
+    memory lie in the hosts', behind a cache with at most `cache_frac` of their rows.
     `own_groups`: a process group each for keys, pooled rows and dense gradients; TorchRec has one
     for all, and one for keys as an option (github.com/meta-pytorch/torchrec, pull request 812).
     Source: Mudigere et al., Neo (ISCA 2022); formats and cache as recalled; the share is FBGEMM's

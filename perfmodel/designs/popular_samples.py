@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -115,11 +115,6 @@ class _WithHotRows(settings.Checked):
             f"{choice.found.overall_hot_frac:.1%} of the lookups; {share:.1%} of the samples need "
             "no other"
         )
-        if share == 1.0:
-            note = (
-                f"hot rows: all {mib:,.0f} MiB of the tables are within the budget: no sample "
-                "needs another row (gpu_only needs no host)"
-            )
         if share < 1e-3:
             lookups = sum(table.pooling for table in deployment.workload.tables)
             few = f"{share:.2g} of the samples are" if share > 1e-9 else "no sample is"
@@ -129,18 +124,10 @@ class _WithHotRows(settings.Checked):
             )
         return choice, note, why
 
-    def fewer(self, deployment: Deployment) -> Iterator[dict[str, Any]]:
-        """Half of the hot rows, a quarter and so on, each with the share of popular samples: as
-        measured, or what so few rows allow at most."""
-        tables, share = deployment.workload.tables, self.popular_frac
-        for size in settings.halved(self.hot_mib, MIN_MIB):
-            if self.popular_frac is not None:
-                try:
-                    _, choice = _hot_rows(tables, _dtypes(deployment), size * MIB, self.sampled)
-                except WorkloadError:  # not a row of each table
-                    return
-                share = min(self.popular_frac, float(choice.hot_frac.min()))
-            yield {"hot_mib": size, "popular_frac": share}
+    def fewer(self) -> list[Self]:
+        """With half of the hot rows, a quarter and so on."""
+        sizes = settings.halved(self.hot_mib, MIN_MIB)
+        return [replace(self, hot_mib=size) for size in sizes]  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -199,7 +186,7 @@ class Fae(_WithHotRows, of="fae"):
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With no hot rows, where those cost more than the host's lookups, and with fewer."""
         none = replace(self, hot_mib=min(self.hot_mib, MIN_MIB), popular_frac=0.0)
-        return [none, *(replace(self, **less) for less in self.fewer(deployment))]
+        return [none, *self.fewer()]
 
 
 SAMPLES = 8
@@ -276,7 +263,7 @@ class Hotline(_WithHotRows, of="hotline"):
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """Without the accelerator, with fewer hot rows, and with batches as they come."""
-        fewer = [replace(self, **less) for less in self.fewer(deployment)]
+        fewer = self.fewer()
         if self.launches != "whole_batches":
             return fewer
         come = [replace(each, launches="as_they_come") for each in (self, *fewer)]

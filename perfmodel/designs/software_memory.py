@@ -1,80 +1,18 @@
-"""Software-defined memory: tables on drives behind a cache of rows in host memory; serving."""
+"""Software-defined memory: tables on drives behind a cache of rows in host memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from perfmodel.base.units import US_PER_S
-from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
-from perfmodel.embedding import POLICIES, RowCache, TablePlacement
-from perfmodel.embedding.placement import EXPANSION, STORAGE
-from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.embedding import RowCache
+from perfmodel.embedding.placement import STORAGE
+from perfmodel.errors import WorkloadError
 from perfmodel.hardware.parts import Storage
-from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
-
-
-@dataclass(frozen=True)
-class UserSide:
-    """What one query reads of tables on `drives` drives, at most `in_flight` reads at a time.
-
-    Of `lookups` rows of `row_bytes`, a row cache answers `hit_frac`; `pooled_frac` of the queries'
-    bags are found pooled.
-    """
-
-    drive: Storage
-    drives: int
-    lookups: float
-    row_bytes: float
-    hit_frac: float = 0.0
-    pooled_frac: float = 0.0
-    in_flight: int = 256
-
-    def __post_init__(self) -> None:
-        for frac in (self.hit_frac, self.pooled_frac):
-            if not 0 <= frac <= 1:
-                raise UsageError(f"serving: a share of {frac:g}: expected 0 to 1")
-        if not (self.lookups > 0 and self.row_bytes > 0 and self.drives > 0 and self.in_flight > 0):
-            raise UsageError("serving: lookups, bytes, drives and reads in flight: all above 0")
-
-    @property
-    def reads(self) -> float:
-        """Per query."""
-        return self.lookups * (1 - self.hit_frac) * (1 - self.pooled_frac)
-
-    @property
-    def read_us(self) -> float:
-        """Between reads that the drives complete, when they have as many as the host keeps."""
-        fastest_us = US_PER_S / (self.drives * float(reads_per_s(self.drive, self.row_bytes)))
-        return max(fastest_us, unloaded_latency_us(self.drive) / self.in_flight)
-
-    @property
-    def most_queries_per_s(self) -> float:
-        """That the drives can serve."""
-        return US_PER_S / (self.read_us * self.reads) if self.reads else float("inf")
-
-    def latency(self, queries_per_s: float) -> LoadLatency:
-        """Of one query's reads, all handed over at once, beside those of the others."""
-        count = max(self.reads, 1.0)
-        one = Service(self.read_us, unloaded_latency_us(self.drive))
-        return latency_under(one, queries_per_s, batches_per_query=count)
-
-    def warm_up_s(self, queries_per_s: float, cache_bytes: float) -> float:
-        """Until a row cache that is empty after an update of the model is full again."""
-        rows_per_s = queries_per_s * self.lookups * (1 - self.hit_frac)
-        return cache_bytes / (rows_per_s * self.row_bytes)
-
-
-def query_us(user: LoadLatency, item_us: float, top_us: float) -> float | None:
-    """The 99th percentile of a query whose user side is read during its items' lookups; None where
-    the drives cannot keep up."""
-    return None if user.p99_us is None else max(user.p99_us, item_us) + top_us
-
 
 GIB = 2**30
 MIN_GIB = 1 / 32  # of a cache, less than this is not tried in the place of more
@@ -86,9 +24,8 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
     lookups per byte move first, until those that stay take at most `keep_gib` per rank; replicas
-    that training updates stay. Expansion memory (`[expansion]` in a machine's file) takes those
-    looked up most per byte of what moves. `cache_gib` of each node's host memory holds rows of
-    those on drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
+    that training updates stay. `cache_gib` of each node's host memory holds rows of those on
+    drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
     during this step; `writes_behind`: rows go back during the next. In inference, moved tables are
     looked up once per `items_per_query` samples (a user's features are those of all items; pooled
     rows are still sent per item), and `pooled_frac` of what they pool is found pooled.
@@ -101,7 +38,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     drives: settings.SomeCount = 2
     keep_gib: settings.Amount = 0.0
     cache_gib: settings.SomeAmount = 16.0
-    policy: str = "lru"
     rows_ahead: bool = True
     writes_behind: bool = True
     device_cache_gib: settings.Amount = 0.0
@@ -110,7 +46,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settings.require_known(self.of, "policy", self.policy, POLICIES)
         if self.drive:
             settings.named_part(self.drive, Storage, "software_memory.drive")
 
@@ -123,48 +58,39 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         if not moved:
             raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
         fullest = _fullest(deployment, moved)
-        machine, memory = deployment.machine, deployment.machine.node.expansion
-        beside = deployment.fitting(sorted(moved), memory.capacity_bytes) if memory else frozenset()
-        on_drives = moved - beside
-        if on_drives and self.drive:
+        machine = deployment.machine
+        if self.drive:
             part = settings.named_part(self.drive, Storage, "software_memory.drive")
             machine = replace(machine, node=replace(machine.node, storage=part, drives=self.drives))
         node = machine.node
-        if on_drives and node.storage is None:
+        if node.storage is None:
             raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
-        drive = node.storage.name if node.storage else "no drive"
-        needed = sum(held[number] for number in on_drives)
-        room = ((node.storage and node.storage.capacity_bytes) or 0) * (node.drives or 1)
+        drive = node.storage.name
+        needed = sum(held[number] for number in moved)
+        room = (node.storage.capacity_bytes or 0) * (node.drives or 1)
         if room and needed > room * machine.nodes:
             raise WorkloadError(
                 f"software_memory: {needed / 1e9:.4g} GB of tables are larger than {node.drives} "
                 f"{drive} on each of {machine.nodes} nodes"
             )
         cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
-        caches = [RowCache("rows in host memory", "host", cache_bytes, self.policy)]
+        caches = [RowCache("rows in host memory", "host", cache_bytes)]
         if (closer := self.device_cache_gib * GIB) >= cache_bytes:
             raise WorkloadError(
                 f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
                 f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
             )
         if closer:
-            caches.insert(0, RowCache("rows in device memory", "hbm", closer, "set_associative"))
+            caches.insert(0, RowCache("rows in device memory", "hbm", closer))
         place = {
+            "tier": STORAGE,
             "pooled_on": "device" if closer else "host",
             "caches": tuple(cache.name for cache in caches),
         }
-
-        def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
-            tier = EXPANSION if number in beside else STORAGE
-            return {"tier": tier, **place} if number in moved else {}
-
-        places = []
-        if memory and beside:
-            places.append(f"{len(beside)} of {len(held)} tables in {memory.name}")
-        if on_drives:
-            count = f"{len(on_drives)} of {len(held)}"
-            places.append(f"{count} tables on {node.drives} {drive} per node")
-        note = f"software-defined memory: {', '.join(places)}"
+        note = (
+            f"software-defined memory: {len(moved)} of {len(held)} tables on {node.drives} {drive} "
+            "per node"
+        )
         if cache_bytes == fullest:
             note += ", all their rows in the hosts' cache too: they could stay in host memory"
         ahead, behind = self.rows_ahead, self.writes_behind
@@ -172,7 +98,9 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             note,
             workload=self._asked(deployment, moved),
             machine=machine,
-            placement=deployment.placement.edited(edit, caches=tuple(caches)),
+            placement=deployment.placement.edited(
+                lambda number, _: place if number in moved else {}, caches=tuple(caches)
+            ),
             pipeline=replace(deployment.pipeline, rows_ahead=ahead, writes_behind=behind),
         )
 

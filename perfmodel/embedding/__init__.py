@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.embedding.cache import Cache as Cache
     from perfmodel.embedding.cache import CacheUse as CacheUse
     from perfmodel.embedding.cache import HotSet as HotSet
     from perfmodel.embedding.cache import TableAccess as TableAccess
@@ -15,10 +14,8 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
     from perfmodel.embedding.cache import replay as replay
     from perfmodel.embedding.cache import steady_use as steady_use
-    from perfmodel.embedding.index_streams import Queries as Queries
     from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
     from perfmodel.embedding.index_streams import read_stream as read_stream
-    from perfmodel.embedding.index_streams import reordered as reordered
     from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
     from perfmodel.embedding.placement import MicroBatch as MicroBatch
@@ -29,11 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.embedding.placement import Sharding as Sharding
     from perfmodel.embedding.placement import TablePlacement as TablePlacement
     from perfmodel.embedding.policies import POLICIES as POLICIES
-    from perfmodel.embedding.policies import Lfu as Lfu
-    from perfmodel.embedding.policies import Lru as Lru
     from perfmodel.embedding.policies import Policy as Policy
-    from perfmodel.embedding.policies import SetAssociativeLru as SetAssociativeLru
-    from perfmodel.embedding.policies import StaticHotSet as StaticHotSet
     from perfmodel.embedding.popularity import Popularity as Popularity
     from perfmodel.embedding.popularity import ReuseHistogram as ReuseHistogram
     from perfmodel.embedding.popularity import population as population

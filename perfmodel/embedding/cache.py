@@ -6,20 +6,17 @@ have only hot rows than is said here, at the same share of lookups.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.embedding.policies import Lru, Policy, RowClasses
+from perfmodel.embedding.policies import POLICIES, RowClasses
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,28 +30,13 @@ class TableAccess:
     popularity: Popularity
     lookups: float
     row_bytes: float
-    name: str = ""
 
     def __post_init__(self) -> None:
-        if not (self.lookups > 0 and np.isfinite(self.lookups)):
-            raise WorkloadError(f"table {self.name!r}: {self.lookups:g} lookups per batch")
-        if not (self.row_bytes > 0 and np.isfinite(self.row_bytes)):
-            raise WorkloadError(f"table {self.name!r}: rows of {self.row_bytes:g} bytes")
+        if not (0 < self.lookups < np.inf and 0 < self.row_bytes < np.inf):
+            raise WorkloadError(f"a table: {self.lookups:g} lookups of {self.row_bytes:g} bytes")
 
 
-@dataclass(frozen=True)
-class Cache:
-    """A cache of `capacity_bytes` for rows, with one replacement policy."""
-
-    capacity_bytes: float
-    policy: Policy = field(default_factory=Lru)
-
-    def __post_init__(self) -> None:
-        if not self.capacity_bytes >= 0:
-            raise WorkloadError(f"a cache of {self.capacity_bytes:g} bytes")
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CacheUse:
     """What one batch finds in a cache, per table `[tables]`.
 
@@ -63,7 +45,6 @@ class CacheUse:
     `cached_rows` are what the cache holds of the table.
     """
 
-    name: tuple[str, ...]
     lookups: Floats
     row_bytes: Floats
     hit_frac: Floats
@@ -76,31 +57,19 @@ class CacheUse:
         """Share of all lookups, of all tables, that find their row."""
         return float(np.average(self.hit_frac, weights=self.lookups))
 
-    @property
-    def distinct_hit_frac(self) -> Floats:
-        """Share of each table's distinct rows that need not be fetched."""
-        return np.asarray(1.0 - self.fetched_rows / np.maximum(self.distinct_rows, 1e-300))
 
-    def to_frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame({part.name: getattr(self, part.name) for part in fields(self)})
-
-    def __repr__(self) -> str:
-        return (
-            f"CacheUse({len(self.name)} tables, {self.overall_hit_frac:.1%} of "
-            f"{self.lookups.sum():.6g} lookups hit)"
-        )
-
-
-def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
+def steady_use(
+    tables: Sequence[TableAccess], capacity_bytes: float, policy: str = "lru"
+) -> CacheUse:
     """What a batch finds after many like it, in a cache that all `tables` share.
 
-    Lookups are independent, and lookups of different tables mix evenly. Raises `WorkloadError`
-    where there is no table.
+    `policy` is a name of `perfmodel.embedding.POLICIES`. Lookups are independent, and lookups of
+    different tables mix evenly. Raises `WorkloadError` where there is no table.
     """
+    if not capacity_bytes >= 0:
+        raise WorkloadError(f"a cache of {capacity_bytes:g} bytes")
     classes, owner = shared_classes(tables)
-    kept = cache.policy.residency(classes, cache.capacity_bytes)
+    kept = POLICIES[policy](classes, capacity_bytes)
     total = sum(table.lookups for table in tables)
     touched = classes.touched_rows(total)
     about = _about(tables)
@@ -122,9 +91,8 @@ def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     )
 
 
-def _about(tables: Sequence[TableAccess]) -> dict[str, Any]:
+def _about(tables: Sequence[TableAccess]) -> dict[str, Floats]:
     return {
-        "name": tuple(table.name for table in tables),
         "lookups": np.array([table.lookups for table in tables], np.float64),
         "row_bytes": np.array([table.row_bytes for table in tables], np.float64),
     }
@@ -143,59 +111,37 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
     ), np.repeat(np.arange(len(tables)), sizes)
 
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
-    """A replay: which lookups found their row `[lookups]`, and per batch `[batches]` the rest.
-
-    `distinct_rows` of each batch, and `fetched_rows`, those of them that were not in the cache when
-    the batch began.
-    """
-
-    found: Mask
-    distinct_rows: Ints
-    fetched_rows: Ints
-
-    @property
-    def hit_frac(self) -> float:
-        """Share of the lookups that found their row."""
-        return float(self.found.mean())
-
-    @property
-    def distinct_hit_frac(self) -> float:
-        """Share of the batches' distinct rows that were not fetched."""
-        return float(1.0 - self.fetched_rows.sum() / self.distinct_rows.sum())
-
-
 def replay(
-    rows: Ints, capacity_rows: int, policy: Policy, *, batch_lookups: int = 1, warm_up: int = 0
-) -> Replayed:
-    """Replay `rows` `[lookups]` through an empty cache of so many rows.
+    rows: Ints, capacity_rows: int, *, batch_lookups: int = 1, warm_up: int = 0
+) -> tuple[Mask, Ints]:
+    """`rows` `[lookups]` through an empty LRU cache of so many rows, exactly.
 
     What counts is what the cache holds when a batch of `batch_lookups` begins; it takes in the
-    batch lookup by lookup. The first `warm_up` lookups are not counted; batches begin after them,
-    and an incomplete last one is left out.
+    batch lookup by lookup. Of the batches after the first `warm_up` lookups, an incomplete last one
+    left out: which lookups find their row `[lookups]`, and for how many distinct rows per batch
+    there was none `[batches]`.
     """
-    if capacity_rows < 0 or batch_lookups < 1 or not 0 <= warm_up < len(rows):
+    batches = (len(rows) - warm_up) // batch_lookups if batch_lookups > 0 else 0
+    if capacity_rows < 0 or warm_up < 0 or batches < 1:
         raise WorkloadError(
             f"replay: {capacity_rows} rows, batches of {batch_lookups}, warm-up of {warm_up} of "
             f"{len(rows)} lookups"
         )
-    batches = (len(rows) - warm_up) // batch_lookups
-    if not batches:
-        raise WorkloadError(f"replay: less than one batch of {batch_lookups} lookups")
-    rows = rows[: warm_up + batches * batch_lookups]
-    step = np.maximum(np.arange(len(rows)) - warm_up, -1) // batch_lookups + 1
-    hits = policy.hits(rows, capacity_rows, step)[warm_up:]
-    counted, number = rows[warm_up:], step[warm_up:] - 1
-    order = np.lexsort((counted, number))
-    first = np.ones(len(order), bool)
-    first[1:] = (np.diff(counted[order]) != 0) | (np.diff(number[order]) != 0)
-    chosen = order[first]
-    return Replayed(
-        found=hits,
-        distinct_rows=np.bincount(number[chosen], minlength=batches),
-        fetched_rows=np.bincount(number[chosen][~hits[chosen]], minlength=batches),
-    )
+    held: OrderedDict[int, None] = OrderedDict()
+    stream, found, fetched = rows.tolist(), list[bool](), list[int]()
+    ends = range(warm_up, warm_up + batches * batch_lookups + 1, batch_lookups)
+    for begin, end in pairwise([0, *ends] if warm_up else ends):
+        batch = stream[begin:end]
+        hits = [row in held for row in batch]
+        if begin >= warm_up:
+            found += hits
+            fetched.append(len({row for row, hit in zip(batch, hits, strict=True) if not hit}))
+        for row in batch:
+            held[row] = None
+            held.move_to_end(row)
+            if len(held) > capacity_rows:
+                held.popitem(last=False)
+    return np.array(found, bool), np.array(fetched)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -205,7 +151,6 @@ class HotSet:
     `lookups` are those of one sample, `row_bytes` what a row takes of the budget.
     """
 
-    name: tuple[str, ...]
     lookups: Floats
     row_bytes: Floats
     rows: Floats
@@ -266,7 +211,11 @@ def hot_set(
     if np.isinf(sampled):
         kept = classes.best_kept_frac(classes.rate / classes.row_bytes, budget_bytes)
     else:
-        kept = _kept_by_sample(tables, budget_bytes, sampled)
+        expected = classes.rate * sampled * sum(table.lookups for table in tables)
+        # classes of equal tables are counted once
+        kinds, kind = np.unique((expected, classes.row_bytes), axis=1, return_inverse=True)
+        used = np.bincount(kind.ravel(), classes.used_bytes)
+        kept = kept_by_counts(kinds[0], kinds[1], used, budget_bytes)[kind.ravel()]
     share = np.concatenate([table.popularity.share for table in tables])
     rows, hot = (
         np.bincount(owner, kept * each, len(tables)).astype(np.float64)
@@ -290,20 +239,6 @@ def split_hot(
         return Popularity(rows[held], share / share.sum()) if share.sum() > 0 else None
 
     return part(hot, share), part(popularity.rows - hot, popularity.share - share)
-
-
-def _kept_by_sample(tables: Sequence[TableAccess], budget_bytes: float, sampled: float) -> Floats:
-    """What is kept of each class of all `tables`; equal tables are counted once."""
-    keys = [(id(table.popularity), table.lookups, table.row_bytes) for table in tables]
-    kinds = dict(zip(keys, tables, strict=True))
-    alike = Counter(keys)
-    one, owner = shared_classes(list(kinds.values()))
-    times = np.array([alike[key] for key in kinds], np.float64)[owner]
-    expected = one.rate * sampled * sum(table.lookups for table in kinds.values())
-    kept = kept_by_counts(expected, one.row_bytes, one.used_bytes * times, budget_bytes)
-    ends = np.cumsum(np.bincount(owner))[:-1]
-    by_kind = dict(zip(kinds, np.split(kept, ends), strict=True))
-    return np.concatenate([by_kind[key] for key in keys])
 
 
 _HALVINGS = 100

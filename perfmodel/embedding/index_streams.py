@@ -1,4 +1,4 @@
-"""Index streams (rows looked up one after the other): from files, from traces, drawn, in order."""
+"""Index streams (rows looked up one after the other): from files, from traces, drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,6 @@ from perfmodel.base.files import check_input, read_bytes
 from perfmodel.base.frames import frame_of
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
 
 _MAX_SINGLE = 64
 MAX_STREAM_BYTES = 4_000_000_000
@@ -168,13 +164,11 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
     ]
 
 
-def draw_lookups(
-    popularity: Popularity, lookups: int, *, seed: int = 0, scattered: bool = True
-) -> Ints:
+def draw_lookups(popularity: Popularity, lookups: int, *, seed: int = 0) -> Ints:
     """So many independent lookups, row numbers `[lookups]` from 0.
 
-    `scattered` over the table, as popular rows are in a real one; else row 0 is the most popular.
-    The rows of a class are taken alike.
+    Popular rows are scattered over the table, as in a real one. The rows of a class are taken
+    alike.
     """
     if lookups < 1:
         raise WorkloadError(f"index stream: {lookups} lookups")
@@ -186,7 +180,7 @@ def draw_lookups(
     rank = ends[place] - generator.random(lookups) * popularity.rows[place]
     count = max(1, round(float(ends[-1])))
     result = np.clip(rank.astype(np.int64), 0, count - 1)
-    return scatter(result, count) if scattered else result
+    return scatter(result, count)
 
 
 def scatter(ranks: Ints, rows: int) -> Ints:
@@ -195,87 +189,3 @@ def scatter(ranks: Ints, rows: int) -> Ints:
     while math.gcd(step, rows) != 1:
         step += 1
     return np.asarray(ranks * step % rows, dtype=np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Queries:
-    """Rows of each query: `rows` `[lookups]`, those of query q from `offsets[q]` to `[q + 1]`.
-
-    Row numbers of several tables must differ (add to each the rows of the tables before).
-    """
-
-    offsets: Ints
-    rows: Ints
-
-    def __post_init__(self) -> None:
-        lengths = np.diff(self.offsets)
-        if len(self.offsets) < 2 or self.offsets[0] != 0 or (lengths < 0).any():
-            raise WorkloadError("queries: offsets must ascend from 0")
-        if self.offsets[-1] != len(self.rows):
-            raise WorkloadError(f"queries: offsets end at {self.offsets[-1]} of {len(self.rows)}")
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def in_order(self, order: Ints) -> Queries:
-        """The same queries, query `order[i]` in place i."""
-        lengths = np.diff(self.offsets)[order]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths)
-        return Queries(offsets, self.rows[places + np.arange(offsets[-1])])
-
-    def reuse(self, window: int) -> float:
-        """Lookups per distinct row within every `window` queries that follow one another."""
-        query = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        order = np.lexsort((query // window, self.rows))
-        again = np.diff(self.rows[order]) == 0
-        again &= np.diff(query[order] // window) == 0
-        return len(self.rows) / max(len(self.rows) - int(again.sum()), 1)
-
-
-MAX_QUERIES = 64
-"""Rows that more queries than this have in common join nothing: a cache holds them anyway."""
-
-
-def reordered(queries: Queries) -> tuple[Ints, int]:
-    """An order in which neighbours look up the same rows, and pairs of lookups compared.
-
-    Queries are vertices; an edge is as heavy as two have rows in common. From each query the way
-    goes on to the one not yet visited that shares most with it; else to the heaviest. The graph
-    takes time and memory in proportion to the pairs, 0.1 to 1 us each here on one core.
-    """
-    graph, pairs = query_graph(queries)
-    weight = np.asarray(graph.sum(axis=1)).ravel()
-    starts = iter(np.argsort(-weight, kind="stable").tolist())
-    visited = np.zeros(len(queries), bool)
-    order = np.empty(len(queries), np.int64)
-    following = -1
-    for place in range(len(queries)):
-        if following >= 0:
-            own = slice(graph.indptr[following], graph.indptr[following + 1])
-            shared = np.where(visited[graph.indices[own]], 0, graph.data[own])
-            best = int(np.argmax(shared)) if len(shared) else -1
-            following = int(graph.indices[own][best]) if best >= 0 and shared[best] > 0 else -1
-        if following < 0:
-            following = next(start for start in starts if not visited[start])
-        visited[following] = True
-        order[place] = following
-    return order, pairs
-
-
-def query_graph(queries: Queries) -> tuple[csr_matrix, int]:
-    """Rows that two queries have in common, `[queries, queries]`, and how many pairs were made."""
-    from scipy.sparse import csr_matrix
-
-    query = np.repeat(np.arange(len(queries)), np.diff(queries.offsets))
-    _, row = np.unique(queries.rows, return_inverse=True)
-    columns = int(row.max()) + 1 if len(row) else 0
-    named = csr_matrix((np.ones(len(row), np.int32), (query, row)), shape=(len(queries), columns))
-    named.data[:] = 1
-    of_row = np.bincount(named.indices, minlength=columns)
-    is_shared = (of_row > 1) & (of_row <= MAX_QUERIES)
-    named = named[:, is_shared]
-    graph = (named @ named.T).tocsr()
-    graph.setdiag(0)
-    graph.eliminate_zeros()
-    return graph, int(np.sum(of_row[is_shared].astype(np.int64) ** 2))

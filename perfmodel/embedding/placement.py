@@ -1,9 +1,8 @@
 """Where each embedding table is, and how a step is laid out in time: values that designs edit.
 
-Memories that hold rows, and places of caches in them, have a registry each. A plug-in adds its own
-by the entry points `perfmodel.memories` (a `Memory`) and `perfmodel.cache_places` (the name of a
-memory). How a step reads rows there is a way to rows (`perfmodel.workload.tiered`), by ops whose
-cost a tier model says (`perfmodel.cost.tiers`).
+Memories that hold rows have a registry. A plug-in adds its own by the entry point
+`perfmodel.memories` (a `Memory`). How a step reads rows there is a way to rows
+(`perfmodel.workload.tiered`), by ops whose cost a tier model says (`perfmodel.cost.tiers`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.base.registry import Registry
-from perfmodel.embedding.cache import Cache, CacheUse, TableAccess, steady_use
+from perfmodel.embedding.cache import CacheUse, TableAccess, steady_use
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.errors import WorkloadError
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 
 HBM, HOST, STORAGE, NIC = "hbm", "host", "storage", "nic"
-EXPANSION = "expansion"
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class Memory:
 
 MEMORIES: Registry[Memory] = Registry("memory of rows", "perfmodel.memories")
 """By `tier` of a table's placement."""
-CACHE_PLACES: Registry[str] = Registry("place of a cache", "perfmodel.cache_places")
-"""By `at` of a cache: the memory that holds it."""
+NIC_LOCAL, NIC_REMOTE = "nic_local", "nic_remote"
+"""Caches in adapters: of rows of the own rank's tables, or of other ranks'."""
 
 
 def _times(each: float | None, count: int | None) -> float | None:
@@ -56,11 +54,6 @@ def _times(each: float | None, count: int | None) -> float | None:
 for _name, _memory in {
     HBM: Memory("device memory", lambda node: node.device.hbm_bytes, lambda _: 1, is_of_rank=True),
     HOST: Memory("host memory", lambda node: node.host_memory_bytes, lambda node: node.gpus),
-    EXPANSION: Memory(
-        "expansion memory",
-        lambda node: node.expansion.capacity_bytes if node.expansion else 0.0,
-        lambda node: node.gpus,
-    ),
     STORAGE: Memory(
         "drives",
         lambda node: _times(node.storage.capacity_bytes, node.drives) if node.storage else 0.0,
@@ -74,14 +67,11 @@ for _name, _memory in {
     ),
 }.items():
     MEMORIES.register(_name)(_memory)
-CACHE_PLACES.register(HBM)(HBM)
-CACHE_PLACES.register(HOST)(HOST)
-CACHE_PLACES.register("nic_local", "nic_remote")(NIC)
 
 
 def all_memories() -> tuple[str, ...]:
     """Their names, the fastest first, those of plug-ins last."""
-    return tuple(dict.fromkeys((HBM, HOST, EXPANSION, STORAGE, NIC, *MEMORIES)))
+    return tuple(dict.fromkeys((HBM, HOST, STORAGE, NIC, *MEMORIES)))
 
 
 Sharding = Literal["data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise"]
@@ -95,16 +85,10 @@ RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 class RowCache:
     """A cache of rows, one on each rank, shared by all tables that name it.
 
-    `at` is a name of `perfmodel.embedding.placement.CACHE_PLACES`: device memory (`hbm`), host
-    memory (`host`), or an adapter, which holds rows of its own rank's tables (`nic_local`) or of
-    other ranks' (`nic_remote`).
+    `at` is a name of `MEMORIES`, or of an adapter's caches (`nic_local`, `nic_remote`).
     `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
-    of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
-    queries (`walked`, or as they come), and the model that says what it finds
-    (`perfmodel.workload.adapter_hits`); `whole_bags`: it reads rows only of bags all of whose rows
-    it has; messages of `message_bytes` at most; `host_bypass`:
-    it writes to the device, not by way of the host's memory.
+    of `batches_ahead` batches are fetched at once.
     """
 
     name: str
@@ -113,19 +97,19 @@ class RowCache:
     policy: str = "lru"
     kept_by: Literal["kernels", "operators"] = "kernels"
     batches_ahead: int = 1
-    order: str = "as_they_come"
-    hits_by: str = "learned"
-    whole_bags: bool = False
-    message_bytes: float = 4096.0
-    host_bypass: bool = True
 
     def __post_init__(self) -> None:
-        CACHE_PLACES[self.at]
+        MEMORIES[self.memory]
         POLICIES[self.policy]
         if not self.capacity_bytes > 0:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
         if self.batches_ahead < 1:
             raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
+
+    @property
+    def memory(self) -> str:
+        """The memory that holds it."""
+        return NIC if self.at in (NIC_LOCAL, NIC_REMOTE) else self.at
 
     def steady_use(self, tables: Sequence[TableAccess]) -> CacheUse:
         """What a batch that looks `tables` up finds in it, after many like it."""
@@ -135,7 +119,7 @@ class RowCache:
 @lru_cache(maxsize=256)
 def _steady_use(tables: tuple[TableAccess, ...], capacity_bytes: float, policy: str) -> CacheUse:
     """The rank that misses most and the ops of a step ask the same."""
-    return steady_use(tables, Cache(capacity_bytes, POLICIES[policy]()))
+    return steady_use(tables, capacity_bytes, policy)
 
 
 @dataclass(frozen=True)

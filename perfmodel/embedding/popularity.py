@@ -16,10 +16,9 @@ from perfmodel.base.zipf import STEEPEST, touched_rows, zipf_classes
 from perfmodel.errors import WorkloadError
 
 _SHARE_TOLERANCE = 1e-6
-_HOT_FRAC = 0.01
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Popularity:
     """The rows of a table in classes, the most popular first.
 
@@ -81,13 +80,6 @@ class Popularity:
             raise WorkloadError(f"popularity: a shard of {rows_frac:g} of the rows")
         return Popularity(self.rows * rows_frac, self.share)
 
-    def __repr__(self) -> str:
-        hot = float(self.covered_frac(_HOT_FRAC * self.total_rows))
-        return (
-            f"Popularity({self.total_rows:.6g} rows in {len(self.rows)} classes, "
-            f"{_HOT_FRAC:.0%} of them take {hot:.1%} of the lookups)"
-        )
-
     @cached_property
     def _cumulative(self) -> tuple[Floats, Floats]:
         ends = np.concatenate([[0.0], np.cumsum(self.rows)])
@@ -111,24 +103,22 @@ def uniform(rows: int) -> Popularity:
     return Popularity(np.array([float(rows)]), np.ones(1))
 
 
-def zipf(rows: int, alpha: float, shift: float = 0.0, *, smooth: bool = False) -> Popularity:
-    """Row of rank r (from 1) is looked up in proportion to `(r + shift) ** -alpha`.
+def zipf(rows: int, alpha: float, *, smooth: bool = False) -> Popularity:
+    """Row of rank r (from 1) is looked up in proportion to `r ** -alpha`.
 
-    `shift` is that of Zipf and Mandelbrot (0: Zipf). `smooth` is what generators draw that invert
+    `smooth` is what generators draw that invert
     an integral (as this project's do): in proportion to that of `x ** -alpha` from r to r + 1. The
     most popular rows are summed one by one, the others integrated: within 1e-4 of the full sums.
 
     Raises `WorkloadError` where there are not row numbers, or `alpha` is not within 0 to 10.
     """
     _require_rows(rows)
-    if not 0.0 <= alpha <= _MAX_ALPHA or not 0.0 <= shift < rows:
-        raise WorkloadError(
-            f"zipf: alpha {alpha:g}, shift {shift:g}: 0 to {_MAX_ALPHA:g}, 0 to rows"
-        )
+    if not 0.0 <= alpha <= _MAX_ALPHA:
+        raise WorkloadError(f"zipf: alpha {alpha:g}: expected 0 to {_MAX_ALPHA:g}")
     if alpha == 0.0:
         return uniform(rows)
     size, exponent = np.array([float(rows)]), np.array([alpha])
-    counts, share = zipf_classes(size, exponent, shift, smooth=smooth, head=_HEAD, tail=_TAIL)
+    counts, share = zipf_classes(size, exponent, smooth=smooth, head=_HEAD, tail=_TAIL)
     return Popularity(counts[0], share[0])
 
 
@@ -201,15 +191,14 @@ class ReuseHistogram:
 
     def __post_init__(self) -> None:
         where, names = f"reuse histogram {self.name!r}: ", ("most", "rows", "bin_lookups")
-        columns = [np.asarray(getattr(self, name), np.float64) for name in names]
-        if any(part.ndim != 1 or len(part) != len(columns[0]) for part in columns):
+        for name in names:
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
+        most, rows, looked_up = self.most, self.rows, self.bin_lookups
+        if most.ndim != 1 or not most.shape == rows.shape == looked_up.shape:
             raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
-        for name, part in zip(names, columns, strict=True):
-            object.__setattr__(self, name, part)
-        most, rows, looked_up = columns
         if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
             raise WorkloadError(where + "bins must ascend from above 0")
-        if not np.isfinite(columns[1:]).all() or (rows < 0).any():
+        if not np.isfinite((rows, looked_up)).all() or (rows < 0).any():
             raise WorkloadError(where + "rows and lookups must be finite and not negative")
         low, high = rows * self.least * (1 - 1e-9), rows * most * (1 + 1e-9)
         wrong = np.flatnonzero((looked_up < low) | (looked_up > high))

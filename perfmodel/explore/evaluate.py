@@ -224,7 +224,7 @@ class WorkloadFigures:
             start = plan_deployment(start, estimator=plan).deployment
         elif _is_planner(plan):
             placement = read_plan(str(plan), start.workload, start.machine)
-            start = start.with_(placement=placement, own_layout=None)
+            start = start.with_(placement=placement)
         if design is not None:
             start, result = fastest(design, start)
         elif _is_planner(plan):

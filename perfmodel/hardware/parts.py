@@ -218,27 +218,6 @@ class Storage(Part):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Expansion(Part):
-    """Memory of a node between its sockets' and its drives: CXL, persistent memory, fast flash."""
-
-    capacity_bytes: int
-    """Of the whole node, as are its rates."""
-    read_gb_per_s: float
-    write_gb_per_s: float | None = None
-    """None: as fast as reads."""
-    read_latency_us: float
-    """Of one row alone."""
-    read_iops: float | None = None
-    """Rows per second; None: as many as the bandwidth gives."""
-    line_bytes: int | None = None
-    """What one read moves at least; None: 64, a line of a processor's cache."""
-    access: Literal["loads", "reads"] = "loads"
-    """`loads`: cores read it as memory; `reads`: it is asked through the operating system."""
-    tdp_w: float | None = None
-    price_usd: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Accelerator(Part):
     """What gathers rows of a node's host memory and sends them to its devices (Hotline's)."""
 
@@ -277,7 +256,6 @@ class Node(Part):
     nics: int | None = None
     storage: Storage | None = None
     drives: int | None = None
-    expansion: Expansion | None = None
     accelerator: Accelerator | None = None
     link_domain_gpus: int | None = None
     """Devices that the links join across nodes (a rack of NVL72 trays); None: the node's own."""
@@ -318,7 +296,6 @@ KINDS: dict[str, type[Part]] = {
     "link": Link,
     "nic": Nic,
     "storage": Storage,
-    "expansion": Expansion,
     "accelerator": Accelerator,
     "node": Node,
     "cluster": Cluster,

@@ -21,7 +21,7 @@ from perfmodel.hardware import Cluster, Node, Part, load
 IDLE_FRAC = {"device": 0.13, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
 """Of its peak. Source: assumed: GPUs report 50 to 70 of 400 to 700 W; servers idle at a third to a
 half of their peak; adapters and drives hardly rest."""
-UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0, "expansion": 25.0}
+UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0}
 """Assumed where a part's peak is not in its file."""
 REST_FRAC = 0.2
 """Assumed: what boards, fans and conversion draw beyond the parts where the node's power is not
@@ -216,7 +216,6 @@ def _parts(node: Node, share: float) -> list[_Part]:
     if node.device.target != "cpu":
         held.append(("host", node.host, node.sockets * share))
     held.append(("nic", node.nic, (node.nics or 0) * share))
-    held.append(("expansion", node.expansion, share))
     held.append(("storage", node.storage, (node.drives or 1) * share))
     parts = []
     if node.host_memory_bytes:
@@ -231,7 +230,6 @@ def _parts(node: Node, share: float) -> list[_Part]:
         if peak_w is None:
             peak_w, source = UNKNOWN_W[kind], f"assumed: {UNKNOWN_W[kind]:g} W"
         source = f"{part.name}: {source}; price: {part.sources.get('price_usd', 'not known')}"
-        kind = "memory" if kind == "expansion" else kind
         price_usd = getattr(part, "price_usd", None)
         parts.append(_Part(kind, part.name, count, peak_w, price_usd, source))
     return parts

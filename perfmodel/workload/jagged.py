@@ -19,9 +19,9 @@ from perfmodel.workload.eager.tensors import send_from_host, to_device, to_dtype
 from perfmodel.workload.embedding_tables import total_lookups
 from perfmodel.workload.step import Run
 
-NIC, HOST_CORE = "nic", "query_order"
-"""The resources of an adapter's work on rows, and of the host's core that orders queries."""
-ITEM_BYTES, KEY_BYTES = 4.0, 8.0
+NIC = "nic"
+"""The resource of an adapter's work on rows."""
+ITEM_BYTES = 4.0
 
 
 def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
@@ -32,16 +32,11 @@ def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
     use = adapter_use(run)
     if use is None:
         return values
-    if use.pairs >= 1:
-        ordered = r.tensor(values.shape, values.dtype)
-        dims = {"pairs": use.pairs}
-        record_row_op(r, "query_order", (values,), ordered, stream=HOST_CORE, dims=dims)
-        values = ordered
     dims = answered_lookups(run, use)
     if dims["lookups"] < 1:
         return values
     left = r.tensor((max(sum(use.sent_lookups(run)), 1),), values.dtype)
-    probed = {name: dims[name] for name in ("probes", "messages")}
+    probed = {"probes": dims["probes"]}
     record_row_op(r, "nic_lookup", (values,), left, stream=NIC, dims=probed)
     return left
 
@@ -53,36 +48,31 @@ def add_remote_rows(r: Recorder, run: Run, received: Tensor) -> None:
         return
     dims = answered_lookups(run, use)
     if dims["lookups"] >= 1:
-        dims |= {"probes": 1.0, "messages": 0.0}
-        record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=dims)
+        record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=dims | {"probes": 1.0})
 
 
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
-    """Of tables that others hold: keys, those found, bags of them, messages of the other keys, what
-    goes to the device."""
+    """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
     assert run.placement is not None
     near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
     held = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
-    probes = found = moved = bags = elements = served = 0.0
+    probes = found = moved = bags = elements = 0.0
     for number, table in enumerate(run.workload.tables):
         frac = 1.0 - use.tables[number].asked_frac
         if number in held or frac <= 0:
             continue
         lookups = table.lookups(run.batch)
-        hits = frac * lookups
-        probes, found = probes + lookups, found + hits
-        moved += hits * float(row_bytes(run.placement.tables[number].dtype, table.dim))
-        bags += min(hits, run.batch)
-        elements += min(hits, run.batch) * table.dim
-        served += (1.0 - use.tables[number].answered_frac) * run.batch * table.dim
+        probes, found = probes + lookups, found + frac * lookups
+        moved += frac * lookups * float(row_bytes(run.placement.tables[number].dtype, table.dim))
+        bags += frac * run.batch
+        elements += frac * run.batch * table.dim
     return {
         "probes": probes,
         "lookups": found,
         "row_bytes": moved / max(found, 1.0),
         "bags": bags,
         "dim": elements / max(bags, 1.0),
-        "messages": use.messages(run, (probes - found * (not run.train)) * KEY_BYTES),
-        "delivered_bytes": served * ITEM_BYTES * use.bus_crossings,
+        "delivered_bytes": elements * ITEM_BYTES,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.embedding.placement import CACHE_PLACES, HBM, MEMORIES, all_memories
+from perfmodel.embedding.placement import HBM, MEMORIES, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
@@ -209,7 +209,7 @@ def tier_use(
     held = {tier: _tables(pairs, machine, optimizer, tier) for tier in all_memories()}
     cached = dict.fromkeys(held, 0.0)
     for each in placement.caches:
-        cached[CACHE_PLACES[each.at]] += each.capacity_bytes * (each.name in named)
+        cached[each.memory] += each.capacity_bytes * (each.name in named)
     hot_bytes = sum(
         min(placed.hot_rows, table.rows) * _row_bytes(table, placed, optimizer)
         for table, placed in pairs

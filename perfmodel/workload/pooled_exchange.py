@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call, linked_collective
@@ -31,12 +30,6 @@ def wire_elements(elements: int, wire: str) -> int:
     if wire not in ROWWISE:
         return elements
     return elements + -(-elements // ROW) * ROWWISE[wire][1]
-
-
-def vector_bytes(dim: float, wire: str) -> float:
-    """Of one pooled row on the wire, its scale with it."""
-    scale = ROWWISE[wire][1] if wire in ROWWISE else 0
-    return dim * float(item_bytes([wire_dtype(wire)])[0]) + scale
 
 
 def wire_dtype(wire: str) -> str:
@@ -137,7 +130,8 @@ def _requested(
 
 
 def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = GROUP) -> Tensor:
-    """`[samples, dim]` on each rank -> the sums of the own part of the samples."""
+    """`[samples, dim]` on each rank -> the sums of the own part of the samples; backward is an
+    all-gather."""
     wire = run.workload.implementation.exchange_precision
     r.begin("ReduceScatter_Req", pooled)
     sent = cast(r, pooled, wire)
@@ -147,14 +141,6 @@ def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = 
     r.begin("ReduceScatter_Wait", r.tensor((1,)))
     out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else view(r, out, out.shape)
     r.end(out)
-    return sums_of(r, run, pooled, out, ranks, group)
-
-
-def sums_of(
-    r: Recorder, run: Run, pooled: Tensor, out: Tensor, ranks: int, group: str = GROUP
-) -> Tensor:
-    """`out`, sums of the ranks' `pooled` for the own samples; backward is an all-gather."""
-    wire = run.workload.implementation.exchange_precision
 
     def send(gradient: Tensor) -> Tensor:
         """The gradients of all ranks' samples start on their way to each."""

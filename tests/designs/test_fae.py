@@ -8,7 +8,7 @@ import pytest
 from designs.hot_rows import predicted, start
 
 from perfmodel.designs.composed import composed
-from perfmodel.designs.popular_samples import Fae, Hotline
+from perfmodel.designs.popular_samples import Fae
 from perfmodel.errors import WorkloadError
 from perfmodel.prediction import predict
 
@@ -66,16 +66,3 @@ def test_inference_leaves_hot_rows_on_the_devices() -> None:
     phases = Fae(popular_frac=0.2).apply(serving).phases
     assert [phase.to_device_bytes for phase in phases] == pytest.approx([0.0, 0.0])
     assert Fae(popular_frac=0.2).apply(start()).phases[0].to_device_bytes > 0
-
-
-def test_fewer_hot_rows_have_at_most_the_share_that_they_allow() -> None:
-    """Of a measured share of 60 % popular samples: no more than of one table's lookups are hot, so
-    that more popular samples never need more rows to come and go."""
-    shares = [each.popular_frac for each in Fae(popular_frac=0.6).within(start()) if each.hot_mib]
-    none, *fewer = shares
-    assert none == pytest.approx(0.0)
-    assert fewer == sorted(fewer, reverse=True)
-    assert 0.0 < fewer[-1] < fewer[0] <= 0.6
-    for each in Fae(popular_frac=0.6).within(start()):
-        each.apply(start())
-    assert {each.popular_frac for each in Hotline().within(start())} == {None}

@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.designs.deployment import Deployment, deployment_of
 from perfmodel.designs.device_caches import SoftwareCache
-from perfmodel.designs.hits import tier_hits
+from perfmodel.designs.hits import overall_hits, tier_hits
 from perfmodel.designs.software_memory import SoftwareMemory
 from perfmodel.hardware import cluster
 from perfmodel.workload import load_workload
@@ -39,26 +39,26 @@ def plain(tmp_path: Path) -> Deployment:
 
 
 def test_all_lookups_are_in_device_memory_by_default(plain: Deployment) -> None:
-    assert tier_hits(plain).overall == {"hbm": 1.0}
+    assert overall_hits(plain) == {"hbm": 1.0}
 
 
 @pytest.mark.parametrize("design", [SoftwareCache(cache_frac=0.05), SoftwareMemory(cache_gib=0.08)])
 def test_shares_sum_to_one_and_rise_with_the_cache(
     plain: Deployment, design: SoftwareCache | SoftwareMemory
 ) -> None:
-    found = tier_hits(design.apply(plain))
-    assert sum(found.overall.values()) == pytest.approx(1.0)
+    found = overall_hits(design.apply(plain))
+    assert sum(found.values()) == pytest.approx(1.0)
     fast = "hbm" if isinstance(design, SoftwareCache) else "host"
     bigger = (
         replace(design, cache_frac=0.5)
         if isinstance(design, SoftwareCache)
         else replace(design, cache_gib=0.8)
     )
-    assert tier_hits(bigger.apply(plain)).overall[fast] > found.overall[fast] > 0.3
+    assert overall_hits(bigger.apply(plain))[fast] > found[fast] > 0.3
 
 
 def test_the_most_popular_rows_are_what_a_static_cache_answers(plain: Deployment) -> None:
-    found = tier_hits(SoftwareCache("operators", 0.01, "static").apply(plain)).frame.iloc[0]
+    found = tier_hits(SoftwareCache("operators", 0.01, "static").apply(plain)).iloc[0]
     table = plain.workload.tables[0]
     covered = float(table.popularity().covered_frac(10_000))
     assert found.hbm_frac == pytest.approx(covered, rel=1e-6)
@@ -66,7 +66,7 @@ def test_the_most_popular_rows_are_what_a_static_cache_answers(plain: Deployment
 
 
 def test_the_frame_has_a_column_per_tier(plain: Deployment) -> None:
-    frame = tier_hits(SoftwareCache().apply(plain)).frame
+    frame = tier_hits(SoftwareCache().apply(plain))
     assert list(frame.columns) == [
         "table",
         "lookups",

@@ -48,7 +48,7 @@ def test_what_device_memory_cannot_hold_goes_to_hosts_behind_a_cache() -> None:
     found = Neo().apply(deployment(HUGE, LARGE, BUSY, nodes=1))
     assert [placed.tier for placed in found.placement.tables] == ["host", "host", "hbm"]
     (cache,) = found.placement.caches
-    assert cache.policy == "set_associative"
+    assert cache.policy == "lru"
     assert found.pipeline.rows_ahead
     require_tiers(tier_use(found.workload, found.placement, found.machine))
 

@@ -31,7 +31,7 @@ def hosted(deployment: Deployment, per_rank: int, *, rows_ahead: bool) -> Deploy
         is_hosted = seen[placed.ranks] <= per_rank
         tables.append(replace(placed, tier="host", caches=("rows",)) if is_hosted else placed)
     one = shard_bytes(deployment.workload.tables[0], placement.tables[0], "rowwise_adagrad")
-    cache = RowCache("rows", "hbm", per_rank * CACHED_FRAC * one, "set_associative")
+    cache = RowCache("rows", "hbm", per_rank * CACHED_FRAC * one)
     return deployment.with_(
         placement=Placement(tuple(tables), (cache,)),
         pipeline=replace(deployment.pipeline, rows_ahead=rows_ahead),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.hits import adapter_shares, tier_hits
+from perfmodel.designs.hits import adapter_shares, overall_hits
 from perfmodel.designs.smartnic import SmartNic, with_adapter
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
@@ -20,7 +20,6 @@ from perfmodel.prediction.compare import fastest
 from perfmodel.workload import Workload, load_workload, op_graph
 
 MINE = load_workload("smartnic-rm").with_(table__pooling=1)
-IN_ROWS = MINE.with_(implementation__sharding="row_wise")
 BATCH = 512
 
 
@@ -181,60 +180,6 @@ def test_trained_rows_are_written_through_to_every_cache() -> None:
     )
 
 
-def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
-    plain = deployed(MINE.with_(table__pooling=2))
-    found = held(2, order="walked").apply(plain)
-    graph = op_graph(
-        found.workload, found.batch, ranks=16, linked=1, train=False, placement=found.placement
-    )
-    ordering = [op for op in graph.ops if op.name == "tier::query_order"]
-    assert len(ordering) == 1
-    assert float(ordering[0].attributes["pairs"]) > 1e5
-    steps = [predict(each).results[0].step_us for each in (plain, found)]
-    assert steps[1] > steps[0]
-
-
-def test_tables_in_rows_send_vectors_only_of_bags_with_a_row_to_answer() -> None:
-    plain = deployed(IN_ROWS)
-    found = held(2).apply(plain)
-    few = held(1e-3).apply(plain)
-    assert not any(cache.whole_bags for cache in found.placement.caches)
-    dense = BATCH * len(MINE.tables) * 128
-    sent = []
-    for each in (few, found):
-        call = all_to_alls(each)[-1]
-        own, theirs = (
-            [int(n) for n in call.attributes[key].split(",")] for key in ("in_split", "out_split")
-        )
-        assert own == theirs
-        assert own[0] == dense
-        sent.append(own[1] / dense)
-    assert sent[0] < 1 / 16
-    assert sent[1] < 0.6 * sent[0]
-    steps = [predict(each).results[0].step_us for each in (plain, few, found)]
-    assert steps[0] > 2 * steps[1] > steps[2]
-
-
-def test_gradients_of_tables_in_rows_go_to_all_ranks_as_ever() -> None:
-    plain = deployed(IN_ROWS, train=True)
-    gathered = []
-    for each in (plain, held(2).apply(plain)):
-        graph = op_graph(each.workload, each.batch, ranks=16, linked=1, placement=each.placement)
-        kinds = [op.attributes.get("collective") for op in graph.ops if op.name.startswith("c10d")]
-        assert ("reduce_scatter" in kinds) == (each is plain)
-        gathered.append(
-            [
-                int(op.attributes["in_elements"])
-                for op in graph.ops
-                if op.name.startswith("c10d") and op.attributes["collective"] == "all_gather"
-            ]
-        )
-    of_bags = BATCH * len(MINE.tables) * 128
-    assert gathered[0] == [of_bags]
-    assert of_bags in gathered[1]
-    assert len(gathered[1]) == 2
-
-
 def test_what_links_carry_passes_no_adapter() -> None:
     nodes = cluster(replace(node("dgx-a100-40gb"), nic=load("u280")), 2)  # type: ignore[arg-type]
     plain = deployment_of(MINE, nodes, 16 * BATCH, train=False)
@@ -252,25 +197,20 @@ def test_what_links_carry_passes_no_adapter() -> None:
 
 def test_shares_of_lookups_are_of_all_of_them() -> None:
     plain = deployed()
-    found = tier_hits(held(2).apply(plain))
-    assert set(found.overall) == {"hbm", "nic"}
-    assert sum(found.overall.values()) == pytest.approx(1)
-    assert 0.3 < found.overall["nic"] < 15 / 16
-    assert tier_hits(plain).overall == {"hbm": 1.0}
+    found = overall_hits(held(2).apply(plain))
+    assert set(found) == {"hbm", "nic"}
+    assert sum(found.values()) == pytest.approx(1)
+    assert 0.3 < found["nic"] < 15 / 16
+    assert overall_hits(plain) == {"hbm": 1.0}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"policy": "psychic"}, "policy"),
-        ({"order": "sorted"}, "order"),
-        ({"hits_by": "guess"}, "hits_by"),
         ({"remote_frac": 1.5}, "remote"),
         ({"cache_gib": -1}, "cache_gib"),
         ({"cache_gib": float("nan")}, "cache_gib"),
-        ({"kept_lookups": float("nan")}, "got nan"),
         ({"applied": "maybe"}, "applied"),
-        ({"message_bytes": 4}, "from 8 .* a key and more"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:
@@ -343,14 +283,6 @@ def nic_us(design: SmartNic, **figures: float) -> float:
 def test_less_of_an_adapter_takes_longer(figure: str) -> None:
     design = SmartNic(cache_gib=2, applied="always")
     assert nic_us(design, **{figure: 20.0}) > 1.5 * nic_us(design)
-
-
-def test_small_messages_and_no_bypass_take_longer() -> None:
-    usual = nic_us(SmartNic(cache_gib=2, applied="always"))
-    by_key = nic_us(SmartNic(cache_gib=2, applied="always", message_bytes=8))
-    around = nic_us(SmartNic(cache_gib=2, applied="always", host_bypass=False))
-    assert usual < by_key
-    assert usual < around
 
 
 def test_ranks_without_held_tables_meet_the_others() -> None:

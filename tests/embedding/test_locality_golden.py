@@ -12,11 +12,7 @@ from slow import slow_but
 from benchmarks.lookup_coverage import popularity_of_similar
 from benchmarks.streams import draw_like, last_lookups
 from perfmodel.embedding import (
-    Cache,
-    Lru,
-    Policy,
     ReuseHistogram,
-    SetAssociativeLru,
     TableAccess,
     draw_lookups,
     population,
@@ -164,17 +160,14 @@ def test_streams_like_the_published_batches(histograms: dict[str, ReuseHistogram
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
 @pytest.mark.parametrize("name", slow_but(1, ["fbgemm_t856_bs65536_3", "fbgemm_t788_bs131072_0"]))
-def test_closed_forms_on_published_reuse(
-    histograms: dict[str, ReuseHistogram], name: str, policy: Policy
-) -> None:
+def test_closed_forms_on_published_reuse(histograms: dict[str, ReuseHistogram], name: str) -> None:
     popularity = population(histograms[name]).part(5e-5)
     stream = draw_lookups(popularity, 120_000, seed=1)
     stream = np.concatenate([last_lookups(popularity, seed=2), stream])
     table = TableAccess(popularity=popularity, lookups=1, row_bytes=1)
     for cached_frac in (0.01, 0.1, 0.5):
         capacity = round(cached_frac * popularity.total_rows)
-        made = replay(stream, capacity, policy, warm_up=len(stream) - 60_000)
-        told = steady_use([table], Cache(capacity, policy))
-        assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
+        found, _ = replay(stream, capacity, warm_up=len(stream) - 60_000)
+        told = steady_use([table], capacity)
+        assert told.hit_frac[0] == pytest.approx(found.mean(), abs=0.015)

@@ -51,10 +51,6 @@ def test_a_billion_rows_are_few_classes() -> None:
     assert 1e6 < float(huge.distinct_rows(1e7)) < 1e7
 
 
-def test_shift_makes_the_first_rows_alike() -> None:
-    assert zipf(3, 1.0, shift=1.0).share == pytest.approx(np.array([6, 4, 3]) / 13)
-
-
 @pytest.mark.parametrize("alpha", [0.6, 1.0, 1.4])
 def test_smooth_ranks_are_integrals(alpha: float) -> None:
     edges = np.arange(1.0, 20_002)
@@ -111,12 +107,6 @@ def test_a_shard_takes_its_part_of_every_class() -> None:
     half = zipf(10_000, 1.0).part(0.5)
     assert half.total_rows == pytest.approx(5_000)
     assert float(half.covered_frac(50)) == pytest.approx(float(zipf(10_000, 1.0).covered_frac(100)))
-
-
-def test_it_shows_itself() -> None:
-    assert repr(uniform(200)) == (
-        "Popularity(200 rows in 1 classes, 1% of them take 1.0% of the lookups)"
-    )
 
 
 @pytest.mark.parametrize(

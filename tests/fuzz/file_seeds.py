@@ -202,12 +202,6 @@ def points() -> bytes:
 
 
 @cache
-def nic_trees() -> bytes:
-    """The trees of the adapter's cache."""
-    return (PACKAGE / "workload" / "adapter_hits.json").read_bytes()
-
-
-@cache
 def machine_points() -> bytes:
     """Points of a machine, as `fit collectives --log` writes them."""
     import tempfile

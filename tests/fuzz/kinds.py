@@ -195,9 +195,6 @@ KINDS = (
     ),
     Kind("machine points", ".json", lambda: (seeds.machine_points(),), JSON, read.read_machine),
     Kind(
-        "adapter trees", ".json", lambda: (seeds.nic_trees(),), (json_bytes,), read.read_nic_trees
-    ),
-    Kind(
         "nccl-tests log",
         ".log",
         _given(seeds.LOG.encode()),

@@ -192,14 +192,6 @@ def read_machine(path: Path) -> tuple[Any, list[str]]:
     return load_machine(path).level, []
 
 
-def read_nic_trees(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.learned.forest import read_trees
-    from perfmodel.workload.adapter_hits import FEATURES, SCHEMA
-
-    read_trees(path, SCHEMA, FEATURES)
-    return None, []
-
-
 def read_curves(path: Path) -> tuple[Any, list[str]]:
     return _curves_and_points(path, path.with_name("sound-points.csv"), seeds.points())
 

@@ -256,7 +256,7 @@ def test_kernels_of_serving_engines(name: str, family: str, dtype: str | None) -
 
 
 def test_every_op_says_what_its_kernels_are() -> None:
-    beside = {"host", "pause", "host_bus", "host_operators", "query_order", *TIERS}
+    beside = {"host", "pause", "host_bus", "host_operators", *TIERS}
     assert {OPS[name].kernel_family for name in OPS} <= {*ops.FAMILIES, *beside}
     said = {"linear": "matmul", "tanh": "elementwise", "softmax": "softmax", "fill": "elementwise"}
     said |= {"all_reduce": "communication", "batch_norm": "norm", "copy_p2p": "memcpy_peer"}

@@ -33,7 +33,6 @@ from perfmodel.workload.tiered.source import Group, row_dims
 # A memory: every node reaches 4 TB in its rack, over 50 GB/s.
 RACK_GB_PER_S = 50.0
 RACK = Memory("memory of the rack", lambda _: 4e12, lambda _: 1)
-RACK_CACHES = "rack"
 
 # What a step does there: one op, which reads and adds up rows.
 RACK_POOL = OpSpec(

@@ -6,16 +6,17 @@ from math import floor
 
 from benchmarks.published.designs import Lab, Study
 from perfmodel.base.units import US_PER_S
-from perfmodel.designs.device_caches import SoftwareCache, frequency_aware_bytes
+from perfmodel.designs.device_caches import SoftwareCache
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 
 
 def device_memory_gb(study: Study, workload: str, cache_frac: float) -> float:
-    """Memory of the cache and its maps."""
+    """Memory of the cache and its maps, C (4 D + 8) + 16 E: two maps have an int64 per row, one
+    has one per place (hpcaitech/ColossalAI, cache_mgr.py)."""
     tables = load_workload(workload).tables
     rows = sum(table.rows for table in tables)
-    return frequency_aware_bytes(rows, tables[0].dim, floor(cache_frac * rows)) / 1e9
+    return (floor(cache_frac * rows) * (4 * tables[0].dim + 8) + 16 * rows) / 1e9
 
 
 def slowdown(

@@ -47,7 +47,7 @@ class Point:
 def most_reached(
     study: Study, workload: str, device: str, axes: Axes, train: bool
 ) -> tuple[float, str]:
-    """The largest speed-up; what the centre gives, and with tables in rows on all devices."""
+    """The largest speed-up; what the centre gives."""
     box = _Box(study.lab, workload, device, train)
     values = asdict(axes)
     centre = best = Point(**{axis: options[0] for axis, options in values.items()})
@@ -61,8 +61,7 @@ def most_reached(
     most = max(gains, key=gains.__getitem__)
     detail = (
         f"centre of the box: {gains[centre]:.2f}; in it {min(gains.values()):.2f} to "
-        f"{gains[most]:.2f}, most at {asdict(most)}; the centre with tables in "
-        f"rows, as too large ones are (tried after the box): {box.speed_up_in_rows(centre):.2f}"
+        f"{gains[most]:.2f}, most at {asdict(most)}"
     )
     return gains[most], detail
 
@@ -76,7 +75,7 @@ class _Box:
 
     def speed_up(self, point: Point) -> float:
         """1 where the schedule is no shorter with rows in adapters."""
-        plain = self._plain(point, "table_wise")
+        plain = self._plain(point)
         alike = (point.adapter, point.ranks, point.pooling, point.alpha, point.batch)
         if alike not in self._plain_us:
             self._plain_us[alike] = predict(plain).results[0].step_us
@@ -87,25 +86,14 @@ class _Box:
         except WorkloadError:
             return 1.0
 
-    def speed_up_in_rows(self, point: Point) -> float:
-        """With tables in rows on all devices."""
-        plain = self._plain(point, "row_wise")
-        design = SmartNic(cache_gib=point.cache_gib, remote_frac=point.remote_frac)
-        try:
-            within = design.apply(plain)
-        except WorkloadError:
-            return 1.0
-        before, after = (predict(each).results[0].step_us for each in (plain, within))
-        return max(before / after, 1.0)
-
-    def _plain(self, point: Point, sharding: str) -> Deployment:
+    def _plain(self, point: Point) -> Deployment:
         """In training steps follow one another, in inference one batch is alone."""
         adapter = [f"node.nic={point.adapter}", "node.nics=1"]
         machine = self.lab.machine(self.device, nodes=point.ranks, gpus=1, hardware=adapter)
         workload = load_workload(self.workload).with_(
             table__pooling=point.pooling,
             table__alpha=point.alpha,
-            implementation__sharding=sharding,
+            implementation__sharding="table_wise",
         )
         batch = point.batch * point.ranks
         deployment = deployment_of(workload, machine, batch, train=self.train)

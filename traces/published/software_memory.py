@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.published.designs import Study
-from perfmodel.designs.software_memory import UserSide
-from perfmodel.embedding import Cache, Lru, TableAccess, steady_use, zipf
+from perfmodel.cost.tiers.drives import reads_per_s
+from perfmodel.embedding import TableAccess, steady_use, zipf
 
 
 def power_saved_pct(
@@ -31,10 +31,9 @@ def power_saved_pct(
     """
     rows = round(model_gb * 1e9 / row_bytes / user_tables)
     table = TableAccess(popularity=zipf(rows, alpha), lookups=user_pooling, row_bytes=row_bytes)
-    cache = Cache(dram_cache_frac * rows * row_bytes, Lru())
-    hit_frac = steady_use([table], cache).overall_hit_frac
-    lookups = user_tables * user_pooling
-    user = UserSide(study.lab.drive(drive), drives, lookups, row_bytes, hit_frac)
-    rate = min(new_rate, user.most_queries_per_s / old_queries_per_s)
+    hit_frac = steady_use([table], dram_cache_frac * rows * row_bytes).overall_hit_frac
+    reads = user_tables * user_pooling * (1 - hit_frac)
+    served_per_s = drives * float(reads_per_s(study.lab.drive(drive), row_bytes)) / reads
+    rate = min(new_rate, served_per_s / old_queries_per_s)
     old_fleet = (1.0 + remote_hosts * remote_power) / old_used_frac
     return round(100 * (1 - new_power / (rate * new_used_frac) / old_fleet))

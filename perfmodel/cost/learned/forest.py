@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -147,14 +146,3 @@ def read_document(path: Path, schema: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("schema") != schema:
         raise ModelError(f"{path}: expected a file of schema {schema}")
     return document
-
-
-def read_trees(path: Path, schema: str, features: Sequence[str]) -> Forest:
-    """Trees of those `features` in a file of that schema; raises `ModelError` for others."""
-    document = read_document(path, schema)
-    if document.get("features") != list(features):
-        raise ModelError(f"{path}: trees of other features than {', '.join(features)}")
-    try:
-        return decoded(document.get("trees"), len(features))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None

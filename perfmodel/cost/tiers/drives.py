@@ -5,29 +5,22 @@ that comes while Q - 1 others are there waits for the rest of those on its own c
 each: L = t0 + (Q - 1) / 2X, and never less than Q / X.
 
 All ranks of a node read at the same time and spread evenly over its drives.
-
-A node's expansion memory is timed as one drive of its figures; where cores read it as memory, a
-core waits for a dozen rows at a time, as it does for those of its socket's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.base.arrays import Floats, Mask
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.tiers import Work, register
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.parts import Expansion, Storage
-from perfmodel.ops.rows import Rows
+from perfmodel.hardware.parts import Storage
 from perfmodel.ops.vocabulary.embedding import STORAGE
 
-LINE_BYTES = 64
 BLOCK_BYTES = 4096  # what read rates of drives are given for
 
 
@@ -98,45 +91,12 @@ def write_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, page_rows: A
 _C = coefficients("tiers.drives")
 
 
-def expansion_as_drive(part: Expansion) -> Storage:
-    """A drive of the figures of expansion memory: where none says how many rows it starts, as many
-    as its bandwidth has lines."""
-    line = part.line_bytes or LINE_BYTES
-    return Storage(
-        name=part.name,
-        read_gb_per_s=part.read_gb_per_s,
-        write_gb_per_s=part.write_gb_per_s,
-        read_iops=part.read_iops or part.read_gb_per_s * 1e9 / line,
-        small_read_iops=part.read_iops,
-        read_latency_us=part.read_latency_us,
-        sector_bytes=line,
-        capacity_bytes=part.capacity_bytes,
-    )
-
-
-def _stores(expansion: Floats, machine: Cluster) -> Iterator[tuple[Mask, Storage, int]]:
-    """Rows by where they are: with the drive, and how many there are of it."""
-    node, is_expansion = machine.node, np.nan_to_num(expansion) > 0
-    if is_expansion.any():
-        if node.expansion is None:
-            raise ModelError(
-                f"{machine.name}: tables are in expansion memory, but the node has none: add "
-                "[expansion] to its file"
-            )
-        yield is_expansion, expansion_as_drive(node.expansion), 1
-    if not is_expansion.all():
-        if node.storage is None:
-            raise ModelError(
-                f"{machine.name}: tables are on drives, but the node has no storage: add it to "
-                "its file"
-            )
-        yield ~is_expansion, node.storage, node.drives or 1
-
-
-def _source(rows: Rows, machine: Cluster) -> str:
-    expansion = rows.dims.get("expansion", np.zeros(len(rows)))
-    stores = (f"{count} {drive.name}" for _, drive, count in _stores(expansion, machine))
-    return f"figures of {' and '.join(stores)}"
+def _drive(machine: Cluster) -> Storage:
+    if machine.node.storage is None:
+        raise ModelError(
+            f"{machine.name}: tables are on drives, but the node has no storage: add it to its file"
+        )
+    return machine.node.storage
 
 
 def _bound_by(slowest: str, at_peak_frac: float) -> str:
@@ -148,23 +108,18 @@ def _bound_by(slowest: str, at_peak_frac: float) -> str:
 
 def _work(group: Group, machine: Cluster) -> Work:
     """The least that a drive takes is what the bytes, or the reads, take at its most."""
-    node, dims = machine.node, group.dims
+    node, dims, drive = machine.node, group.dims, _drive(machine)
+    size = dims["row_bytes"]
+    shared = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus) / (node.drives or 1)
+    each = dims["rows"] * shared
+    if group.op == "storage_read":
+        asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])
+        drive_us = read_us(drive, each, size, asked * shared)
+        least_us = each / reads_per_s(drive, size) * 1e6
+    else:
+        drive_us = least_us = write_us(drive, each, size, dims["page_rows"])
     cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
-    drive_us, least_us, core_us = np.zeros((3, len(group.index)))
-    sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
-    for own, drive, count in _stores(dims["expansion"], machine):
-        size, shared = dims["row_bytes"][own], sharers[own] / count
-        each = dims["rows"][own] * shared
-        if group.op == "storage_read":
-            asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])[own]
-            drive_us[own] = read_us(drive, each, size, asked * shared)
-            least_us[own] = each / reads_per_s(drive, size) * 1e6
-        else:
-            drive_us[own] = least_us[own] = write_us(drive, each, size, dims["page_rows"][own])
-        row_us, part = float(_C.row_us), node.expansion
-        if part is not None and drive.name == part.name and part.access != "reads":
-            row_us = part.read_latency_us / float(_C.loads_in_flight)
-        core_us[own] = dims["rows"][own] * row_us / cores
+    core_us = dims["rows"] * float(_C.row_us) / cores
     return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
 
 
@@ -174,7 +129,7 @@ register(
     "t0 + (Q - 1) / 2X of a read with Q in flight",
     _C.half_factor,
     _work,
-    _source,
+    lambda _, machine: f"figures of {machine.node.drives or 1} {_drive(machine).name}",
     bound_by=_bound_by,
     start="call_us",
 )

@@ -37,7 +37,6 @@ from perfmodel.ops.vocabulary.embedding import (
     OPERATOR,
     PART,
     PROCESSES,
-    QUERY_ORDER,
     WORKING_SETS,
     stored_row_bytes,
 )
@@ -277,41 +276,44 @@ def _parts(rows: Rows, node: Node) -> Iterator[tuple[Ints, Rows, Device]]:
 
 def cpu_share(node: Node, processes: int = 0) -> Device:
     """What one of so many processes (0: one per device) has of the node's sockets, as a CPU."""
-    try:
-        part = device(node.host.name)
-    except HardwareError:
-        part = device(PLAIN_CPU)
-    share = node.sockets / (processes or node.gpus)
-    cores = max(round(node.host.cores * share), 1)
-    of_socket = node.host.cores / part.sm_count * share
+    part, share = cpu_of(node.host), node.sockets / (processes or node.gpus)
     return replace(
         part,
-        sm_count=cores,
+        sm_count=max(round(node.host.cores * share), 1),
         boost_mhz=max(node.host.boost_mhz, part.base_mhz or 0.0),
         hbm_gb_per_s=node.host.dram_gb_per_s * share,
-        l2_bytes=max(round(part.l2_bytes * of_socket), 1),
-        llc_bytes=None if part.llc_bytes is None else max(round(part.llc_bytes * of_socket), 1),
-        fp32_tflop_per_s=part.fp32_tflop_per_s * of_socket,
+        l2_bytes=max(round(part.l2_bytes * share), 1),
+        llc_bytes=None if part.llc_bytes is None else max(round(part.llc_bytes * share), 1),
+        fp32_tflop_per_s=part.fp32_tflop_per_s * share,
+    )
+
+
+def cpu_of(host: Host) -> Device:
+    """One socket of `host` as a device: the catalogue's of that name, else a generic one with the
+    host's cores, clock and memory bandwidth."""
+    try:
+        return device(host.name)
+    except HardwareError:
+        plain = device(PLAIN_CPU)
+    cores = host.cores / plain.sm_count
+    speed = cores * host.boost_mhz / plain.boost_mhz
+    return replace(
+        plain,
+        name=host.name,
+        usual_host=None,
+        sm_count=host.cores,
+        boost_mhz=host.boost_mhz,
+        tdp_w=host.tdp_w or plain.tdp_w,
+        hbm_gb_per_s=host.dram_gb_per_s,
+        l2_bytes=int(plain.l2_bytes * cores),
+        l2_gb_per_s=(plain.l2_gb_per_s or 0.0) * speed or None,
+        llc_bytes=int((plain.llc_bytes or 0) * cores) or None,
+        fp32_tflop_per_s=plain.fp32_tflop_per_s * speed,
+        price_usd=host.price_usd,
     )
 
 
 TIERS.register(HOST_OPERATORS)(HostOperators())
-
-
-def _order_work(group: Group, machine: Cluster) -> Work:
-    """One core of the host puts a batch's queries in order."""
-    taken = group.dims["pairs"] * coefficients("tiers.footprint").pair_us
-    return Work({"pairs": taken / machine.node.host.single_thread_ratio})
-
-
-register(
-    QUERY_ORDER,
-    "pairs of lookups x a pair's time / host.single_thread_ratio",
-    _C.query_order_half_factor,
-    _order_work,
-    lambda *_: "timed where this project was made, one core",
-    bound_by=lambda *_: "compute",
-)
 
 
 # A wait for the software's clock: uniform from nothing to a whole period, whose half is the

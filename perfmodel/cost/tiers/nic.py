@@ -1,10 +1,10 @@
 """Rows in the memory of network adapters: what reading them takes.
 
-The slowest of an adapter's memory, engines or cores, descriptors, messages and bus decides.
+The slowest of an adapter's memory, engines or cores, descriptors and bus decides.
 
 They work as a pipeline, row after row. Arm cores (a DPU) fetch rows with a few misses each in
 flight; engines of an FPGA start so many rows per microsecond. Every row that is read or written
-takes a descriptor; what goes out or comes in takes messages of so many bytes.
+takes a descriptor.
 """
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ def _work(group: Group, machine: Cluster) -> Work:
     elif cores:
         terms["cores"] = rows * _C.row_us / _C.rows_in_flight / cores
         terms["adders"] = group.flop / (_C.core_adds_per_us * cores)
-    if nic.messages_per_us:
-        terms["messages"] = dims["messages"] / (nic.messages_per_us * share)
     if descriptors_per_us := nic.descriptors_per_us or nic.messages_per_us:
         terms["descriptors"] = dims["lookups"] / (descriptors_per_us * share)
     return Work(terms, _C.start_us)

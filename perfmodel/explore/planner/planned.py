@@ -226,7 +226,7 @@ def plan_deployment(
 
 
 def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
-    """The best by TorchRec's formulas, which know no drives and no expansion memory."""
+    """The best by TorchRec's formulas, which know no drives."""
     if any(way.tier not in ("hbm", "host") for way in problem.ways):
         return []
     found = packed_best(with_formulas(problem, deployment))
@@ -272,8 +272,7 @@ TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
 shard larger than what a rank has on average; bytes beyond those of a device."""
 NEVER = 1e15
-TIERS = {"hbm": "", "host": " in host memory", "expansion": " in expansion memory"}
-TIERS |= {"storage": " on drives"}
+TIERS = {"hbm": "", "host": " in host memory", "storage": " on drives"}
 
 
 def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:
@@ -349,7 +348,7 @@ def shortage(problem: Problem, deployment: Deployment) -> str:
             )
     used = held_bytes.any(axis=0)
     has_gb, needed_gb = float(room_bytes[used].sum()) * problem.ranks / BYTES_PER_GB, needed / 1e9
-    names = np.array(["device", "host", "expansion", "drive"])[used]
+    names = np.array(["device", "host", "drive"])[used]
     if needed_gb > has_gb:
         return (
             f"{name}: its tables need {needed_gb - has_gb:.3g} GB more than the {has_gb:.3g} GB of "

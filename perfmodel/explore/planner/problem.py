@@ -99,8 +99,8 @@ def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
 
 
 NO_KIND = -1
-MEMORIES = ("hbm", "host", "expansion", "storage")
-HBM, HELD = 2, 6
+MEMORIES = ("hbm", "host", "storage")
+HBM, HELD = 2, 5
 """Of what a shard takes of its rank (work, exchange, bytes of each memory): device memory's place,
 and how many there are."""
 

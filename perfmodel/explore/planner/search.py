@@ -314,7 +314,7 @@ def placement_of(deployment: Deployment, layout: Layout) -> Placement:
     resident = layout.held[:, HBM] - cached_bytes
     left_bytes = float(layout.problem.room_bytes[0] - resident.max())
     size = max(min(float(cached_bytes.max()), left_bytes), 1.0)
-    return Placement(tuple(tables), (RowCache(CACHE_NAME, "hbm", size, "set_associative"),))
+    return Placement(tuple(tables), (RowCache(CACHE_NAME, "hbm", size),))
 
 
 def layout_of(problem: Problem, placement: Placement) -> Layout | None:

@@ -14,14 +14,12 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment
 from perfmodel.embedding import (
-    Cache,
     RowDtype,
-    SetAssociativeLru,
     TableAccess,
     TablePlacement,
     steady_use,
 )
-from perfmodel.embedding.placement import EXPANSION, STORAGE
+from perfmodel.embedding.placement import STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.problem import ANY, EVERY, FixedTimes, Problem, Way, ways
 from perfmodel.hardware import Cluster
@@ -57,7 +55,7 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     """Per way outside device memory, time of rows that its cache misses in the steady state: over
-    the bus, from drives or expansion memory as well, and in training as many back; else 0.
+    the bus, from drives as well, and in training as many back; else 0.
     `[ways]`."""
     seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
     missed, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
@@ -70,16 +68,16 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
             size = shard_bytes(shard, placed, None)
             row, lookups = size / shard.rows, shard.lookups(deployment.batch)
             access = TableAccess(popularity=shard.popularity(), lookups=lookups, row_bytes=row)
-            use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
+            use = steady_use([access], max(way.cached_frac * size, row))
             seen[key] = float(use.fetched_rows[0]), row
         missed[number], row_bytes[number] = seen[key]
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
     turns = 2.0 if deployment.train else 1.0
     times_us = missed * row_bytes * turns / bus
-    stored = [number for number, way in enumerate(ways) if way.tier in (EXPANSION, STORAGE)]
+    stored = [number for number, way in enumerate(ways) if way.tier == STORAGE]
     together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
     asked = [
-        {"rows": rows, "row_bytes": row_bytes[at], "expansion": ways[at].tier == EXPANSION}
+        {"rows": rows, "row_bytes": row_bytes[at]}
         for at, rows in zip(stored, missed[stored] * together, strict=True)
     ]
     for op in ("storage_read", "storage_write")[: int(turns)] if stored else ():
@@ -163,7 +161,7 @@ plan fits is checked on its step."""
 DECIMALS = 6
 """Of microseconds: models may differ in the last bits from call to call, plans must not."""
 FILLED = 0.9
-"""Where tables fill more of all memories considered, so is the next: hosts', expansion, drives."""
+"""Where tables fill more of all memories considered, so is the next: hosts', drives."""
 
 
 def surrogate(
@@ -183,9 +181,7 @@ def surrogate(
             f"of {node.device.name}, {-hbm_bytes / BYTES_PER_GB:.3g} GB more than it has, tables "
             "apart: take a smaller batch"
         )
-    room = {"host": (node.host_memory_bytes or 0) / node.gpus, "expansion": 0.0, "storage": 0.0}
-    if node.expansion is not None and with_drives:
-        room["expansion"] = node.expansion.capacity_bytes / node.gpus
+    room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
     if node.storage is not None and with_drives:
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
     here = tuple(ways(deployment))
@@ -211,7 +207,6 @@ def surrogate(
         room_bytes=(
             hbm_bytes,
             max(room["host"], 1.0),
-            room["expansion"] or np.inf,
             max(room["storage"], 1.0),
         ),
         fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),

@@ -237,13 +237,13 @@ def placement_of_torchrec(
     in_order = tuple(placed[number] for number in range(len(workload.tables)))
     if not cached_bytes:
         return Placement(in_order)
-    cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
+    cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus)
     return Placement(in_order, (cache,))
 
 
 def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:
     """The placement as TorchRec's plan; links join `linked` ranks each. Raises `WorkloadError` for
-    tables on drives or in expansion memory, and hot rows, which it does not know."""
+    tables on drives, and hot rows, which it does not know."""
     tables = {}
     for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
         if about.tier not in KERNELS.values() or about.hot_rows:

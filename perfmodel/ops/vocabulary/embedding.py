@@ -18,14 +18,13 @@ Its dims and directions are those of the operator on a CPU; `processes` of a nod
 time, each on a share of the cores (0: one per GPU).
 
 `probes` keys are looked for in its cache, `lookups` of them find their row of `row_bytes`; rows of
-one bag are added up, to `bags` vectors of `dim`. `messages` go out or come in meanwhile, and
-`delivered_bytes` go to the device over its bus. Every row takes a descriptor.
+one bag are added up, to `bags` vectors of `dim`. `delivered_bytes` go to the device over its bus.
+Every row takes a descriptor.
 
 `rows` of `row_bytes` at random places; `in_flight` reads that the rank keeps going at a time (0: as
 many as it has rows). A drive moves whole sectors: how many more bytes that is, the tier's model
 says. `page_rows`: how many of a write's rows share a page (a log that is written in turn has many).
-`expansion`: 1 where the rows are in the node's expansion memory, not on its drives. All ranks of
-the node ask together for as much as `sharers` like this one (0: each for as much).
+All ranks of the node ask together for as much as `sharers` like this one (0: each for as much).
 """
 
 from __future__ import annotations
@@ -184,7 +183,7 @@ bag(f"host_{OPERATOR}", family=HOST_OPERATORS, defaults={**BAG_DEFAULTS, PROCESS
 
 
 NIC = "nic"
-_MESSAGES = {"messages": 0.0, "delivered_bytes": 0.0}
+_DELIVERED = {"delivered_bytes": 0.0}
 # A tag of 16 bytes: a key and where its row lies, beside its neighbours in a set. assumed
 op(
     "nic_lookup",
@@ -193,7 +192,7 @@ op(
     flop="lookups*dim",
     read="probes*16 + lookups*row_bytes",
     written="bags*dim*item",
-    defaults={"lookups": 0, "row_bytes": 0, "bags": 0, "dim": 0, **_MESSAGES},
+    defaults={"lookups": 0, "row_bytes": 0, "bags": 0, "dim": 0, **_DELIVERED},
 )
 # Rows into the cache: fetched ones after a miss, or changed ones as they are written through.
 op(
@@ -202,16 +201,12 @@ op(
     "lookups row_bytes",
     read="lookups*16",
     written="lookups*(row_bytes + 16)",
-    defaults=_MESSAGES,
+    defaults=_DELIVERED,
 )
-
-# A pair's two queries, and what they have in common: 16 bytes.
-QUERY_ORDER = "query_order"
-op(QUERY_ORDER, QUERY_ORDER, "pairs", flop="pairs", read="16*pairs", written="16*pairs")
 
 
 STORAGE = "storage"
-_SHARED = {"in_flight": 0, "expansion": 0, "sharers": 0}
+_SHARED = {"in_flight": 0, "sharers": 0}
 _drive = partial(op, family=STORAGE, dims="rows row_bytes")
 _drive("storage_read", read="rows*row_bytes", defaults=_SHARED)
 _drive("storage_write", written="rows*row_bytes", defaults={**_SHARED, "page_rows": 1})

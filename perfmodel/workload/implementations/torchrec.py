@@ -41,19 +41,16 @@ from perfmodel.workload.pooled_exchange import (
     features_of,
     sum_parts,
     summed_rows,
-    sums_of,
 )
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.adapter_rows import finish_writes, sum_in_adapters
+from perfmodel.workload.tiered.adapter_rows import finish_writes
 from perfmodel.workload.tiered.source import (
-    ADDED,
     POOLED,
     REDUCED,
     WITHIN,
     Group,
-    Shared,
     Source,
     groups_of,
     output_route,
@@ -100,8 +97,7 @@ def tiered(r: Recorder, run: Run) -> None:
         with r.during(OPTIMIZER):
             finish_writes(r, run, sources)
             for source in sources:
-                if isinstance(source, Shared):
-                    source.finish(r, run)
+                source.finish(r, run)
 
 
 def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:
@@ -240,7 +236,7 @@ def _output_routes(run: Run) -> list[str]:
     assert run.placement is not None
     held = {shard.table for own in run.plan.shards for shard in own}
     routes = {output_route(run.placement.tables[number], run) for number in held}
-    return [way for way in (POOLED, REDUCED, ADDED, WITHIN) if way in routes]
+    return [way for way in (POOLED, REDUCED, WITHIN) if way in routes]
 
 
 def _distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
@@ -250,9 +246,6 @@ def _distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tenso
         return features_of(r, pooled, widths[0])
     if way == REDUCED:
         return features_of(r, summed_rows(r, run, pooled, run.ranks), widths[run.rank])
-    if way == ADDED:
-        out = sums_of(r, run, pooled, sum_in_adapters(r, run, pooled), run.ranks)
-        return features_of(r, out, widths[run.rank])
     if not widths[run.rank]:
         pooled = _empty_pooled(r, pooled.shape[0])
     if way == WITHIN:

@@ -6,11 +6,6 @@ training the device updates all rows, and those that adapters hold are written t
 all-gather. Source: Guo et al. 2023 (ICS), as far as its abstract goes; what
 it leaves open is assumed: write-through, partial sums added in the adapter, which works row by row
 beside the device.
-
-Where adapters hold rows, a rank sends another only what that one's cache has not found: one vector
-per bag of which it looked up a row, instead of a sum for every bag. The adapter that receives adds
-vectors and its own rows up, and hands the device one per bag. Gradients of all bags go back to all
-ranks, as without adapters.
 """
 
 from __future__ import annotations
@@ -18,35 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.tiers.nic import adapter, adapters_per_rank
 from perfmodel.errors import WorkloadError
-from perfmodel.hardware import Cluster
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
-from perfmodel.workload.collectives import all_to_all_call, linked_collective
+from perfmodel.workload.adapter_caches import AdapterUse, adapter_use
+from perfmodel.workload.collectives import linked_collective
 from perfmodel.workload.eager.embedding_bag import look_up, update
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import view
-from perfmodel.workload.jagged import (
-    ITEM_BYTES,
-    KEY_BYTES,
-    NIC,
-    Jagged,
-    add_remote_rows,
-    offsets,
-    record_row_op,
-)
-from perfmodel.workload.pooled_exchange import (
-    decode_wire,
-    encode_wire,
-    vector_bytes,
-    wire_dtype,
-    wire_elements,
-)
+from perfmodel.workload.jagged import NIC, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookup_attributes, lookups
 from perfmodel.workload.tiered.device_kernels import DeviceTables, table_batched
@@ -80,11 +54,10 @@ class AdapterCachedTables(DeviceTables):
             tables = self.tables.described(left.to_attributes())
             out = look_up(r, tables, rest, offsets(r, keys), group.samples)
         if hits >= 1:
-            probes = asked * (1 - own)
             sizes = (float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables)
-            dims = {"probes": max(probes, 1.0), "lookups": hits, "row_bytes": group.mean(sizes)}
+            dims = {"probes": max(asked * (1 - own), 1.0), "lookups": hits}
+            dims["row_bytes"] = group.mean(sizes)
             dims |= {"bags": min(hits, group.bags), "dim": group.total_dim / len(group.tables)}
-            dims["messages"] = self.use.messages(run, probes * KEY_BYTES)
             record_row_op(r, "nic_lookup", (keys.values,), out, stream=NIC, dims=dims)
         weights = (self.tables.weights,)
 
@@ -131,73 +104,3 @@ def device_tables(r: Recorder, group: Group) -> DeviceTables:
     if use is None or group.replicated:
         raise WorkloadError("a cache in an adapter: there is no other rank that looks rows up")
     return AdapterCachedTables(table_batched(r, group), use)
-
-
-def sum_in_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
-    """Sums of the own rows for all samples `[global batch, dim]` -> those of all rows for the own
-    samples, `[batch, dim]`. The adapter adds up vectors while others still arrive."""
-    use = adapter_use(run)
-    assert use is not None
-    wire = run.workload.implementation.exchange_precision
-    share = sent_frac(run, use)
-    each = pooled.elements // run.ranks
-    sizes = [
-        wire_elements(round(each * share) if is_across_network(run, rank) else each, wire)
-        for rank in range(run.ranks)
-    ]
-    with r.untracked():
-        flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
-    received = r.tensor((sum(sizes),), wire_dtype(wire))
-    dim = run.workload.tables[run.plan.shards[run.rank][0].table].dim
-    out = r.tensor((run.batch, pooled.shape[1]))
-    vectors = received.elements / dim
-    add_remote_rows(r, run, received)
-    adding = {
-        "probes": 1.0,
-        "lookups": vectors,
-        "row_bytes": dim * ITEM_BYTES,
-        "bags": vectors,
-        "dim": dim,
-        "messages": use.messages(run, sum(sizes) * ITEM_BYTES),
-        "delivered_bytes": out.elements * ITEM_BYTES * use.bus_crossings,
-    }
-    record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=adding)
-    sent = r.view(flat, (sum(sizes),), (1,))
-    all_to_all_call(r, sent, received, sizes, sizes)
-    values = decode_wire(r, received, received.elements, wire)
-    record_row_op(r, "nic_lookup", (values,), out, stream=NIC, dims={"probes": 1.0})
-    return out
-
-
-def sent_frac(run: Run, use: AdapterUse) -> float:
-    """Of the bags of another rank's samples, those of which this rank looks up a row for it."""
-    shards = run.plan.shards[run.rank]
-    dims = [shard.of(run.workload.tables).dim for shard in shards]
-    fracs = []
-    for shard in shards:
-        pooling = run.workload.tables[shard.table].pooling
-        missed = use.tables[shard.table].asked_frac / shard.parts
-        fracs.append(-np.expm1(pooling * np.log1p(-min(missed, 1 - 1e-12))))
-    return float(np.average(fracs, weights=dims))
-
-
-_ENGINE = coefficients("tiers.engine")
-
-
-def worth_asking(run: Run, machine: Cluster) -> list[bool]:
-    """Per table whether an adapter reads and adds up the rows of one bag, and brings their sum over
-    the bus to the device, sooner than the sum comes over the wire."""
-    assert run.placement is not None
-    nic, share = adapter(machine), adapters_per_rank(machine)
-    assert nic.memory_gb_per_s is not None
-    reading, wire = _ENGINE.memory_frac * nic.memory_gb_per_s * share, nic.gb_per_s * share
-    bus = _ENGINE.bus_frac * (nic.pcie_gb_per_s or machine.node.device.host_gb_per_s)
-    precision = run.workload.implementation.exchange_precision
-    worth, burst = [], _ENGINE.burst_bytes
-    for table, where in zip(run.workload.tables, run.placement.tables, strict=True):
-        size = float(row_bytes(where.dtype, table.dim))
-        parts = len(where.ranks) if where.sharding == "row_wise" else 1
-        read = max(table.pooling / parts, 1.0) * np.ceil(size / burst) * burst
-        vector = vector_bytes(table.dim, precision)
-        worth.append(bool(max(read / reading, vector / bus) < vector / wire))
-    return worth

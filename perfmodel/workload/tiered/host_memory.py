@@ -1,4 +1,4 @@
-"""Tables in host memory that the host pools and updates, on drives, or in expansion memory.
+"""Tables in host memory that the host pools and updates, or on drives.
 
 At once: an `nn.EmbeddingBag` on the CPU in a model whose dense part is on GPUs. The training thread
 waits for the lookup and sends the pooled rows; backward waits for their gradients.
@@ -13,7 +13,7 @@ whole batch, sends it to the first GPU, and copies each GPU's part from there, t
 gradients come back the same way. In such a process the threads of all GPUs take turns in Python,
 which is left out, and so is copying the dense parameters in each step.
 
-On drives or in expansion memory, behind a cache in host memory: software-defined memory (Ardestani
+On drives, behind a cache in host memory: software-defined memory (Ardestani
 et al. 2021). Rows that the cache has not are read asynchronously, all tables' at once, then pooled
 with those that it has; pooled rows travel to the device. Updates go to the cache and, as rows leave
 it, to the drives. Behind a cache in the device's memory: FBGEMM's table-batched embeddings on SSD,
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.embedding.placement import EXPANSION, STORAGE
+from perfmodel.embedding.placement import STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, OPERATOR, PROCESSES
 from perfmodel.workload.eager.recorder import Gradients, Recorder
@@ -210,10 +210,9 @@ def _record(
     *,
     blocks: bool = False,
 ) -> None:
-    """`op` where the group's rows are: on drives, or in expansion memory."""
-    at = group.placed.tier
-    about = dims | {"sharers": group.run.sharers} | ({"expansion": 1.0} if at == EXPANSION else {})
-    record_row_op(r, op, inputs, out, stream=at, dims=about, blocks=blocks)
+    """`op` on rows that are on drives."""
+    about = dims | {"sharers": group.run.sharers}
+    record_row_op(r, op, inputs, out, stream=STORAGE, dims=about, blocks=blocks)
 
 
 def _missed(group: Group) -> dict[str, float]:
@@ -286,9 +285,9 @@ def host_tables(r: Recorder, group: Group) -> Source:
     return (KernelCache if by_kernels else OperatorCache).of(r, group)
 
 
-@TIERED.register(STORAGE, EXPANSION)
+@TIERED.register(STORAGE)
 def stored_tables(r: Recorder, group: Group) -> Source:
-    """Rows on drives or in expansion memory. Tensors stand for those pooled by the host: what they
+    """Rows on drives. Tensors stand for those pooled by the host: what they
     take, the placement's tiers say (`memory_tiers`), so that a machine of CPUs has them once."""
     if group.placed.pooled_on == "device":
         return KernelCacheOverDrives.of(r, group)

@@ -44,6 +44,7 @@ class HotUse:
     fetched: int
 
 
+@lru_cache(maxsize=256)
 def hot_use(group: Group) -> HotUse:
     """Of the samples of `group.run.micro_batch`; samples that are not popular have the hot lookups
     that the popular ones of the pipeline leave.
@@ -77,7 +78,7 @@ def hot_use(group: Group) -> HotUse:
         batch=(group.samples,) * len(group.tables),
         pooling=tuple(table.pooling for table in group.tables),
         unique_rows=touched,
-        alpha=_alphas(held, counts, touched),
+        alpha=tuple(zipf_alpha_of(held, counts, touched).tolist()),
     )
     return HotUse(lookups, max(round(hot), 1), 0 if other < _LEAST else max(round(other), 1))
 
@@ -86,7 +87,6 @@ def _pipeline(run: Run) -> Pipeline:
     return run.pipeline or Pipeline()
 
 
-@lru_cache(maxsize=1 << 14)
 def _distinct(table: Table, rows: int, lookups: float, hot_frac: float) -> tuple[float, float]:
     """Distinct rows among so many lookups, of `rows` hot ones and of the others."""
     hot, other = split_hot(table.popularity(), rows)
@@ -94,14 +94,6 @@ def _distinct(table: Table, rows: int, lookups: float, hot_frac: float) -> tuple
         float(hot.distinct_rows(lookups * hot_frac)) if hot else 0.0,
         float(other.distinct_rows(lookups * (1.0 - hot_frac))) if other else 0.0,
     )
-
-
-@lru_cache(maxsize=64)
-def _alphas(
-    rows: tuple[int, ...], lookups: tuple[float, ...], distinct: tuple[float, ...]
-) -> tuple[float, ...]:
-    """Exponents of the tables' lookups; what keeps the rows and what reads them ask the same."""
-    return tuple(zipf_alpha_of(rows, lookups, distinct).tolist())
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
 from perfmodel.base.registry import Registry
 from perfmodel.embedding import RowCache, TablePlacement
-from perfmodel.embedding.placement import EXPANSION, STORAGE
+from perfmodel.embedding.placement import NIC_LOCAL, NIC_REMOTE, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, PART, WORKING_SETS
@@ -22,7 +22,7 @@ from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, distinct_in_parts, row_bytes, state_bytes
 
-POOLED, REDUCED, WITHIN, ADDED = "pooled", "reduced", "within", "added"
+POOLED, REDUCED, WITHIN = "pooled", "reduced", "within"
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,10 @@ class Source(Protocol):
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         """Pooled rows `[samples, total dim]` in device memory."""
 
-
-@runtime_checkable
-class Shared(Protocol):
-    """A source whose gradients the ranks add up when the last micro-batch is done."""
-
     def finish(self, r: Recorder, run: Run) -> None:
-        """All ranks' gradients, and the optimizer's step on their rows."""
+        """When the last micro-batch is done: all ranks' gradients, and the optimizer's step on
+        their rows, where that is left."""
+        return
 
 
 TIERED: Registry[Callable[[Recorder, Group], Source]] = Registry(
@@ -122,13 +119,13 @@ TIERED: Registry[Callable[[Recorder, Group], Source]] = Registry(
 """What makes the weights of a group's tables, and reads them. By the tier of a table's placement;
 of rows behind caches at a place of a package's own, by the tier and all such places
 (`host/rack`)."""
-_IN_ADAPTERS = (("nic_local",), ("nic_remote",), ("nic_local", "nic_remote"))
+_IN_ADAPTERS = ((NIC_LOCAL,), (NIC_REMOTE,), (NIC_LOCAL, NIC_REMOTE))
 _CACHED_AT = {
     ("hbm", "device"): ((), *_IN_ADAPTERS),
     ("host", "device"): ((), ("hbm",)),
     **{("host", by): ((),) for by in ("host", "operators", "one_process")},
-    **{(tier, "device"): (("hbm",), ("hbm", "host")) for tier in (STORAGE, EXPANSION)},
-    **{(tier, "host"): ((), ("host",)) for tier in (STORAGE, EXPANSION)},
+    (STORAGE, "device"): (("hbm",), ("hbm", "host")),
+    (STORAGE, "host"): ((), ("host",)),
 }
 """Of a tier, by who pools: places of the caches that its rows can lie behind."""
 
@@ -152,17 +149,14 @@ def source_of(r: Recorder, group: Group) -> Source:
 
 def output_route(placed: TablePlacement, run: Run) -> str:
     """How pooled rows come to the ranks with the samples: `pooled` as they are, partial sums where
-    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones;
-    `added` by adapters that hold rows.
+    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones.
     """
     holders = len(placed.ranks)
     by_row = placed.sharding in ("row_wise", "table_row_wise")
     if not by_row or run.ranks == 1 or run.sends_partial_sums:
         return POOLED
     if holders == run.ranks:
-        assert run.placement is not None
-        at = [run.placement.cache(name).at for name in placed.caches]
-        return ADDED if "nic_remote" in at and run.ranks > run.linked else REDUCED
+        return REDUCED
     is_group = placed.sharding == "table_row_wise" and holders == run.linked
     return WITHIN if is_group else POOLED
 
@@ -263,9 +257,8 @@ def prefetch_attributes(group: Group, stream: str = "") -> dict[str, str]:
     return {"pipeline": "fetch"} | ({"stream": stream} if stream else {})
 
 
-MIN_ROWS, MIN_GB_BYTES = 0.5, 1e6
-"""Fewer expected rows than this are none, else at least one is fetched; messages tell less in
-bytes."""
+MIN_ROWS = 0.5
+"""Fewer expected rows than this are none, else at least one is fetched."""
 
 
 @dataclass(frozen=True)
@@ -308,18 +301,11 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     part = np.array([own[key] / every[key] for key in held])
     needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
-        sizes = [
-            f"{size / 1e9:.3g} GB" if size >= MIN_GB_BYTES else f"{size:,.0f} bytes"
-            for size in (needed, cache.capacity_bytes)
-        ]
         count = f"{batches} batches" if batches > 1 else "one batch"
-        # FBGEMM's kernels leave a row that finds no free place where it was, and lookups read it
-        # there (but rows on drives, which must fit).
-        over_bus = " (FBGEMM reads the others over the bus, which is not modelled)"
         raise WorkloadError(
-            f"cache {cache.name!r}: the rows of {count} take {sizes[0]}, it holds "
-            f"{sizes[1]}: take a larger cache or a smaller batch"
-            + (over_bus if cache.at == "hbm" and cache.kept_by == "kernels" else "")
+            f"cache {cache.name!r}: the rows of {count} take {needed / 1e9:.3g} GB, it holds "
+            f"{cache.capacity_bytes / 1e9:.3g} GB: take a larger cache or a smaller batch (reading "
+            "the others where they lie is not modelled)"
         )
     lookups = part * use.lookups
     fetched = float(part @ use.fetched_rows) / batches

@@ -34,12 +34,10 @@ def test_an_fpga_is_bound_by_its_memory() -> None:
     assert slower - ENGINE.start_us == pytest.approx(2 * (found - ENGINE.start_us))
 
 
-def test_arm_cores_and_messages_bind_where_they_are_slower() -> None:
-    rows = Rows.of([LOOKUP, {**LOOKUP, "messages": 1e6}])
-    why = explanations_of(rows, machine(cores=1, messages_per_us=100.0))
-    assert [each.bound_by for each in why] == ["cores", "messages"]
-    assert why[0].terms["cores_us"] == pytest.approx(1.1e5 * 0.1 / 4)
-    assert why[1].duration_us == pytest.approx(ENGINE.start_us + 1e4)
+def test_arm_cores_bind_where_they_are_slower() -> None:
+    (why,) = explanations_of(Rows.of([LOOKUP]), machine(cores=1))
+    assert why.bound_by == "cores"
+    assert why.terms["cores_us"] == pytest.approx(1.1e5 * 0.1 / 4)
 
 
 def test_rows_are_read_and_written_in_whole_bursts() -> None:
@@ -57,7 +55,6 @@ def test_every_row_takes_a_descriptor_and_a_turn_of_an_engine() -> None:
     """122,877 rows, read without keys: by descriptors at 150 per us 819 us, by two engines' 100."""
     rows = Rows.of([{**LOOKUP, "probes": 1.0, "lookups": 122_877.0, "row_bytes": 64}])
     found = explanations_of(rows, machine(messages_per_us=150.0))[0]
-    assert found.terms["messages_us"] == 0.0
     assert found.terms["descriptors_us"] == pytest.approx(819.18)
     fast = explanations_of(rows, machine(descriptors_per_us=1e4, engine_rows_per_us=100.0))[0]
     assert fast.bound_by == "engines"

@@ -51,7 +51,7 @@ def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) 
         summed_us,
         ranks,
         linked,
-        room_bytes=(total / ranks * room, np.inf, np.inf, np.inf),
+        room_bytes=(total / ranks * room, np.inf, np.inf),
         fixed_us=(5.0, 6.0, 7.0, 0.0),
         beside=FixedTimes(50.0, (5.0, 8.0), 20.0, 10.0),
     )
