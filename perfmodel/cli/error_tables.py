@@ -42,6 +42,7 @@ _STEPS = (
     f"name=configuration;ranks:d;{_PREDICTED};interval=90 % interval:s;error_pct=error %:+.1f;"
     "spread_pct=spread %:.1f"
 )
+_PAIRS = f"name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f"
 _CHANGES = "trace;kind;name;figure;baseline_text=baseline:s;present_text=now:s;by:s"
 _DESIGNS = "id=figure:name;predicted:s;published:s;error=error %:s;holds;evidence"
 _PREDICTIONS = {
@@ -162,6 +163,24 @@ def show_steps(console: Console, evaluation: Result) -> None:
     console.show(Table(f"Steps on {answer['device']}", _STEPS, rows))
     if answer["summary"]["n"]:
         console.say(_quality(answer["summary"]))
+
+
+def show_pairs(console: Console, evaluation: Result) -> None:
+    """One table per direction."""
+    answer = evaluation.to_dict()
+    for each in answer["directions"]:
+        title = f"{Path(each['trace']).name}: {each['source']} to {each['target']}"
+        console.show(Table(title, _PAIRS, [*each["times"], *each["families"]]))
+        is_within = "within" if each["within"] else "outside"
+        bounds = interval(each["low_us"], each["high_us"])
+        console.say(f"the measured step is {is_within} its interval, {bounds}")
+    summary = answer["summary"]
+    console.say(
+        f"n {summary['n']}; mean error of the step {summary['step_pct']:.1f} %, the same step as "
+        f"the source {summary['step_same_pct']:.1f} %; GPU active "
+        f"{summary['gpu_active_pct']:.1f} %, the same {summary['gpu_active_same_pct']:.1f} %; "
+        f"coverage of 90 % intervals {summary['coverage_frac']:.0%}"
+    )
 
 
 def show_check(console: Console, held: Comparison, baseline: str, *, written: bool) -> None:

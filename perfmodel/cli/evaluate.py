@@ -148,6 +148,19 @@ def steps(
     target.write_result(evaluation, tables.show_steps, evaluation.warnings)
 
 
+def pairs(
+    traces: list[str],
+    target: Output = STDOUT,
+    max_memory: float = DEFAULT_MAX_GB,
+) -> None:
+    from perfmodel.validate.evaluate.pairs import evaluate_pairs
+
+    limit = max_bytes(max_memory)
+    with working("evaluating") as begin:
+        evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
+    target.write_result(evaluation, tables.show_pairs)
+
+
 def designs(
     only: list[str] | None = None,
     folder: Path | None = None,
@@ -206,4 +219,4 @@ def check(
         raise typer.Exit(FAILED)
 
 
-NOUNS = (collectives, traces, kernels, ops, modules, steps, designs)
+NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs)

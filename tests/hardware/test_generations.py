@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from perfmodel.cost.collectives.calls import fabric_of
+from perfmodel.cost.gpu.rates import sustained_flop_per_us
 from perfmodel.hardware import cluster, device
 from perfmodel.hardware.originals import (
     GENERATIONS,
@@ -30,6 +32,10 @@ def test_a_generation_takes_figures_of_what_it_is_like(feynman: None) -> None:
     assert nearest_known("cdna3", {"cdna": 1, "hopper": 2}) == "cdna"
     assert nearest_known("ada", {"ampere"}) is None
     assert nearest_known(None, {"ampere"}) is None
+    hopper = device("h100-sxm")
+    new = replace(hopper, architecture="feynman")
+    rates = [sustained_flop_per_us(each, ["fp32"], np.array([1e9])) for each in (hopper, new)]
+    assert rates[0] == rates[1]
 
 
 def test_switches_reduce_only_where_the_generation_says_so(feynman: None) -> None:

@@ -5,7 +5,8 @@ Physics of kernels that stream operands: bytes, caches, passes over rows, waitin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -15,12 +16,43 @@ from perfmodel.base.arrays import Floats, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.hardware import Device
-from perfmodel.hardware.originals import original
+from perfmodel.hardware.originals import nearest_known, original
 from perfmodel.ops.dtypes import item_bytes
 
 USUAL = "usual"
 _C = coefficients("gpu.rates")
 SECTOR_BYTES, LANES = _C.sector_bytes, _C.table("lanes")
+
+
+def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
+    """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it."""
+    usual = _C.usual_fp32_tflop_per_s_per_w
+    fp32 = _of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * 1e12
+    narrow = _of_generation(device, _C.table("narrow_flop_per_s_per_w"), np.inf)
+
+    def per_w(dtype: str) -> float:
+        return fp32 if dtype == "fp32" else narrow * 2.0 / max(float(item_bytes([dtype])[0]), 1.0)
+
+    return np.minimum(peak, of_texts(dtypes, per_w) * device.tdp_w * 1e-6)
+
+
+def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
+    """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
+    has long been at its power limit; nothing in fp32, and where no such board was seen.
+
+    A lower clock takes less voltage, so energy per FLOP falls with the rate: here in proportion,
+    between not at all (at the least voltage) and with its square. Then the limit goes with the
+    square of the rate, and the share of the peak that it leaves is one for all types.
+    """
+    flop_per_j = _of_generation(device, _C.table("flop_per_j"), np.inf)
+    of_peak = math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
+    usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else of_peak)
+    return np.asarray(flop / (usual * matrix_flop_per_us(device, dtypes)))
+
+
+def _of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
+    known = nearest_known(device.architecture, figures)
+    return usual if known is None else figures[known]
 
 
 COMPUTE_DTYPE = {

@@ -20,6 +20,7 @@ from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import attention, convolution, matmul, rates
 from perfmodel.cost.gpu.analysis import Analysis, Heuristic
+from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
@@ -117,6 +118,9 @@ class Columns:
     """The size that the range of measurements is kept by (FLOP or bytes)."""
     features: Mapping[str, Floats]
     extra_us: Floats | float = 0.0
+    power_log: Floats | float = 0.0
+    """Logarithm by which a power limit lengthens the base: measured devices show it in their
+    times, and where physics answers alone it is added."""
     on_chip_frac: Floats | float = 1.0
     """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
     base_us: Floats = field(init=False)
@@ -332,7 +336,10 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
         "warm": np.asarray(is_warm * is_narrow),
     }
     features |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype) | _frameworks(rows)
-    return Columns(analysis, analysis.flop, features, extra)
+    peak = matrix_flop_per_us(device, rows.dtype)
+    limited = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
+    power_log = log(np.maximum(limited / base, 1.0))
+    return Columns(analysis, analysis.flop, features, extra, power_log)
 
 
 def as_layers(rows: Rows) -> Rows:

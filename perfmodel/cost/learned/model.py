@@ -21,6 +21,7 @@ from perfmodel.cost.gpu.analysis import (
     floors_of,
     measured_us,
 )
+from perfmodel.cost.gpu.rates import hot_us
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FEATURES,
@@ -39,7 +40,7 @@ from perfmodel.cost.learned.features import (
 from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
-from perfmodel.ops.rows import Kind, Rows
+from perfmodel.ops.rows import KERNEL, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
 FORMULA = (
@@ -55,6 +56,9 @@ _SHARED_FRAC = 0.5
 """Of the trees that all devices share in answers for a device with trees of its own."""
 _FADES_OVER = np.log(4.0)
 """Logarithm below the measured range over which what was learned gives way to physics."""
+_WARMER = 0.5
+"""A board at its power limit may be cool and run up to its peak, for which measurements of one
+session are no guide; or warmer than theirs, by half as much (assumed)."""
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
@@ -116,6 +120,7 @@ class Answer(NamedTuple):
     low_us: Floats
     high_us: Floats
     inside: Floats
+    hot_us: Floats
     similar: float
     source: str
 
@@ -180,7 +185,7 @@ class Part:
     def kernels(self, columns: Columns, device: Device, cell: Cell) -> tuple[Floats, Floats]:
         """(times `[n]` without a floor, how far each row lies within what was measured, 0 to 1);
         physics answers for the rest."""
-        base_us = columns.base_us
+        base_us, power_log = columns.base_us, columns.power_log
         if not cell.near:
             return at_least(base_us + columns.extra_us, columns.analysis, device), 0.0 * base_us
         near, own, alike = self.fitted.devices[cell.near], describe(device), similarity(cell.away)
@@ -196,7 +201,8 @@ class Part:
             below = np.maximum(below, cell.measured[name] - columns.features[name])
         support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
         share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
-        us = base_us * np.exp(support * share * learned) + columns.extra_us
+        factors = support * (share * learned + (1.0 - share) * power_log)
+        us = base_us * np.exp(factors) + columns.extra_us
         return at_least(us, columns.analysis, device), support
 
     def intervals(
@@ -240,15 +246,18 @@ class Part:
         us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
         ends = self.intervals(cell, columns, support, us, changed)
         similar = similarity(cell.away) * similarity(changed)
-        ends = np.exp(ends)
+        ends = np.exp(ends + similar * columns.power_log * np.array([[-1.0], [_WARMER]]))
         shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
         low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])
+        in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
+        hot = np.where(in_program, hot_us(analysis.flop, rows.dtype, device), 0.0)
         low_us = np.maximum(us * low, np.minimum(us, analysis.bound_us))
         inside = (columns.work <= cell.measured.get("work", 0.0)).astype(np.float64)
         of_what = "other devices" if similar == 0.0 else "similar devices"
         source = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
         source = source if cell.near else DATASHEET
-        return Answer(us, low_us, us * high, inside, similar, source)
+        high_us = us * high * np.maximum(hot / us, 1.0)
+        return Answer(us, low_us, high_us, inside, hot, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
         columns, cell = (
@@ -316,5 +325,7 @@ class Learned:
                     "kinship_frac": found.similar,
                     "inside_domain": float(found.inside[at]),
                 }
+                if found.hot_us[at] > us:
+                    more["hot_us"] = float(found.hot_us[at])
                 why[row] = replace(own, terms=own.terms | more, formula=FORMULA)
         return why

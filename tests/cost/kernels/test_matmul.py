@@ -9,7 +9,7 @@ from perfmodel import hardware
 from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.analysis import Analysis
-from perfmodel.cost.gpu.rates import l2_bytes_per_us, matrix_flop_per_us
+from perfmodel.cost.gpu.rates import hot_us, l2_bytes_per_us, matrix_flop_per_us
 from perfmodel.cost.learned.features import matmul_features
 from perfmodel.ops.rows import Rows
 
@@ -209,3 +209,24 @@ def test_later_kernels_move_beside_multiplying(device: str, dtype: str, corner: 
     own = hardware.device(device)
     both = matmul.overlapped(np.array([10.0, 10.0]), np.array([10.0, 0.0]), [dtype] * 2, own)
     assert both == pytest.approx([10.0 * 2.0 ** (1.0 / corner), 10.0])
+
+
+def test_a_hot_board_multiplies_at_the_root_of_peak_and_limit() -> None:
+    """0.7 TFLOP per joule at full clock: 1,000 W hold the root of 700 times 2,250 TFLOP/s."""
+    flop = np.full(3, 1e12)
+    found = hot_us(flop, ["bf16", "fp8", "fp32"], hardware.device("b200"))
+    assert found == pytest.approx([797.0, 398.5, 0.0], rel=0.01)
+    assert hot_us(flop, ["fp16"] * 3, hardware.device("v100-sxm2-16gb")).tolist() == [0.0] * 3
+
+
+def test_inside_a_program_an_interval_reaches_to_a_hot_board() -> None:
+    """Not of a product that moves longer than it multiplies, nor of a replay."""
+    shapes = [LONG, {**LONG, "m": 16}]
+    rows = Rows.of([*shapes, *({**each, "timing": "cuda_graph_replay"} for each in shapes)])
+    b200 = hardware.device("b200")
+    found = durations_of(rows, b200)
+    hot, *others = (each.terms.get("hot_us", 0.0) for each in explanations_of(rows, b200))
+    assert others == [0.0, 0.0, 0.0]
+    warmer, *reach = found.high_us / found.duration_us
+    assert max(reach) < 1.3
+    assert warmer == pytest.approx(hot / found.duration_us[0] * reach[1], rel=0.03)
