@@ -186,30 +186,14 @@ def plan(
     return plan_deployment(deployment, estimator=estimator, begin=begin)
 
 
-def sweep(
-    spec: str | Path,
-    folder: str | Path | None = None,
-    *,
-    objective: str | None = None,
-    workers: int = 0,
-    scheduler: str | None = None,
-) -> Sweep:
-    """All points of the TOML file `spec`, in `folder` (default: its name with `-results`, here).
+def sweep(spec: str | Path, *, objective: str | None = None, workers: int = 0) -> Sweep:
+    """All points of the TOML file `spec`, shared by so many `workers` (processes).
 
-    `objective` names, separated by commas, what counts in the place of `spec`'s own. Points that
-    the folder holds already are not predicted again. `workers` processes share the work, or the
-    Dask cluster at `scheduler`.
+    `objective` names, separated by commas, what counts in the place of `spec`'s own.
     """
     from perfmodel import explore
 
-    wanted = explore.load_spec(spec, objective)
-    where = results_folder(spec) if folder is None else folder
-    return explore.sweep(wanted, where, workers=workers, scheduler=scheduler)
-
-
-def results_folder(spec: str | Path) -> Path:
-    """Where a sweep's results go that names no folder."""
-    return Path(f"{Path(spec).stem}-results")
+    return explore.sweep(explore.load_spec(spec, objective), workers=workers)
 
 
 def evaluate(
