@@ -8,13 +8,20 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.console import Console, page_width
-from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.errors import PerfmodelError
-from perfmodel.reporting.tables import named, one_line
+from perfmodel.reporting.tables import Table, named, one_line
 
 SCHEMA = "perfmodel.fit.device/1"
+_DEVICE = (
+    "family;kind=measured;n:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
+    "spread_pct=spread %:.1f"
+)
+_COMPARED = (
+    "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f;"
+    "coverage_frac=coverage:.2f;roofline_pct=roofline:.1f"
+)
 
 
 def device(
@@ -41,12 +48,13 @@ def device(
         "held_out": rows,
         "warnings": list(fit.notes),
     }
-    target.write(
-        lambda: answer,
-        lambda: rows,
-        lambda console: show_device_fit(console, fit, output),
-        list(fit.notes),
-    )
+
+    def table(console: Console) -> None:
+        console.say(f"{output}: {fit.device.name}{', fitted to all rows' if rows else ''}")
+        if rows:
+            console.show(Table("Errors on a half held out", _DEVICE, rows))
+
+    target.write(lambda: answer, lambda: rows, table, list(fit.notes))
 
 
 def kernels(
@@ -71,7 +79,9 @@ def kernels(
     wrote(output, "kernel models; use them with --models")
     console = Console(page_width())
     if errors:
-        show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
+        records = [vars(row.errors) | vars(row) for row in errors]
+        title = "Each device left out in turn, errors in percent"
+        console.show(Table(title, _COMPARED, records))
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
