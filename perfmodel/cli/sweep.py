@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
-from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ def sweep(
     wanted = explore.load_spec(spec, objective)
     with working("sweeping") as begin:
         swept = explore.sweep(wanted, workers=workers, begin=begin)
-    if swept.failed == len(swept.frame):
-        raise UsageError(f"{spec}: {swept.warnings[0]}")
     answer = swept.to_dict() | {"sensitivity": None}
     if sensitivity:
         moved = explore.sensitivity(wanted).astype(object)

@@ -195,11 +195,20 @@ class WorkloadFigures:
         if spec.hardware is None and HARDWARE not in own:
             raise UsageError("hardware is missing: give it as a key or an axis")
         self.machines = Machines(own, base=spec.hardware, alone=True)
-        usual = {axis: each[0] for axis, each in values.items()}
-        for axis, each in values.items():
-            self._require(axis)
-            if axis not in own:
-                self._require_one([{**usual, axis: value} for value in each])
+        for axis in values:
+            first, dot, _ = axis.partition(DOT)
+            known = axis in (NAME, BATCH, DESIGN, PLAN) or axis in own
+            if not known and not (dot and (first in (NAME, DESIGN) or first in DESIGNS)):
+                raise UsageError(
+                    f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
+                    "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
+                )
+        designs = PLUS.join(map(str, values.get(DESIGN, [spec.design or ""])))
+        named = [name.strip() for name in designs.split(PLUS)]
+        for axis in values:
+            first = axis.partition(DOT)[0]
+            if first in DESIGNS and first not in named:
+                raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
 
     def __call__(self, points: Points) -> dict[str, Floats]:
         columns: dict[tuple[Any, ...], dict[str, float]] = {}
@@ -222,7 +231,7 @@ class WorkloadFigures:
 
     def _acting(self, values: dict[str, Any]) -> dict[str, Any]:
         """Without settings of designs that are not the point's."""
-        names = (values.get(DESIGN, self.spec.design) or "").split(PLUS)
+        names = str(values.get(DESIGN, self.spec.design) or "").split(PLUS)
         idle = {name for name in DESIGNS if name not in [each.strip() for each in names]}
         return {axis: v for axis, v in values.items() if axis.partition(DOT)[0] not in idle}
 
@@ -253,37 +262,6 @@ class WorkloadFigures:
             result = predict(workload, hardware=[machine], batch=batch, train=train)
         return result.results[0], start
 
-    def _require_one(self, several: list[dict[str, Any]]) -> None:
-        """Values that go with nothing are an error; those that only some go with, of points."""
-        errors = []
-        for values in several:
-            try:
-                self._workload(values)
-                self._designed(self._acting(values))
-            except PerfmodelError as error:
-                errors.append(error)
-        if len(errors) == len(several):
-            raise errors[0]
-
-    def _require(self, axis: str) -> None:
-        first, dot, key = axis.partition(DOT)
-        known = axis in (NAME, BATCH, DESIGN, PLAN) or is_axis(axis)
-        if not known and not (dot and (first in (NAME, DESIGN) or first in DESIGNS)):
-            raise UsageError(
-                f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
-                "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
-            )
-        for value in self.spec.points.values[axis] if axis == DESIGN else ():
-            if not isinstance(value, str):
-                raise UsageError(f"axis {DESIGN}: expected names of designs, got {value!r}")
-        if first not in DESIGNS:
-            return
-        texts = self.spec.points.values.get(DESIGN, [self.spec.design or ""])
-        if not any(first in [name.strip() for name in str(text).split(PLUS)] for text in texts):
-            raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
-        for value in self.spec.points.values[axis]:
-            composed(first, {first: {key: value}})
-
     def _workload(self, values: Mapping[str, Any]) -> Workload:
         workload = load_workload(values.get(NAME, self.spec.workload or ""))
         changes = {
@@ -298,6 +276,8 @@ class WorkloadFigures:
     def _designed(self, values: Mapping[str, Any]) -> Composed | None:
         """The design of a point; None where the sweep is not of designs."""
         text = values.get(DESIGN, self.spec.design)
+        if text is not None and not isinstance(text, str):
+            raise UsageError(f"axis {DESIGN}: expected names of designs, got {text!r}")
         names = [] if text is None else [name.strip() for name in text.split(PLUS)]
         settings: dict[str, dict[str, Any]] = {}
         for axis, value in values.items():

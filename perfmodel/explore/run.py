@@ -32,7 +32,7 @@ AT_ONCE_OF_WORKLOAD = 16
 def sweep(spec: Spec, *, workers: int = 0, begin: Begin = silent) -> Sweep:
     """All points of `spec`; `workers` processes of this machine share them, or this one has all.
 
-    Raises `PerfmodelError`.
+    Raises `PerfmodelError` where no point has figures.
     """
     evaluate, count = evaluation_of(spec), len(spec.points)
     at_once = AT_ONCE_OF_WORKLOAD if spec.trace is None else AT_ONCE
@@ -54,6 +54,8 @@ def sweep(spec: Spec, *, workers: int = 0, begin: Begin = silent) -> Sweep:
         except BrokenProcessPool:
             raise PerfmodelError(f"{spec.where}: a worker ended: try fewer --workers") from None
     result = Sweep(spec, pd.concat(frames, ignore_index=True))
+    if result.failed == count:
+        raise PerfmodelError(f"{spec.where}: {result.frame[ERROR].iloc[0]}")
     best = next(iter(result.best().values()), None)
     if best is None:
         return result

@@ -103,7 +103,7 @@ WORKLOAD = 'workload = "criteo-kaggle"\nobjective = ["step_us"]\n[axes]\n'
     [
         (
             'hardware = ["dgx-1"]\nbatch = [0]',
-            "1 of 1 points have no figures; criteo-kaggle: a glo",
+            "criteo-kaggle: a glo",
         ),
         (
             'hardware = ["dgx-1"]\nbatch = [4096.5]',
