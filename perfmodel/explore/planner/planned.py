@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.progress import Begin, silent
 from perfmodel.base.provenance import made_by
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
@@ -231,41 +231,6 @@ def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
         return []
     found = packed_best(with_formulas(problem, deployment))
     return [] if found is None else [replace(found, problem=problem)]
-
-
-PARTS = {
-    "busiest_us": "lookups and updates of the busiest rank",
-    "exchange_us": "exchange of rows",
-    "summed_us": "sums of replicated tables' gradients",
-}
-
-
-def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
-    """Lines, the largest difference first; parts are of the search's model, steps are not."""
-    ratio = theirs.result.step_us / ours.result.step_us
-    yield (
-        f"{theirs.estimator}'s plan: {theirs.result.step_us / US_PER_MS:.3f} ms per step, "
-        f"{ratio:.2f} times; its busiest rank looks up {theirs.layout.imbalance:.2f} times the mean"
-    )
-    there, here = theirs.layout.parts, ours.layout.parts
-    for name in sorted(PARTS, key=lambda each: -abs(there[each] - here[each])):
-        if there[name] != here[name]:
-            times = (f"{part[name] / US_PER_MS:.3f} ms" for part in (there, here))
-            yield f"{PARTS[name]}: {' there, '.join(times)} here"
-    moved = [
-        (row, other)
-        for row, other in zip(ours.tables, theirs.tables, strict=True)
-        if any(row[key] != other[key] for key in ("sharding", "tier"))
-        or len(row["ranks"]) != len(other["ranks"])
-    ]
-    if not moved:
-        return
-    row, other = max(moved, key=lambda pair: pair[1]["added_us"] - pair[0]["added_us"])
-    yield (
-        f"{len(moved)} tables are laid out differently, most of all table {row['table']} "
-        f"({row['rows']:,} rows of {row['dim']}, {row['pooling']:g} lookups): {other['sharding']} "
-        f"x{len(other['ranks'])} there, {row['sharding']} x{len(row['ranks'])} here"
-    )
 
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
