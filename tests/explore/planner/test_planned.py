@@ -285,7 +285,7 @@ def test_what_is_no_plan_is_refused(
 
 def test_ranks_out_of_range_and_broken_files_are_named(planned: Plan, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    document = planned.to_dict()
+    document = json.loads(json.dumps(planned.to_dict()))
     document["tables"][0] |= {"sharding": "table_wise", "ranks": [99]}
     path.write_text(json.dumps(document))
     with pytest.raises(WorkloadError, match=r"plan.json: .*tables\[0\]: rank 99"):
