@@ -220,47 +220,42 @@ def _write_explanation(prediction: Prediction, node: str, target: Output) -> Non
     Raises `UsageError` where there is no such node.
     """
     answers = [result.explain(node).to_dict() for result in prediction.results]
-    reasons = [list(_reasons(answer["reason"])) for answer in answers]
-
-    def rows() -> list[dict[str, Any]]:
-        """One row per term of each reason, parts named `REASON / PART`."""
-        return [
-            {
-                "hardware": answer["hardware"],
-                "node": answer["node"]["number"],
-                "part": part,
-                "term": term,
-                "value": value,
-            }
-            for answer, listed in zip(answers, reasons, strict=True)
-            for part, reason in listed
-            for term, value in (
-                ("duration_us", reason["duration_us"]),
-                ("formula", reason["formula"]),
-                *reason["terms"].items(),
-            )
-        ]
+    rows = [
+        {
+            "hardware": answer["hardware"],
+            "node": answer["node"]["number"],
+            "part": part,
+            "term": term,
+            "value": value,
+        }
+        for answer in answers
+        for part, reason in _reasons(answer["reason"])
+        for term, value in (
+            ("duration_us", reason["duration_us"]),
+            ("formula", reason["formula"]),
+            *reason["terms"].items(),
+        )
+    ]
 
     def table(console: Console) -> None:
-        for answer, listed in zip(answers, reasons, strict=True):
-            _show_explained(console, answer, listed)
+        for answer in answers:
+            own = [row for row in rows if row["hardware"] == answer["hardware"]]
+            _show_explained(console, answer, own)
 
     document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
-    target.write(lambda: document, rows, table, prediction.warnings)
+    target.write(lambda: document, lambda: rows, table, prediction.warnings)
 
 
 def _reasons(reason: Record, before: str = "") -> Iterator[tuple[str, Record]]:
-    """(name, reason) of a reason and of its parts, outermost first."""
+    """(name, reason) of a reason and of its parts, named `REASON / PART`, outermost first."""
     name = f"{before}{reason['what']}"
     yield name, reason
     for part in reason["parts"]:
         yield from _reasons(part, f"{name} / ")
 
 
-def _show_explained(
-    console: Console, answer: Record, reasons: Sequence[tuple[str, Record]]
-) -> None:
-    """Where the node stands, its reasons from the outside in, and the values that they read."""
+def _show_explained(console: Console, answer: Record, terms: Sequence[Record]) -> None:
+    """Where the node stands, the terms of its time from the outside in, and what they read."""
     node, waits = answer["node"], answer["waits_for"]
     if answer["matches"] > 1:
         console.say(f"{counted(answer['matches'], 'node')} match {answer['asked']}; the longest:")
@@ -281,20 +276,11 @@ def _show_explained(
             f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge, "
             f"lag {human_us(waits['lag_us'])}: {waits['lag_source']}"
         )
-    figures: dict[tuple[Any, ...], Record] = {}
-    coefficients: dict[str, Record] = {}
-    for name, reason in reasons:
-        console.print()
-        console.say(f"{name}: {human_us(reason['duration_us'])}")
-        console.say(f"formula: {reason['formula']}")
-        terms = [
-            {"term": key, "value": value if isinstance(value, str) else f"{value:,.10g}"}
-            for key, value in reason["terms"].items()
-            if value is not None
-        ]
-        if terms:
-            console.show(Table("", "term;value", terms, full_names=True))
-        figures |= {tuple(each.values()): each for each in reason["figures"]}
-        coefficients |= {each["name"]: each for each in reason["coefficients"]}
-    console.show_read("Figures read", list(figures.values()))
-    console.show_read("Coefficients read", [coefficients[name] for name in sorted(coefficients)])
+    cells = [
+        dict(row, value=f"{row['value']:,.10g}") if isinstance(row["value"], float) else row
+        for row in terms
+    ]
+    console.show(Table("", "part;term;value", cells, full_names=True))
+    for title, key in (("Figures read", "figures"), ("Coefficients read", "coefficients")):
+        read = [each for _, reason in _reasons(answer["reason"]) for each in reason[key]]
+        console.show_read(title, list({str(each): each for each in read}.values()))
