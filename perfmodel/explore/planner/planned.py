@@ -303,24 +303,18 @@ def shortage(problem: Problem, deployment: Deployment) -> str:
     where = f"{problem.ranks} x {deployment.machine.node.device.name}"
     held_bytes, room_bytes = problem.sizes[:, HBM:], np.array(problem.room_bytes)
     over_bytes = (held_bytes - room_bytes).max(axis=1)
-    whole = held_bytes.sum(axis=1) * problem.parts
-    needed = 0.0
+    whole_bytes = held_bytes.sum(axis=1) * problem.parts
     for number, own in enumerate(problem.of_table):
-        needed += float(whole[own].min())
         if (over_gb := float(over_bytes[own].min()) / BYTES_PER_GB) > 0:
             return (
                 f"{name}: tables[{number}]: its smallest part is {over_gb:.3g} GB larger than "
                 f"what any tier of a rank of {where} holds"
             )
+    needed_gb = sum(float(whole_bytes[own].min()) for own in problem.of_table) / BYTES_PER_GB
     used = held_bytes.any(axis=0)
-    has_gb, needed_gb = float(room_bytes[used].sum()) * problem.ranks / BYTES_PER_GB, needed / 1e9
-    names = np.array(["device", "host", "expansion", "drive"])[used]
-    if needed_gb > has_gb:
-        return (
-            f"{name}: its tables need {needed_gb - has_gb:.3g} GB more than the {has_gb:.3g} GB of "
-            f"{' and '.join(names)} memory that {where} have for tables"
-        )
+    has_gb = float(room_bytes[used].sum()) * problem.ranks / BYTES_PER_GB
+    names = " and ".join(np.array(["device", "host", "expansion", "drive"])[used])
     return (
-        f"{name}: its tables of {needed_gb:.3g} GB come near the {has_gb:.3g} GB that {where} have "
-        "for tables, and no layout of whole parts was found"
+        f"{name}: its tables need {needed_gb:.3g} GB in whole parts, and the {names} memory that "
+        f"{where} have for tables is {has_gb:.3g} GB"
     )

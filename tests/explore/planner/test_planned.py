@@ -242,7 +242,9 @@ def test_a_batch_that_leaves_no_room_is_named() -> None:
 
 def test_too_many_tables_say_by_how_much() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 60
-    with pytest.raises(WorkloadError, match=r"need .* GB more than the .* of device and host"):
+    with pytest.raises(
+        WorkloadError, match=r"need .* GB in whole parts, and the device and host memory"
+    ):
         plan_deployment(deployment_of(replace(workload(), tables=tables), machine()))
 
 
