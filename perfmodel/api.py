@@ -18,6 +18,7 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.designs.composed import Settings
+    from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
     from perfmodel.hardware import Part
     from perfmodel.prediction import Prediction
@@ -174,6 +175,16 @@ def plan(
     model = changed_workload(workload, texts)
     deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
     return plan_deployment(deployment, estimator=estimator, begin=begin)
+
+
+def sweep(spec: str | Path, *, objective: str | None = None, workers: int = 0) -> Sweep:
+    """All points of the TOML file `spec`, shared by so many `workers` (processes).
+
+    `objective` names, separated by commas, what counts in the place of `spec`'s own.
+    """
+    from perfmodel import explore
+
+    return explore.sweep(explore.load_spec(spec, objective), workers=workers)
 
 
 def evaluate(

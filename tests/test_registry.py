@@ -110,21 +110,6 @@ def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) 
         found["broken"]
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [("math:pi", "float"), ("os:sep", "str"), ("sys:exit_", "does not load")],
-)
-def test_plug_ins_of_another_kind_are_named(
-    monkeypatch: pytest.MonkeyPatch, value: str, said: str
-) -> None:
-    points = [EntryPoint("odd", value, "perfmodel.test")]
-    monkeypatch.setattr("perfmodel.base.registry._installed", lambda: points)
-    found: Registry[object] = Registry("function", "perfmodel.test")
-    found.register("own")(len)
-    with pytest.raises(PerfmodelError, match=f"function 'odd': the plug-in {value} .*{said}"):
-        found.get("odd")
-
-
 def test_a_plug_in_that_exits_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "ends_here.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -84,8 +84,7 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T | None:
         """The thing filed under `name`, or None.
 
-        Raises `PerfmodelError` for that of a plug-in which cannot be loaded, or is unlike all
-        others of its kind.
+        Raises `PerfmodelError` for that of a plug-in which cannot be loaded.
         """
         self._load()
         entry = self._items.get(name)
@@ -98,22 +97,9 @@ class Registry(Generic[T]):
                 raise PerfmodelError(
                     f"{where} does not load: {type(error).__name__}: {error}"
                 ) from error
-            if lacking := self._lacking(loaded):
-                raise PerfmodelError(f"{where} is of type {type(loaded).__name__}: it {lacking}")
             entry = self._items[name] = loaded
             IN_USE.append(f"{name} ({point.value})")
         return entry
-
-    def _lacking(self, loaded: object) -> str:
-        """What all that is filed here can do, or have, and `loaded` nothing of; empty of its
-        like."""
-        others = list(self._items.values())
-        if others and all(map(callable, others)) and not callable(loaded):
-            return "cannot be called"
-        names = [{name for name in dir(each) if name[0] != "_"} for each in others]
-        shared = set.intersection(*names) if names else set()
-        is_like = not shared or not shared.isdisjoint(dir(loaded))
-        return "" if is_like else f"has no {', no '.join(sorted(shared)[:3])}"
 
     def _load(self) -> None:
         if self._home is not None:

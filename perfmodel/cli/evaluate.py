@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli import error_tables as tables
+from perfmodel.base.units import human_us, unit_of
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
 from perfmodel.cli.output import (
     FAILED,
@@ -21,12 +23,89 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.errors import UsageError
+from perfmodel.reporting.tables import Table, counted
 
 if TYPE_CHECKING:
+    from perfmodel.validate.evaluate.baseline import Comparison
     from perfmodel.validate.evaluate.results import Errors
 
 
 TOLERANCE_FRAC = 0.05
+_TITLE = "Predicted against measured, errors in percent"
+_KERNELS = (
+    "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f;"
+    "bias_pct=bias:.1f;coverage_frac=coverage:.2f;width_frac=width:.2f"
+)
+_TRACES = (
+    "trace;kind;name;n:d;mape_pct=mean:.2f;median_pct=median:.2f;worst_pct=worst:.2f;"
+    "bias_pct=bias:+.2f"
+)
+_COLLECTIVES = "collective;where;curves:d;median_pct=median %:.1f;within_frac=coverage:share"
+_OPS = (
+    "source=of;device;name;n:,d;gmae_pct=GMAE:.1f;mape_pct=MAPE:.1f;median_pct=median:.1f;"
+    "bias_pct=bias:+.1f;total_pct=total:+.1f"
+)
+_PREDICTED = "predicted_us=predicted:human;measured_us=measured:human"
+_MODULES = (
+    f"program=module;mode;is_training=training;{_PREDICTED};error_pct=error %:+.1f;"
+    "host_error_pct=host %:+.1f;device_error_pct=device %:+.1f"
+)
+_STEPS = (
+    f"name=configuration;ranks:d;{_PREDICTED};low_us=from:human;high_us=to:human;"
+    "error_pct=error %:+.1f;spread_pct=spread %:.1f"
+)
+_PAIRS = (
+    f"source=from;target=to;name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f"
+)
+_DESIGNS = (
+    "id=figure:name;predicted:,.4g;target=published:,.4g;unit;error_pct=error %:+.1f;"
+    "tolerance_pct=tolerance:g;pass=holds;evidence"
+)
+_CHANGES = "trace;kind;name;figure;baseline=baseline:.2f;present=now:.2f;status=by"
+_MAX_CHANGES = 30
+
+
+def _show(
+    console: Console,
+    evaluation: Any,
+    *,
+    title: str,
+    heads: str,
+    rows: str = "rows",
+    sums: Sequence[str] = (),
+) -> None:
+    """The `rows` of an evaluation, and in a line each what sums them up."""
+    answer = evaluation.to_dict()
+    listed = answer[rows] if answer.get(rows) else evaluation.rows
+    cells = [{key: _cell(value) for key, value in row.items()} for row in listed]
+    console.show(Table(title, heads, cells))
+    for key in sums:
+        each = answer[key]
+        for record in each if isinstance(each, list) else [each]:
+            told = record if isinstance(record, Mapping) else {key: record}
+            console.say(
+                ", ".join(
+                    _fact(*item) for item in told.items() if isinstance(item[1], str | int | float)
+                )
+            )
+
+
+def _cell(value: Any) -> Any:
+    """What a table shows as text; numbers stay."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(each, int | float) for each in value):
+        return " to ".join(f"{each:,.4g}" for each in value)
+    return value
+
+
+def _fact(name: str, value: Any) -> str:
+    """`median 3.1 %` of `median_pct`."""
+    unit = unit_of(name)
+    words = name.removesuffix("_pct").removesuffix("_us").removesuffix("_frac").replace("_", " ")
+    if not isinstance(value, float):
+        return f"{words} {_cell(value)}"
+    return f"{words} {human_us(value) if unit == 'us' else f'{value:.3g}'}{' %' * (unit == '%')}"
 
 
 def traces(
@@ -36,7 +115,8 @@ def traces(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
-    target.write_result(evaluation, tables.show_traces, evaluation.warnings)
+    show = partial(_show, title=_TITLE, heads=_TRACES, sums=("traces",))
+    target.write_result(evaluation, show, evaluation.warnings)
 
 
 def evaluate_paths(
@@ -61,7 +141,8 @@ def kernels(
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
-    target.write_result(evaluation, tables.show_kernels, evaluation.warnings)
+    show = partial(_show, title=_TITLE, heads=_KERNELS)
+    target.write_result(evaluation, show, evaluation.warnings)
 
 
 def collectives(
@@ -84,7 +165,13 @@ def collectives(
     with working("evaluating"):
         learned = load(model) if model is not None else None
         evaluation = evaluate_collectives(str(curves), str(data), sizes, learned)
-    target.write_result(evaluation, tables.show_collectives, evaluation.warnings)
+    show = partial(
+        _show,
+        title="Median over curves of the median error, 64 kB and more",
+        heads=_COLLECTIVES,
+        rows="summary",
+    )
+    target.write_result(evaluation, show, evaluation.warnings)
 
 
 def ops(
@@ -102,7 +189,13 @@ def ops(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_ops(traces, only=only, by_op=by_op, max_bytes=limit, begin=begin)
-    target.write_result(evaluation, tables.show_ops, evaluation.warnings)
+    show = partial(
+        _show,
+        title="Device time per op from shapes alone, errors in percent",
+        heads=_OPS,
+        sums=("all",),
+    )
+    target.write_result(evaluation, show, evaluation.warnings)
 
 
 def modules(
@@ -121,7 +214,13 @@ def modules(
         evaluation = evaluate_modules(
             calls, programs, settings=settings or (), begin=begin, **asked
         )
-    target.write_result(evaluation, tables.show_modules, evaluation.warnings)
+    show = partial(
+        _show,
+        title="Calls of modules",
+        heads=_MODULES,
+        sums=("summary", "host_bound", "host_speed_ratio", "measured_host_speed_ratio"),
+    )
+    target.write_result(evaluation, show, evaluation.warnings)
 
 
 def steps(
@@ -145,7 +244,8 @@ def steps(
         evaluation = evaluate_steps(
             listed, on or machine, overheads=overheads, blind=blind, begin=begin
         )
-    target.write_result(evaluation, tables.show_steps, evaluation.warnings)
+    show = partial(_show, title="Steps", heads=_STEPS, sums=("device", "summary"))
+    target.write_result(evaluation, show, evaluation.warnings)
 
 
 def pairs(
@@ -158,7 +258,8 @@ def pairs(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
-    target.write_result(evaluation, tables.show_pairs)
+    show = partial(_show, title=_TITLE, heads=_PAIRS, sums=("directions", "summary"))
+    target.write_result(evaluation, show)
 
 
 def designs(
@@ -176,7 +277,13 @@ def designs(
     runner = import_module("benchmarks.published.designs")
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
-    target.write_result(evaluation, tables.show_designs)
+
+    def show(console: Console, found: Any) -> None:
+        _show(console, found, title="Published designs", heads=_DESIGNS)
+        held = (f"{good} of {count} {kind}" for kind, (good, count) in found.holding().items())
+        console.say(f"hold: {', '.join(held)}")
+
+    target.write_result(evaluation, show)
 
 
 def check(
@@ -213,10 +320,20 @@ def check(
     held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
     if markdown:
         wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
-    show = partial(tables.show_check, baseline=str(baseline), written=update)
+    show = partial(_show_check, baseline=baseline, written=update)
     target.write_result(held, show, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)
+
+
+def _show_check(console: Console, held: Comparison, *, baseline: Path, written: bool) -> None:
+    """One sentence, and what got worse."""
+    console.say(f"{baseline}: {f'written, {held.extent}' if written else held.verdict}")
+    if held.failing:
+        shown = [vars(change) for change in held.failing[:_MAX_CHANGES]]
+        console.show(Table("Worse than the baseline", _CHANGES, shown))
+    if len(held.failing) > _MAX_CHANGES:
+        console.say(f"and {counted(len(held.failing) - _MAX_CHANGES, 'figure')} more")
 
 
 NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs)

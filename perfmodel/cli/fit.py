@@ -7,12 +7,16 @@ from typing import Any
 
 import typer
 
-from perfmodel.cli.error_tables import show_device_fit
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
-from perfmodel.reporting.tables import named, one_line
+from perfmodel.reporting.tables import Table, named, one_line
 
 SCHEMA = "perfmodel.fit.device/1"
+_DEVICE = (
+    "family;kind=measured;n:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
+    "spread_pct=spread %:.1f"
+)
 
 
 def device(
@@ -34,12 +38,13 @@ def device(
         "held_out": fit.errors,
         "warnings": fit.notes,
     }
-    target.write(
-        lambda: answer,
-        lambda: fit.errors,
-        lambda console: show_device_fit(console, fit, output),
-        fit.notes,
-    )
+
+    def table(console: Console) -> None:
+        console.say(f"{output}: {fit.device.name}{', fitted to all rows' if fit.errors else ''}")
+        if fit.errors:
+            console.show(Table("Errors on a half held out", _DEVICE, fit.errors))
+
+    target.write(lambda: answer, lambda: fit.errors, table, fit.notes)
 
 
 def kernels(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.hardware/1"
-LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
+LIST, SHOW = ACTIONS = ("list", "show")
 LISTED = {
     "device": "sm_count=sm count:s;hbm_bytes=hbm|GB:s;hbm_gb_per_s=hbm|GB/s:s;"
     "fp32_tflop_per_s=fp32|TFLOP/s:s;fp16_tflop_per_s=fp16|TFLOP/s:s;link_gb_per_s=link|GB/s:s;"
@@ -32,7 +32,6 @@ LISTED = {
     "cluster": "nodes:s",
 }
 """The figures that a list shows, per kind; bytes are shown in GB (10**9)."""
-_ASSUMED = ("assumed:", "not stated")
 
 
 def hardware(
@@ -42,7 +41,7 @@ def hardware(
     nodes: int | None = None,
     target: Output = STDOUT,
 ) -> None:
-    from perfmodel.hardware import find, load
+    from perfmodel.hardware import find
 
     words = what or [LIST]
     action, *names = words if words[0] in ACTIONS else (SHOW, *words)
@@ -57,11 +56,9 @@ def hardware(
         if not parts:
             where = f"{kind}s" if kind else "parts"
             raise UsageError(f"none of the catalogue's {where} holds {' and '.join(names)!r}")
-    elif action == SHOW:
+    else:
         parts = [part for name in names for part in _shown(name, settings or [], nodes)]
         show = _show_parts
-    else:
-        parts, show = [load(name) for name in names], _show_checked
     answers = list(map(part_dict, parts))
     target.write(
         lambda: {"schema": SCHEMA, "parts": answers},
@@ -167,19 +164,6 @@ def _show_parts(console: Console, parts: Sequence[Part]) -> None:
         console.show(Table("", "figure:name;value:s;source", records, full_names=True))
         if part is not parts[-1]:
             console.print()
-
-
-def _show_checked(console: Console, parts: Sequence[Part]) -> None:
-    """One line per file that holds; those that do not have ended the command."""
-    from perfmodel.hardware import kind_of
-
-    for part in parts:
-        sources = [figure.source for _, figure in _within(part)]
-        guessed = sum(source.startswith(_ASSUMED) for source in sources)
-        console.say(
-            f"{part.name}: a valid {kind_of(part)} of {len(sources)} figures, "
-            f"{guessed} of them assumed or without a source"
-        )
 
 
 def _whole(value: float) -> str:

@@ -25,8 +25,8 @@ _KERNEL = (
     "utilisation_frac=of peak:share"
 )
 _BYTES_PER_MB, _FLOP_PER_GFLOP = 1e6, 1e9
-MAX_TIMES, MAX_FACTORS, MAX_NAMED = 5, 3, 6
-"""Terms of a duration, and assumed coefficients, that a line names."""
+MAX_TIMES = 5
+"""Terms of a duration that a line names."""
 
 
 def kernel(
@@ -130,27 +130,17 @@ def _list(target: Output) -> None:
         for name in OPS
     ]
     joined = ("dims", "optional", "directions")
-
-    def table(console: Console) -> None:
-        """By family."""
-        records = []
-        for op in sorted(ops, key=lambda op: (op["family"], op["op"])):
-            optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
-            dims, directions = " ".join([*op["dims"], *optional]), " ".join(op["directions"])
-            records.append(op | {"dims": dims, "directions": directions})
-        console.show(Table("Ops", "op:name;family;dims;directions", records, full_names=True))
-
+    rows = [op | {key: " ".join(op[key]) for key in joined} for op in ops]
+    heads = "op:name;family;dims;optional;directions"
     target.write(
         lambda: {"schema": SCHEMA, "ops": ops},
-        lambda: [op | {key: " ".join(op[key]) for key in joined} for op in ops],
-        table,
+        lambda: rows,
+        lambda console: console.show(Table("Ops", heads, rows, full_names=True)),
     )
 
 
 def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
     """One line per device, and below it what each duration is made of."""
-    from perfmodel.hardware.reads import ASSUMED
-
     console.say(title)
     first = answers[0]
     read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))
@@ -158,26 +148,13 @@ def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
     console.say(f"{flop:,.3f} GFLOP, reads {read:,.3f} MB, writes {written:,.3f} MB")
     console.show(Table("Duration", _KERNEL, answers))
     for answer in answers:
-        name, coefficients = answer["hardware"], answer["coefficients"]
+        name = answer["hardware"]
+        times = {key: value for key, value in answer["terms"].items() if key.endswith("_us")}
+        longest = sorted(filter(times.get, times), key=lambda key: -times[key])[:MAX_TIMES]
+        terms = ", ".join(f"{key} {times[key]:,.3f}" for key in longest)
+        if more := len(answer["terms"]) - len(longest):
+            terms += f" and {more} more (--format json)"
         model = f"{answer['model']} ({answer['source']})"
-        for line in filter(None, (model, _terms(answer["terms"]), answer["formula"])):
+        for line in filter(None, (model, terms, answer["formula"])):
             console.say(f"{name}: {line}")
         console.say_assumed(name, answer["figures"])
-        assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
-        if assumed:
-            more = len(assumed) - MAX_NAMED
-            listed = ", ".join(assumed[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-            words = f"{name}: coefficients assumed: {listed}, of {len(coefficients)} read"
-            console.say(f"{words} (values: --format json)")
-
-
-def _terms(terms: dict[str, float]) -> str:
-    """The longest times, then the factors and shares that are furthest from 1, and how many more
-    there are."""
-    times = [name for name in terms if name.endswith("_us")] or list(terms)
-    factors = [name for name in terms if name not in times and terms[name] not in (0, 1)]
-    shown = sorted(filter(terms.get, times), key=lambda name: -terms[name])[:MAX_TIMES]
-    shown += sorted(factors, key=lambda name: -abs(terms[name] - 1))[:MAX_FACTORS]
-    more = len(terms) - len(shown)
-    text = ", ".join(f"{name} {terms[name]:,.3f}" for name in shown)
-    return text + (f" and {more} more (--format json)" if more else "")

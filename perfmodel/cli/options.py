@@ -40,9 +40,6 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
-    MARKDOWN = "md"
-    PARQUET = "parquet"
-    WORKBOOK = "xlsx"
 
 
 class _WithoutPydantic:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.base.units import human_us
 from perfmodel.cli.console import Console
@@ -40,7 +39,6 @@ def plan(
     batch: int | None = None,
     inference: bool = False,
     estimator: Estimator = Estimator.PERFMODEL,
-    against: Estimator | None = None,
     settings: list[str] | None = None,
     torchrec: Path | None = None,
     target: Output = STDOUT,
@@ -49,15 +47,17 @@ def plan(
 
     from perfmodel import api
 
-    asked: dict[str, Any] = {"settings": settings or [], "nodes": nodes, "batch": batch}
     with working("planning") as begin:
-        found, *others = (
-            api.plan(
-                workload, hardware, train=not inference, estimator=by.value, begin=begin, **asked
-            )
-            for by in filter(None, (estimator, against))
+        found = api.plan(
+            workload,
+            hardware,
+            settings=settings or [],
+            nodes=nodes,
+            batch=batch,
+            train=not inference,
+            estimator=estimator.value,
+            begin=begin,
         )
-    other = others[0] if others else None
     if torchrec is not None:
         from perfmodel.explore.planner.torchrec import torchrec_document
 
@@ -65,16 +65,13 @@ def plan(
         linked = planned_for.machine.linked_gpus
         document = torchrec_document(found.placement, planned_for.workload, linked)
         wrote(torchrec, "TorchRec's sharding plan", json.dumps(document, indent=1))
-    show = partial(_show, other=other)
     if target.path and target.form is not Format.TABLE:  # the plan goes to a file: show it too
-        STDOUT.write_result(found, show, found.deployment.notes)
+        STDOUT.write_result(found, _show, found.deployment.notes)
     hint = "the plan; use it with --plan of predict and compare"
-    target.write_result(found, show, found.deployment.notes, hint=hint)
+    target.write_result(found, _show, found.deployment.notes, hint=hint)
 
 
-def _show(console: Console, planned: Plan, other: Plan | None) -> None:
-    from perfmodel.explore.planner.planned import differences
-
+def _show(console: Console, planned: Plan) -> None:
     result = planned.result
     bounds = interval(result.low_us, result.high_us)
     console.say(
@@ -83,8 +80,6 @@ def _show(console: Console, planned: Plan, other: Plan | None) -> None:
         f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
     )
     console.say_assumed(result.hardware, [each.to_dict() for each in result.assumed])
-    for line in differences(planned, other) if other else ():
-        console.say(line)
     fastest = sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]
     tried = [
         dict(each) | {"mix": ", ".join(f"{n} {name}" for name, n in each["sharding"].items())}

@@ -220,31 +220,28 @@ def _write_explanation(prediction: Prediction, node: str, target: Output) -> Non
     Raises `UsageError` where there is no such node.
     """
     answers = [result.explain(node).to_dict() for result in prediction.results]
-
-    def rows() -> list[dict[str, Any]]:
-        """One row per term of each reason."""
-        return [
-            {
-                "hardware": answer["hardware"],
-                "node": answer["node"]["number"],
-                "part": answer["reason"]["what"],
-                "term": term,
-                "value": value,
-            }
-            for answer in answers
-            for term, value in (
-                ("duration_us", answer["reason"]["duration_us"]),
-                ("formula", answer["reason"]["formula"]),
-                *answer["reason"]["terms"].items(),
-            )
-        ]
+    rows = [
+        {
+            "hardware": answer["hardware"],
+            "node": answer["node"]["number"],
+            "part": answer["reason"]["what"],
+            "term": term,
+            "value": value,
+        }
+        for answer in answers
+        for term, value in (
+            ("duration_us", answer["reason"]["duration_us"]),
+            ("formula", answer["reason"]["formula"]),
+            *answer["reason"]["terms"].items(),
+        )
+    ]
 
     def table(console: Console) -> None:
         for answer in answers:
             _show_explained(console, answer)
 
     document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
-    target.write(lambda: document, rows, table, prediction.warnings)
+    target.write(lambda: document, lambda: rows, table, prediction.warnings)
 
 
 def _show_explained(console: Console, answer: Record) -> None:

@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.options import Format
-from perfmodel.cli.output import Output, check_figure, save_figure, working, wrote
-from perfmodel.errors import UsageError
+from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
 
 Records = Sequence[Mapping[str, Any]]
-UNASKED_POINTS = 10_000_000
-"""More take hours: they are swept with `--yes` alone."""
 MAX_ROWS = 20
 """Points of a sweep that are shown; up to so many, all."""
 J_PER_KWH = 3.6e6
+_ELASTICITIES = "axis:name;objective;base:,.6g;at_base:,.6g;elasticity:,.6g"
 _UNITS = {
     "step_us": ("step", TIME, 1.0),
     "samples_per_s": ("samples/s", "s", 1.0),
@@ -33,59 +30,43 @@ _UNITS = {
 
 def sweep(
     spec: Path,
-    output: Path | None = None,
     objective: str | None = None,
     workers: int = 0,
-    scheduler: str | None = None,
     sensitivity: bool = False,
-    yes: bool = False,
     figure: Path | None = None,
-    format: Format | None = None,
+    target: Output = STDOUT,
 ) -> None:
-    if workers and scheduler:
-        raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
     check_figure(figure)
-    target = Output(format)
     from perfmodel import explore
 
     wanted = explore.load_spec(spec, objective)
-    if (points := len(wanted.space)) > UNASKED_POINTS and not yes:
-        raise UsageError(f"{spec}: {points:,} points; --yes sweeps them, fewer steps may do")
     with working("sweeping") as begin:
-        swept = explore.sweep(wanted, output, workers=workers, scheduler=scheduler, begin=begin)
-    if swept.failed == len(swept.frame):
-        raise UsageError(f"{spec}: {swept.warnings[0]} ({swept.folder} holds why of each)")
-    elasticities = explore.sensitivity(wanted) if sensitivity else None
-    save_figure(figure, elasticities.plot if elasticities else swept.plot)
-    answer = swept.to_dict() | {
-        "sensitivity": elasticities.to_dict() if elasticities else None,
-    }
-    wrote(Path(swept.folder), "every point, in Parquet; read it with pandas.read_parquet")
+        swept = explore.sweep(wanted, workers=workers, begin=begin)
+    answer = swept.to_dict() | {"sensitivity": None}
+    if sensitivity:
+        moved = explore.sensitivity(wanted).astype(object)
+        answer["sensitivity"] = moved.where(moved.notna(), None).to_dict("records")
+    save_figure(figure, swept.plot)
     target.write(
         lambda: answer,
         swept.to_frame,
         lambda console: _show(console, swept, answer),
         swept.warnings,
+        hint="every point",
     )
 
 
 def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
-    """What was swept, its front or its rows, and what else was wanted."""
-
-    def show(title: str, records: Records, heads: Sequence[Column] = ()) -> None:
-        heads = heads or _axis_columns(records[0], list(records[0]))
+    """What was swept, its front or its rows, and elasticities where they were wanted."""
+    console.say(f"{answer['source']['input']}: {counted(answer['points'], 'point')}")
+    console.say_assumed("its best point", answer["assumed"])
+    if answer["pareto"]:
+        title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
         console.show(Table(title, heads, records[:MAX_ROWS]))
         if len(records) > MAX_ROWS:
             console.say(f"… {len(records) - MAX_ROWS} more (--format json)")
-
-    console.say(f"{swept.spec.input}: {counted(answer['points'], 'point')} in {swept.folder}")
-    console.say_assumed("its best point", answer["assumed"])
-    if answer["pareto"]:
-        show(*_points(swept, [row["point"] for row in answer["pareto"]]))
     if answer["sensitivity"]:
-        keys = ("axis", "objective", "base", "at_base", "elasticity")
-        rows = [{key: row[key] for key in keys} for row in answer["sensitivity"]["elasticities"]]
-        show("Elasticities", rows)
+        console.show(Table("Elasticities", _ELASTICITIES, answer["sensitivity"]))
 
 
 def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:

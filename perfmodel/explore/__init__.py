@@ -8,7 +8,6 @@ from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.explore.planner import plan_deployment as plan_deployment
-    from perfmodel.explore.result import Sensitivity as Sensitivity
     from perfmodel.explore.result import Sweep as Sweep
     from perfmodel.explore.result import sensitivity as sensitivity
     from perfmodel.explore.run import sweep as sweep

@@ -6,18 +6,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from perfmodel.base.arrays import Ints
-from perfmodel.base.schema import Limits
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
 from perfmodel.hardware.reads import figure_values
 from perfmodel.hardware.schema import InconsistentError
 
-Value = float | int | str | bool | tuple[Any, ...]
+MAX_POINTS = 10**7
+"""Of a sweep, whose rows are all held."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,19 @@ class Points:
             values[axis] = [each for _, each in place]
             code[axis] = np.array(marks, np.int64)
         return cls(values, code, len(next(iter(columns.values()))) if columns else 1)
+
+    @classmethod
+    def grid(cls, axes: Mapping[str, Sequence[Any]]) -> Points:
+        """Every combination of the axes' values, the last axis fastest. Raises `UsageError` for
+        more than `MAX_POINTS`."""
+        values = {axis: list(dict.fromkeys(each)) for axis, each in axes.items()}
+        count = prod(map(len, values.values()))
+        if count > MAX_POINTS:
+            raise UsageError(f"a grid of {count:,} points: expected at most {MAX_POINTS:,}")
+        number, code = np.arange(count), dict[str, Ints]()
+        for axis in reversed(values):
+            number, code[axis] = np.divmod(number, max(len(values[axis]), 1))
+        return cls(values, {axis: code[axis] for axis in values}, count)
 
     def take(self, index: Ints) -> Points:
         """The points at `index`."""
@@ -70,84 +83,12 @@ class Points:
         return keys, first, joined
 
 
-LOG = "log"
-GRID, TABLE = "grid", "table"
-MAX_POINTS = 1 << 40
-MAX_STEPS = 10**7
-"""Of one axis, whose values are held."""
-
-
 def whole_number(axis: str, value: Any) -> int:
     """A value of an axis of counts, which a table may hold as a float; `UsageError` for a part."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value % 1:
         raise UsageError(f"axis {axis}: expected a whole number, got {str(value)[:30]!r}")
     return int(value)
-
-
-@dataclass(frozen=True)
-class Range:
-    """`steps` numbers from `low` to `high`; `whole` where both are written as whole numbers."""
-
-    low: float
-    high: float
-    steps: Annotated[int, Limits(1, MAX_STEPS)]
-    scale: Literal["linear", "log"] = "linear"
-    whole: bool = False
-
-    def levels(self) -> list[float] | list[int]:
-        """Both ends among them; of whole numbers no one twice."""
-        share = np.linspace(0.0, 1.0, self.steps)
-        if self.scale == LOG:
-            values = self.low * (self.high / self.low) ** share
-        else:
-            values = self.low + (self.high - self.low) * share
-        if self.whole:
-            return list(dict.fromkeys(int(value) for value in np.round(values).tolist()))
-        return [float(value) for value in np.clip(values, self.low, self.high).tolist()]
-
-
-Axis = Range | tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Space:
-    """All points of a sweep, by their number; none is held before it is asked for."""
-
-    axes: Mapping[str, Axis]
-    sample: str = GRID
-
-    @cached_property
-    def levels(self) -> dict[str, Sequence[Any]]:
-        """Per axis its values, in order."""
-        return {
-            name: axis.levels() if isinstance(axis, Range) else axis
-            for name, axis in self.axes.items()
-        }
-
-    @cached_property
-    def values(self) -> dict[str, Sequence[Any]]:
-        """Per axis the distinct values that occur."""
-        return {name: list(dict.fromkeys(each)) for name, each in self.levels.items()}
-
-    def __len__(self) -> int:
-        sizes = [len(each) for each in self.levels.values()]
-        if self.sample == TABLE:
-            return sizes[0] if sizes else 0
-        count = prod(sizes)
-        if count > MAX_POINTS:
-            raise UsageError(f"a grid of {count:g} points: expected at most {MAX_POINTS:g}")
-        return count
-
-    def points(self, begin: int, end: int) -> Points:
-        """The points numbered from `begin` to before `end`."""
-        if self.sample == TABLE:
-            return Points.of({name: each[begin:end] for name, each in self.levels.items()})
-        number, code = np.arange(begin, end, dtype=np.int64), dict[str, Ints]()
-        for name in reversed(self.levels):
-            size = len(self.levels[name])
-            code[name], number = number % size, number // size
-        return Points(self.levels, {name: code[name] for name in self.levels}, end - begin)
 
 
 HARDWARE, NODES = "hardware", "nodes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,20 +23,12 @@ from perfmodel.explore.axes import (
 from perfmodel.explore.periods import Durations, TransferTables, many_periods_us
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
 from perfmodel.explore.planner.torchrec import read_plan
-from perfmodel.explore.spec import (
-    BATCH,
-    OBJECTIVES,
-    RUNNING,
-    STEP,
-    TRACE,
-    Spec,
-    figures,
-    running_figures,
-)
-from perfmodel.hardware.reads import FigureRead
+from perfmodel.explore.spec import BATCH, COST, ENERGY, OBJECTIVES, RATE, STEP, Spec
+from perfmodel.hardware import KINDS, Cluster
+from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.compare import activity_of, fastest
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.running_cost import Activity, operating_costs
+from perfmodel.prediction.running_cost import Activity, OperatingCosts, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph import build_graph
@@ -49,6 +41,38 @@ WIDTH, MIN_WIDTH = 4096, 64
 """Points that are scheduled at once, of small graphs and of large ones."""
 BLOCK_CELLS = 1 << 23
 """Durations that are held at once: 32 MB."""
+
+
+def figures(
+    names: Sequence[str],
+    step_us: Floats,
+    samples: float | Floats | None,
+    running: OperatingCosts,
+    activity: Activity,
+) -> dict[str, Floats]:
+    """`names` of one machine at steps of `samples` each; a cost without a known price is NaN."""
+    columns = {STEP: step_us}
+    columns["power_w"] = np.broadcast_to(running.power_w(activity), step_us.shape)
+    if samples is not None:
+        rate = samples / step_us * 1e6
+        costs = running.economics(rate, activity)
+        usd = costs.usd_per_million_samples
+        unknown = np.full(len(rate), np.nan)
+        columns |= {RATE: rate, COST: unknown if usd is None else np.asarray(usd, np.float64)}
+        columns[ENERGY] = np.asarray(costs.energy_j_per_sample, np.float64)
+    return {name: np.asarray(columns[name], np.float64) for name in names}
+
+
+RUNNING = (
+    *("cluster", "node", "device.target"),
+    *(f"{kind}.{name}" for kind in KINDS for name in ("tdp_w", "price_usd", "capacity_bytes")),
+)
+"""What running a machine costs by: prices, watts, how many of each part."""
+
+
+def running_figures(columns: Sequence[str], machine: Cluster) -> tuple[FigureRead, ...]:
+    """Those that other columns than the step use of a machine."""
+    return () if tuple(columns) == (STEP,) else figures_used(machine, RUNNING)
 
 
 class TraceSteps:
@@ -86,24 +110,20 @@ class TraceFigures:
 
     def __init__(self, spec: Spec) -> None:
         """Raises `UsageError` for axes that a trace has not."""
-        for axis in spec.space.axes:
+        values = spec.points.values
+        for axis in values:
             if not is_axis(axis) and axis not in (BATCH, RANKS):
                 raise UsageError(
-                    f"{spec.where}: axis {axis} names nothing that a trace can change: expected "
+                    f"axis {axis} names nothing that a trace can change: expected "
                     "hardware, nodes, batch, ranks or KIND.KEY such as device.hbm_gb_per_s"
                 )
         self.columns, self.samples = spec.objectives, spec.batch
         for name in self.columns:
-            if (
-                OBJECTIVES[name].needs_samples
-                and spec.batch is None
-                and BATCH not in spec.space.axes
-            ):
-                raise UsageError(f"{spec.where}: {name} needs batch, the samples of one step")
-        trace, base = read(spec.input), spec.hardware
-        if base is None and HARDWARE not in spec.space.axes:
+            if OBJECTIVES[name].needs_samples and spec.batch is None and BATCH not in values:
+                raise UsageError(f"{name} needs batch, the samples of one step")
+        trace, base = read(spec.trace or ""), spec.hardware
+        if base is None and HARDWARE not in values:
             base = source_machine(trace, "so name one as hardware").node.device.name
-        values = spec.space.values
         machines = Machines({axis: values[axis] for axis in values if is_axis(axis)}, base=base)
         self.steps, self.changes = TraceSteps(trace, machines), {BATCH, RANKS} & {*values}
         self.ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks))
@@ -170,16 +190,25 @@ class WorkloadFigures:
     def __init__(self, spec: Spec) -> None:
         """Raises `PerfmodelError` for axes that name nothing."""
         self.spec, self.columns = spec, spec.objectives
-        values = spec.space.values
+        values = spec.points.values
         own = {axis: each for axis, each in values.items() if is_axis(axis)}
         if spec.hardware is None and HARDWARE not in own:
-            raise UsageError(f"{spec.where}: hardware is missing: give it as a key or an axis")
+            raise UsageError("hardware is missing: give it as a key or an axis")
         self.machines = Machines(own, base=spec.hardware, alone=True)
-        usual = {axis: each[0] for axis, each in values.items()}
-        for axis, each in values.items():
-            self._require(axis)
-            if axis not in own:
-                self._require_one([{**usual, axis: value} for value in each])
+        for axis in values:
+            first, dot, _ = axis.partition(DOT)
+            known = axis in (NAME, BATCH, DESIGN, PLAN) or axis in own
+            if not known and not (dot and (first in (NAME, DESIGN) or first in DESIGNS)):
+                raise UsageError(
+                    f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
+                    "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
+                )
+        designs = PLUS.join(map(str, values.get(DESIGN, [spec.design or ""])))
+        named = [name.strip() for name in designs.split(PLUS)]
+        for axis in values:
+            first = axis.partition(DOT)[0]
+            if first in DESIGNS and first not in named:
+                raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
 
     def __call__(self, points: Points) -> dict[str, Floats]:
         columns: dict[tuple[Any, ...], dict[str, float]] = {}
@@ -202,7 +231,7 @@ class WorkloadFigures:
 
     def _acting(self, values: dict[str, Any]) -> dict[str, Any]:
         """Without settings of designs that are not the point's."""
-        names = (values.get(DESIGN, self.spec.design) or "").split(PLUS)
+        names = str(values.get(DESIGN, self.spec.design) or "").split(PLUS)
         idle = {name for name in DESIGNS if name not in [each.strip() for each in names]}
         return {axis: v for axis, v in values.items() if axis.partition(DOT)[0] not in idle}
 
@@ -233,39 +262,8 @@ class WorkloadFigures:
             result = predict(workload, hardware=[machine], batch=batch, train=train)
         return result.results[0], start
 
-    def _require_one(self, several: list[dict[str, Any]]) -> None:
-        """Values that go with nothing are an error; those that only some go with, of points."""
-        errors = []
-        for values in several:
-            try:
-                self._workload(values)
-                self._designed(self._acting(values))
-            except PerfmodelError as error:
-                errors.append(error)
-        if len(errors) == len(several):
-            raise errors[0]
-
-    def _require(self, axis: str) -> None:
-        first, dot, key = axis.partition(DOT)
-        known = axis in (NAME, BATCH, DESIGN, PLAN) or is_axis(axis)
-        if not known and not (dot and (first in (NAME, DESIGN) or first in DESIGNS)):
-            raise UsageError(
-                f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
-                "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
-            )
-        for value in self.spec.space.values[axis] if axis == DESIGN else ():
-            if not isinstance(value, str):
-                raise UsageError(f"axis {DESIGN}: expected names of designs, got {value!r}")
-        if first not in DESIGNS:
-            return
-        texts = self.spec.space.values.get(DESIGN, [self.spec.design or ""])
-        if not any(first in [name.strip() for name in str(text).split(PLUS)] for text in texts):
-            raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
-        for value in self.spec.space.values[axis]:
-            composed(first, {first: {key: value}})
-
     def _workload(self, values: Mapping[str, Any]) -> Workload:
-        workload = load_workload(values.get(NAME, self.spec.input))
+        workload = load_workload(values.get(NAME, self.spec.workload or ""))
         changes = {
             axis.removeprefix(OF_WORKLOAD): value
             for axis, value in values.items()
@@ -278,6 +276,8 @@ class WorkloadFigures:
     def _designed(self, values: Mapping[str, Any]) -> Composed | None:
         """The design of a point; None where the sweep is not of designs."""
         text = values.get(DESIGN, self.spec.design)
+        if text is not None and not isinstance(text, str):
+            raise UsageError(f"axis {DESIGN}: expected names of designs, got {text!r}")
         names = [] if text is None else [name.strip() for name in text.split(PLUS)]
         settings: dict[str, dict[str, Any]] = {}
         for axis, value in values.items():
@@ -305,9 +305,6 @@ Evaluate: TypeAlias = TraceFigures | WorkloadFigures
 def evaluation_of(spec: Spec) -> Evaluate:
     """Reads the input of a sweep, and says what is wrong with its axes. Raises `PerfmodelError`."""
     try:
-        return TraceFigures(spec) if spec.kind == TRACE else WorkloadFigures(spec)
+        return WorkloadFigures(spec) if spec.trace is None else TraceFigures(spec)
     except PerfmodelError as error:
-        message = str(error)
-        if message.startswith(spec.where):
-            raise
-        raise type(error)(f"{spec.where}: {message}") from None
+        raise type(error)(f"{spec.where}: {error}") from None

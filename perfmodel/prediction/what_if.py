@@ -290,6 +290,10 @@ CLAMP_GRADIENT = ((1.0, 0.25), (1.0, 0.25), (0.5, 0.25), (1.25, 1.0))
 """What autograd does for a clamp: two comparisons, what is inside both, applied to the gradient."""
 
 
+CLAMPED = {"fp16": True, "bf16": False}
+"""Types that a payload may take, and whether values are clamped to their range before."""
+
+
 @dataclass(frozen=True)
 class Codec:
     """Collectives whose operators `pattern` fits send `dtype`: `REGEX=DTYPE[,elements=N]`.
@@ -304,8 +308,6 @@ class Codec:
     @classmethod
     def parse(cls, text: str) -> Codec:
         """From the command line's `--codec`; raises `UsageError` saying what is wrong."""
-        from perfmodel.ops.edits.named import CLAMPED
-
         form = rf"(.+)=({'|'.join(CLAMPED)})(?:,elements=(0*[1-9]\d{{,17}}))?"
         if not (match := re.fullmatch(form, text, re.DOTALL)):
             raise UsageError(
@@ -328,7 +330,6 @@ def with_codecs(
     collective, or the size of a payload is neither recorded nor given.
     """
     from perfmodel.cost.durations import durations_of  # models of kernels: no other what-if asks
-    from perfmodel.ops.edits.named import CLAMPED
     from perfmodel.ops.rows import Rows
     from perfmodel.prediction.transferred import source_machine
 

@@ -15,8 +15,8 @@ def test_both_ways_with_what_needs_no_model(run: Run, tmp_path: Path) -> None:
     other = _trace(tmp_path / "a100.json", A100, 400, 200)
     ran = run("evaluate", "pairs", one, other)
     assert ran.status == 0
-    assert "v100.json: v100-sxm2-16gb to a100-sxm-80gb" in ran.out
-    assert "the same step as the source" in " ".join(ran.out.split())
+    assert "source v100-sxm2-16gb, target a100-sxm-80gb" in ran.out
+    assert "step same" in ran.out
     answer = json.loads(run("evaluate", "pairs", one, other, "--format", "json").out)
     check_schema("evaluation.pairs", answer)
     assert [each["target"] for each in answer["directions"]] == ["a100-sxm-80gb", "v100-sxm2-16gb"]

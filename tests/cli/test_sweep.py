@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import math
 from pathlib import Path
 
 import pandas as pd
@@ -31,17 +31,14 @@ def spec(trace: Path) -> Path:
     return path
 
 
-def test_the_answer(run: Run, spec: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    line = ["sweep", spec, "-o", folder, "--format", "json", "--sensitivity"]
-    status, out, err = run(*line)
+def test_the_answer(run: Run, spec: Path) -> None:
+    status, out, _ = run("sweep", spec, "--format", "json", "--sensitivity")
     assert status == 0
-    assert err.startswith("perfmodel: wrote ")
     answer = json.loads(out)
     check_schema("sweep", answer)
-    frame = pd.read_parquet(folder)
+    frame = pd.read_csv(io.StringIO(run("sweep", spec, "--format", "csv").out))
     assert answer["points"] == len(frame) == 12
-    assert answer["best"]["step_us"]["step_us"] == frame["step_us"].min()
+    assert answer["best"]["step_us"]["step_us"] == pytest.approx(frame["step_us"].min())
     front = frame.iloc[[row["point"] for row in answer["pareto"]]]
     for _, row in frame.iterrows():
         better = (front["step_us"] <= row["step_us"]) & (
@@ -50,29 +47,21 @@ def test_the_answer(run: Run, spec: Path, tmp_path: Path) -> None:
         assert better.any(), "every point is on the front, or beaten by one that is"
     elasticity = {
         row["axis"]: row["elasticity"]
-        for row in answer["sensitivity"]["elasticities"]
+        for row in answer["sensitivity"]
         if row["objective"] == "step_us"
     }
     assert -1 <= elasticity["host.single_thread_ratio"] < 0
-    moved = next(
-        row
-        for row in answer["sensitivity"]["elasticities"]
-        if (row["axis"], row["objective"]) == ("host.single_thread_ratio", "step_us")
-    )
-    slope = math.log(moved["at_high"] / moved["at_low"]) / math.log(moved["high"] / moved["low"])
-    assert moved["elasticity"] == pytest.approx(slope)
 
 
-def test_the_table_and_figures(run: Run, spec: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    status, out, _ = run("sweep", spec, "-o", folder, "--figure", tmp_path / "front.png")
+def test_the_table_and_the_figure(run: Run, spec: Path, tmp_path: Path) -> None:
+    figure = tmp_path / "front.png"
+    status, out, _ = run("sweep", spec, "--sensitivity", "--figure", figure)
     assert status == 0
-    assert "12 points" in out
-    assert "Pareto front" in out
-    assert run("sweep", spec, "-o", folder, "--sensitivity", "--figure", tmp_path / "t.pdf")[0] == 0
-    for name in ("front.png", "t.pdf"):
-        assert (tmp_path / name).stat().st_size > 1000
-    rows = run("sweep", spec, "-o", folder, "--format", "csv").out.splitlines()
+    for text in ("12 points", "Pareto front", "Elasticities"):
+        assert text in out
+    assert figure.stat().st_size > 1000
+    assert run("sweep", spec, "-o", tmp_path / "points.csv").err.startswith("perfmodel: wrote")
+    rows = (tmp_path / "points.csv").read_text().splitlines()
     assert rows[0].startswith("point,device.hbm_gb_per_s,device.sm_count")
     assert len(rows) == 13
 
@@ -81,12 +70,11 @@ def test_the_table_and_figures(run: Run, spec: Path, tmp_path: Path) -> None:
     ("more", "expected"),
     [
         (["--objective", "beauty"], "objective 'beauty': expected one of step_us"),
-        (["--workers", "2", "--scheduler", "tcp://h:1"], "starts its own cluster"),
         (["--figure", "front.gif"], "by its suffix"),
     ],
 )
-def test_bad_options(run: Run, spec: Path, tmp_path: Path, more: list[str], expected: str) -> None:
-    status, out, err = run("sweep", spec, "-o", tmp_path / "results", *more)
+def test_bad_options(run: Run, spec: Path, more: list[str], expected: str) -> None:
+    status, out, err = run("sweep", spec, *more)
     assert (status, out) == (2, "")
     assert expected in err
     assert err.count("\n") == 1
@@ -98,14 +86,13 @@ def test_a_spec_that_is_not_there(run: Run, tmp_path: Path) -> None:
     assert "none.toml" in err
 
 
-def test_a_grid_that_takes_days_is_asked_about(run: Run, spec: Path, tmp_path: Path) -> None:
+def test_a_grid_that_is_too_large(run: Run, spec: Path) -> None:
     spec.write_text(
         spec.read_text().replace("[0.5, 2.0]", "{ low = 0.5, high = 2.0, steps = 2_000_000 }")
     )
-    status, out, err = run("sweep", spec, "-o", tmp_path / "results")
+    status, out, err = run("sweep", spec)
     assert (status, out) == (2, "")
-    assert "12,000,000 points; --yes sweeps them" in err
-    assert not (tmp_path / "results").exists()
+    assert "a grid of 12,000,000 points: expected at most 10,000,000" in err
 
 
 WORKLOAD = 'workload = "criteo-kaggle"\nobjective = ["step_us"]\n[axes]\n'
@@ -116,7 +103,7 @@ WORKLOAD = 'workload = "criteo-kaggle"\nobjective = ["step_us"]\n[axes]\n'
     [
         (
             'hardware = ["dgx-1"]\nbatch = [0]',
-            "1 of 1 points have no figures; criteo-kaggle: a glo",
+            "criteo-kaggle: a glo",
         ),
         (
             'hardware = ["dgx-1"]\nbatch = [4096.5]',
@@ -135,7 +122,7 @@ def test_a_sweep_without_an_answer_says_why(
 ) -> None:
     spec = tmp_path / "sweep.toml"
     spec.write_text(f"\ufeff{WORKLOAD}{axes}\n")  # begun with a byte order mark, as some editors do
-    status, out, err = run("sweep", spec, "-o", tmp_path / "results")
+    status, out, err = run("sweep", spec)
     assert (status, out) == (2, "")
     assert f"perfmodel: {spec}: " in err
     assert expected in err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from explore.conftest import MakeSpec
 
 from perfmodel.errors import UsageError
 from perfmodel.explore import sensitivity
+from perfmodel.explore.axes import Points
 from perfmodel.explore.result import base_point
 from perfmodel.explore.spec import Spec
 
@@ -23,36 +24,28 @@ AXES = f"""
 Step = Callable[[Mapping[str, Any]], float]
 
 
-@pytest.fixture
-def step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], None]:
-    """`step(f)`: points take what `f` says of their axes."""
-
-    def use(function: Step) -> None:
-        def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-            return {"step_us": np.array([function(row) for row in rows], float)}
-
-        for module in ("result",):
-            monkeypatch.setattr(f"perfmodel.explore.{module}.figures_at", figures_at)
-
-    return use
-
-
-def test_the_base_is_the_hardware_as_it_is_unless_told(spec: MakeSpec) -> None:
+def test_the_base_is_the_hardware_as_it_is(spec: MakeSpec) -> None:
     assert base_point(spec(axes=AXES)) == {BANDWIDTH: 900.0, CORES: 80}
-    told = spec(axes=AXES + f'[at]\n"{CORES}" = 100')
-    assert base_point(told) == {BANDWIDTH: 900.0, CORES: 100}
-    with pytest.raises(UsageError, match=r"at\.nodes is none of the axes"):
-        base_point(spec(axes=AXES + "[at]\nnodes = 2"))
 
 
-def test_elasticities_of_a_product_of_powers(spec: MakeSpec, step: Callable[[Step], None]) -> None:
-    step(lambda row: 1e6 * row[BANDWIDTH] ** -1.0 * row[CORES] ** -0.5)
+def test_elasticities_of_a_product_of_powers(
+    spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def evaluation_of(_: Spec) -> Callable[[Points], dict[str, np.ndarray]]:
+        def evaluate(points: Points) -> dict[str, np.ndarray]:
+            asked.extend(points.at(at) for at in range(len(points)))
+            return {"step_us": np.array([1e6 / e[BANDWIDTH] * e[CORES] ** -0.5 for e in asked])}
+
+        return evaluate
+
+    monkeypatch.setattr("perfmodel.explore.result.evaluation_of", evaluation_of)
     found = sensitivity(spec(axes=AXES))
-    assert [row["axis"] for row in found.moved] == [BANDWIDTH, CORES], "largest first"
-    assert [row["elasticity"] for row in found.moved] == pytest.approx([-1.0, -0.5])
-    first, second = found.moved
-    assert first["at_high"] / first["at_base"] == pytest.approx(1 / 1.1)
-    assert (second["low"], second["high"]) == (73, 88), "whole numbers stay whole"
+    assert found["axis"].tolist() == [BANDWIDTH, CORES], "largest first"
+    assert found["elasticity"].tolist() == pytest.approx([-1.0, -0.5])
+    assert found["base"].tolist() == [900.0, 80.0]
+    assert [each[CORES] for each in asked] == [80, 80, 80, 73, 88], "whole numbers stay whole"
 
 
 def test_what_cannot_be_moved(spec: MakeSpec) -> None:

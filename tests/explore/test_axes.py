@@ -10,28 +10,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
-from perfmodel.explore.axes import GRID, LOG, Range, Space
+from perfmodel.explore.axes import Points
 from perfmodel.explore.result import pareto
 from perfmodel.explore.spec import load_spec
 
 
 def test_a_grid_has_every_pair_once_the_last_axis_fastest() -> None:
-    space = Space({"a": (1, 2, 3), "b": ("x", "y")}, GRID)
-    points = space.points(0, len(space))
+    points = Points.grid({"a": (1, 2, 3), "b": ("x", "y")})
     rows = list(zip(points.column("a"), points.column("b"), strict=True))
     assert rows == [(1, "x"), (1, "y"), (2, "x"), (2, "y"), (3, "x"), (3, "y")]
-    part = space.points(2, 5)
+    part = points.take(np.arange(2, 5))
     assert list(zip(part.column("a"), part.column("b"), strict=True)) == rows[2:5]
 
 
-def test_ranges() -> None:
-    assert Range(1.0, 3.0, 3).levels() == [1.0, 2.0, 3.0]
-    assert Range(1.0, 100.0, 3, LOG).levels() == pytest.approx([1.0, 10.0, 100.0])
-    assert Range(1, 4, 7, whole=True).levels() == [1, 2, 3, 4], "no whole number twice"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("low = 1.0, high = 3.0, steps = 3", [1.0, 2.0, 3.0]),
+        ("low = 1.0, high = 100.0, steps = 3, scale = 'log'", [1.0, 10.0, 100.0]),
+        ("low = 1, high = 4, steps = 7", [1, 2, 3, 4]),  # no whole number twice
+    ],
+)
+def test_ranges(tmp_path: Path, text: str, expected: list[float]) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(f"{BASE}[axes]\na = {{ {text} }}")
+    found = load_spec(path).points.column("a")
+    assert found == pytest.approx(expected)
+    assert {type(each) for each in found} == {type(each) for each in expected}
 
 
 def test_groups_are_points_that_share_values() -> None:
-    points = Space({"a": (1, 2), "b": ("x", "y")}, GRID).points(0, 4)
+    points = Points.grid({"a": (1, 2), "b": ("x", "y")})
     keys, _, group = points.groups(("b",))
     assert [keys[at] for at in group.tolist()] == [("x",), ("y",), ("x",), ("y",)]
     assert points.groups(())[0] == [()]
@@ -65,12 +74,12 @@ BASE = 'trace = "t.json"\n'
         (BASE + "[axes]\nhardware = []", "no points"),
         (BASE + '[axes]\nhardware = "a"', "a list of values, or low, high"),
         (BASE + "[axes]\ndevice.tdp_w = {low = 2, high = 1, steps = 3}", "low the smaller"),
-        (BASE + "[axes]\ndevice.tdp_w = {low = 1, high = 2}", "steps: expected a whole number"),
+        (BASE + "[axes]\ndevice.tdp_w = {low = 1, high = 2}", "steps is missing"),
         (BASE + "[axes]\na = {low = 0, high = 2, steps = 3, scale = 'log'}", "low above 0"),
         (BASE + "[axes]\na = {low = 0, high = 2, step = 3}", "unknown key step"),
         (BASE + "[axes]\nbatch = [{a = 1}]", r"axes\.batch: expected numbers, texts or lists"),
         (BASE + "[axes]\nbatch = [[2020-01-01]]", r"axes\.batch: .*got 2020-01-01"),
-        (BASE + 'sample = "random"', 'expected one of "grid"'),
+        (BASE + "[axes]\na = {low = 0, high = 2, steps = 20_000_000}", "from 1 to 1e\\+07"),
         (BASE + 'table = "none.csv"', "none.csv: cannot be read"),
         (BASE + 'objective = ["speed"]', "objective 'speed': expected one of step_us"),
         ("[[", "not valid TOML"),
@@ -90,5 +99,5 @@ def test_a_table_gives_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(BASE + 'table = "points.csv"')
     spec = load_spec(path)
-    assert spec.space.points(1, 2).at(0) == {"hardware": "l4", "device.tdp_w": 72.5}
-    assert spec.input == str(tmp_path / "t.json")
+    assert spec.points.at(1) == {"hardware": "l4", "device.tdp_w": 72.5}
+    assert spec.trace == str(tmp_path / "t.json")

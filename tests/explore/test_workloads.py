@@ -13,7 +13,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.axes import Machines
 from perfmodel.explore.planner import plan_deployment
-from perfmodel.explore.spec import ERROR
+from perfmodel.explore.result import ERROR
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
 from perfmodel.workload import load_workload
@@ -37,7 +37,7 @@ def test_settings_batch_nodes_and_figures(tmp_path: Path) -> None:
     workload.table.pooling = [1, 4]
     device.hbm_gb_per_s = [900, 1200]
     """
-    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
+    found = sweep(load_spec(written(tmp_path, text))).frame
     assert len(found) == 16
     for _, row in found.iloc[[0, 6, 13]].iterrows():
         pooling = row["workload.table.pooling"]
@@ -59,7 +59,7 @@ def test_designs_and_their_settings(tmp_path: Path) -> None:
     design = ["default", "hotline"]
     hotline.hot_mib = [64, 512]
     """
-    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
+    found = sweep(load_spec(written(tmp_path, text))).frame
     one, other = found["step_us"][:2]
     assert one == pytest.approx(other, rel=1e-9), "a setting of hotline does nothing without"
     start = deployment_of(load_workload(SMALL), Machines({}, base="dgx-1").at({}))
@@ -72,13 +72,13 @@ def test_designs_and_their_settings(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_setting_of_whatever_design_a_point_has(tmp_path: Path) -> None:
     text = 'hardware = "dgx-h100"\ndesign = "recshard"\n[axes]\ndesign.hbm_gb = [0.1, 2.0]'
-    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
+    found = sweep(load_spec(written(tmp_path, text))).frame
     assert found["step_us"][0] != found["step_us"][1]
 
 
 def test_what_does_not_fit_is_a_row_that_says_so(tmp_path: Path) -> None:
     text = '[axes]\nhardware = ["t4", "dgx-a100-80gb"]'
-    found = sweep(load_spec(written(tmp_path, text, "criteo-terabyte")), tmp_path / "results")
+    found = sweep(load_spec(written(tmp_path, text, "criteo-terabyte")))
     assert found.failed == 1
     assert "more than the 17.2 GB of t4" in found.frame[ERROR][0]
     assert found.best() == {"step_us": 1}
@@ -91,7 +91,7 @@ def test_sharding_plans(tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     saved.write_text(json.dumps(made.to_dict()))
     text = f'hardware = "dgx-1"\n[axes]\nplan = ["balanced", "row_wise", "perfmodel", "{saved}"]'
-    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame["step_us"]
+    found = sweep(load_spec(written(tmp_path, text))).frame["step_us"]
     assert found[0] != found[1]
     assert found[2] == pytest.approx(made.result.step_us, rel=1e-9)
     assert found[3] == pytest.approx(found[2], rel=1e-9)
@@ -116,9 +116,8 @@ def test_axes_that_name_nothing(tmp_path: Path, text: str, expected: str) -> Non
     hardware = "" if "hardware is missing" in expected else 'hardware = "dgx-1"\n'
     path = written(tmp_path, hardware + text)
     with pytest.raises(PerfmodelError, match=expected) as error:
-        sweep(load_spec(path), tmp_path / "results")
+        sweep(load_spec(path))
     assert str(error.value).startswith(str(path))
-    assert not (tmp_path / "results").exists()
 
 
 def test_a_figure_names_the_batch_of_each_point_of_its_front(tmp_path: Path) -> None:
@@ -127,6 +126,6 @@ def test_a_figure_names_the_batch_of_each_point_of_its_front(tmp_path: Path) -> 
         'workload = "criteo-terabyte"\nobjective = ["step_us", "samples_per_s"]\n'
         '[axes]\nhardware = ["dgx-h100"]\nbatch = [8192, 16384]\n'
     )
-    axes = sweep(load_spec(path), tmp_path / "results").plot().axes[0]
+    axes = sweep(load_spec(path)).plot().axes[0]
     named = {text.get_text() for text in axes.texts}
     assert named == {"dgx-h100, batch 8,192", "dgx-h100, batch 16,384"}

@@ -51,13 +51,11 @@ SHARED = (
 VALUES: Mapping[str, tuple[str, ...]] = {
     "fuse": ("embeddings",),
     "cast": ("bf16", "fp16,keep-optimizer", "fp8"),
-    "exchange": ("fp16", "bf16"),
     "cuda-graphs": ("",),
     "ranks": ("16",),
     "remove": (),
-    "move": (),
 }
-"""Of each kind what is tried on every trace; ops to remove and to move are drawn of the trace's."""
+"""Of each kind what is tried on every trace; ops to remove are drawn of the trace's."""
 COLLECTIVES = ("all_to_all", "all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
 
@@ -131,10 +129,6 @@ def _is_product(piece: Piece) -> bool:
     return OPS[piece.op].family in ("matmul", "convolution")
 
 
-def _exchanged(piece: Piece) -> bool:
-    return piece.op in COLLECTIVES
-
-
 def _local(piece: Piece) -> bool:
     return piece.op not in COLLECTIVES
 
@@ -172,17 +166,6 @@ def _ranks(_: str, before: Ledger, after: Ledger) -> None:
     assert names[0] == names[1]
 
 
-def _exchange(_: str, before: Ledger, after: Ledger) -> None:
-    lost, new = before.all - after.all, after.all - before.all
-    assert {piece[0] for piece in lost} == {"all_to_all"}
-    assert {piece[3] for piece in new} <= {"kernel", "collective"}
-    sent = [
-        sum(dict(p[5])["size_bytes"] * n for p, n in side.items() if p[0] == "all_to_all")  # type: ignore[index, arg-type, call-overload]
-        for side in (lost, new)
-    ]
-    assert sent[1] == pytest.approx(sent[0] / 2)
-
-
 def _fuse(_: str, before: Ledger, after: Ledger) -> None:
     assert before.lookups() > 0
     assert after.lookups() == pytest.approx(before.lookups())
@@ -198,19 +181,12 @@ def _remove(value: str, before: Ledger, after: Ledger) -> None:
     assert after.all == Counter(piece for piece, owner in pairs if owner not in gone)
 
 
-def _move(_: str, before: Ledger, after: Ledger) -> None:
-    if not after.lowered.undivided:
-        assert before.all == after.all
-
-
 LAWS: Mapping[str, Callable[[str, Ledger, Ledger], None]] = {
     "fuse": _fuse,
     "cast": _cast,
-    "exchange": _exchange,
     "cuda-graphs": _same,
     "ranks": _ranks,
     "remove": _remove,
-    "move": _move,
 }
 
 
@@ -234,11 +210,6 @@ def texts(graph: OpGraph, kind: str, count: int = 4) -> Iterator[str]:
     names = sorted({op.name for op in graph.ops if not set(op.name) & set("*?[,=")})
     if kind == "remove":
         yield from (f"remove={name}" for name in draw.sample(names, min(count, len(names))))
-    elif kind == "move":
-        for _ in range(2 * count):
-            source = draw.randrange(len(graph))
-            target = min(max(source + draw.randint(-9, 9), 0), len(graph) - 1)
-            yield f"move={source},{target}"
     else:
         yield from (f"{kind}={value}" if value else kind for value in VALUES[kind])
 
@@ -348,14 +319,3 @@ def test_a_caller_does_not_stand_in_for_what_was_removed() -> None:
     assert found is not None
     assert not lower(found, "cuda").pieces
     assert [op.name for op in found.removed] == ["aten::addmm"]
-
-
-def test_what_is_moved_out_of_a_call_is_done_once() -> None:
-    et = Et()
-    x, w, y = tensor(1, 8, 4), tensor(2, 4, 4), tensor(3, 8, 4)
-    et.add("aten::exp", [tensor(5, 2)], [tensor(6, 2)])
-    linear = et.add("aten::linear", [x, w, tensor(4, 4)], [y])
-    et.add("aten::addmm", [tensor(4, 4), x, w], [y], at=linear)
-    found = applied(et.graph(), "move=aten::addmm,aten::exp")
-    assert found is not None
-    assert [p.op for p in lower(found, "cuda").pieces] == ["linear", "elementwise"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.progress import Begin, silent
 from perfmodel.base.provenance import made_by
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
@@ -233,41 +233,6 @@ def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
     return [] if found is None else [replace(found, problem=problem)]
 
 
-PARTS = {
-    "busiest_us": "lookups and updates of the busiest rank",
-    "exchange_us": "exchange of rows",
-    "summed_us": "sums of replicated tables' gradients",
-}
-
-
-def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
-    """Lines, the largest difference first; parts are of the search's model, steps are not."""
-    ratio = theirs.result.step_us / ours.result.step_us
-    yield (
-        f"{theirs.estimator}'s plan: {theirs.result.step_us / US_PER_MS:.3f} ms per step, "
-        f"{ratio:.2f} times; its busiest rank looks up {theirs.layout.imbalance:.2f} times the mean"
-    )
-    there, here = theirs.layout.parts, ours.layout.parts
-    for name in sorted(PARTS, key=lambda each: -abs(there[each] - here[each])):
-        if there[name] != here[name]:
-            times = (f"{part[name] / US_PER_MS:.3f} ms" for part in (there, here))
-            yield f"{PARTS[name]}: {' there, '.join(times)} here"
-    moved = [
-        (row, other)
-        for row, other in zip(ours.tables, theirs.tables, strict=True)
-        if any(row[key] != other[key] for key in ("sharding", "tier"))
-        or len(row["ranks"]) != len(other["ranks"])
-    ]
-    if not moved:
-        return
-    row, other = max(moved, key=lambda pair: pair[1]["added_us"] - pair[0]["added_us"])
-    yield (
-        f"{len(moved)} tables are laid out differently, most of all table {row['table']} "
-        f"({row['rows']:,} rows of {row['dim']}, {row['pooling']:g} lookups): {other['sharding']} "
-        f"x{len(other['ranks'])} there, {row['sharding']} x{len(row['ranks'])} here"
-    )
-
-
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
 shard larger than what a rank has on average; bytes beyond those of a device."""
@@ -337,24 +302,18 @@ def shortage(problem: Problem, deployment: Deployment) -> str:
     where = f"{problem.ranks} x {deployment.machine.node.device.name}"
     held_bytes, room_bytes = problem.sizes[:, HBM:], np.array(problem.room_bytes)
     over_bytes = (held_bytes - room_bytes).max(axis=1)
-    whole = held_bytes.sum(axis=1) * problem.parts
-    needed = 0.0
+    whole_bytes = held_bytes.sum(axis=1) * problem.parts
     for number, own in enumerate(problem.of_table):
-        needed += float(whole[own].min())
         if (over_gb := float(over_bytes[own].min()) / BYTES_PER_GB) > 0:
             return (
                 f"{name}: tables[{number}]: its smallest part is {over_gb:.3g} GB larger than "
                 f"what any tier of a rank of {where} holds"
             )
+    needed_gb = sum(float(whole_bytes[own].min()) for own in problem.of_table) / BYTES_PER_GB
     used = held_bytes.any(axis=0)
-    has_gb, needed_gb = float(room_bytes[used].sum()) * problem.ranks / BYTES_PER_GB, needed / 1e9
-    names = np.array(["device", "host", "drive"])[used]
-    if needed_gb > has_gb:
-        return (
-            f"{name}: its tables need {needed_gb - has_gb:.3g} GB more than the {has_gb:.3g} GB of "
-            f"{' and '.join(names)} memory that {where} have for tables"
-        )
+    has_gb = float(room_bytes[used].sum()) * problem.ranks / BYTES_PER_GB
+    names = " and ".join(np.array(["device", "host", "drive"])[used])
     return (
-        f"{name}: its tables of {needed_gb:.3g} GB come near the {has_gb:.3g} GB that {where} have "
-        "for tables, and no layout of whole parts was found"
+        f"{name}: its tables need {needed_gb:.3g} GB in whole parts, and the {names} memory that "
+        f"{where} have for tables is {has_gb:.3g} GB"
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.ops.edits.assemble import Edited, fuse_tables, move, remove
+from perfmodel.ops.edits.assemble import Edited, fuse_tables, remove
 from perfmodel.ops.edits.batch import rebatch
 from perfmodel.ops.edits.named import cast, cuda_graphs
 
-__all__ = ["Edited", "cast", "cuda_graphs", "fuse_tables", "move", "rebatch", "remove"]
+__all__ = ["Edited", "cast", "cuda_graphs", "fuse_tables", "rebatch", "remove"]

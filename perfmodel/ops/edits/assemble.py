@@ -1,4 +1,4 @@
-"""A graph put together anew: ops dropped or moved, the lookups of a model's tables as one.
+"""A graph put together anew: ops dropped, the lookups of a model's tables as one.
 
 Source: Lin et al. 2022, section on co-design (fused embedding lookups); FBGEMM's operators.
 """
@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph, Tensor, tensors_in
 
 
@@ -124,62 +123,6 @@ def remove(graph: OpGraph, pattern: str) -> Edited:
     gone = subtrees(graph, roots)
     rest = [at for at in range(len(graph)) if at not in gone]
     return Edited(assemble(graph, keep_ops(graph, rest), f"{len(gone)} ops removed ({pattern})"))
-
-
-def move(graph: OpGraph, op: int | str, before: int | str) -> Edited:
-    """`graph` with an op, and what it calls, directly before another; on that one's thread.
-
-    Ops are named by index or by a pattern, of which the first fit counts. Before an op that another
-    calls it moves before that other, unless that calls both. Raises `WorkloadError` where there is
-    none, and where the op would precede what makes its inputs, or follow what reads its outputs.
-    """
-    source, named = _index(graph, op), _index(graph, before)
-    moved = subtree(graph.children(), source)
-    if named in moved:
-        raise WorkloadError(f"{graph.ops[source].name} calls {graph.ops[named].name}")
-    target = _beside(graph, source, named)
-    among = set(moved)
-    its, beside = graph.ops[source], graph.ops[target]
-    stays = set(range(source, target)) <= among and source < target
-    if stays and (its.thread, its.parent) == (beside.thread, beside.parent):
-        return Edited(graph, (f"{its.name} already runs before {beside.name}",))
-    for producer, consumer in graph.data.tolist():
-        late = consumer in among and target <= producer < source and producer not in among
-        early = producer in among and source < consumer < target and consumer not in among
-        if late or early:
-            raise WorkloadError(
-                f"{graph.ops[source].name} (op {source}) cannot move before "
-                f"{graph.ops[target].name} (op {target}): {graph.ops[consumer].name} (op "
-                f"{consumer}) reads what {graph.ops[producer].name} (op {producer}) makes"
-            )
-    rest = [at for at in range(len(graph)) if at not in among]
-    place = rest.index(target)
-    thread, parent = graph.ops[target].thread, graph.ops[target].parent
-    placed = keep_ops(graph, [*rest[:place], *moved, *rest[place:]])
-    for at, one in enumerate(placed):
-        if one.covers[0] in among:
-            above = parent if one.covers[0] == source else one.op.parent
-            placed[at] = replace(one, op=replace(one.op, thread=thread, parent=above))
-    note = f"{graph.ops[source].name} moved before {graph.ops[target].name}"
-    return Edited(assemble(graph, placed, note))
-
-
-def _beside(graph: OpGraph, source: int, named: int) -> int:
-    """`named`, or the op around it that stands in a call of which `source` is a part as well."""
-    around = {source}
-    while source != NO_OP:
-        source = graph.ops[source].parent
-        around.add(source)
-    while graph.ops[named].parent not in around:
-        named = graph.ops[named].parent
-    return named
-
-
-def _index(graph: OpGraph, op: int | str) -> int:
-    index = op if isinstance(op, int) else next(matching(graph, op), NO_OP)
-    if not 0 <= index < len(graph):
-        raise WorkloadError(f"{graph.source}: no op {op}")
-    return index
 
 
 _LOOKUP = "aten::embedding_bag"

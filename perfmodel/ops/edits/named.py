@@ -1,27 +1,21 @@
 """Edits by the text of a what-if, `KIND` or `KIND=VALUE`, as `--edit` has them: narrower number
-types, of a whole graph or of its all-to-all alone; CUDA graphs; other numbers of ranks."""
+types; CUDA graphs; other numbers of ranks."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, fuse_tables, move, remove
+from perfmodel.ops.edits.assemble import Edited, fuse_tables, remove
 from perfmodel.ops.graph import (
-    NO_OP,
     OPTIMIZER,
     WAITING,
     Argument,
-    Op,
     OpGraph,
     Tensor,
-    last_called,
-    outermost_of,
 )
 
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16")
@@ -80,84 +74,6 @@ def _as_dtype(arguments: tuple[Argument, ...], dtype: str) -> tuple[Argument, ..
         else each
         for each in arguments
     )
-
-
-CLAMPED = {"fp16": True, "bf16": False}
-"""Types that a payload may take, and whether values are clamped to their range before."""
-WIDE_DTYPE = "fp32"
-
-
-def exchange(graph: OpGraph, dtype: str) -> Edited:
-    """`graph` whose all-to-alls of fp32 send `dtype`: encoded before the call, and decoded before
-    the first op that reads or waits for what came (where that is unknown, after the call).
-
-    Raises `WorkloadError` for another type.
-    """
-    if dtype not in CLAMPED:
-        raise WorkloadError(f"cannot exchange {dtype!r}; one of {', '.join(CLAMPED)}")
-    wide = [at for at, op in enumerate(graph.ops) if _is_wide(op)]
-    if not wide:
-        return Edited(graph, (f"no all-to-all of {WIDE_DTYPE}",))
-    outermost, last = outermost_of(graph.ops), last_called(graph.ops)
-    calls = {outermost[at]: at for at in wide}
-    reader: dict[int, int] = {}
-    for source, target in (graph.data if graph.waits is None else graph.waits).tolist():
-        top, later = outermost[source], outermost[target]
-        if top in calls and later > top:
-            reader[top] = min(reader.get(top, later), later)
-    before: defaultdict[int, list[Op]] = defaultdict(list)
-    behind: defaultdict[int, list[tuple[Op, int]]] = defaultdict(list)
-    for top, at in calls.items():
-        around, about = graph.ops[top], graph.ops[at].attributes
-        place = next((t.device for t in graph.ops[at].tensors if t.device), "")
-        sent, got = (  # as the program has it, and as it is sent
-            [
-                Tensor((int(about[f"{side}_elements"]),), t, device=place)
-                for t in (WIDE_DTYPE, dtype)
-            ]
-            for side in ("in", "out")
-        )
-        if CLAMPED[dtype]:
-            before[top].append(_op(around, "aten::clamp", (sent[0], None, None), sent[0]))
-        before[top].append(_op(around, "aten::copy_", (sent[1], sent[0], False), sent[1]))
-        like = graph.ops[reader.get(top, top)]
-        decoding = _op(like, "aten::copy_", (got[0], got[1], False), got[0])
-        behind[reader.get(top, last[top] + 1)].append((decoding, at))
-    placed: list[PlacedOp] = []
-    decoded: list[tuple[int, int]] = []
-    for at in range(len(graph) + 1):
-        for op, source in behind.get(at, ()):
-            decoded.append((source, len(placed)))
-            placed.append(PlacedOp(op))
-        if at < len(graph):
-            placed += [PlacedOp(op) for op in before.get(at, ())]
-            op = graph.ops[at]
-            narrow = replace(op, attributes={**op.attributes, "dtype": dtype})
-            placed.append(PlacedOp(narrow if _is_wide(op) else op, (at,)))
-    note = f"{len(calls)} all-to-alls of {dtype} instead of {WIDE_DTYPE}"
-    edited = assemble(graph, placed, note)
-    new_of = {one.covers[0]: at for at, one in enumerate(placed) if one.covers}
-    edges = np.array([(new_of[source], target) for source, target in decoded], np.int64)
-    data, waits = (
-        np.concatenate([each, edges.reshape(-1, 2)]) if each is not None else None
-        for each in (edited.data if len(edited.data) else None, edited.waits)
-    )
-    edited = replace(edited, data=edited.data if data is None else data, waits=waits)
-    return Edited(edited, ("no gradient of a clamp",) if CLAMPED[dtype] else ())
-
-
-def _is_wide(op: Op) -> bool:
-    about = op.attributes
-    has_sizes = "in_elements" in about and "out_elements" in about
-    return (
-        about.get("collective") == "all_to_all" and about.get("dtype") == WIDE_DTYPE and has_sizes
-    )
-
-
-def _op(like: Op, name: str, inputs: tuple[Tensor | bool | None, ...], output: Tensor) -> Op:
-    """An op of the same thread, phase and step; on the stream of the kernels."""
-    about = {key: text for key, text in like.attributes.items() if key == "annotation"}
-    return Op(name, inputs, (output,), NO_OP, like.thread, like.phase, like.step, -1, about)
 
 
 def cuda_graphs(graph: OpGraph) -> Edited:
@@ -229,14 +145,6 @@ def _cast(graph: OpGraph, value: str) -> Edited:
     return cast(graph, dtype, optimizer=not keep)
 
 
-def _move(graph: OpGraph, value: str) -> Edited:
-    op, comma, before = value.partition(",")
-    if not (op and comma and before):
-        raise UsageError(f"--edit 'move={value}': expected move=OP,BEFORE")
-    places = (int(text) if text.isdecimal() else text for text in (op, before))
-    return move(graph, *places)
-
-
 _DTYPES = (*FLOAT_DTYPES, *NARROW)
 KINDS: dict[str, Kind] = {
     "fuse": Kind("KIND", ("embeddings",), lambda graph, _: fuse_tables(graph)),
@@ -245,10 +153,8 @@ KINDS: dict[str, Kind] = {
         (*_DTYPES, *(f"{dtype},{KEEP_OPTIMIZER}" for dtype in _DTYPES)),
         _cast,
     ),
-    "exchange": Kind("DTYPE", tuple(CLAMPED), exchange),
     "cuda-graphs": Kind("", (), lambda graph, _: cuda_graphs(graph)),
     "remove": Kind("PATTERN", (), remove),
-    "move": Kind("OP,BEFORE", (), _move),
     "ranks": Kind("COUNT", (), ranks),
 }
 

@@ -16,7 +16,6 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.embedding import population, read_histograms
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import Plan, plan_deployment
-from perfmodel.explore.planner.planned import differences
 from perfmodel.explore.planner.problem import ANY, GROUP, Layout, Problem
 from perfmodel.explore.planner.search import lower_bound, placement_of, search
 from perfmodel.explore.planner.surrogate import surrogate
@@ -187,14 +186,6 @@ def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned:
     assert planned.result.step_us <= other.result.step_us * 1.001
 
 
-def test_what_differs_is_said(deployment: Deployment, planned: Plan) -> None:
-    other = plan_deployment(deployment, estimator="torchrec")
-    lines = list(differences(planned, other))
-    assert lines[0].startswith("torchrec's plan: ")
-    assert any("there" in line and "here" in line for line in lines[1:])
-    assert len(list(differences(planned, planned))) == 1
-
-
 def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 9
     start = deployment_of(replace(workload(), tables=tables), machine())
@@ -235,7 +226,9 @@ def test_a_batch_that_leaves_no_room_is_named() -> None:
 
 def test_too_many_tables_say_by_how_much() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 60
-    with pytest.raises(WorkloadError, match=r"need .* GB more than the .* of device and host"):
+    with pytest.raises(
+        WorkloadError, match=r"need .* GB in whole parts, and the device and host memory"
+    ):
         plan_deployment(deployment_of(replace(workload(), tables=tables), machine()))
 
 
@@ -278,7 +271,7 @@ def test_what_is_no_plan_is_refused(
 
 def test_ranks_out_of_range_and_broken_files_are_named(planned: Plan, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    document = planned.to_dict()
+    document = json.loads(json.dumps(planned.to_dict()))
     document["tables"][0] |= {"sharding": "table_wise", "ranks": [99]}
     path.write_text(json.dumps(document))
     with pytest.raises(WorkloadError, match=r"plan.json: .*tables\[0\]: rank 99"):

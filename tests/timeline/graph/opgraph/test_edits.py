@@ -1,4 +1,4 @@
-"""Edits: ops removed, moved, fused, of another type, updated otherwise."""
+"""Edits: ops removed, fused, of another type, updated otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits import cast, cuda_graphs, fuse_tables, move, remove
+from perfmodel.ops.edits import cast, cuda_graphs, fuse_tables, remove
 from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
@@ -51,24 +51,6 @@ def test_remove_of_nothing_says_so() -> None:
     found = remove(graph, "aten::gelu")
     assert found.graph is graph
     assert found.skipped == ("no op is called aten::gelu",)
-
-
-def test_move_keeps_callees_and_refuses_to_break_dependencies() -> None:
-    et = Et()
-    et.add("aten::exp", [tensor(1, 2)], [tensor(2, 2)])
-    et.add("aten::mm", [tensor(3, 2, 2), tensor(4, 2, 2)], [tensor(5, 2, 2)])
-    et.add("aten::sum", [tensor(5, 2, 2)], [tensor(6)])
-    graph = et.graph()
-    assert names(move(graph, "aten::mm", before="aten::exp").graph) == ["mm", "exp", "sum"]
-    assert names(move(graph, 0, before=2).graph) == ["mm", "exp", "sum"]
-    with pytest.raises(WorkloadError, match=r"aten::sum \(op 2\) cannot move before aten::mm"):
-        move(graph, "aten::sum", before="aten::mm")
-    et.add("aten::neg", [tensor(6)], [tensor(7)])
-    longer = et.graph()
-    with pytest.raises(WorkloadError, match=r"aten::mm \(op 1\) cannot move before"):
-        move(longer, "aten::mm", before="aten::neg")
-    with pytest.raises(WorkloadError, match="no op aten::nothing"):
-        move(graph, "aten::nothing", before=0)
 
 
 def test_unknown_types_are_refused() -> None:

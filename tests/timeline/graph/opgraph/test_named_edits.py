@@ -40,17 +40,6 @@ def test_types_keep_the_optimizers_when_told_to() -> None:
     ]
 
 
-def test_ops_are_moved_by_name_or_place() -> None:
-    et = Et()
-    et.add("aten::mm", [tensor(1, 4, 4), tensor(2, 4, 4)], [tensor(3, 4, 4)])
-    et.add("aten::exp", [tensor(6, 4, 4)], [tensor(7, 4, 4)])
-    for text in ("move=aten::exp,aten::mm", "move=1,0"):
-        (graph,), _ = apply_edits([et.graph()], [NamedEdit.parse(text)])
-        assert [op.name for op in graph.ops] == ["aten::exp", "aten::mm"]
-    with pytest.raises(WorkloadError, match="cannot move before"):
-        apply_edits([_graph()], [NamedEdit.parse("move=aten::relu,aten::mm")])
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -68,11 +57,6 @@ def test_what_is_no_edit_says_what_was_expected(text: str, said: str) -> None:
         NamedEdit.parse(text)
     assert said in str(caught.value)
     assert repr(text) in str(caught.value)
-
-
-def test_a_move_needs_two_ops() -> None:
-    with pytest.raises(UsageError, match="move=OP,BEFORE"):
-        _edited("move=aten::mm")
 
 
 def test_an_edit_that_changes_nothing_is_an_error_unless_it_may() -> None:
