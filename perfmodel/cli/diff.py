@@ -21,7 +21,7 @@ MAX_SHOWN = 12
 _COLUMNS = "name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s"
 _TITLES = (
     *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
-    *("Idle time by cause", "Modules, by what they launch"),
+    "Modules, by what they launch",
 )
 """Of the groups of changes."""
 
@@ -58,7 +58,7 @@ def _show(console: Console, compared: Difference, top: int) -> None:
     console.say(compared.verdict)
     console.say(f"A: {compared.a.source} ({compared.a.hardware})")
     console.say(f"B: {compared.b.source} ({compared.b.hardware})")
-    for line in (compared.remark or "", *compared.notes):
+    for line in compared.notes:
         console.say(line)
     for group, title in zip(GROUPS, _TITLES, strict=True):
         every, records = compared.of(group), []

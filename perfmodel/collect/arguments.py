@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Callable, Collection
@@ -13,25 +12,18 @@ from typing import NamedTuple, NoReturn
 from perfmodel.base.registry import offered
 from perfmodel.errors import UsageError
 
-PROGRAM = "perfmodel"
-
 
 class Parser(argparse.ArgumentParser):
     """Command lines whose mistakes are one line."""
 
     def error(self, message: str) -> NoReturn:
-        fault(f"{message}; see {self.prog} --help")
+        say(f"{message}; see {self.prog} --help")
         raise SystemExit(2)
 
 
-def fault(text: str) -> None:
-    """One line on standard error: why there are no results."""
-    print(f"{PROGRAM}: {' '.join(text.split())}", file=sys.stderr)
-
-
-def wrote(path: Path, what: str) -> None:
-    """What was written where, on standard error."""
-    print(f"{PROGRAM}: wrote {path}: {what}", file=sys.stderr)
+def say(text: str) -> None:
+    """One line on standard error: what was written, or why there are no results."""
+    print(f"perfmodel: {' '.join(text.split())}", file=sys.stderr)
 
 
 class Verb(NamedTuple):
@@ -46,7 +38,10 @@ def add_common(parser: argparse.ArgumentParser, name: str, usual_minutes: float)
     """Declare `--device`, `--output`, `--minutes` and `--name`."""
     add_device(parser)
     parser.add_argument(
-        "--minutes", type=minutes, default=usual_minutes, help=f"time to spend ({usual_minutes:g})"
+        "--minutes",
+        type=positive(float),
+        default=usual_minutes,
+        help=f"time to spend ({usual_minutes:g})",
     )
     parser.add_argument("--name", default=name, help=f"stem of the files (default: {name})")
 
@@ -64,26 +59,22 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def count(text: str) -> int:
-    """An integer of at least 1, for argparse."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
-    return value
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """Reads a finite number above 0 of that kind, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {kind.__name__} above 0")
+        return value
+
+    return read
 
 
-def minutes(text: str) -> float:
-    """A positive number of minutes, for argparse."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
-    return value
+count = positive(int)
 
 
 def listed(option: str, text: str, known: Collection[str]) -> list[str]:
@@ -96,26 +87,16 @@ def listed(option: str, text: str, known: Collection[str]) -> list[str]:
     return names or list(known)
 
 
-def output_folder(path: Path) -> Path:
-    """`path` as an existing folder that can be written; `UsageError` when it cannot be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--output {path}: cannot be created: {error.strerror}") from None
-    if not os.access(path, os.W_OK):
-        raise UsageError(f"--output {path}: cannot be written; name another folder")
-    return path
-
-
 def restore_command(verb: str, arguments: argparse.Namespace) -> str:
-    """The command that gives these results again, without the output folder."""
+    """The command that gives these results again, without the output folder; of files the names."""
     words = ["python", "-m", "perfmodel.collect", verb]
     for name, value in sorted(vars(arguments).items()):
         if name in {"output", "verb", "run", "debug"} or value in (None, "", []) or value is False:
             continue
-        words.append(f"--{name.replace('_', '-')}")
-        if isinstance(value, (list, tuple)):
-            words.append(",".join(map(str, value)))
-        elif value is not True:
-            words.append(str(value))
+        several = value if isinstance(value, list) else [value]
+        texts = [each.name if isinstance(each, Path) else str(each) for each in several]
+        if name != "programs":
+            words.append(f"--{name.replace('_', '-')}")
+            texts = [] if value is True else [",".join(texts)]
+        words += texts
     return shlex.join(words)

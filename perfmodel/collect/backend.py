@@ -1,4 +1,4 @@
-"""The machine under test through PyTorch: its device, waiting for it, CUDA graphs; what it is.
+"""The machine under test through PyTorch: its device, waiting for it; what it is.
 
 Nothing here names a host, a user or a path.
 """
@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -99,31 +98,6 @@ def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> 
     if kind == "cuda":
         torch.cuda.set_device(index)
     return Backend(torch, kind, index, torch.get_num_threads())
-
-
-GRAPH_WARM_UP_RUNS = 3
-
-
-def capture_graph(backend: Backend, body: Callable[[], Any]) -> Callable[[], None]:
-    """What replays `body`, warmed up on a side stream and captured once.
-
-    Raises `UsageError` where `body` does something that a graph cannot hold.
-    """
-    cuda = backend.torch.cuda
-    side = cuda.Stream()
-    side.wait_stream(cuda.current_stream())
-    with cuda.stream(side):
-        for _ in range(GRAPH_WARM_UP_RUNS):
-            body()
-    cuda.current_stream().wait_stream(side)
-    graph = cuda.CUDAGraph()
-    try:
-        with cuda.graph(graph):
-            body()
-    except RuntimeError as error:
-        reason = str(error).strip().split("\n")[0]
-        raise UsageError(f"this cannot be captured into a CUDA graph: {reason}") from None
-    return lambda: graph.replay()
 
 
 _LIBRARIES = ("numpy", "triton", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")

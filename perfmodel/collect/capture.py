@@ -21,7 +21,7 @@ from typing import Any
 from perfmodel.base.files import read_bytes, write_text
 from perfmodel.base.units import NS_PER_US
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.timing import Reference, reference_record, robust_us, summarize
+from perfmodel.collect.timing import robust_us, summarize
 
 HOST, USER, ADDRESS = "host", "user", "0.0.0.0"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -75,7 +75,6 @@ def scrub_file(source: Path, target: Path) -> int:
 
 
 PROFILER_WARMUP = 2
-REFERENCE_READINGS = 10
 BEFORE, PROFILER_STARTS, PROFILED, AFTER = "before", "profiler_starts", "profiled", "after"
 
 
@@ -111,15 +110,13 @@ class Recorder:
             PROFILED: plan.active,
             AFTER: plan.half,
         }
-        self._backend, self._active = backend, plan.active
+        self._backend, self.plan = backend, plan
         self._phases = [*(name for name, steps in phases.items() for _ in range(steps)), ""]
-        self._reference = Reference(backend)
         self._kineto, self._observed = folder / "kineto.json", folder / "et.json"
         self._profiling: Any = None
         self._observer: Any = None
         self._began_ns: int | None = None
         self.taken_us: dict[str, list[float]] = {name: [] for name in phases}
-        self.readings_us: list[list[float]] = []
         self.steps, self.needed = 0, len(self._phases) - 1
 
     def boundary(self) -> None:
@@ -137,8 +134,6 @@ class Recorder:
             self._start()
         elif not is_profiled:
             self.stop()
-        if not following or (following == BEFORE and not self.taken_us[BEFORE]):
-            self.readings_us += [self._reference.read_us() for _ in range(REFERENCE_READINGS)]
         if not following:
             raise EnoughSteps
         self._began_ns = time.perf_counter_ns()
@@ -154,7 +149,7 @@ class Recorder:
         options = {}
         if "acc_events" in inspect.signature(profiler.profile).parameters:
             options["acc_events"] = True  # one cycle: without it, some versions warn of a second
-        steps = {"wait": 0, "warmup": PROFILER_WARMUP, "active": self._active, "repeat": 1}
+        steps = {"wait": 0, "warmup": PROFILER_WARMUP, "active": self.plan.active, "repeat": 1}
         self._profiling = profiler.profile(
             activities=activities,
             record_shapes=True,
@@ -194,7 +189,6 @@ class Recorder:
             },
             "profiled": {**summarize(profiled_us), "step_us": profiled_us},
             "profiler_cost_frac": round(cost_frac, 4),
-            "reference": reference_record(self.readings_us),
             "files_bytes": sizes,
         }
 

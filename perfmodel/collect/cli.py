@@ -6,8 +6,8 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from perfmodel.collect import collectives, kernels, modules, ops, runs, trace, turns
-from perfmodel.collect.arguments import Parser, fault
+from perfmodel.collect import collectives, kernels, modules, ops, trace, turns
+from perfmodel.collect.arguments import Parser, say
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
 VERBS = {
@@ -15,7 +15,6 @@ VERBS = {
     "kernels": kernels.VERB,
     "modules": modules.VERB,
     "ops": ops.VERB,
-    "reference": runs.REFERENCE_VERB,
     "trace": trace.VERB,
     "truth": turns.VERB,
 }
@@ -50,10 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PerfmodelError as error:
         if arguments.debug:
             raise
-        fault(str(error))
+        say(str(error))
         return EXIT_USAGE
     except KeyboardInterrupt:
-        fault("interrupted: what was measured is kept")
+        say("interrupted: what was measured is kept")
         return EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -5,23 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from perfmodel.base.units import US_PER_MS
-from perfmodel.collect.arguments import (
-    Verb,
-    add_common,
-    count,
-    output_folder,
-    restore_command,
-    wrote,
-)
+from perfmodel.collect.arguments import Verb, add_common, count
 from perfmodel.collect.backend import Backend, device_name
 from perfmodel.collect.families import log_points, round_robin
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.runs import Run, broadcast_from_first, run_ranks
-from perfmodel.collect.timing import Table, loop_us, reference_columns, summarize
+from perfmodel.collect.timing import COLUMNS, loop_us, summarize
 from perfmodel.errors import UsageError
 
 DTYPE, BYTES = "fp32", 4
@@ -60,12 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget is used up; rows already in the CSV are not measured again."""
+    """Measure until the budget is used up."""
     if arguments.ranks < 2:
         raise UsageError("--ranks: a collective needs at least 2")
-    path = output_folder(arguments.output) / f"{arguments.name}.csv"
-    command = restore_command("collectives", arguments)
-    run_ranks(arguments.ranks, arguments.device, _measure, (path, arguments.minutes, command))
+    run_ranks(arguments.ranks, arguments.device, _measure, arguments)
 
 
 VERB = Verb("time collectives over several ranks of this machine", add_arguments, run)
@@ -81,12 +71,9 @@ def collective_cases(kind: str, world: int) -> Iterator[tuple[str, int]]:
     return round_robin(listed.values())
 
 
-def _measure(
-    backend: Backend, ranks: Ranks, path: Path, limit_minutes: float, command: str
-) -> None:
-    """All ranks run the same calls; rank 0 decides, and keeps the table."""
-    current = Run("collectives", command, backend, limit_minutes)
-    table = Table(path) if ranks.rank == 0 else None
+def _measure(backend: Backend, ranks: Ranks, arguments: argparse.Namespace) -> None:
+    """All ranks run the same calls; rank 0 decides, and writes the table."""
+    current, rows = Run("collectives", arguments, backend), []
     base = {
         "device": device_name(backend),
         "dtype": DTYPE,
@@ -98,20 +85,13 @@ def _measure(
     }
     try:
         for op, elements in collective_cases(backend.kind, ranks.world):
-            row = {**base, "op": op, "elements": elements}
-            known = table is not None and row in table
-            if op in current.skipped or broadcast_from_first(backend, ranks, known):
-                continue
-            figures = _timed(current, ranks, op, elements)
-            if table is not None and figures:
-                table.add([row | figures])
+            if op not in current.skipped and (figures := _timed(current, ranks, op, elements)):
+                rows.append({**base, "op": op, "elements": elements, **figures})
             if broadcast_from_first(backend, ranks, current.is_over):
                 break
     finally:
-        if table is not None:
-            meta = path.with_name(f"{path.stem}_meta.json")
-            current.write(meta, threads_per_rank=backend.threads, rows=len(table))
-            wrote(path, f"{len(table):,} rows")
+        if ranks.rank == 0:
+            current.write(COLUMNS, rows, "collectives", threads_per_rank=backend.threads)
 
 
 def _timed(current: Run, ranks: Ranks, op: str, elements: int) -> dict[str, Any]:
@@ -135,13 +115,9 @@ def _timed(current: Run, ranks: Ranks, op: str, elements: int) -> dict[str, Any]
         return {}
     fitting = int(ROUND_US / max(together_us(2), 1.0))
     repeats = broadcast_from_first(backend, ranks, min(max(fitting, 2), MAX_CALLS))
-    before, samples = len(current.readings_us), []
-    for _ in range(ROUNDS):
-        current.read_reference()
-        samples.append(together_us(repeats))
+    samples = [together_us(repeats) for _ in range(ROUNDS)]
     summed = torch.tensor(samples, dtype=torch.float64, device=backend.device)
     distributed.all_reduce(summed)
     figures = summarize((summed / ranks.world).tolist())
     figures["duration_us"] = figures.pop("p10_us")
-    beside = reference_columns(current.readings_us[before:])
-    return figures | {"repeats": repeats * ROUNDS} | beside
+    return figures | {"repeats": repeats * ROUNDS}

@@ -1,83 +1,92 @@
-"""A run of a verb: on one or several ranks, with its time and its record; `collect reference`."""
+"""A run of a verb: on one or several ranks, with its time, its table and its record."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
-import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfmodel.base.units import human_us
-from perfmodel.collect.arguments import Verb, add_common, output_folder, restore_command, wrote
+from perfmodel.base.files import write_text
+from perfmodel.collect.arguments import restore_command, say
 from perfmodel.collect.backend import Backend, describe_machine, gpu_state, open_backend
 from perfmodel.collect.models import Ranks
-from perfmodel.collect.timing import PARTS, Reference, reference_record, write_record
+from perfmodel.collect.timing import write_table
 from perfmodel.errors import PerfmodelError, UsageError
 
 JOIN_TIMEOUT_S = 300
 LOOPBACK = Path("/sys/class/net/lo")
 
 
-def open_run(
-    verb: str, arguments: argparse.Namespace, words: Sequence[str] = (), threads: int | None = None
-) -> tuple[Run, Path]:
-    """A run on one rank, and the stem of its files; `words` end its command."""
-    backend = open_backend(arguments.device, threads=threads)
-    stem = output_folder(arguments.output) / arguments.name
-    command = " ".join([restore_command(verb, arguments), *map(shlex.quote, words)])
-    return Run(verb, command, backend, arguments.minutes), stem
+def stem_of(folder: Path, name: str) -> Path:
+    """What the names of a run's files begin with; `UsageError` where `folder` cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output {folder}: cannot be created: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--output {folder}: cannot be written; name another folder")
+    return folder / name
 
 
 class Run:
-    """What every verb has: its time, the reference work beside it, what it skipped, its record."""
+    """What every verb has: its time, what it skipped, its files."""
 
-    def __init__(self, verb: str, command: str, backend: Backend, limit_minutes: float) -> None:
-        self.backend, self.end_s = backend, time.monotonic() + 60 * limit_minutes
-        self.readings_us: list[list[float]] = []
+    def __init__(self, verb: str, arguments: argparse.Namespace, backend: Backend) -> None:
+        self.backend, self._began_s = backend, time.monotonic()
+        self.end_s: float = self._began_s + 60 * arguments.minutes
         self.skipped: dict[str, Any] = {}
-        self._reference = Reference(backend)
-        self._began_s = time.monotonic()
-        schema = f"perfmodel.collect.{verb}/1"
-        self._head = {"schema": schema, "command": command, "machine": describe_machine(backend)}
+        self.stem = stem_of(arguments.output, arguments.name)
+        self._head = {
+            "schema": f"perfmodel.collect.{verb}/1",
+            "command": restore_command(verb, arguments),
+            "machine": describe_machine(backend),
+        }
 
     @property
     def is_over(self) -> bool:
         """Whether the time is used up."""
         return time.monotonic() >= self.end_s
 
-    def read_reference(self, *, evict: bool = False) -> list[float]:
-        """What each part of the reference work takes now, microseconds; kept for the record.
+    def path(self, ending: str) -> Path:
+        """The file of this run with that ending."""
+        return self.stem.with_name(self.stem.name + ending)
 
-        With `evict`, after its memory was read, as a step in between would empty the caches.
-        """
-        if evict:
-            self._reference.evict()
-        self.readings_us.append(self._reference.read_us())
-        return self.readings_us[-1]
-
-    def write(self, path: Path, **about: Any) -> None:
-        """Write the record: what was run where, what it did, and how the machine was meanwhile."""
+    def write(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[dict[str, Any]],
+        said: str,
+        ending: str = ".csv",
+        **about: Any,
+    ) -> None:
+        """Write the table and the record beside it, and say so."""
+        write_table(self.path(ending), columns, rows)
         meanwhile = {
+            "rows": len(rows),
             "skipped": self.skipped,
-            "reference": reference_record(self.readings_us),
             "gpu_state_at_end": gpu_state(self.backend),
             "elapsed_s": round(time.monotonic() - self._began_s, 1),
         }
-        write_record(path, {**self._head, **about, **meanwhile})
+        record = {**self._head, **about, **meanwhile}
+        write_text(self.path("_meta.json"), json.dumps(record, indent=1) + "\n")
+        skipped = [f"{name}: {why}" for name, why in self.skipped.items()]
+        more = f"; {len(skipped)} could not be measured ({skipped[0]})" if skipped else ""
+        say(f"wrote {self.path(ending)}: {len(rows):,} {said}{more}")
 
 
-def run_ranks(
-    world: int, device: str, worker: Callable[..., None], arguments: Sequence[Any]
-) -> None:
-    """Call `worker(backend, ranks, *arguments)` on each of `world` ranks and wait for them.
+Worker = Callable[[Backend, Ranks, argparse.Namespace], None]
+
+
+def run_ranks(world: int, device: str, worker: Worker, arguments: argparse.Namespace) -> None:
+    """Call `worker(backend, ranks, arguments)` on each of `world` ranks and wait for them.
 
     One rank runs in this process, without a process group of its own. Several run in fresh
     processes, over NCCL with a GPU each, or over Gloo on the loopback interface with the CPU's
@@ -89,10 +98,7 @@ def run_ranks(
         count = backend.torch.cuda.device_count()
         raise UsageError(f"--ranks {world}: only {count} GPU(s) here, one is needed per rank")
     if world == 1:
-        try:
-            worker(backend, Ranks(), *arguments)
-        finally:
-            leave_group(backend)
+        worker(backend, Ranks(), arguments)
         return
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or world) // world)
@@ -122,8 +128,8 @@ def _run_rank(
     kind: str,
     threads: int,
     store: Path,
-    worker: Callable[..., None],
-    arguments: Sequence[Any],
+    worker: Worker,
+    arguments: argparse.Namespace,
 ) -> None:
     """One rank in a process of its own; the group meets in the file `store`, without a port."""
     index = ranks.rank if kind == "cuda" else 0
@@ -138,21 +144,14 @@ def _run_rank(
         timeout=timedelta(seconds=JOIN_TIMEOUT_S),
     )
     try:
-        worker(backend, ranks, *arguments)
+        worker(backend, ranks, arguments)
     except PerfmodelError as error:
         raise SystemExit(f"perfmodel: rank {ranks.rank}: {error}") from None
     finally:
-        leave_group(backend)
+        backend.torch.distributed.destroy_process_group()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
-
-
-def leave_group(backend: Backend) -> None:
-    """Leave the process group, where there is one."""
-    distributed = backend.torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def broadcast_from_first(backend: Backend, ranks: Ranks, value: int) -> int:
@@ -162,22 +161,3 @@ def broadcast_from_first(backend: Backend, ranks: Ranks, value: int) -> int:
     shared = backend.torch.tensor([int(value)], device=backend.device)
     backend.torch.distributed.broadcast(shared, 0)
     return int(shared.item())
-
-
-def run_reference(arguments: argparse.Namespace) -> None:
-    """Read the reference work until the time is used up, and write one JSON record."""
-    current, stem = open_run("reference", arguments)
-    while not current.readings_us or not current.is_over:
-        current.read_reference(evict=True)
-    path = stem.with_name(f"{stem.name}.json")
-    current.write(path)
-    record = reference_record(current.readings_us)
-    parts = (f"{part} {human_us(record[part]['p10_us'])}" for part in PARTS)
-    wrote(path, f"{', '.join(parts)}, {len(current.readings_us)} readings")
-
-
-REFERENCE_VERB = Verb(
-    "time the reference work alone: has this machine changed its speed since a calibration?",
-    partial(add_common, name="reference", usual_minutes=0.2),
-    run_reference,
-)

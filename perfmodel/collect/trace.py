@@ -7,6 +7,7 @@ called again and, where the script has an optimizer, the optimizer has stepped s
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import runpy
 import sys
@@ -17,13 +18,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.files import write_text
 from perfmodel.base.units import human_us
-from perfmodel.collect.arguments import Verb, add_device, count, output_folder, restore_command
+from perfmodel.collect.arguments import Verb, add_device, count, restore_command
 from perfmodel.collect.backend import Backend, describe_machine, open_backend
 from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
 from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.runs import run_ranks
-from perfmodel.collect.timing import loop_us, write_record
+from perfmodel.collect.runs import run_ranks, stem_of
+from perfmodel.collect.timing import loop_us
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"
@@ -107,17 +109,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Capture, and print one line per rank."""
     MODELS[arguments.model]
-    plan = Plan(arguments.warmup, arguments.steps, arguments.active)
     if arguments.script:
-        _trace_script(arguments, plan)
-        return
-    names = ("preset", "batch", "max_rows", "pooling", "seed")
-    chosen = {name: getattr(arguments, name) for name in names}
-    options = Options(**chosen, zipf_alpha=arguments.zipf)
-    words = [arguments.model, options.preset, f"b{options.batch}"]
-    stem = output_folder(arguments.output) / (arguments.name or "_".join(filter(None, words)))
-    given = (arguments.model, options, plan, stem, restore_command("trace", arguments))
-    run_ranks(arguments.ranks, arguments.device, _trace_rank, given)
+        _trace_script(arguments)
+    else:
+        run_ranks(arguments.ranks, arguments.device, _trace_rank, arguments)
 
 
 VERB = Verb(
@@ -127,7 +122,14 @@ VERB = Verb(
 )
 
 
-def _trace_script(arguments: argparse.Namespace, plan: Plan) -> None:
+@contextmanager
+def _recorder(backend: Backend, arguments: argparse.Namespace) -> Iterator[Recorder]:
+    plan = Plan(arguments.warmup, arguments.steps, arguments.active)
+    with tempfile.TemporaryDirectory() as folder:
+        yield Recorder(backend, plan, Path(folder))
+
+
+def _trace_script(arguments: argparse.Namespace) -> None:
     """Trace the user's script; of its command line the record holds the script's name only.
 
     Under a launcher that sets `RANK` and `WORLD_SIZE` each rank writes its own files.
@@ -136,40 +138,35 @@ def _trace_script(arguments: argparse.Namespace, plan: Plan) -> None:
     script = Path(words[0])
     if not script.is_file():
         raise UsageError(f"{script}: there is no such script")
-    stem = output_folder(arguments.output) / (arguments.name or script.stem)
+    stem = stem_of(arguments.output, arguments.name or script.stem)
     options = {name: getattr(arguments, name) for name in ("active", "device", "steps", "warmup")}
     command = f"{restore_command('trace', argparse.Namespace(**options))} -- {script.name} ..."
     backend = open_backend(arguments.device)
     ranks = Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
-    with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(backend, plan, Path(folder))
+    with _recorder(backend, arguments) as recorder:
         run_script(backend, words, recorder)
         _write(backend, ranks, recorder, stem, command, {"model": "script", "script": script.name})
 
 
-def _trace_rank(
-    backend: Backend,
-    ranks: Ranks,
-    model: str,
-    options: Options,
-    plan: Plan,
-    stem: Path,
-    command: str,
-) -> None:
+def _trace_rank(backend: Backend, ranks: Ranks, arguments: argparse.Namespace) -> None:
+    model, preset, batch = arguments.model, arguments.preset, arguments.batch
+    names = ("preset", "batch", "max_rows", "pooling", "seed")
+    chosen = {name: getattr(arguments, name) for name in names}
+    usual = "_".join(filter(None, (model, preset, f"b{batch}")))
+    stem = stem_of(arguments.output, arguments.name or usual)
+    command = restore_command("trace", arguments)
     try:
-        training = MODELS[model](backend, ranks, options)
-        with tempfile.TemporaryDirectory() as folder:
-            recorder = Recorder(backend, plan, Path(folder))
+        training = MODELS[model](backend, ranks, Options(**chosen, zipf_alpha=arguments.zipf))
+        with _recorder(backend, arguments) as recorder:
             numbers = record_steps(recorder, training.step)
-            loop = loop_us(backend, lambda: training.step(next(numbers)), plan.half)
-            description = training.description
-            _write(backend, ranks, recorder, stem, command, description, pipelined_us=loop[1])
+            loop = loop_us(backend, lambda: training.step(next(numbers)), recorder.plan.half)
+            _write(backend, ranks, recorder, stem, command, training.description, loop[1])
     except (RuntimeError, MemoryError) as error:
         if not backend.out_of_memory(error):
             raise
         raise PerfmodelError(
-            f"out of memory with {model} {options.preset} at batch {options.batch}: lower --batch, "
-            "or cap the tables with --max-rows"
+            f"out of memory with {model} {preset} at batch {batch}: lower --batch, or cap the "
+            "tables with --max-rows"
         ) from None
 
 
@@ -197,7 +194,7 @@ def _write(
     truth, seen = record["unprofiled"], record["profiled"]
     if pipelined_us is not None:
         truth["pipelined_us"] = round(pipelined_us, 3)
-    write_record(target.with_name(f"{target.name}.json"), record)
+    write_text(target.with_name(f"{target.name}.json"), json.dumps(record, indent=1) + "\n")
     sys.stdout.write(
         f"{stem.name} rank {ranks.rank}: step {human_us(truth['p10_us'])} (median "
         f"{human_us(truth['median_us'])}), profiled {human_us(seen['p10_us'])} (median "

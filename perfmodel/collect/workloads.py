@@ -6,8 +6,7 @@ A prediction fitted to these is compared with those of `collect truth`: the list
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import count, groupby, islice, pairwise
 from typing import Any
 
@@ -15,15 +14,8 @@ import numpy as np
 
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import kronecker, log_between
-from perfmodel.collect.models import MODELS, Builder, Options, Ranks, Training
-from perfmodel.collect.models.dlrm import (
-    DISTINCT_BATCHES,
-    FP32_BYTES,
-    ONE_RANK,
-    TWO_RANKS,
-    TruthConfig,
-    train_dlrm,
-)
+from perfmodel.collect.models import MODELS, Options, Ranks, Training
+from perfmodel.collect.models.dlrm import FP32_BYTES, DlrmConfig, train_dlrm
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
@@ -36,22 +28,18 @@ USUAL_TABLE_BYTES, MAX_TABLE_BYTES, LARGE_EVERY = 160_000_000, 1_000_000_000, 16
 COORDINATES = 10
 
 
-def calibration_configs() -> Iterator[TruthConfig]:
+def calibration_configs() -> Iterator[DlrmConfig]:
     """Endless configurations; every beginning of them covers the space.
 
     Rows lie within and beyond caches, indices are skewed and uniform, sizes aligned and not. Each
     takes roughly 1 to 60 ms on two cores; the first 100 together take about 8 GB.
     """
-    known = {replace(config, name="same") for config in (*ONE_RANK, *TWO_RANKS)}
-    for index in count():
-        config = drawn_config(index)
-        low_us, high_us = STEP_US
-        is_new = replace(config, name="same") not in known
-        if low_us < rough_step_us(config) < high_us and is_new:
-            yield config
+    low_us, high_us = STEP_US
+    drawn = map(drawn_config, count())
+    return (config for config in drawn if low_us < rough_step_us(config) < high_us)
 
 
-def drawn_config(index: int) -> TruthConfig:
+def drawn_config(index: int) -> DlrmConfig:
     """Point `index` of the sequence; every fourth has tables of two sizes.
 
     Tables that would be too large together have fewer rows.
@@ -72,7 +60,7 @@ def drawn_config(index: int) -> TruthConfig:
     dense = round(log_between(*DENSE, point[6]))
     bottom = _widths(generator, point[7], index)
     top = _widths(generator, point[8], index)
-    return TruthConfig(
+    return DlrmConfig(
         name=f"dlrm{index:04}",
         rows=(min(rows, limit),) * (tables - second) + (min(other, limit),) * second,
         dim=dim,
@@ -84,7 +72,7 @@ def drawn_config(index: int) -> TruthConfig:
     )
 
 
-def rough_step_us(config: TruthConfig) -> float:
+def rough_step_us(config: DlrmConfig) -> float:
     """A rough step time on two cores, only to leave out what is far too short or too long."""
     pairs = len(config.rows) + 1
     top = (config.dim + pairs * (pairs - 1) // 2, *config.top)
@@ -128,13 +116,13 @@ class Workload:
 
     name: str
     model: str
-    build: Callable[[Backend, Ranks], Training]
+    build: Callable[[Backend], Training]
     held_bytes: int = 0
     dims: dict[str, Any] = field(default_factory=dict)
     """What tables say of it."""
 
 
-def dims_of(config: TruthConfig) -> dict[str, Any]:
+def dims_of(config: DlrmConfig) -> dict[str, Any]:
     """What a table says of `config`: widths joined by `-`, runs of equal tables as `2x5 1x7`."""
     runs = [f"{len(list(run))}x{rows}" for rows, run in groupby(config.rows)]
     return {
@@ -158,25 +146,24 @@ def calibration_workloads(wanted: int) -> list[Workload]:
     for number, config in enumerate(islice(calibration_configs(), wanted), start=1):
         listed.append(dlrm_workload(config))
         if number % OTHER_EVERY == 0 and others:
-            model, preset, batch = others.pop(0)
-            options, build = Options(preset=preset, batch=batch), MODELS[model]
-            name = f"{model}_{preset}_b{batch}"
-            dims = {"name": name, "description": {"batch": batch}}
-            listed.append(Workload(name, model, partial(_built, build, options), dims=dims))
+            listed.append(_other_workload(*others.pop(0)))
     return listed[:wanted]
 
 
-def dlrm_workload(config: TruthConfig) -> Workload:
+def dlrm_workload(config: DlrmConfig) -> Workload:
     """The DLRM of `config`."""
-    options = Options(preset=config.name, batch=config.batch, zipf_alpha=config.zipf_alpha)
     return Workload(
         config.name,
         "dlrm",
-        partial(train_dlrm, options=options, config=config),
-        config.held_bytes(DISTINCT_BATCHES),
+        lambda backend: train_dlrm(backend, Ranks(), config),
+        config.held_bytes,
         dims_of(config),
     )
 
 
-def _built(build: Builder, options: Options, backend: Backend, ranks: Ranks) -> Training:
-    return build(backend, ranks, options)
+def _other_workload(model: str, preset: str, batch: int) -> Workload:
+    name, options = f"{model}_{preset}_b{batch}", Options(preset=preset, batch=batch)
+    dims = {"name": name, "description": {"batch": batch}}
+    return Workload(
+        name, model, lambda backend: MODELS[model](backend, Ranks(), options), dims=dims
+    )

@@ -1,4 +1,4 @@
-"""Two traces, predictions or stored answers side by side: what became slower, and why."""
+"""Two traces or predictions side by side: what became slower, and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from perfmodel.prediction.breakdown.completeness import completeness_line
 from perfmodel.prediction.breakdown.tables import NamedSums
 from perfmodel.reporting.sides import (
     GROUPS,
-    MEASURED,
     MODULE,
     PIECE,
     PLACE,
@@ -26,11 +25,7 @@ from perfmodel.reporting.sides import (
 )
 from perfmodel.reporting.verdict import MEMORY, Held, Outcome, step_text
 
-SCHEMA = "perfmodel.diff/1"
-_ALIKE = {MEASURED, "prediction"}
-"""Kinds of answers with the same figures."""
-_SAME_INPUT = "same input as far as they say"
-"""Of what-ifs and settings of a workload they do not."""
+SCHEMA = "perfmodel.diff/2"
 MAX_SHOWN, MAX_MOVED = 12, 5
 """Changes of each group for people, and changes that a comment names."""
 MAX_OVER, MAX_ROWS = 4, 12
@@ -126,49 +121,13 @@ class Difference:
             for row in self.changes.sort_values("change_us", key=lambda us: -abs(us)).itertuples()
             if row.group not in (STEP, PIECE) and abs(row.change_us) > floor_us
         ]
-        notes = filter(None, (self.completeness_line, *self.notes, self.remark))
+        notes = filter(None, (self.completeness_line, *self.notes))
         lines += moved[:MAX_MOVED] + [f"- {_plain(text)}" for text in notes]
         return "\n".join(lines).rstrip() + "\n"
 
     def of(self, group: str) -> pd.DataFrame:
         """The changes of one group."""
         return self.changes[self.changes.group == group]
-
-    @property
-    def same_input(self) -> bool | None:
-        """Whether two stored answers are of one input, as far as they say; else None."""
-        known = self.a.about is not None and self.b.about is not None
-        return self.a.about == self.b.about if known else None
-
-    @property
-    def tool_changed(self) -> list[str] | None:
-        """What of the tool differs between two stored answers; None where one does not say."""
-        a, b = self.a.made_by, self.b.made_by
-        if a is None or b is None:
-            return None
-        return [key for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
-
-    @property
-    def remark(self) -> str | None:
-        """Whether the input or the tool moved what differs; None unless both are stored answers."""
-        if self.same_input is None:
-            return None
-        of_input = _SAME_INPUT if self.same_input else "the inputs differ"
-        if self.tool_changed is None:
-            silent = next(side.source for side in (self.a, self.b) if side.made_by is None)
-            return f"{of_input}; {silent} does not say what made it: it is of an older release"
-        if not self.tool_changed:
-            is_moved = self.same_input and bool(self.changes.change_us.any())
-            return f"{of_input}, same tool" + (": what differs was asked otherwise" * is_moved)
-        before, after = (side.made_by or {} for side in (self.a, self.b))
-        changes = [
-            f"{key.replace('_', ' ')} {before.get(key, 'none')} to {after.get(key, 'none')}"
-            for key in self.tool_changed
-        ]
-        moved = ", and so does the tool"
-        if self.same_input:
-            moved = ": what differs is the tool's doing, or was asked otherwise"
-        return f"{of_input}{moved} ({', '.join(changes)})"
 
     def __repr__(self) -> str:
         step = self._step
@@ -195,9 +154,6 @@ class Difference:
             "completeness": [
                 {"side": key} | gap.to_dict() for key, side in self._sides for gap in side.gaps
             ],
-            "same_input": self.same_input,
-            "tool_changed": self.tool_changed,
-            "remark": self.remark,
             "verdict": self.verdict,
             "failed": self.failed,
             "held": [each.to_dict() for each in self.held],
@@ -224,13 +180,16 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
     """What differs between `a` and `b`, rank with like rank, and what crosses `limits`: shares by
     which figures may grow.
 
-    Raises `UsageError` where they have no figure in common, or not one that has a limit.
+    Raises `UsageError` where they have not a figure that has a limit.
     """
-    if a.kind != b.kind and not {a.kind, b.kind} <= _ALIKE:
-        raise UsageError(
-            f"{a.source} is a {a.kind}, {b.source} a {b.kind}: they have no figures in common"
-        )
     pairs, notes = _like_ranks(a, b)
+    if a.made_by is not None and b.made_by is not None and a.made_by != b.made_by:
+        changed = [
+            f"{key.replace('_', ' ')} {a.made_by.get(key, 'none')} to {b.made_by.get(key, 'none')}"
+            for key in dict.fromkeys([*a.made_by, *b.made_by])
+            if a.made_by.get(key) != b.made_by.get(key)
+        ]
+        notes.append(f"two versions of the tool made them: {', '.join(changed)}")
     first, limits, is_window = pairs[0], limits or {}, a.is_window or b.is_window
     work = dict.fromkeys(pairs, 1.0)
     if a.work_of is not None and b.work_of is not None:

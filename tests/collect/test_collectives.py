@@ -26,20 +26,16 @@ def test_one_rank_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "needs at least 2" in capsys.readouterr().err
 
 
-def test_two_ranks_measure_and_go_on(tmp_path: Path) -> None:
+def test_two_ranks_measure(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     words = ["collectives", "--minutes", "0.02", "--device", "cpu", "-o", str(tmp_path)]
-    counts = []
-    for _ in range(2):
-        assert main(words) == 0
-        with (tmp_path / "collectives.csv").open() as file:
-            rows = list(csv.DictReader(file))
-        counts.append(len(rows))
-    assert 0 < counts[0] < counts[1]
+    assert main(words) == 0
+    with (tmp_path / "collectives.csv").open() as file:
+        rows = list(csv.DictReader(file))
     assert len({(row["op"], row["elements"]) for row in rows}) == len(rows)
     ops = [row["op"] for row in rows]
     assert len(set(ops[:3])) == min(len(ops), 3)  # every op before sizes of one
     assert {(row["ranks"], row["library"]) for row in rows} == {("2", "gloo")}
     assert all(0 < float(row["duration_us"]) <= float(row["median_us"]) for row in rows)
     meta = json.loads((tmp_path / "collectives_meta.json").read_text())
-    assert meta["rows"] == counts[1]
+    assert meta["rows"] == len(rows) > 0

@@ -69,7 +69,7 @@ def test_a_call_is_measured_and_a_faulty_module_named(tmp_path: Path) -> None:
     assert list(record["skipped"]) == ["b"]
     assert "4x16 and 17x8" in record["skipped"]["b"]
     assert (tmp_path / "out" / "modules_traces" / "a_kineto.json.gz").exists()
-    assert str(record["command"]).endswith(f"--name modules --traces {tmp_path.name}")
+    assert str(record["command"]).endswith(f"--name modules {tmp_path.name} --traces")
 
 
 def test_training_takes_parameters(tmp_path: Path) -> None:
