@@ -11,7 +11,8 @@ import typer
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
-from perfmodel.reporting.tables import Table, named, percent
+from perfmodel.plot.names import named
+from perfmodel.reporting.tables import Table, percent
 
 if TYPE_CHECKING:
     from perfmodel.reporting.difference import Difference

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import human_us
 from perfmodel.cli.console import Console
-from perfmodel.reporting.tables import Table, counted, interval, named, percent
+from perfmodel.plot.names import named
+from perfmodel.reporting.tables import Table, counted, interval, percent
 
 if TYPE_CHECKING:
     from perfmodel.cli.output import Result

@@ -12,7 +12,8 @@ from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.errors import PerfmodelError
-from perfmodel.reporting.tables import named, one_line
+from perfmodel.plot.names import named
+from perfmodel.reporting.tables import one_line
 
 SCHEMA = "perfmodel.fit.device/1"
 

@@ -58,7 +58,7 @@ def sweep(
     if swept.failed == len(swept.frame):
         raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
-    save_figure(figure, elasticities.plot if elasticities else swept.plot)
+    save_figure(figure, swept.plot)
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
     }

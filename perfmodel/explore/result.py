@@ -249,26 +249,6 @@ class Sensitivity:
 
         return pd.DataFrame(self.moved)
 
-    def plot(self, objective: str | None = None) -> Figure:
-        """Tornado of one objective (default: the first)."""
-        from perfmodel.plot.bars import tornado_figure
-
-        name = objective or self.moved[0]["objective"]
-        own = [row for row in self.moved if row["objective"] == name]
-        if not own:
-            raise UsageError(f"no sensitivity of {name}")
-        steps = np.array(
-            [[row[key] for key in ("at_base", "at_low", "at_high")] for row in own], np.float64
-        )
-        low_pct, high_pct = (steps[:, 1:] / steps[:, :1] - 1).T * 100
-        return tornado_figure(
-            [f"{row['axis']}: {row['low']:,.4g} to {row['high']:,.4g}" for row in own],
-            low_pct,
-            high_pct,
-            title=f"Sensitivity of {OBJECTIVES[name].text}",
-            label="change (%)",
-        )
-
 
 def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     """Elasticities of all objectives at the base point of a sweep (`base_point`).

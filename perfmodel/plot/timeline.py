@@ -18,7 +18,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.plot import style
-from perfmodel.plot.names import short_name
+from perfmodel.plot.names import readable, short_name
 from perfmodel.plot.style import Entry, Frame
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def timeline_figure(
             window = np.array([start_us, end_us])
             busy_pct = 100 * coverage(begun[on], ended[on], window)[0]
             ticks[at] += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
-    entries = [Entry(colour, style.readable(name)) for name, colour in _colours(kind).items()]
+    entries = [Entry(colour, readable(name)) for name, colour in _colours(kind).items()]
     bottom = min(y_of.values(), default=0.0)
     for heading, causes in (("GPU idle", idle), ("critical path", path)):
         if causes is not None:
@@ -170,7 +170,7 @@ def timeline_figure(
                 style.floats(causes, k).clip(start_us, end_us) for k in ("start_us", "end_us")
             )
             on = np.flatnonzero(high > low)
-            shown = np.array([style.readable(name) for name in cause[on]], dtype=object)
+            shown = np.array([readable(name) for name in cause[on]], dtype=object)
             drawn.append(_Lane(bottom, low[on], high[on], cause[on], shown))
             ticks.append(f"{heading}\nby cause")
             entries += _cause_entries(heading, cause[on], high[on] - low[on], span_us)
@@ -212,7 +212,7 @@ def _cause_entries(
     most = len(order) if len(order) <= _MAX_CAUSES + 1 else _MAX_CAUSES
     for at in order[:most].tolist():
         name = str(names[at])
-        entries.append(Entry(colours[name], f"{style.readable(name)}  {human_us(total[at])}"))
+        entries.append(Entry(colours[name], f"{readable(name)}  {human_us(total[at])}"))
     if rest := order[most:].tolist():
         entries.append(Entry("none", f"{len(rest)} more  {human_us(total[rest].sum())}"))
     return entries

@@ -295,7 +295,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def plot(self) -> Figure:
-        """Step times with their intervals, memory by tier, energy and money, design by design."""
+        """Step times with their intervals, design by design."""
         from perfmodel.plot.bars import comparison_figure
 
         source = self.source

@@ -17,7 +17,6 @@ from perfmodel.reporting.sides import (
     GROUPS,
     MODULE,
     PIECE,
-    PLACE,
     STEP,
     Figures,
     RankSteps,
@@ -210,20 +209,18 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
     notes += [
         f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
     ]
-    sides = _modules_aligned(a.figures_of(first[0]), b.figures_of(first[1]))
+    sides = _with_like_modules(a.figures_of(first[0]), b.figures_of(first[1]))
     return Difference(
         a, b, _joined(sides, ratios[first], *ranks[first]), pairs, ratios[first], notes, held
     )
 
 
 def _joined(sides: Sequence[Figures], ratio: float, a: RankSteps, b: RankSteps) -> pd.DataFrame:
-    """The figures of both sides; of modules where both have some."""
+    """The figures of both sides."""
     names = list(dict.fromkeys(key for each in sides for key in each))
     rows = pd.DataFrame(names, columns=["group", "name"])
     for column, each, unit in zip(("a_us", "b_us"), sides, (1.0, ratio), strict=True):
         rows[column] = [each.get(key, 0.0) / unit for key in names]
-    if not all(any(group == MODULE for group, _ in each) for each in sides):
-        rows = rows[rows.group != MODULE]
     spread = rows.name.map(_spread(a, b)).astype(float).where(rows.group == STEP)
     rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=spread)
     order = {"group": rows.group.map(GROUPS.index), "size": -rows.change_us.abs()}
@@ -271,26 +268,17 @@ def _held(
         yield Held(name, rank, *values, spread.get(name), limit)
 
 
-def _modules_aligned(*sides: Figures) -> list[Figures]:
-    """Both sides with modules by place where half of the time of each has its like, else by class.
+def _with_like_modules(*sides: Figures) -> Sequence[Figures]:
+    """Both sides, with modules where half of the time of each is at a place that both have.
 
     Modules that hold others count again, on both sides.
     """
-    places = [{name: us for (group, name), us in each.items() if group == PLACE} for each in sides]
+    places = [{key: us for key, us in each.items() if key[0] == MODULE} for each in sides]
     shared = places[0].keys() & places[1].keys()
-    alike = [
-        sum(each[name] for name in shared) >= SHARED_FRAC * sum(each.values()) > 0
-        for each in places
-    ]
-    dropped = MODULE if all(alike) else PLACE
-    return [
-        {
-            (MODULE if group == PLACE else group, name): us
-            for (group, name), us in each.items()
-            if group != dropped
-        }
-        for each in sides
-    ]
+    like_us = [sum(each[key] for key in shared) for each in places]
+    if all(us >= SHARED_FRAC * sum(p.values()) > 0 for us, p in zip(like_us, places, strict=True)):
+        return sides
+    return [{key: us for key, us in each.items() if key[0] != MODULE} for each in sides]
 
 
 def _work_ratio(a: NamedSums, b: NamedSums) -> float:

@@ -16,6 +16,7 @@ from perfmodel.base.units import human_us
 from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.hardware.parts import parts_of
+from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.page_timeline import Shown, timeline_data
@@ -212,7 +213,13 @@ def _tables(result: Result) -> Iterator[Table]:
         pieces.setdefault((each.kind, each.name), []).append(each.duration_us)
     whole_us = sum(map(sum, pieces.values())) or 1.0
     records: list[dict[str, Any]] = [
-        {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
+        {
+            "us": sum(us),
+            "frac": sum(us) / whole_us,
+            "count": len(us),
+            "kind": named(kind),
+            "piece": piece,
+        }
         for (kind, piece), us in pieces.items()
     ]
     records.sort(key=lambda record: -record["us"])

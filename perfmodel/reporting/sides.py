@@ -37,9 +37,7 @@ STEP, PATH, PIECE, FAMILY, MODULE = GROUPS = (
     *("step", "critical path", "on the path", "device", "module"),
 )
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
-time by kernel family; time by module."""
-PLACE = "module's place"
-"""Modules by their place in the tree: instead of by class where both sides have the same."""
+time by kernel family; time of modules by their place in the model."""
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
 """Of fewer steps the scatter is half of their range; of more, outliers do not count."""
@@ -129,11 +127,8 @@ def _measured_side(trace: Trace) -> Side:
     def figures_of(number: int) -> Figures:
         result, ran = (job if number == job.rank.rank else of_rank(number)), hot(number)
         by = "device_us" if len(ran.links.device_rows) else "host_us"
-        figures = _figures_of_result(result.to_dict())
-        for row in range_rows(ran.ranges):
-            if row["kind"] == "module":
-                figures[MODULE, row["name"].partition(": ")[2]] = row[by]
-        return figures | {(PLACE, r["name"].strip("/")): r[by] for r in range_rows(ran.modules)}
+        modules = {(MODULE, r["name"].strip("/")): r[by] for r in range_rows(ran.modules)}
+        return _figures_of_result(result.to_dict()) | modules
 
     job, ranks = of_rank(None), {}
     for rank in job.ranks:

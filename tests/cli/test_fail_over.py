@@ -220,13 +220,12 @@ def test_modules_are_aligned_by_their_place(run: Run, tmp_path: Path) -> None:
     assert modules == {"Bert": 100, "Bert/Layer#1": 100, "Bert/Layer": 0}
 
 
-def test_modules_of_other_trees_are_aligned_by_class(run: Run, tmp_path: Path) -> None:
+def test_modules_of_other_trees_are_not_compared(run: Run, tmp_path: Path) -> None:
     other = _with_tree(loop([1200] * 3))
     for each in other["traceEvents"]:
         each["name"] = each["name"].replace("Bert_0", "Other_0")
     _, answer = diff(run, tmp_path, _with_tree(loop([1000] * 3)), other)
-    modules = {r["name"]: r["change_us"] for r in answer["changes"] if r["group"] == "module"}
-    assert modules == {"Bert": -500, "Other": 600, "Layer": 100}
+    assert not [row for row in answer["changes"] if row["group"] == "module"]
 
 
 @pytest.mark.parametrize(

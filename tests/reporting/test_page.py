@@ -139,7 +139,7 @@ def test_a_box_says_its_operators_inputs_and_launch(reference: Path) -> None:
     (row,) = (r for r in views["views"][0]["rows"] if r["name"].endswith("gpu0 stream7"))
     at = next(i for i, about in enumerate(row["about"]) if about and row["launch"][i] > 0)
     facts = dict(map(tuple, views["notes"][row["about"][at]]))
-    assert {"operators", "inputs", "launched by"} <= set(facts)
+    assert {"operator", "inputs", "launched by"} <= set(facts)
     assert facts["launched by"].startswith("cudaLaunchKernel on ")
     assert "after" in dict(map(tuple, views["notes"][row["after"][at]]))
 
