@@ -10,7 +10,7 @@ from perfmodel.base.files import atomic_write
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.reporting.written import What, documents, exported, require_page
+from perfmodel.reporting.written import What, document, exported, require_page
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
     What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
-    What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
 }
 
 
@@ -38,15 +37,14 @@ def export(
     content = options.content(trace)
     source = options.predict(content) if chosen is What.TIMELINE else content
     with working("exporting"):
-        written = documents(chosen, source, output)
-    for path, document in written.items():
-        if path:
-            with atomic_write(path) as file:
-                file.write(document)
-            wrote(path, _USES[chosen])
-        else:
-            sys.stdout.buffer.write(document)
-            sys.stdout.buffer.flush()
+        content = document(chosen, source)
+    if output:
+        with atomic_write(output) as file:
+            file.write(content)
+        wrote(output, _USES[chosen])
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
 
 
 def report(

@@ -1,1 +1,1 @@
-"""Results for other tools: pages, Perfetto timelines, GraphML, Chakra."""
+"""Results for other tools: pages, Perfetto timelines, GraphML."""
