@@ -12,7 +12,6 @@ import pandas as pd
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import completeness_line
-from perfmodel.prediction.breakdown.tables import NamedSums
 from perfmodel.reporting.sides import (
     GROUPS,
     MODULE,
@@ -29,11 +28,6 @@ MAX_SHOWN, MAX_MOVED = 12, 5
 """Changes of each group for people, and changes that a comment names."""
 MAX_OVER, MAX_ROWS = 4, 12
 """Figures over their limit that a verdict names, and rows of a comment."""
-SHARED_FRAC, ALIKE_FRAC, AGREE_FRAC = 1 / 2, 0.1, 2 / 3
-"""assumed: work is alike where names of half the time are on both sides, and one is more of it
-where the counts of two thirds of that grew by one factor, to a tenth."""
-SAME_FRAC = 0.02
-"""Closer to 1 the amounts are the same."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +42,6 @@ class Difference:
     of the step), the largest change first within its group."""
     pairs: list[tuple[int, int]]
     """The ranks that were compared; the first is the one that `changes` are of."""
-    work_ratio: float = 1.0
-    """How many times the work of A a window of B held; figures of B are for as much as A's. Steps
-    that are marked are the unit themselves, whatever they hold."""
     notes: list[str] = field(default_factory=list)
     """What was compared with what, where it is not plain."""
     held: list[Held] = field(default_factory=list)
@@ -157,7 +148,6 @@ class Difference:
             "failed": self.failed,
             "held": [each.to_dict() for each in self.held],
             "pairs": [{"a": a, "b": b} for a, b in self.pairs],
-            "work_ratio": round(self.work_ratio, 6),
             "notes": self.notes,
             "changes": [
                 {key: None if value != value else value for key, value in row.items()}
@@ -181,91 +171,74 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
 
     Raises `UsageError` where they have not a figure that has a limit.
     """
-    pairs, notes = _like_ranks(a, b)
-    if a.made_by is not None and b.made_by is not None and a.made_by != b.made_by:
-        changed = [
-            f"{key.replace('_', ' ')} {a.made_by.get(key, 'none')} to {b.made_by.get(key, 'none')}"
-            for key in dict.fromkeys([*a.made_by, *b.made_by])
-            if a.made_by.get(key) != b.made_by.get(key)
-        ]
-        notes.append(f"two versions of the tool made them: {', '.join(changed)}")
-    first, limits, is_window = pairs[0], limits or {}, a.is_window or b.is_window
-    work = dict.fromkeys(pairs, 1.0)
-    if a.work_of is not None and b.work_of is not None:
-        work = {pair: _work_ratio(a.work_of(pair[0]), b.work_of(pair[1])) for pair in pairs}
-    if work[first] != 1:
-        unit = "figures of B are for as much work as A's" if is_window else "figures are per step"
-        which = "" if is_window else "A step of "
-        more = f"{which}B holds {work[first]:.3g} times the work of A, by the counts of what"
-        notes.append(f"{more} both ran: {unit}")
-    ratios = work if is_window else dict.fromkeys(pairs, 1.0)
-    known = dict.fromkeys([*a.ranks[first[0]].medians_us, *b.ranks[first[1]].medians_us, MEMORY])
+    limits, pairs = limits or {}, _like_ranks(a, b)
+    ranks = [(a.ranks[one], b.ranks[other]) for one, other in pairs]
+    known = dict.fromkeys([*ranks[0][0].figures, *ranks[0][1].figures, MEMORY])
     for name in limits:
         if name not in known:
             raise UsageError(f"--fail-over {name}: no such figure; one of {', '.join(known)}")
-    ranks = {pair: (a.ranks[pair[0]], b.ranks[pair[1]]) for pair in pairs}
-    held = [each for pair in pairs for each in _held(pair[0], *ranks[pair], ratios[pair], limits)]
-    unknown = dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
-    notes += [
-        f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
+    held = [
+        Held(
+            name, at, one.figures.get(name), two.figures.get(name), _spread(name, (one, two)), each
+        )
+        for (at, _), (one, two) in zip(pairs, ranks, strict=True)
+        for name, each in limits.items()
     ]
-    sides = _with_like_modules(a.figures_of(first[0]), b.figures_of(first[1]))
-    return Difference(
-        a, b, _joined(sides, ratios[first], *ranks[first]), pairs, ratios[first], notes, held
-    )
-
-
-def _joined(sides: Sequence[Figures], ratio: float, a: RankSteps, b: RankSteps) -> pd.DataFrame:
-    """The figures of both sides."""
-    names = list(dict.fromkeys(key for each in sides for key in each))
+    notes = [*_notes(a, b, pairs)]
+    notes += [
+        f"{name} was not recorded on both sides: its limit was not checked"
+        for name in dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
+    ]
+    before, after = _with_like_modules(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
+    names = list(dict.fromkeys([*before, *after]))
     rows = pd.DataFrame(names, columns=["group", "name"])
-    for column, each, unit in zip(("a_us", "b_us"), sides, (1.0, ratio), strict=True):
-        rows[column] = [each.get(key, 0.0) / unit for key in names]
-    spread = rows.name.map(_spread(a, b)).astype(float).where(rows.group == STEP)
-    rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=spread)
+    rows = rows.assign(
+        a_us=[before.get(key, 0.0) for key in names],
+        b_us=[after.get(key, 0.0) for key in names],
+    )
+    spread = [_spread(name, ranks[0]) if group == STEP else None for group, name in names]
+    rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=np.array(spread, float))
     order = {"group": rows.group.map(GROUPS.index), "size": -rows.change_us.abs()}
-    return rows.loc[pd.DataFrame(order).sort_values(["group", "size"]).index].reset_index(drop=True)
+    ordered = rows.loc[pd.DataFrame(order).sort_values(["group", "size"]).index]
+    return Difference(a, b, ordered.reset_index(drop=True), pairs, notes, held)
 
 
-def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
-    """Pairs of ranks, that which stands for the job first, and what is to be said of them.
-
-    That is A's slowest; of an answer that holds the path of one rank, that one. Where no number is
-    on both sides, ranks are paired in order.
-    """
+def _like_ranks(a: Side, b: Side) -> list[tuple[int, int]]:
+    """Pairs of ranks, that which stands for the job first: A's slowest; beside a prediction, which
+    holds the path of one rank, that one. Where no number is on both sides, in order."""
     common = [rank for rank in a.ranks if rank in b.ranks]
     pairs = [(rank, rank) for rank in common] or list(zip(a.ranks, b.ranks, strict=False))
-    chosen = b.rank if a.work_of and not b.work_of and b.rank in common else a.rank
-    pairs.sort(key=lambda pair: pair[0] != chosen)
-    first, notes = pairs[0], []
+    chosen = b.rank if a.is_trace and not b.is_trace and b.rank in common else a.rank
+    return sorted(pairs, key=lambda pair: pair[0] != chosen)
+
+
+def _notes(a: Side, b: Side, pairs: list[tuple[int, int]]) -> Iterator[str]:
+    """What is to be said of ranks, of recordings without steps, and of who made predictions."""
+    first = pairs[0]
     if len(a.ranks) > 1 or len(b.ranks) > 1 or first[0] != first[1]:
-        notes.append(f"rank {first[0]} of A with rank {first[1]} of B")
+        yield f"rank {first[0]} of A with rank {first[1]} of B"
     if b.rank != first[1]:
-        notes.append(f"the slowest of B is rank {b.rank}")
+        yield f"the slowest of B is rank {b.rank}"
     for side, paired, name in zip((a, b), zip(*pairs, strict=True), "AB", strict=True):
         alone = [str(rank) for rank in side.ranks if rank not in paired]
         if alone:
-            notes.append(f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone")
-    return pairs, notes
+            yield f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone"
+        if side.is_window:
+            yield f"nothing marks steps in {name}: its figures are of all that was recorded"
+    made = [side.made_by for side in (a, b) if side.made_by is not None]
+    if len(made) == 2 and made[0] != made[1]:
+        changed = [
+            f"{key.replace('_', ' ')} {made[0].get(key, 'none')} to {made[1].get(key, 'none')}"
+            for key in dict.fromkeys([*made[0], *made[1]])
+            if made[0].get(key) != made[1].get(key)
+        ]
+        yield f"two versions of the tool made them: {', '.join(changed)}"
 
 
-def _spread(*sides: RankSteps) -> dict[str, float]:
-    """By which share each figure of the step scatters, the larger of both sides."""
-    names = dict.fromkeys(name for side in sides for name in side.scatter_frac)
-    return {name: max(side.scatter_frac.get(name, 0.0) for side in sides) for name in names}
-
-
-def _held(
-    rank: int, before: RankSteps, after: RankSteps, ratio: float, limits: Mapping[str, float]
-) -> Iterator[Held]:
-    """The figures of a pair of ranks that have a limit."""
-    spread = _spread(before, after)
-    for name, limit in limits.items():
-        values: tuple[float | None, float | None] = before.memory_bytes, after.memory_bytes
-        if name != MEMORY:
-            us = after.medians_us.get(name)
-            values = before.medians_us.get(name), None if us is None else us / ratio
-        yield Held(name, rank, *values, spread.get(name), limit)
+def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
+    """By which share a figure of the step scatters, the larger of both sides."""
+    known = [side.scatter_frac[name] for side in sides if name in side.scatter_frac]
+    return max(known, default=None)
 
 
 def _with_like_modules(*sides: Figures) -> Sequence[Figures]:
@@ -276,27 +249,6 @@ def _with_like_modules(*sides: Figures) -> Sequence[Figures]:
     places = [{key: us for key, us in each.items() if key[0] == MODULE} for each in sides]
     shared = places[0].keys() & places[1].keys()
     like_us = [sum(each[key] for key in shared) for each in places]
-    if all(us >= SHARED_FRAC * sum(p.values()) > 0 for us, p in zip(like_us, places, strict=True)):
+    if all(us >= sum(own.values()) / 2 > 0 for us, own in zip(like_us, places, strict=True)):
         return sides
     return [{key: us for key, us in each.items() if key[0] != MODULE} for each in sides]
-
-
-def _work_ratio(a: NamedSums, b: NamedSums) -> float:
-    """How many times the work of `a` a step of `b` holds, by counts of what both ran; 1 where the
-    two run other work."""
-    by = "host_us" if "host_us" in a.columns and "host_us" in b.columns else "device_us"
-    _, mine, other = np.intersect1d(a.names, b.names, return_indices=True)
-    if not len(mine) or not (a.step_count and b.step_count):
-        return 1.0
-    weights = [side.columns[by] / side.step_count for side in (a, b)]
-    weight = weights[0][mine] + weights[1][other]
-    least = SHARED_FRAC * sum(float(each.sum()) for each in weights)
-    if not weight.sum() or weight.sum() < least:
-        return 1.0
-    ratios = b.columns["count"][other] / b.step_count / (a.columns["count"][mine] / a.step_count)
-    order = np.argsort(ratios, kind="stable")
-    passed = np.cumsum(weight[order])
-    ratio = float(ratios[order[np.searchsorted(passed, passed[-1] / 2)]])
-    agrees = weight[np.abs(ratios / ratio - 1) <= ALIKE_FRAC].sum() / weight.sum()
-    is_same = agrees < AGREE_FRAC or abs(ratio - 1) <= SAME_FRAC
-    return 1.0 if is_same else ratio

@@ -20,9 +20,10 @@ from perfmodel.base.frames import is_frame
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.tables import NamedSums, range_rows
+from perfmodel.prediction.breakdown.tables import range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
+from perfmodel.reporting.verdict import MEMORY
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
@@ -50,14 +51,13 @@ _SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(perfmodel\.[\w.-]+/\d+)"')
 
 @dataclass(frozen=True)
 class RankSteps:
-    """One rank's steps: medians in microseconds, and by which share of them steps scatter."""
+    """One rank's steps: their figures, and by which share of them steps scatter."""
 
-    medians_us: Mapping[str, float]
-    """By name: `step`, `gpu_active`, `comm`, ..."""
+    figures: Mapping[str, float]
+    """Medians in microseconds by name (`step`, `gpu_active`, `comm`, ...), and `memory`: the peak
+    in bytes of what its GPUs (without any, its host) allocated, where that was recorded."""
     scatter_frac: Mapping[str, float]
     """Of the names of which several steps are known."""
-    memory_bytes: float | None = None
-    """Peak of what its GPUs (without any, its host) allocated, where that was recorded."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,7 @@ class Side:
     """All figures of a rank; of a prediction, which holds one rank's path and kernels, those."""
     made_by: Mapping[str, str] | None = None
     """Of a stored prediction: version of the package, fingerprints of its data."""
-    work_of: Callable[[int], NamedSums] | None = None
-    """Of a trace: what a rank's steady steps ran, by name: kernels, else operators."""
+    is_trace: bool = False
     is_window: bool = False
     """Of a trace: nothing marks steps, so that how much work is in one is anybody's guess."""
     gaps: Sequence[Gap] = ()
@@ -117,15 +116,9 @@ def _measured_side(trace: Trace) -> Side:
     def of_rank(number: int | None) -> Result:
         return summarise(timeline, hardware=trace.device, mode="measured", rank=number)
 
-    def hot(number: int) -> Hotspots:
-        return Hotspots(*recorded[number], tuple(steady.tolist()))
-
-    def work_of(number: int) -> NamedSums:
-        found = hot(number)
-        return found.kernels if len(found.kernels.names) else found.operators
-
     def figures_of(number: int) -> Figures:
-        result, ran = (job if number == job.rank.rank else of_rank(number)), hot(number)
+        result = job if number == job.rank.rank else of_rank(number)
+        ran = Hotspots(*recorded[number], tuple(steady.tolist()))
         by = "device_us" if len(ran.links.device_rows) else "host_us"
         modules = {(MODULE, r["name"].strip("/")): r[by] for r in range_rows(ran.modules)}
         return _figures_of_result(result.to_dict()) | modules
@@ -136,18 +129,19 @@ def _measured_side(trace: Trace) -> Side:
         work = DeviceWork.of(timeline, rank.rank)
         accounts = [account(work, *step_bounds(timeline, row)) for row in rows]
         columns = {_short(key): [getattr(each, key) for each in accounts] for key in STEP_KEYS}
-        medians = {_short(key): float(getattr(rank, key)) for key in STEP_KEYS}
+        figures = {_short(key): float(getattr(rank, key)) for key in STEP_KEYS}
         events, links = recorded[rank.rank]
         memory = shown_timelines(memory_timelines(events, links.steps))
-        peak = max((float(each.allocated_bytes.max()) for each in memory), default=None)
-        ranks[rank.rank] = RankSteps(medians, _scatters(columns), peak)
+        if memory:
+            figures[MEMORY] = max(float(each.allocated_bytes.max()) for each in memory)
+        ranks[rank.rank] = RankSteps(figures, _scatters(columns))
     return Side(
         trace.source,
         trace.device,
         job.rank.rank,
         ranks,
         figures_of,
-        work_of=work_of,
+        is_trace=True,
         is_window=any(links.steps.is_window for links in trace.links),
         gaps=completeness(trace, timeline.graph),
     )
@@ -231,13 +225,12 @@ def _ranks_of_result(result: _Answer) -> _ByRank:
     }
     slowest = next((n for n, us in found.items() if us[STEP] == figures[STEP, STEP]), 0)
     found.setdefault(slowest, {name: us for (group, name), us in figures.items() if group == STEP})
-    memory = (result.get("memory") or {}).get("total_bytes")
     steps = [step for step in result["steps"] if step["role"] == StepRole.STEADY]
     spread = _scatters({STEP: [_number(step, "step_us") for step in steps]})
-    ranks = {
-        rank: RankSteps(medians, *((spread, memory) if rank == slowest else ({}, None)))
-        for rank, medians in found.items()
-    }
+    ranks = {rank: RankSteps(us, spread if rank == slowest else {}) for rank, us in found.items()}
+    if result.get("memory"):
+        held = {MEMORY: _number(result["memory"], "total_bytes")}
+        ranks[slowest] = replace(ranks[slowest], figures=found[slowest] | held)
     return slowest, ranks, lambda rank: figures | {(STEP, k): us for k, us in found[rank].items()}
 
 
