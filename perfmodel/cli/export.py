@@ -10,40 +10,35 @@ from perfmodel.base.files import atomic_write
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.reporting.written import What, document, exported, require_page
+from perfmodel.reporting.written import document, is_graph, require_page
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
-
-_USES = {
-    What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
-    What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
-}
 
 
 def export(
     trace: str,
     output: Path | None = None,
-    what: What | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    chosen = exported(output, what)
     check_target(output)
-    if chosen is not What.TIMELINE:
-        options.refuse_beside(f"a {chosen}: it is for a timeline", OF_READING)
+    if is_graph(output):
+        options.refuse_beside("a graph: it is for a timeline", OF_READING)
     if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
     options.check()
     content = options.content(trace)
-    source = options.predict(content) if chosen is What.TIMELINE else content
+    source = content if is_graph(output) else options.predict(content)
     with working("exporting"):
-        content = document(chosen, source)
+        written = document(output, source)
     if output:
         with atomic_write(output) as file:
-            file.write(content)
-        wrote(output, _USES[chosen])
+            file.write(written)
+        graph = "the execution graph; open it with networkx.read_graphml, Gephi or yEd"
+        timeline = "the timeline; open it in ui.perfetto.dev or chrome://tracing"
+        wrote(output, graph if is_graph(output) else timeline)
     else:
-        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()
 
 

@@ -11,7 +11,7 @@ import inspect
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -193,14 +193,13 @@ class Recorder:
         }
 
 
-def record_steps(recorder: Recorder, step: Callable[[int], Any]) -> Iterator[int]:
-    """Run `step` (of its number) until the recorder has enough; the numbers that follow."""
-    numbers = count()
+def record_steps(recorder: Recorder, step: Callable[[int], Any]) -> None:
+    """Run `step` (of its number) until the recorder has enough."""
     try:
-        while True:
+        for number in count():
             recorder.boundary()
-            step(next(numbers))
+            step(number)
     except EnoughSteps:
-        return numbers
+        pass
     finally:
         recorder.stop()

@@ -6,12 +6,11 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from perfmodel.collect import collectives, kernels, modules, ops, trace, turns
+from perfmodel.collect import kernels, modules, ops, trace, turns
 from perfmodel.collect.arguments import Parser, say
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
 VERBS = {
-    "collectives": collectives.VERB,
     "kernels": kernels.VERB,
     "modules": modules.VERB,
     "ops": ops.VERB,

@@ -152,12 +152,3 @@ def _run_rank(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
-
-
-def broadcast_from_first(backend: Backend, ranks: Ranks, value: int) -> int:
-    """Rank 0's `value` on every rank."""
-    if ranks.world == 1:
-        return value
-    shared = backend.torch.tensor([int(value)], device=backend.device)
-    backend.torch.distributed.broadcast(shared, 0)
-    return int(shared.item())

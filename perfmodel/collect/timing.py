@@ -20,11 +20,11 @@ COLUMNS = (
     *("op", "device", "dtype", "direction", "timing", "cache", "variant", "b", "m", "n", "k"),
     *("layout", "bias", "rows", "cols", "elements", "tensors", "batch", "in_channels"),
     *("out_channels", "kernel_size", "input_size", "stride", "padding", "hash_size", "dim"),
-    *("pooling", "zipf_alpha", "ranks", "library", "tokens", "pairs", "heads"),
+    *("pooling", "zipf_alpha", "tokens", "pairs", "heads"),
     *("head_dim", "value_dim", "max_length", "lengths", "reads", "writes", "flop_per_element"),
     *("duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us", "unique_rows"),
 )
-"""Of kernels and collectives; empty where a dim does not apply. `duration_us` is the robust
+"""Of kernels; empty where a dim does not apply. `duration_us` is the robust
 estimate (10th percentile of interleaved repeats)."""
 
 
@@ -95,22 +95,6 @@ def time_step(backend: Backend, step: Callable[[int], None], number: int) -> flo
     step(number)
     backend.synchronize()
     return (time.perf_counter_ns() - before_ns) / NS_PER_US
-
-
-def loop_us(backend: Backend, call: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Microseconds per call of a loop with one wait at its end: of the host, until all is done.
-
-    On a GPU the host may run ahead: this, not the synchronised call, is the throughput.
-    """
-    backend.synchronize()
-    start_ns = time.perf_counter_ns()
-    for _ in range(repeats):
-        call()
-    called_ns = time.perf_counter_ns()
-    backend.synchronize()
-    done_ns = time.perf_counter_ns()
-    per_call = NS_PER_US * repeats
-    return (called_ns - start_ns) / per_call, (done_ns - start_ns) / per_call
 
 
 GPU_FLUSH_BYTES = 512_000_000

@@ -25,7 +25,6 @@ from perfmodel.collect.backend import Backend, describe_machine, open_backend
 from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.runs import run_ranks, stem_of
-from perfmodel.collect.timing import loop_us
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"
@@ -158,9 +157,8 @@ def _trace_rank(backend: Backend, ranks: Ranks, arguments: argparse.Namespace) -
     try:
         training = MODELS[model](backend, ranks, Options(**chosen, zipf_alpha=arguments.zipf))
         with _recorder(backend, arguments) as recorder:
-            numbers = record_steps(recorder, training.step)
-            loop = loop_us(backend, lambda: training.step(next(numbers)), recorder.plan.half)
-            _write(backend, ranks, recorder, stem, command, training.description, loop[1])
+            record_steps(recorder, training.step)
+            _write(backend, ranks, recorder, stem, command, training.description)
     except (RuntimeError, MemoryError) as error:
         if not backend.out_of_memory(error):
             raise
@@ -177,7 +175,6 @@ def _write(
     stem: Path,
     command: str,
     workload: dict[str, Any],
-    pipelined_us: float | None = None,
 ) -> None:
     """Write `STEM_kineto.json.gz`, `STEM_et.json.gz` and `STEM.json`, with several ranks
     `STEM_rankN...`; one line on what was captured."""
@@ -192,8 +189,6 @@ def _write(
         **recorder.keep(target),
     }
     truth, seen = record["unprofiled"], record["profiled"]
-    if pipelined_us is not None:
-        truth["pipelined_us"] = round(pipelined_us, 3)
     write_text(target.with_name(f"{target.name}.json"), json.dumps(record, indent=1) + "\n")
     sys.stdout.write(
         f"{stem.name} rank {ranks.rank}: step {human_us(truth['p10_us'])} (median "

@@ -40,7 +40,6 @@ def curves_figure(
     title: str = "",
     legend: str = "",
     log: str = "",
-    band: tuple[str, str] | None = None,
     held: bool = False,
 ) -> Figure:
     """Draw column `y` over `x`, a curve for each name in the column `by`.
@@ -50,7 +49,6 @@ def curves_figure(
         labels: of the two axes, units in them.
         legend: heading of the names, where they do not speak for themselves.
         log: which axes are logarithmic (`x`, `y` or `xy`).
-        band: columns of the least and the largest values, drawn as an area.
         held: whether a value holds until the next one, as memory does.
 
     Raises `UsageError` for a frame without rows.
@@ -65,10 +63,6 @@ def curves_figure(
             line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
             line["drawstyle"] = "steps-post" if held else "default"
             axes.plot(across[rows], up[rows], label=each, **line)
-            if band:
-                low, high = (style.floats(frame, column)[rows] for column in band)
-                area: dict[str, Any] = {"color": colour, "alpha": 0.15, "linewidth": 0}
-                axes.fill_between(across[rows], low, high, label="range", **area)
         style.write_numbers(axes, ",.12g", log=log)
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
@@ -77,7 +71,7 @@ def curves_figure(
             axes.set_ylim(bottom=0.0)
         axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
         style.open_frame(axes)
-        if len(axes.lines) > 1 or band:
+        if len(axes.lines) > 1:
             axes.legend(title=legend or None)
     return figure
 

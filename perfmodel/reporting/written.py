@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,30 +111,16 @@ def gains_of(
     return helps
 
 
-class What(StrEnum):
-    """What can be exported."""
-
-    TIMELINE = "timeline"
-    GRAPH = "graph"
+def is_graph(path: Path | None) -> bool:
+    """Whether a file of that name is for a graph: `.graphml`; all others are for a timeline."""
+    return path is not None and suffix_of(path) == ".graphml"
 
 
-def exported(path: Path | None, what: str | None = None) -> What:
-    """What a file of that name is for, unless `what` says it. Raises `UsageError`."""
-    if what is not None and what not in list(What):
-        raise UsageError(f"export: unknown {what!r}; one of {', '.join(What)}")
-    is_graph = path is not None and suffix_of(path) == ".graphml"
-    return What(what or (What.GRAPH if is_graph else What.TIMELINE))
-
-
-def export(
-    source: str | Path | Trace | Prediction | pd.DataFrame,
-    path: str | Path,
-    what: str | None = None,
-) -> Path:
+def export(source: str | Path | Trace | Prediction | pd.DataFrame, path: str | Path) -> Path:
     """Write a timeline or a graph for other tools; its path.
 
-    `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured) or
-    `graph` (GraphML) of a trace; by default the suffix of `path` decides.
+    That is JSON for ui.perfetto.dev, of a prediction beside what was measured; of a trace and with
+    a name that ends in `.graphml` GraphML.
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
@@ -143,16 +128,15 @@ def export(
 
     path = Path(path)
     check_writable(path, source if isinstance(source, (str, Path)) else None)
-    chosen = exported(path, what)
     content: Any = source if isinstance(source, Prediction) else sourced(source)
-    if chosen is What.TIMELINE and not isinstance(content, Prediction):
+    if not is_graph(path) and not isinstance(content, Prediction):
         content = predict(content)
     with atomic_write(path) as file:
-        file.write(document(chosen, content))
+        file.write(document(path, content))
     return path
 
 
-def document(what: What, content: Any) -> bytes:
+def document(path: Path | None, content: Any) -> bytes:
     """The timeline of a prediction (what was measured, where it was, what is predicted, and of a
     what-if also without it), or the graph of a trace."""
     from perfmodel.prediction.shapes import MODEL
@@ -161,9 +145,9 @@ def document(what: What, content: Any) -> bytes:
     from perfmodel.timeline.schedule import measured
     from perfmodel.trace import Trace
 
-    if what is What.GRAPH:
+    if is_graph(path):
         if not isinstance(content, Trace):
-            raise UsageError(f"a {what} is of a trace, not of a prediction or FILE.py:CLASS")
+            raise UsageError("a graph is of a trace, not of a prediction or FILE.py:CLASS")
         return graphml(build_graph(content))
     result = content.results[0]
     before, shown = result.baseline, {}

@@ -116,7 +116,7 @@ def test_an_interruption_keeps_what_was_measured(which: signal.Signals, tmp_path
 
 def test_no_pytorch_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('not here')")
-    for verb in ("kernels", "ops", "truth", "trace", "collectives"):
+    for verb in ("kernels", "ops", "truth", "trace"):
         done = subprocess.run(
             [sys.executable, "-m", "perfmodel.collect", verb, "-o", str(tmp_path / "out")],
             cwd=tmp_path,
