@@ -38,7 +38,7 @@ def diff(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     from perfmodel import api
-    from perfmodel.reporting.verdict import parse_limits
+    from perfmodel.reporting.difference import parse_limits
 
     parse_limits(fail_over or "")
     check_target(markdown)

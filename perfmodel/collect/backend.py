@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import numpy
 
 from perfmodel.errors import UsageError
 
@@ -100,7 +101,6 @@ def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> 
     return Backend(torch, kind, index, torch.get_num_threads())
 
 
-_LIBRARIES = ("numpy", "triton", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
 _SMI_FIELDS = (
     *("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"),
     *("power.limit", "temperature.gpu", "pcie.link.gen.current", "pcie.link.width.current"),
@@ -110,10 +110,6 @@ _SMI_FIELDS = (
 def describe_machine(backend: Backend) -> dict[str, Any]:
     """Everything about this machine that a later fit has to know, as JSON-ready values."""
     torch = backend.torch
-    libraries = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            libraries[name] = version(name)
     gpu = None
     if backend.is_gpu:
         properties = torch.cuda.get_device_properties(backend.index)
@@ -124,11 +120,8 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
             "memory_bytes": properties.total_memory,
             "l2_bytes": getattr(properties, "L2_cache_size", None),
             "cudnn": torch.backends.cudnn.version(),
-            "nccl": None,
             "smi": gpu_state(backend),
         }
-        with suppress(AttributeError, RuntimeError):
-            gpu["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
         "device": device_name(backend),
@@ -139,7 +132,7 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
-        "libraries": libraries,
+        "numpy": numpy.__version__,
     }
 
 
@@ -170,9 +163,6 @@ def describe_cpu() -> dict[str, Any]:
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "name": info.get("model name", platform.processor() or platform.machine()),
-        "family": info.get("cpu family"),
-        "model": info.get("model"),
-        "logical_cpus": os.cpu_count(),
         "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "clock_mhz": info.get("cpu MHz"),
         "vector": [flag for flag in wanted if flag in flags],

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.collect.arguments import Verb, add_common, listed
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
-from perfmodel.collect.runs import Run
+from perfmodel.collect.runs import Run, add_common, listed
 from perfmodel.collect.timing import (
     CACHES,
     COLUMNS,
@@ -165,10 +164,3 @@ def run(arguments: argparse.Namespace) -> None:
         bench.measure(cases, scope.max_bytes * BLOCK_MEMORY_SHARE)
     finally:
         current.write(COLUMNS, bench.rows, "kernels", cases_planned=len(cases))
-
-
-VERB = Verb(
-    "time kernels of every family on this machine, the most informative shapes first",
-    add_arguments,
-    run,
-)

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.collect.arguments import Verb, add_common, listed
 from perfmodel.collect.backend import Backend, device_name, open_backend
 from perfmodel.collect.capture import Plan, Recorder, record_steps
 from perfmodel.collect.ops import tensors_of
-from perfmodel.collect.runs import Run
+from perfmodel.collect.runs import Run, add_common, listed
 from perfmodel.collect.timing import Stopwatch, call_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
@@ -207,13 +206,6 @@ def run(arguments: argparse.Namespace) -> None:
             programs_planned=len(programs),
             programs=measured,
         )
-
-
-VERB = Verb(
-    "time one call of modules in Python files, their host and their device; the files are run",
-    add_arguments,
-    run,
-)
 
 
 def _measured(

@@ -22,14 +22,22 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.units import NS_PER_US
-from perfmodel.collect.arguments import Verb, add_common, count
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.models import Training
 from perfmodel.collect.models.dlrm import read_configs
-from perfmodel.collect.runs import Run
+from perfmodel.collect.runs import Run, add_common, count
 from perfmodel.collect.timing import LOW_QUANTILE, write_table
-from perfmodel.collect.turns import DIMS, FIGURES, MAX_ROUNDS, Pace, Samples, Turns
-from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
+from perfmodel.collect.turns import (
+    DIMS,
+    FIGURES,
+    MAX_ROUNDS,
+    Pace,
+    Samples,
+    Turns,
+    Workload,
+    calibration_workloads,
+    dlrm_workload,
+)
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -317,8 +325,3 @@ def run(arguments: argparse.Namespace) -> None:
             configurations=len(steps),
             rounds=sum(step["rounds"] for step in steps),
         )
-
-
-VERB = Verb(
-    "time every operator inside real training steps, without the profiler", add_arguments, run
-)

@@ -1,28 +1,104 @@
-"""A run of a verb: on one or several ranks, with its time, its table and its record."""
+"""What the verbs share: options of their command lines, what they say, and a run of one with its
+time, its table and its record."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
+import shlex
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from perfmodel.base.files import write_text
-from perfmodel.collect.arguments import restore_command, say
-from perfmodel.collect.backend import Backend, describe_machine, gpu_state, open_backend
-from perfmodel.collect.models import Ranks
+from perfmodel.base.registry import offered
+from perfmodel.collect.backend import Backend, describe_machine, gpu_state
 from perfmodel.collect.timing import write_table
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import UsageError
 
-JOIN_TIMEOUT_S = 300
-LOOPBACK = Path("/sys/class/net/lo")
+
+class Parser(argparse.ArgumentParser):
+    """Command lines whose mistakes are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        say(f"{message}; see {self.prog} --help")
+        raise SystemExit(2)
+
+
+def say(text: str) -> None:
+    """One line on standard error: what was written, or why there are no results."""
+    print(f"perfmodel: {' '.join(text.split())}", file=sys.stderr)
+
+
+def add_common(parser: argparse.ArgumentParser, name: str, usual_minutes: float) -> None:
+    """Declare `--device`, `--output`, `--minutes` and `--name`."""
+    add_device(parser)
+    parser.add_argument(
+        "--minutes",
+        type=positive(float),
+        default=usual_minutes,
+        help=f"time to spend ({usual_minutes:g})",
+    )
+    parser.add_argument("--name", default=name, help=f"stem of the files (default: {name})")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare `--device` and `--output`."""
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="what to measure; `cuda` is ROCm too; `auto` takes a GPU where there is one",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("collected"), help="folder of the results"
+    )
+
+
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """Reads a finite number above 0 of that kind, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {kind.__name__} above 0")
+        return value
+
+    return read
+
+
+count = positive(int)
+
+
+def listed(option: str, text: str, known: Collection[str]) -> list[str]:
+    """The comma-separated words of `text`, all those `known` where there is none; `UsageError` for
+    another word."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {offered(name, list(known))}")
+    return names or list(known)
+
+
+def restore_command(verb: str, arguments: argparse.Namespace) -> str:
+    """The command that gives these results again, without the output folder; of files the names."""
+    words = ["python", "-m", "perfmodel.collect", verb]
+    for name, value in sorted(vars(arguments).items()):
+        if name in {"output", "verb", "run", "debug"} or value in (None, "", []) or value is False:
+            continue
+        several = value if isinstance(value, list) else [value]
+        texts = [each.name if isinstance(each, Path) else str(each) for each in several]
+        if name != "programs":
+            words.append(f"--{name.replace('_', '-')}")
+            texts = [] if value is True else [",".join(texts)]
+        words += texts
+    return shlex.join(words)
 
 
 def stem_of(folder: Path, name: str) -> Path:
@@ -80,75 +156,3 @@ class Run:
         skipped = [f"{name}: {why}" for name, why in self.skipped.items()]
         more = f"; {len(skipped)} could not be measured ({skipped[0]})" if skipped else ""
         say(f"wrote {self.path(ending)}: {len(rows):,} {said}{more}")
-
-
-Worker = Callable[[Backend, Ranks, argparse.Namespace], None]
-
-
-def run_ranks(world: int, device: str, worker: Worker, arguments: argparse.Namespace) -> None:
-    """Call `worker(backend, ranks, arguments)` on each of `world` ranks and wait for them.
-
-    One rank runs in this process, without a process group of its own. Several run in fresh
-    processes, over NCCL with a GPU each, or over Gloo on the loopback interface with the CPU's
-    threads shared out. Raises `PerfmodelError` when a rank fails, `UsageError` when there are
-    fewer GPUs than ranks.
-    """
-    backend = open_backend(device)
-    if backend.is_gpu and backend.torch.cuda.device_count() < world:
-        count = backend.torch.cuda.device_count()
-        raise UsageError(f"--ranks {world}: only {count} GPU(s) here, one is needed per rank")
-    if world == 1:
-        worker(backend, Ranks(), arguments)
-        return
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or world) // world)
-    with tempfile.TemporaryDirectory() as folder:
-        given = (backend.kind, threads, Path(folder) / "store", worker, arguments)
-        processes = [
-            context.Process(target=_run_rank, args=(Ranks(rank, world), *given))
-            for rank in range(world)
-        ]
-        for process in processes:
-            process.start()
-        try:
-            for process in processes:
-                process.join()
-        except KeyboardInterrupt:
-            for process in processes:
-                process.terminate()
-            raise
-    failed = [rank for rank, process in enumerate(processes) if process.exitcode]
-    if failed:
-        listed = ", ".join(map(str, failed))
-        raise PerfmodelError(f"rank {listed} of {world} failed: see its message above")
-
-
-def _run_rank(
-    ranks: Ranks,
-    kind: str,
-    threads: int,
-    store: Path,
-    worker: Worker,
-    arguments: argparse.Namespace,
-) -> None:
-    """One rank in a process of its own; the group meets in the file `store`, without a port."""
-    index = ranks.rank if kind == "cuda" else 0
-    backend = open_backend(kind, threads=threads, index=index)
-    if not backend.is_gpu and LOOPBACK.exists():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
-    backend.torch.distributed.init_process_group(
-        "nccl" if backend.is_gpu else "gloo",
-        init_method=store.as_uri(),
-        rank=ranks.rank,
-        world_size=ranks.world,
-        timeout=timedelta(seconds=JOIN_TIMEOUT_S),
-    )
-    try:
-        worker(backend, ranks, arguments)
-    except PerfmodelError as error:
-        raise SystemExit(f"perfmodel: rank {ranks.rank}: {error}") from None
-    finally:
-        backend.torch.distributed.destroy_process_group()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.files import write_text
 from perfmodel.base.units import human_us
-from perfmodel.collect.arguments import Verb, add_device, count, restore_command
 from perfmodel.collect.backend import Backend, describe_machine, open_backend
 from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
 from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.runs import run_ranks, stem_of
+from perfmodel.collect.runs import add_device, count, restore_command, stem_of
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"
+JOIN_TIMEOUT_S = 300
+LOOPBACK = Path("/sys/class/net/lo")
 
 
 @contextmanager
@@ -111,14 +114,71 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.script:
         _trace_script(arguments)
     else:
-        run_ranks(arguments.ranks, arguments.device, _trace_rank, arguments)
+        _trace_ranks(arguments.ranks, arguments.device, arguments)
 
 
-VERB = Verb(
-    "capture Kineto and execution traces of a reference model, with un-profiled step times",
-    add_arguments,
-    run,
-)
+def _trace_ranks(world: int, device: str, arguments: argparse.Namespace) -> None:
+    """Trace on each of `world` ranks and wait for them.
+
+    One rank runs in this process, without a process group of its own. Several run in fresh
+    processes, over NCCL with a GPU each, or over Gloo on the loopback interface with the CPU's
+    threads shared out. Raises `PerfmodelError` when a rank fails, `UsageError` when there are
+    fewer GPUs than ranks.
+    """
+    backend = open_backend(device)
+    if backend.is_gpu and backend.torch.cuda.device_count() < world:
+        count = backend.torch.cuda.device_count()
+        raise UsageError(f"--ranks {world}: only {count} GPU(s) here, one is needed per rank")
+    if world == 1:
+        _trace_rank(backend, Ranks(), arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, (os.cpu_count() or world) // world)
+    with tempfile.TemporaryDirectory() as folder:
+        given = (backend.kind, threads, Path(folder) / "store", arguments)
+        processes = [
+            context.Process(target=_run_rank, args=(Ranks(rank, world), *given))
+            for rank in range(world)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            for process in processes:
+                process.join()
+        except KeyboardInterrupt:
+            for process in processes:
+                process.terminate()
+            raise
+    failed = [rank for rank, process in enumerate(processes) if process.exitcode]
+    if failed:
+        listed = ", ".join(map(str, failed))
+        raise PerfmodelError(f"rank {listed} of {world} failed: see its message above")
+
+
+def _run_rank(
+    ranks: Ranks, kind: str, threads: int, store: Path, arguments: argparse.Namespace
+) -> None:
+    """One rank in a process of its own; the group meets in the file `store`, without a port."""
+    index = ranks.rank if kind == "cuda" else 0
+    backend = open_backend(kind, threads=threads, index=index)
+    if not backend.is_gpu and LOOPBACK.exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
+    backend.torch.distributed.init_process_group(
+        "nccl" if backend.is_gpu else "gloo",
+        init_method=store.as_uri(),
+        rank=ranks.rank,
+        world_size=ranks.world,
+        timeout=timedelta(seconds=JOIN_TIMEOUT_S),
+    )
+    try:
+        _trace_rank(backend, ranks, arguments)
+    except PerfmodelError as error:
+        raise SystemExit(f"perfmodel: rank {ranks.rank}: {error}") from None
+    finally:
+        backend.torch.distributed.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
 
 
 @contextmanager

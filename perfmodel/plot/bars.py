@@ -149,5 +149,5 @@ def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
         axes.set(xlabel=f"step ({unit}), 90 % interval", title=title)
         axes.set_yticks(place, names)
         axes.invert_yaxis()
-        style.open_frame(axes, grid="x")
+        axes.grid(visible=False, axis="y")
     return figure

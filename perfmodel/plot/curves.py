@@ -70,7 +70,6 @@ def curves_figure(
         if "y" not in log:
             axes.set_ylim(bottom=0.0)
         axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
-        style.open_frame(axes)
         if len(axes.lines) > 1:
             axes.legend(title=legend or None)
     return figure
@@ -112,7 +111,6 @@ def errors_figure(frame: Frame, *, title: str = "") -> Figure:
         axes.set(ylim=(1.0 / spread, spread), xlabel="measured (us)")
         axes.set_ylabel("predicted / measured")
         axes.set_title(f"{title}{'; ' if title else ''}{np.mean(~missed):.0%} within the interval")
-        style.open_frame(axes)
         figure.legend(loc="outside right upper", markerscale=1.6)
     return figure
 
@@ -159,7 +157,6 @@ def roofline_figure(
         axes.minorticks_off()
         axes.set(xlim=(left, right), ylim=(rate.min() / 3, max(peaks.values()) * 2), title=title)
         axes.set(xlabel=f"FLOP per byte (memory: {gb_per_s:,.0f} GB/s)", ylabel="TFLOP/s")
-        style.open_frame(axes)
         legend = axes.legend(title="area: time in the step", loc="lower right")
         for handle in legend.legend_handles:
             handle.set_sizes([30.0])  # type: ignore[union-attr]
@@ -203,5 +200,4 @@ def pareto_figure(
         axes.locator_params(axis="x", nbins=6)
         style.write_numbers(axes, ",.12g")
         axes.set(xlabel=labels[0], ylabel=labels[1])
-        style.open_frame(axes)
     return figure

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,15 +229,8 @@ def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_fr
     axes.set_xticks(values * per_unit, [f"{value:g}" for value in values.tolist()])
     axes.set_xlabel(f"{text} ({unit})")
     axes.tick_params(axis="y", length=0)
-    open_frame(axes, grid="x", left=False)
-
-
-def open_frame(axes: Axes, *, grid: Literal["both", "x"] = "both", left: bool = True) -> None:
-    """A grid behind the data, and a frame of the axes alone (without `left`, of the lower one)."""
-    axes.grid(axis=grid, color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right") if left else ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
 
 
 def write_numbers(axes: Axes, form: str, letters: str = "xy", log: str = "") -> None:

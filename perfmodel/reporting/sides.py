@@ -23,7 +23,6 @@ from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
-from perfmodel.reporting.verdict import MEMORY
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
@@ -39,6 +38,7 @@ STEP, PATH, PIECE, FAMILY, MODULE = GROUPS = (
 )
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
 time by kernel family; time of modules by their place in the model."""
+MEMORY = "memory"
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
 """Of fewer steps the scatter is half of their range; of more, outliers do not count."""

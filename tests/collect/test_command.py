@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from perfmodel.collect import backend
-from perfmodel.collect.arguments import count, listed, positive, restore_command
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import FAMILIES, Scope
 from perfmodel.collect.models import MODELS, Options
@@ -20,7 +19,7 @@ from perfmodel.collect.models.dlrm import (
     require_room,
     zipf_indices,
 )
-from perfmodel.collect.runs import stem_of
+from perfmodel.collect.runs import count, listed, positive, restore_command, stem_of
 from perfmodel.collect.timing import robust_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 

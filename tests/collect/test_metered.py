@@ -14,7 +14,7 @@ from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.cli import main
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.ops import MeteredTurns, describe_mode, hidden_accumulation, meter_mode
-from perfmodel.collect.workloads import Workload
+from perfmodel.collect.turns import Workload
 
 torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"

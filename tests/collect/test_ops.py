@@ -15,8 +15,8 @@ from perfmodel.collect.families import kronecker
 from perfmodel.collect.models.dlrm import ONE_RANK
 from perfmodel.collect.ops import OP_COLUMNS, STEP_COLUMNS, op_rows
 from perfmodel.collect.timing import write_table
-from perfmodel.collect.turns import Samples
-from perfmodel.collect.workloads import (
+from perfmodel.collect.turns import (
+    Samples,
     calibration_configs,
     calibration_workloads,
     dims_of,

@@ -11,8 +11,7 @@ from collect.tiny_config import TINY
 
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.models.dlrm import ONE_RANK, DlrmConfig, read_configs
-from perfmodel.collect.turns import DIMS, TRUTH_COLUMNS, Samples
-from perfmodel.collect.workloads import dims_of
+from perfmodel.collect.turns import DIMS, TRUTH_COLUMNS, Samples, dims_of
 from perfmodel.errors import UsageError
 
 
