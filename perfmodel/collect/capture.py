@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -78,20 +77,6 @@ PROFILER_WARMUP = 2
 BEFORE, PROFILER_STARTS, PROFILED, AFTER = "before", "profiler_starts", "profiled", "after"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How many steps of each sort a capture takes."""
-
-    warmup: int = 10
-    unprofiled: int = 40
-    active: int = 6
-
-    @property
-    def half(self) -> int:
-        """Un-profiled steps before, and after, the profiled ones."""
-        return max(1, self.unprofiled // 2)
-
-
 class EnoughSteps(BaseException):
     """Ends what trains when all is captured; no `except Exception` of a user's script holds it."""
 
@@ -99,18 +84,22 @@ class EnoughSteps(BaseException):
 class Recorder:
     """Told where each step begins, it times some and profiles those in between.
 
-    The profilers write to `folder`, from where `keep` takes what is wanted.
+    `steps` are un-profiled, half of them before and half after the `active` ones. The profilers
+    write to `folder`, from where `keep` takes what is wanted.
     """
 
-    def __init__(self, backend: Backend, plan: Plan, folder: Path) -> None:
+    def __init__(
+        self, backend: Backend, folder: Path, *, warmup: int, steps: int, active: int
+    ) -> None:
+        half = max(1, steps // 2)
         phases = {
-            "warm_up": plan.warmup,
-            BEFORE: plan.half,
+            "warm_up": warmup,
+            BEFORE: half,
             PROFILER_STARTS: PROFILER_WARMUP,
-            PROFILED: plan.active,
-            AFTER: plan.half,
+            PROFILED: active,
+            AFTER: half,
         }
-        self._backend, self.plan = backend, plan
+        self._backend, self._active = backend, active
         self._phases = [*(name for name, steps in phases.items() for _ in range(steps)), ""]
         self._kineto, self._observed = folder / "kineto.json", folder / "et.json"
         self._profiling: Any = None
@@ -149,7 +138,7 @@ class Recorder:
         options = {}
         if "acc_events" in inspect.signature(profiler.profile).parameters:
             options["acc_events"] = True  # one cycle: without it, some versions warn of a second
-        steps = {"wait": 0, "warmup": PROFILER_WARMUP, "active": self.plan.active, "repeat": 1}
+        steps = {"wait": 0, "warmup": PROFILER_WARMUP, "active": self._active, "repeat": 1}
         self._profiling = profiler.profile(
             activities=activities,
             record_shapes=True,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.collect.backend import Backend, device_name, open_backend
-from perfmodel.collect.capture import Plan, Recorder, record_steps
+from perfmodel.collect.capture import Recorder, record_steps
 from perfmodel.collect.ops import tensors_of
 from perfmodel.collect.runs import Run, add_common, listed
 from perfmodel.collect.timing import Stopwatch, call_us, summarize
@@ -32,7 +32,6 @@ TARGET_US = 150_000.0
 AHEAD_MULTIPLE, MAX_AHEAD = 1.5, 400
 """How often caches are emptied to keep the device busy while the host runs ahead: for how much
 longer than the host needs, and at most."""
-PROFILED = Plan(warmup=0, unprofiled=2, active=2)
 REASON_LENGTH = 160
 
 
@@ -236,7 +235,7 @@ def _measured(
         if traces is not None and mode == "eager":
             traces.parent.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory() as folder:
-                recorder = Recorder(backend, PROFILED, Path(folder))
+                recorder = Recorder(backend, Path(folder), warmup=0, steps=2, active=2)
                 record_steps(recorder, called.once)
                 recorder.keep(traces)
 

@@ -23,7 +23,7 @@ from typing import Any
 from perfmodel.base.files import write_text
 from perfmodel.base.units import human_us
 from perfmodel.collect.backend import Backend, describe_machine, open_backend
-from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
+from perfmodel.collect.capture import EnoughSteps, Recorder, record_steps
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.runs import add_device, count, restore_command, stem_of
 from perfmodel.errors import PerfmodelError, UsageError
@@ -183,9 +183,9 @@ def _run_rank(
 
 @contextmanager
 def _recorder(backend: Backend, arguments: argparse.Namespace) -> Iterator[Recorder]:
-    plan = Plan(arguments.warmup, arguments.steps, arguments.active)
     with tempfile.TemporaryDirectory() as folder:
-        yield Recorder(backend, plan, Path(folder))
+        given = {name: getattr(arguments, name) for name in ("warmup", "steps", "active")}
+        yield Recorder(backend, Path(folder), **given)
 
 
 def _trace_script(arguments: argparse.Namespace) -> None:

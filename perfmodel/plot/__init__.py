@@ -12,7 +12,6 @@ from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.plot.bars import breakdown_figure as breakdown_figure
-    from perfmodel.plot.bars import comparison_figure as comparison_figure
     from perfmodel.plot.curves import curves_figure as curves_figure
     from perfmodel.plot.curves import errors_figure as errors_figure
     from perfmodel.plot.curves import pareto_figure as pareto_figure

@@ -1,10 +1,9 @@
-"""Bars: where the time of a step went, designs side by side."""
+"""Bars: where the time of a step went."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,15 +20,12 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 11.0
 OTHER_PARTS = "all others"
-_BAR_IN, _ROW_IN = 0.36, 0.42
+_BAR_IN = 0.36
 _AXES_WIDTH_IN = 6.5
 _CHARACTER_IN = 0.056
 _ROOM_FRAC = 0.16
 _SMALL_FRAC = 0.005
 _MAX_PARTS = 16
-_WHY_CHARACTERS = 64
-_FAR_APART = 8.0
-"""From this ratio on, steps are on a logarithmic axis."""
 
 
 def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
@@ -115,39 +111,3 @@ def _parts_by_bar(frame: Frame) -> pd.DataFrame:
     rest = table.loc[:, ~is_kept].sum(axis=1)
     table = table.loc[:, is_kept]
     return table.assign(**{OTHER_PARTS: rest}) if rest.sum() > 0 else table
-
-
-def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
-    """Draw the step of each design with its interval; on a logarithmic axis where steps are far
-    apart.
-
-    Args:
-        frame: columns `design`, `step_us`, `low_us`, `high_us`, `why_not`; a design that cannot be
-            has no `step_us`.
-        title: heading of the figure.
-
-    Raises `UsageError` where there is no design.
-    """
-    names = style.texts(frame, "design", "no designs to draw").tolist()
-    step, low, high = (style.floats(frame, name) for name in ("step_us", "low_us", "high_us"))
-    scale, unit = style.time_unit(float(np.nanmax(high)) if np.isfinite(high).any() else 1.0)
-    known, place = np.isfinite(step), np.arange(len(names), dtype=np.float64)
-    step, low, high = step / scale, low / scale, high / scale
-    with style.panels(WIDTH_IN, 1.5 + _ROW_IN * len(names)) as (figure, (axes,)):
-        for at, why in zip(place[~known], style.texts(frame, "why_not")[~known], strict=True):
-            text = f" cannot be: {shorten(str(why), _WHY_CHARACTERS, placeholder=' …')}"
-            by_row: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "fontsize": 7.0}
-            axes.text(0.0, at, text, va="center", color=style.FAINT, **by_row)
-        spread = np.stack([step - low, high - step])[:, known]
-        points: dict[str, Any] = {"color": style.FURTHER_COLOURS[0], "marker": "o"}
-        line: dict[str, Any] = {"linestyle": "", "ecolor": style.INK, "capsize": 2.0}
-        axes.errorbar(step[known], place[known], xerr=spread, **points, **line)
-        is_far = known.any() and np.nanmax(high) > _FAR_APART * np.nanmin(low)
-        style.write_numbers(axes, ",g", "x", log="x" if is_far else "")
-        if not is_far:
-            axes.set_xlim(left=0.0)
-        axes.set(xlabel=f"step ({unit}), 90 % interval", title=title)
-        axes.set_yticks(place, names)
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
-    return figure

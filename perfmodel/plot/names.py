@@ -77,13 +77,11 @@ def _text(value: object, column: str) -> str:
     if not isfinite(number):
         return "–"
     if column == "count":
-        return f"{number:,.4g}" if number < _WHOLE else f"{number:,.0f}"
+        return f"{number:,.4g}" if number < 1e4 else f"{number:,.0f}"
     is_plain = number == 0 or abs(number) >= 1 or column.endswith("_pct")
     return f"{number:,.1f}" if is_plain else f"{number:.3g}"
 
 
-_WHOLE = 1e4
-"""From this count on, a mean over steps is shown without decimals."""
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: ")
 _RESULT = re.compile(r"^(void|int|float|bool|static|std::enable_if<.*?>::type|std::enable_if\S*) ")
 _LAST_PART = re.compile(r"[\w$~]+$")
@@ -92,7 +90,6 @@ _SAYS_NOTHING = ("kernel", "Kernel", "Kernel2", "device_kernel", "kentry", "run"
 _INNER_GEMM = re.compile(r"<(cutlass_\w+)")
 _FIRST_CLASS = re.compile(r"<(?:\d+u?l*, )?(?:(?:\w+::)*enable_\w+<)?(?:\w+::)*([A-Z]\w+)")
 """The class that a kernel which runs any is given first."""
-_TENSILE = re.compile(r"(Cijk_\w+?_MT\d+x\d+x\d+)(?:_SN)?(?:_(MI\d+x\d+x\d+))?_")
 _WORD = re.compile(r"[A-Za-z]*\d+|[A-Za-z]+")
 _MAX_APART = 40
 _WORKS = (
@@ -108,7 +105,6 @@ _WORKS = (
 _MANGLED = re.compile(r"_ZN?K?(?=\d)")
 _LENGTH = re.compile(r"\d+")
 _ARGUMENT = re.compile(r"I(?:L\w\d+E)*N(?:S\d*_)?(?=\d)")
-_TRITON = re.compile(r"^(triton_[a-z]+)_fused_(.+?)(_\d+)?$")
 
 
 @lru_cache(maxsize=65_536)
@@ -152,15 +148,9 @@ def readable_name(name: str) -> str:
     becomes `vectorized_elementwise_kernel[CUDAFunctor_add]`; names of libraries (`ampere_sgemm_
     128x64_tn`, `ncclDevKernel_AllReduce_Sum_f32`) and of operators stay as they are.
     """
-    triton = _TRITON.match(name)
-    if triton:
-        return f"{triton[1]}[{triton[2]}]{triton[3] or ''}"
     mangled = _MANGLED.match(name)
     if mangled:
         return _demangled(name, mangled.end()) or name
-    tensile = _TENSILE.match(name)
-    if tensile:
-        return "_".join(part for part in tensile.groups() if part)
     short = short_name(name)
     if short == name or "<" not in name:
         return short
