@@ -21,7 +21,7 @@ from perfmodel.collect.backend import Backend, device_name, open_backend
 from perfmodel.collect.capture import Recorder, record_steps
 from perfmodel.collect.ops import tensors_of
 from perfmodel.collect.runs import Run, add_common, listed
-from perfmodel.collect.timing import Stopwatch, call_us, summarize
+from perfmodel.collect.timing import Stopwatch, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
 MODES = ("eager", "compiled", "graphs")
@@ -40,7 +40,6 @@ class Called(NamedTuple):
 
     run: Callable[[], Any]
     before: Callable[[], Any] = lambda: None
-    parameters: int = 0
 
     def once(self, number: int) -> None:
         """One call, the `number`th."""
@@ -73,7 +72,6 @@ def module_call(
             for each in get_inputs()
         ]
     parameters = list(module.parameters())
-    count = sum(parameter.numel() for parameter in parameters)
     called = torch.compile(module) if compiled else module
 
     def forward() -> Any:
@@ -90,7 +88,7 @@ def module_call(
         for parameter in parameters:
             parameter.grad = None
 
-    return Called(train, reset, count) if training else Called(forward, parameters=count)
+    return Called(train, reset) if training else Called(forward)
 
 
 def figures_of(backend: Backend, stopwatch: Stopwatch, called: Called) -> dict[str, Any]:
@@ -101,23 +99,15 @@ def figures_of(backend: Backend, stopwatch: Stopwatch, called: Called) -> dict[s
         called.before()
         backend.synchronize()
 
-    def warm_up() -> None:
-        for number in range(WARM_UP_CALLS):
-            called.once(number)
-        backend.synchronize()
-
-    first_us = call_us(warm_up) / WARM_UP_CALLS
-    cost_us = stopwatch.samples(called.run, 1, on_idle_device)[0][0]
+    cost_us = stopwatch.samples(called.run, WARM_UP_CALLS, on_idle_device)[-1][0]
     calls = int(min(max(TARGET_US / max(cost_us, 1.0), MIN_CALLS), MAX_CALLS))
     taken = np.array(stopwatch.samples(called.run, calls, on_idle_device))
     figures, host_us = summarize(list(taken[:, 0])), round(float(np.median(taken[:, 1])), 3)
     measured = {
         "duration_us": figures["p10_us"],
         "median_us": figures["median_us"],
-        "mean_us": round(float(taken[:, 0].mean()), 4),
         "p90_us": figures["p90_us"],
         "host_us": host_us,
-        "first_calls_us": round(first_us, 1),
         "calls": calls,
     }
     if backend.is_gpu:
@@ -157,9 +147,8 @@ def graphed(backend: Backend, run: Callable[[], Any]) -> Callable[[], None]:
 
 
 COLUMNS = (
-    *("program", "class", "mode", "training", "device", "torch", "parameters"),
-    *("duration_us", "median_us", "mean_us", "p90_us", "host_us", "device_us", "first_calls_us"),
-    "calls",
+    *("program", "class", "mode", "training", "device", "torch"),
+    *("duration_us", "median_us", "p90_us", "host_us", "device_us", "calls"),
 )
 
 
@@ -229,7 +218,6 @@ def _measured(
             "training": int(training),
             "device": device_name(backend),
             "torch": backend.torch.__version__,
-            "parameters": called.parameters,
             **figures_of(backend, stopwatch, called),
         }
         if traces is not None and mode == "eager":

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from perfmodel.base.files import write_text
 from perfmodel.base.registry import offered
-from perfmodel.collect.backend import Backend, describe_machine, gpu_state
+from perfmodel.collect.backend import Backend, describe_machine
 from perfmodel.collect.timing import write_table
 from perfmodel.errors import UsageError
 
@@ -148,7 +148,6 @@ class Run:
         meanwhile = {
             "rows": len(rows),
             "skipped": self.skipped,
-            "gpu_state_at_end": gpu_state(self.backend),
             "elapsed_s": round(time.monotonic() - self._began_s, 1),
         }
         record = {**self._head, **about, **meanwhile}

@@ -63,7 +63,6 @@ def test_a_call_is_measured_and_a_faulty_module_named(tmp_path: Path) -> None:
     status, (row,), record = measured(tmp_path, "--traces")
     assert status == 0
     assert (row["program"], row["mode"], row["training"]) == ("a", "eager", "0")
-    assert row["parameters"] == str(16 * 8 + 8)
     assert 0 < float(row["duration_us"]) <= float(row["median_us"]) <= float(row["p90_us"])
     assert row["device_us"] == ""  # a CPU has no queue to be ahead of
     assert list(record["skipped"]) == ["b"]
