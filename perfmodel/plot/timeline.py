@@ -104,7 +104,8 @@ class _Lane(NamedTuple):
     start_us: Floats
     end_us: Floats
     group: NDArray[np.object_]
-    label: NDArray[np.object_]
+    label: NDArray[np.object_] | None = None
+    """Names of operators and kernels; without them, pieces are called after their group."""
 
 
 def timeline_figure(
@@ -170,8 +171,7 @@ def timeline_figure(
                 style.floats(causes, k).clip(start_us, end_us) for k in ("start_us", "end_us")
             )
             on = np.flatnonzero(high > low)
-            shown = np.array([readable(name) for name in cause[on]], dtype=object)
-            drawn.append(_Lane(bottom, low[on], high[on], cause[on], shown))
+            drawn.append(_Lane(bottom, low[on], high[on], cause[on]))
             ticks.append(f"{heading}\nby cause")
             entries += _cause_entries(heading, cause[on], high[on] - low[on], span_us)
     lane_in = _LANE_IN if len(drawn) <= _MANY_LANES else 0.75 * _LANE_IN
@@ -247,7 +247,7 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
     named = np.flatnonzero(room >= 5)
     for i in named[np.argsort(-width_in[named], kind="stable")][:_MAX_LABELS].tolist():
         middle = (lane.start_us[i] + lane.end_us[i]) / 2 - start_us
-        text = short_name(lane.label[i])
+        text = readable(lane.group[i]) if lane.label is None else short_name(lane.label[i])
         text = text if len(text) <= room[i] else text[: int(room[i]) - 1] + "…"
         axes.text(
             middle, lane.y, text, ha="center", va="center", fontsize=6.5, clip_on=True, zorder=4,
