@@ -1,1 +1,1 @@
-"""Results for other tools: pages, Perfetto timelines, GraphML."""
+"""Results for people and other tools: tables, pages, Perfetto timelines."""
