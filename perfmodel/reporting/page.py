@@ -34,7 +34,7 @@ PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
 EXPLAINED = 10
 """Of its longest nodes, how many are explained."""
-ASSETS = "perfmodel.reporting.assets"
+ASSETS = "assets"
 TITLES = {
     "gains": "Largest gains",
     "summary": "Summary",
@@ -94,7 +94,7 @@ def page_html(
 
 
 def _asset(name: str) -> str:
-    return files(ASSETS).joinpath(name).read_text("utf-8")
+    return files("perfmodel.reporting").joinpath(ASSETS, name).read_text("utf-8")
 
 
 def _paragraph(text: str) -> str:
