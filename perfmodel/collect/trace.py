@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import runpy
 import sys
@@ -132,48 +131,35 @@ def _trace_ranks(world: int, device: str, arguments: argparse.Namespace) -> None
     if world == 1:
         _trace_rank(backend, Ranks(), arguments)
         return
-    context = multiprocessing.get_context("spawn")
+    processes = backend.torch.multiprocessing
     threads = max(1, (os.cpu_count() or world) // world)
     with tempfile.TemporaryDirectory() as folder:
-        given = (backend.kind, threads, Path(folder) / "store", arguments)
-        processes = [
-            context.Process(target=_run_rank, args=(Ranks(rank, world), *given))
-            for rank in range(world)
-        ]
-        for process in processes:
-            process.start()
+        given = (world, backend.kind, threads, Path(folder) / "store", arguments)
         try:
-            for process in processes:
-                process.join()
-        except KeyboardInterrupt:
-            for process in processes:
-                process.terminate()
-            raise
-    failed = [rank for rank, process in enumerate(processes) if process.exitcode]
-    if failed:
-        listed = ", ".join(map(str, failed))
-        raise PerfmodelError(f"rank {listed} of {world} failed: see its message above")
+            processes.spawn(_run_rank, given, nprocs=world, daemon=True)
+        except (processes.ProcessExitedException, processes.ProcessRaisedException) as error:
+            failed = f"rank {error.error_index} of {world} failed"
+            raise PerfmodelError(f"{failed}: see its message above") from None
 
 
 def _run_rank(
-    ranks: Ranks, kind: str, threads: int, store: Path, arguments: argparse.Namespace
+    rank: int, world: int, kind: str, threads: int, store: Path, arguments: argparse.Namespace
 ) -> None:
     """One rank in a process of its own; the group meets in the file `store`, without a port."""
-    index = ranks.rank if kind == "cuda" else 0
-    backend = open_backend(kind, threads=threads, index=index)
+    backend = open_backend(kind, threads=threads, index=rank if kind == "cuda" else 0)
     if not backend.is_gpu and LOOPBACK.exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
     backend.torch.distributed.init_process_group(
         "nccl" if backend.is_gpu else "gloo",
         init_method=store.as_uri(),
-        rank=ranks.rank,
-        world_size=ranks.world,
+        rank=rank,
+        world_size=world,
         timeout=timedelta(seconds=JOIN_TIMEOUT_S),
     )
     try:
-        _trace_rank(backend, ranks, arguments)
+        _trace_rank(backend, Ranks(rank, world), arguments)
     except PerfmodelError as error:
-        raise SystemExit(f"perfmodel: rank {ranks.rank}: {error}") from None
+        raise SystemExit(f"perfmodel: rank {rank}: {error}") from None
     finally:
         backend.torch.distributed.destroy_process_group()
     sys.stdout.flush()
