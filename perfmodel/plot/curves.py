@@ -60,9 +60,8 @@ def curves_figure(
             rows = np.flatnonzero(name == each)
             rows = rows[np.argsort(across[rows], kind="stable")]
             marker = "o" if len(rows) <= _MAX_MARKED else ""
-            line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
-            line["drawstyle"] = "steps-post" if held else "default"
-            axes.plot(across[rows], up[rows], label=each, **line)
+            line = {"marker": marker, "drawstyle": "steps-post" if held else "default"}
+            axes.plot(across[rows], up[rows], label=each, color=colour, markersize=4, **line)
         style.write_numbers(axes, ",.12g", log=log)
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
@@ -176,21 +175,19 @@ def pareto_figure(
     shown = known[:: max(1, len(known) // _CLOUD)]
     order = front[np.argsort(across[front], kind="stable")]
     with style.panels(6.0, 4.2) as (figure, (axes,)):
-        cloud: dict[str, Any] = {
-            "color": style.FAINT,
-            "alpha": 0.5,
-            "linewidth": 0,
-            "rasterized": True,
-        }
-        axes.scatter(across[shown], up[shown], s=8, **cloud)
+        axes.scatter(
+            across[shown],
+            up[shown],
+            s=8,
+            color=style.FAINT,
+            alpha=0.5,
+            linewidth=0,
+            rasterized=True,
+        )
         if len(order):
             label = f"Pareto front ({len(order):,} of {len(known):,} points)"
-            line: dict[str, Any] = {
-                "color": style.FURTHER_COLOURS[0],
-                "marker": "o",
-                "markersize": 4,
-            }
-            axes.plot(across[order], up[order], label=label, **line)
+            colour = style.FURTHER_COLOURS[0]
+            axes.plot(across[order], up[order], label=label, color=colour, marker="o", markersize=4)
             axes.legend()
         for at in order.tolist() if len(order) <= _MAX_NUMBERED else ():
             axes.annotate(

@@ -233,12 +233,10 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
         areas.append(step_polygon(edges - start_us, height[0], height[1]))
         base = top
     if areas:
-        shape: dict[str, Any] = {
-            "facecolors": list(colours.values()),
-            "linewidths": 0,
-            "snap": False,
-        }
-        axes.add_collection(PolyCollection(areas, zorder=2, **shape))
+        fills = list(colours.values())
+        axes.add_collection(
+            PolyCollection(areas, zorder=2, facecolors=fills, linewidths=0, snap=False)
+        )
     width_in = (lane.end_us - lane.start_us) * _AXES_WIDTH_IN / (end_us - start_us)
     wide = np.flatnonzero(width_in >= 0.05)
     cuts = [[(x, low), (x, high)] for x in (lane.start_us[wide] - start_us).tolist()]
