@@ -60,8 +60,9 @@ def curves_figure(
             rows = np.flatnonzero(name == each)
             rows = rows[np.argsort(across[rows], kind="stable")]
             marker = "o" if len(rows) <= _MAX_MARKED else ""
-            line = {"marker": marker, "drawstyle": "steps-post" if held else "default"}
-            axes.plot(across[rows], up[rows], label=each, color=colour, markersize=4, **line)
+            line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+            line["drawstyle"] = "steps-post" if held else "default"
+            axes.plot(across[rows], up[rows], label=each, **line)
         style.write_numbers(axes, ",.12g", log=log)
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
