@@ -1,4 +1,4 @@
-"""`perfmodel export` and `report`: a timeline for other tools; one page."""
+"""`perfmodel export` and `report`: a timeline, a trace or a graph for other tools; one page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from perfmodel.base.files import atomic_write
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
-from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions
+from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.reporting.written import require_page, timeline_json
+from perfmodel.reporting.written import document, is_graph, require_page
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
@@ -22,16 +22,21 @@ def export(
     options: PredictionOptions = DEFAULTS,
 ) -> None:
     check_target(output)
+    if is_graph(output):
+        options.refuse_beside("a graph: it is for a timeline", OF_READING)
     if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
     options.check()
-    prediction = options.predict(options.content(trace))
+    content = options.content(trace)
+    source = content if is_graph(output) else options.predict(content)
     with working("exporting"):
-        written = timeline_json(prediction)
+        written = document(output, source)
     if output:
         with atomic_write(output) as file:
             file.write(written)
-        wrote(output, "the timeline; open it in ui.perfetto.dev or chrome://tracing")
+        graph = "the execution graph; open it with networkx.read_graphml, Gephi or yEd"
+        timeline = "the timeline; open it in ui.perfetto.dev or chrome://tracing"
+        wrote(output, graph if is_graph(output) else timeline)
     else:
         sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()

@@ -199,6 +199,8 @@ class PredictionOptions:
 
 
 DEFAULTS = PredictionOptions()
+OF_READING = ("et", "steps", "steps_by", "strict", "max_memory")
+"""Options, as fields, that say what is read, not what is predicted of it."""
 _OF_SHAPES = (
     *("batch", "hardware", "settings", "edit", "overheads", "max_memory"),
     *("models", "trust_models"),

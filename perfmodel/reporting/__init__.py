@@ -1,1 +1,1 @@
-"""Results for people and other tools: tables, pages, Perfetto timelines."""
+"""Results for other tools: pages, Perfetto timelines, GraphML."""

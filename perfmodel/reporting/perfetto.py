@@ -1,4 +1,4 @@
-"""Timelines as Perfetto reads them.
+"""What other tools read: timelines for Perfetto, graphs as GraphML.
 
 Each rank is one process per timeline; its rows are the steps, the critical path, the threads, the
 streams and the idle time of the device by cause. Arrows lead from launch calls to what they put
@@ -11,7 +11,9 @@ overlap without nesting, so there are none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ import msgspec
 from perfmodel.base.units import NS_PER_US
 from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step, tracks_of
 from perfmodel.timeline.figures import whole_text
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
 
 _Place = dict[str, int]
@@ -109,3 +112,21 @@ def _flows(
         shared = {"cat": f"{timeline},launch", "name": "launch", "id": number}
         for phase, row in zip(phases, arrow, strict=True):
             yield {**phase, **shared, **places[track[row]], "ts": _us(start_ns[row])}
+
+
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def graphml(graph: ExecutionGraph) -> bytes:
+    """The graph as a GraphML document in UTF-8, node and edge attributes as in `to_networkx`.
+
+    Characters that XML cannot hold become U+FFFD. The same graph gives the same bytes.
+    """
+    import networkx as nx
+
+    network = graph.to_networkx()
+    for _, attributes in network.nodes(data=True):
+        attributes["label"] = _NOT_IN_XML.sub("\ufffd", str(attributes["label"]))
+    content = BytesIO()
+    nx.write_graphml_xml(network, content, encoding="utf-8")
+    return content.getvalue()

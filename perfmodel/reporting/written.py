@@ -1,4 +1,4 @@
-"""Predictions as files for others: a page, a timeline."""
+"""Predictions and traces as files for others: a page, a timeline, a graph."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.files import atomic_write, check_writable, write_text
+from perfmodel.base.files import atomic_write, check_writable, suffix_of, write_text
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,29 +101,45 @@ def gains_of(
     return helps
 
 
+def is_graph(path: Path | None) -> bool:
+    """Whether a file of that name is for a graph: `.graphml`; all others are for a timeline."""
+    return path is not None and suffix_of(path) == ".graphml"
+
+
 def export(source: str | Path | Trace | Prediction | pd.DataFrame, path: str | Path) -> Path:
-    """Write a timeline for ui.perfetto.dev, predicted beside measured; its path."""
+    """Write a timeline or a graph for other tools; its path.
+
+    That is JSON for ui.perfetto.dev, of a prediction beside what was measured; of a trace and with
+    a name that ends in `.graphml` GraphML.
+    """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
 
     path = Path(path)
     check_writable(path, source if isinstance(source, (str, Path)) else None)
-    content = source if isinstance(source, Prediction) else sourced(source)
-    prediction = content if isinstance(content, Prediction) else predict(content)
+    content: Any = source if isinstance(source, Prediction) else sourced(source)
+    if not is_graph(path) and not isinstance(content, Prediction):
+        content = predict(content)
     with atomic_write(path) as file:
-        file.write(timeline_json(prediction))
+        file.write(document(path, content))
     return path
 
 
-def timeline_json(prediction: Prediction) -> bytes:
-    """The timeline of a prediction: what was measured, where it was, what is predicted, and of a
-    what-if also without it."""
+def document(path: Path | None, content: Any) -> bytes:
+    """The timeline of a prediction (what was measured, where it was, what is predicted, and of a
+    what-if also without it), or the graph of a trace."""
     from perfmodel.prediction.shapes import MODEL
-    from perfmodel.reporting.perfetto import perfetto_json
+    from perfmodel.reporting.perfetto import graphml, perfetto_json
+    from perfmodel.timeline.graph import build_graph
     from perfmodel.timeline.schedule import measured
+    from perfmodel.trace import Trace
 
-    result = prediction.results[0]
+    if is_graph(path):
+        if not isinstance(content, Trace):
+            raise UsageError("a graph is of a trace, not of a prediction or FILE.py:CLASS")
+        return graphml(build_graph(content))
+    result = content.results[0]
     before, shown = result.baseline, {}
     if result.mode != MODEL:
         shown["measured"] = measured((before or result).timeline.graph)

@@ -24,7 +24,7 @@ MORE = (
         ("predict", "--workload", "criteo-kaggle", "--hardware", "dgx-1", "-o", "{out}.json"),
     ),
     Writing("diff", ("diff", "{trace}", "{trace}", "-o", "{out}.json", "--format", "json")),
-    Writing("export", ("export", "{trace}", "-o", "{out}.json")),
+    Writing("export graphml", ("export", "{trace}", "-o", "{out}.graphml")),
     Writing(
         "plan",
         ("plan", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-80gb", "-o", "{out}.json"),

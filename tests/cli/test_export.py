@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx
 import pytest
 from cli.conftest import Run
 from cli.samples import ROOT
@@ -62,6 +63,12 @@ def test_to_standard_output(trace: Path) -> None:
     assert names_of(done.stdout)
 
 
+def test_graph(run: Run, trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "graph.graphml"
+    assert run("export", trace, "-o", path).status == 0
+    assert len(networkx.read_graphml(path)) > 10
+
+
 def test_on_other_hardware(run: Run, trace: Path, tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     assert run("export", trace, "--hardware", "h100-sxm", "-o", path).status == 0
@@ -69,11 +76,17 @@ def test_on_other_hardware(run: Run, trace: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--hardware", "h100-sxm", "--hardware", "mi300x"), ("--scale", "gpu")],
+    ("name", "arguments"),
+    [
+        ("out.graphml", ("--scale", "gpu=1")),
+        ("out.json", ("--hardware", "h100-sxm", "--hardware", "mi300x")),
+        ("out.json", ("--scale", "gpu")),
+    ],
 )
-def test_bad_usage(run: Run, trace: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    ran = run("export", trace, *arguments, "-o", tmp_path / "out.json")
+def test_bad_usage(
+    run: Run, trace: Path, tmp_path: Path, name: str, arguments: tuple[str, ...]
+) -> None:
+    ran = run("export", trace, *arguments, "-o", tmp_path / name)
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.count("\n") == 1
-    assert not (tmp_path / "out.json").exists()
+    assert not (tmp_path / name).exists()

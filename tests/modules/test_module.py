@@ -255,6 +255,7 @@ def test_verbs_that_take_a_module(path: Path, tmp_path: Path) -> None:
     assert main(["export", *program, "-o", str(timeline)]) == 0
     assert b"linear" in page.read_bytes()
     assert b"linear" in timeline.read_bytes()
+    assert main(["export", *program, "-o", str(tmp_path / "graph.graphml")]) == 2
     assert main(["predict", *program, "--nodes", "2"]) == 2
     assert main(["predict", *program[:1]]) == 2
 
