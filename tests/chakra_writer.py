@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from perfmodel.reporting.perfetto import CHAKRA_VERSION, framed, set_attributes
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
-
-CHAKRA_VERSION = "0.0.4"
 
 
 def encode_chakra(trace: ExecutionTrace) -> bytes:
@@ -54,32 +52,3 @@ def _node_attributes(trace: ExecutionTrace, row: int) -> dict[str, Any]:
         "output_strides": trace.documents[trace.outputs.strides[row]].decode(),
     }
     return {key: value for key, value in found.items() if value not in ("", "[]")}
-
-
-_KINDS = {bool: "bool", int: "int64", float: "double", str: "string"}
-
-
-def set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
-    """Attributes of a Chakra message: values of one of its types, or lists of them."""
-    for name, value in attributes.items():
-        attribute = message.attr.add(name=name)
-        if isinstance(value, list):
-            getattr(attribute, f"{_KINDS[type(value[0])]}_list").values.extend(value)
-        else:
-            setattr(attribute, f"{_KINDS[type(value)]}_val", value)
-
-
-def encode_varint(value: int) -> bytes:
-    """`value` (at least 0) as a varint."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def framed(message: Any) -> bytes:
-    """A message behind its length."""
-    body: bytes = message.SerializeToString()
-    return encode_varint(len(body)) + body

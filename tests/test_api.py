@@ -110,14 +110,14 @@ def test_files_for_others_are_the_commands(tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     theirs.mkdir()
-    for name in ("page.html", "timeline.json", "graph.graphml"):
+    for name in ("page.html", "timeline.json", "graph.graphml", "linked.et"):
         verb = "report" if name == "page.html" else "export"
         write = perfmodel.report if verb == "report" else perfmodel.export
         write(KINETO, mine / name)
         done = CliRunner().invoke(application(), [verb, str(KINETO), "-o", str(theirs / name)])
         assert done.exit_code == 0, done.output
     names = sorted(path.name for path in mine.iterdir())
-    assert names == ["graph.graphml", "page.html", "timeline.json"]
+    assert names == ["graph.graphml", "linked.et", "page.html", "timeline.json"]
     for name in names:
         assert (mine / name).read_bytes() == (theirs / name).read_bytes(), name
 

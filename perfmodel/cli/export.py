@@ -10,10 +10,16 @@ from perfmodel.base.files import atomic_write
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.reporting.written import document, is_graph, require_page
+from perfmodel.reporting.written import What, documents, exported, require_page
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
+
+_USES = {
+    What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
+    What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
+    What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
+}
 
 
 def export(
@@ -30,16 +36,15 @@ def export(
     content = options.content(trace)
     source = content if is_graph(output) else options.predict(content)
     with working("exporting"):
-        written = document(output, source)
-    if output:
-        with atomic_write(output) as file:
-            file.write(written)
-        graph = "the execution graph; open it with networkx.read_graphml, Gephi or yEd"
-        timeline = "the timeline; open it in ui.perfetto.dev or chrome://tracing"
-        wrote(output, graph if is_graph(output) else timeline)
-    else:
-        sys.stdout.buffer.write(written)
-        sys.stdout.buffer.flush()
+        written = documents(chosen, source, output)
+    for path, document in written.items():
+        if path:
+            with atomic_write(path) as file:
+                file.write(document)
+            wrote(path, _USES[chosen])
+        else:
+            sys.stdout.buffer.write(document)
+            sys.stdout.buffer.flush()
 
 
 def report(

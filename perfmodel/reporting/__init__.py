@@ -1,1 +1,1 @@
-"""Results for other tools: pages, Perfetto timelines, GraphML."""
+"""Results for other tools: pages, Perfetto timelines, GraphML, Chakra."""

@@ -1,4 +1,4 @@
-"""What other tools read: timelines for Perfetto, graphs as GraphML.
+"""What other tools read: timelines for Perfetto, graphs as GraphML, linked traces for Chakra.
 
 Each rank is one process per timeline; its rows are the steps, the critical path, the threads, the
 streams and the idle time of the device by cause. Arrows lead from launch calls to what they put
@@ -6,7 +6,8 @@ on a stream. Categories are `measured,kernel` and the like, so that the file is 
 recorded trace.
 
 Source: Trace Event Format (chromium.org); Perfetto drops events before time zero and slices that
-overlap without nesting, so there are none.
+overlap without nesting, so there are none. Chakra: schema/protobuf/et_def.proto and what its
+converter and feeder call the attributes (`is_cpu_op comm_type comm_size pg_name`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,20 @@ from io import BytesIO
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
+from perfmodel.ops.dtypes import is_known, item_bytes
+from perfmodel.ops.read.arguments import of_event
 from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step, tracks_of
 from perfmodel.timeline.figures import whole_text
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.chakra import NODE_TYPES, messages
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import launching_op, link
 
 _Place = dict[str, int]
 """Ids of process and thread."""
@@ -130,3 +139,128 @@ def graphml(graph: ExecutionGraph) -> bytes:
     content = BytesIO()
     nx.write_graphml_xml(network, content, encoding="utf-8")
     return content.getvalue()
+
+
+CHAKRA_VERSION = "0.0.4"
+LINKED_SCHEMA = "perfmodel.linked/1"
+COLLECTIVE_TYPES = (
+    *("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all"),
+    *("reduce_scatter", "reduce_scatter_block", "barrier"),
+)
+"""Chakra's `CollectiveCommType`, by its numbers."""
+
+
+def chakra_linked(graph: ExecutionGraph, rank: RankTrace) -> bytes:
+    """The measured graph of one rank as a linked Chakra trace: a node for every piece of a thread
+    and every operation of a stream, and all that each waited for.
+
+    So the order of every stream is in `data_deps`, which a link of execution trace and profile
+    loses. Host pieces do not overlap and exclude waiting: a simulator may add them up. Times are
+    whole microseconds, each end rounded, so that rounding does not add up; `start_us` and
+    `duration_us` are the exact ones. `dep_kinds`, `dep_lags_us` and `dep_overlap_fracs` say of each
+    dependency what it is and what Chakra cannot express of it. A collective of unknown size is a
+    `COMP_NODE` of its measured length. The same graph gives the same bytes.
+    """
+    kinds = messages()
+    metadata = kinds.metadata(version=CHAKRA_VERSION)
+    set_attributes(metadata, {"schema": LINKED_SCHEMA, "rank": rank.rank})
+    nodes, edges, order = graph.nodes_, graph.edges_, graph.order
+    node_id = np.empty(len(order), np.int64)
+    node_id[order] = np.arange(1, len(order) + 1)
+    by_target = np.argsort(edges.target, kind="stable")
+    first = np.searchsorted(edges.target[by_target], np.arange(len(graph) + 1))
+    collectives = _collectives(graph, rank)
+    zero_us = min(float(nodes.start_us.min(initial=0.0)), 0.0)
+    marks = dict(zip(graph.marks.start.tolist(), graph.marks.name, strict=True))
+    marks |= {
+        end: f"end of {name}"
+        for end, name in zip(graph.marks.end.tolist(), graph.marks.name, strict=True)
+    }
+    out = [framed(metadata)]
+    for at in order.tolist():
+        deps = by_target[first[at] : first[at + 1]]
+        kind = NodeKind(nodes.kind[at])
+        start_us, end_us = float(nodes.start_us[at]), float(nodes.end_us[at])
+        node = kinds.node(
+            id=int(node_id[at]),
+            name=marks.get(at) or graph.labels[at] or kind.name.lower(),
+            type=NODE_TYPES.index("COMM_COLL_NODE" if at in collectives else "COMP_NODE"),
+            data_deps=node_id[edges.source[deps]].tolist(),
+            start_time_micros=round(start_us - zero_us),
+            duration_micros=round(end_us - zero_us) - round(start_us - zero_us),
+        )
+        attributes: dict[str, Any] = {
+            "is_cpu_op": not bool(graph.on_device[at]),
+            "resource": graph.resources[nodes.resource[at]],
+            "node_kind": kind.name.lower(),
+            "node_cause": Cause(nodes.cause[at]).name.lower(),
+            "node_scope": Scope(nodes.scope[at]).name.lower(),
+            "start_us": start_us,
+            "duration_us": float(nodes.duration_us[at]),
+            **collectives.get(at, {}),
+        }
+        if len(deps):
+            attributes["dep_kinds"] = [EdgeKind(k).name.lower() for k in edges.kind[deps]]
+            attributes["dep_lags_us"] = edges.lag_us[deps].tolist()
+            attributes["dep_overlap_fracs"] = edges.overlap_frac[deps].tolist()
+        if np.isfinite(nodes.release_us[at]):
+            attributes["release_us"] = float(nodes.release_us[at])
+        set_attributes(node, attributes)
+        out.append(framed(node))
+    return b"".join(out)
+
+
+def _collectives(graph: ExecutionGraph, rank: RankTrace) -> dict[int, dict[str, Any]]:
+    """Per node that is a collective of known kind and size: the attributes that a simulator wants.
+
+    What the file says stands on the kernel (since 2024) or on the operator that launched it.
+    """
+    rows = np.flatnonzero((graph.nodes_.kind == NodeKind.COLLECTIVE) & (graph.nodes_.row >= 0))
+    links = link(rank)
+    launched_by = np.full(len(rank), NONE, np.int64)
+    launched_by[links.device_rows] = launching_op(rank, links)
+    said: Ints = rank.collective
+    result: dict[int, dict[str, Any]] = {}
+    for at in rows.tolist():
+        row = int(graph.nodes_.row[at])
+        row = row if said[row] >= 0 else int(launched_by[row])
+        if row < 0 or said[row] < 0:
+            continue
+        known = of_event(rank, row)
+        dtype, elements = known.get("dtype", ""), int(known.get("in_elements", "-1"))
+        if known.get("collective") in COLLECTIVE_TYPES and is_known(dtype) and elements >= 0:
+            result[at] = {
+                "comm_type": COLLECTIVE_TYPES.index(known["collective"]),
+                "comm_size": int(elements * item_bytes([dtype])[0]),
+                "pg_name": known.get("process_group", ""),
+            }
+    return result
+
+
+_KINDS = {bool: "bool", int: "int64", float: "double", str: "string"}
+
+
+def set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
+    """Attributes of a Chakra message: values of one of its types, or lists of them."""
+    for name, value in attributes.items():
+        attribute = message.attr.add(name=name)
+        if isinstance(value, list):
+            getattr(attribute, f"{_KINDS[type(value[0])]}_list").values.extend(value)
+        else:
+            setattr(attribute, f"{_KINDS[type(value)]}_val", value)
+
+
+def encode_varint(value: int) -> bytes:
+    """`value` (at least 0) as a varint."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def framed(message: Any) -> bytes:
+    """A message behind its length."""
+    body: bytes = message.SerializeToString()
+    return encode_varint(len(body)) + body

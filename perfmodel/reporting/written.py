@@ -1,4 +1,4 @@
-"""Predictions and traces as files for others: a page, a timeline, a graph."""
+"""Predictions and traces as files for others: a page, a timeline, a linked trace, a graph."""
 
 from __future__ import annotations
 
@@ -101,16 +101,34 @@ def gains_of(
     return helps
 
 
-def is_graph(path: Path | None) -> bool:
-    """Whether a file of that name is for a graph: `.graphml`; all others are for a timeline."""
-    return path is not None and suffix_of(path) == ".graphml"
+class What(StrEnum):
+    """What can be exported."""
+
+    TIMELINE = "timeline"
+    GRAPH = "graph"
+    CHAKRA = "chakra"
 
 
-def export(source: str | Path | Trace | Prediction | pd.DataFrame, path: str | Path) -> Path:
-    """Write a timeline or a graph for other tools; its path.
+_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA}
 
-    That is JSON for ui.perfetto.dev, of a prediction beside what was measured; of a trace and with
-    a name that ends in `.graphml` GraphML.
+
+def exported(path: Path | None, what: str | None = None) -> What:
+    """What a file of that name is for, unless `what` says it. Raises `UsageError`."""
+    if what is not None and what not in list(What):
+        raise UsageError(f"export: unknown {what!r}; one of {', '.join(What)}")
+    return What(what or _BY_SUFFIX.get(suffix_of(path) if path else "", What.TIMELINE))
+
+
+def export(
+    source: str | Path | Trace | Prediction | pd.DataFrame,
+    path: str | Path,
+    what: str | None = None,
+) -> list[Path]:
+    """Write a timeline, a linked trace or a graph for other tools; the files written.
+
+    `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
+    `graph` (GraphML) or `chakra` (a linked trace, a file per rank) of a trace; by default the
+    suffix of `path` decides.
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
@@ -121,30 +139,47 @@ def export(source: str | Path | Trace | Prediction | pd.DataFrame, path: str | P
     content: Any = source if isinstance(source, Prediction) else sourced(source)
     if not is_graph(path) and not isinstance(content, Prediction):
         content = predict(content)
-    with atomic_write(path) as file:
-        file.write(document(path, content))
-    return path
+    found = documents(chosen, content, path)
+    for each, document in found.items():
+        assert each is not None
+        with atomic_write(each) as file:
+            file.write(document)
+    return [each for each in found if each]
 
 
-def document(path: Path | None, content: Any) -> bytes:
-    """The timeline of a prediction (what was measured, where it was, what is predicted, and of a
-    what-if also without it), or the graph of a trace."""
+def documents(what: What, content: Any, path: Path | None) -> dict[Path | None, bytes]:
+    """What is written, by file: the timeline of a prediction (what was measured, where it was, what
+    is predicted, and of a what-if also without it), else of a trace; ranks of a linked trace have a
+    file each."""
     from perfmodel.prediction.shapes import MODEL
-    from perfmodel.reporting.perfetto import graphml, perfetto_json
+    from perfmodel.reporting.perfetto import chakra_linked, graphml, perfetto_json
     from perfmodel.timeline.graph import build_graph
+    from perfmodel.timeline.graph.build import build_rank
     from perfmodel.timeline.schedule import measured
     from perfmodel.trace import Trace
 
-    if is_graph(path):
-        if not isinstance(content, Trace):
-            raise UsageError("a graph is of a trace, not of a prediction or FILE.py:CLASS")
-        return graphml(build_graph(content))
-    result = content.results[0]
-    before, shown = result.baseline, {}
-    if result.mode != MODEL:
-        shown["measured"] = measured((before or result).timeline.graph)
-    if before is None:
-        shown["predicted"] = result.timeline
-    else:
-        shown |= {"baseline": before.timeline, "what-if": result.timeline}
-    return perfetto_json(shown)
+    if what is What.TIMELINE:
+        result = content.results[0]
+        before, shown = result.baseline, {}
+        if result.mode != MODEL:
+            shown["measured"] = measured((before or result).timeline.graph)
+        if before is None:
+            shown["predicted"] = result.timeline
+        else:
+            shown |= {"baseline": before.timeline, "what-if": result.timeline}
+        return {path: perfetto_json(shown)}
+    if not isinstance(content, Trace):
+        raise UsageError(f"a {what} is of a trace, not of a prediction or FILE.py:CLASS")
+    if what is What.GRAPH:
+        return {path: graphml(build_graph(content))}
+    if not content.ranks:
+        raise UsageError(f"{content.source}: an execution trace alone has no times of kernels")
+    several = len(content.ranks) > 1
+    if path is None and several:
+        raise UsageError(f"{len(content.ranks)} ranks are a file each: give -o NAME.et")
+    return {
+        path.with_suffix(f".{rank.rank}{path.suffix}") if path and several else path: (
+            chakra_linked(build_rank(rank, links), rank)
+        )
+        for rank, links in zip(content.ranks, content.links, strict=True)
+    }

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_damage import damaged, reads_or_says_in_one_line
-from chakra_writer import encode_chakra, encode_varint
+from chakra_writer import encode_chakra
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import TraceError
+from perfmodel.reporting.perfetto import encode_varint
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages, varint
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import decode_execution_trace

@@ -101,7 +101,7 @@ def test_functions_take_frames(tmp_path: Path) -> None:
     assert perfmodel.predict(frame).results[0].step_us == pytest.approx(100.0)
     assert perfmodel.diff(frame, frame).a.source == "DataFrame"
     assert perfmodel.report(frame, tmp_path / "page.html").is_file()
-    assert perfmodel.export(frame, tmp_path / "g.graphml") == tmp_path / "g.graphml"
+    assert perfmodel.export(frame, tmp_path / "linked.et") == [tmp_path / "linked.et"]
 
 
 def test_nullable_and_categorical_columns_are_columns() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chakra_writer import framed
 from et_documents import flat, nested, node
 from tiny import Tiny
 
 import perfmodel
 from perfmodel.base.schema import read_toml
 from perfmodel.errors import TraceError
+from perfmodel.reporting.perfetto import framed
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.kineto import decode_kineto
