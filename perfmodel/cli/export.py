@@ -25,16 +25,18 @@ _USES = {
 def export(
     trace: str,
     output: Path | None = None,
+    what: What | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
+    chosen = exported(output, what)
     check_target(output)
-    if is_graph(output):
-        options.refuse_beside("a graph: it is for a timeline", OF_READING)
+    if chosen is not What.TIMELINE:
+        options.refuse_beside(f"a {chosen}: it is for a timeline", OF_READING)
     if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
     options.check()
     content = options.content(trace)
-    source = content if is_graph(output) else options.predict(content)
+    source = options.predict(content) if chosen is What.TIMELINE else content
     with working("exporting"):
         written = documents(chosen, source, output)
     for path, document in written.items():

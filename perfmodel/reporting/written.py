@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,8 +137,9 @@ def export(
 
     path = Path(path)
     check_writable(path, source if isinstance(source, (str, Path)) else None)
+    chosen = exported(path, what)
     content: Any = source if isinstance(source, Prediction) else sourced(source)
-    if not is_graph(path) and not isinstance(content, Prediction):
+    if chosen is What.TIMELINE and not isinstance(content, Prediction):
         content = predict(content)
     found = documents(chosen, content, path)
     for each, document in found.items():
