@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
 
 from benchmarks.rounds import on_one_thread
-from perfmodel.plot.style import FURTHER_COLOURS, look, open_frame
+from perfmodel.plot.style import FURTHER_COLOURS, look
 
 MAX_EXPONENT = 1.15
 MIN_S = 0.5
@@ -266,7 +266,6 @@ def draw(found: list[Growth], path: Path) -> None:
             ticks = growths[0].sizes
             panel.set_xticks(ticks, [f"{size:,}" for size in ticks])
             panel.minorticks_off()
-            open_frame(panel)
             panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
         for panel in figure.axes[len(axes) :]:
             panel.remove()

@@ -77,9 +77,8 @@ def diff(
     rank may grow: `failed` and `held` of the answer say what did by more. `max_bytes` bounds each
     document that is read; `steps_by` names what marks steps in traces, as of `read`.
     """
-    from perfmodel.reporting.difference import difference
+    from perfmodel.reporting.difference import difference, parse_limits
     from perfmodel.reporting.sides import side_of
-    from perfmodel.reporting.verdict import parse_limits
 
     limits = parse_limits(fail_over)
     before, after = (side_of(each, max_bytes=max_bytes, steps_by=steps_by) for each in (a, b))

@@ -20,6 +20,7 @@ from perfmodel.cli.output import (
 )
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
 from perfmodel.errors import UsageError
+from perfmodel.plot.names import named
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Table
 
@@ -173,7 +174,7 @@ def _memory_figure(content: Breakdown) -> Figure:
             "profile with profile_memory=True"
         )
     title = f"Memory of rank {rank.rank}"
-    return memory_figure(shown_timelines(rank.memory), rank.hot.links.steps, title)
+    return memory_figure(shown_timelines(rank.memory), title)
 
 
 @dataclass(frozen=True)
@@ -293,7 +294,7 @@ class _Page:
                 if cell["count"]:
                     rest = free.get(kind) or {"count": 0}
                     rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
-                    records.append({"thread": thread, "type": tables.named(kind), **cell, **rest})
+                    records.append({"thread": thread, "type": named(kind), **cell, **rest})
                     thread = ""
         title = "Host overhead per op (us); right: without ops that blocked"
         self.console.show(Table(title, _OVERHEADS, records))
@@ -313,7 +314,7 @@ def _ranks(breakdown: Breakdown) -> Table:
         is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
         record = asdict(summary) | rank.meets_us
         record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
-        record |= {"cause": tables.named(summary.main_cause) if summary.main_cause else None}
+        record |= {"cause": named(summary.main_cause) if summary.main_cause else None}
         records.append(record)
     marked = "the others wait for it" if meets else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
@@ -336,7 +337,7 @@ def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
     if summary.main_cause:
         of = "GPU idle" if summary.gpu_idle_us else "the critical path"
         share = tables.percent(summary.main_cause_us, summary.gpu_idle_us or summary.step_us)
-        text += f"; most of {of} is {tables.named(summary.main_cause)}, {share}"
+        text += f"; most of {of} is {named(summary.main_cause)}, {share}"
     yield text
     if summary.hidden_comm_frac is not None:
         hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"

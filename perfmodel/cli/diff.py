@@ -11,7 +11,8 @@ import typer
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
-from perfmodel.reporting.tables import Table, named, percent
+from perfmodel.plot.names import named
+from perfmodel.reporting.tables import Table, percent
 
 if TYPE_CHECKING:
     from perfmodel.reporting.difference import Difference
@@ -21,7 +22,7 @@ MAX_SHOWN = 12
 _COLUMNS = "name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s"
 _TITLES = (
     *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
-    *("Idle time by cause", "Modules, by what they launch"),
+    "Modules, by what they launch",
 )
 """Of the groups of changes."""
 
@@ -37,7 +38,7 @@ def diff(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     from perfmodel import api
-    from perfmodel.reporting.verdict import parse_limits
+    from perfmodel.reporting.difference import parse_limits
 
     parse_limits(fail_over or "")
     check_target(markdown)
@@ -58,7 +59,7 @@ def _show(console: Console, compared: Difference, top: int) -> None:
     console.say(compared.verdict)
     console.say(f"A: {compared.a.source} ({compared.a.hardware})")
     console.say(f"B: {compared.b.source} ({compared.b.hardware})")
-    for line in (compared.remark or "", *compared.notes):
+    for line in compared.notes:
         console.say(line)
     for group, title in zip(GROUPS, _TITLES, strict=True):
         every, records = compared.of(group), []

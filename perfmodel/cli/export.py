@@ -59,7 +59,6 @@ def report(
     check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
-    from perfmodel.hardware import load
     from perfmodel.reporting.page import page_html
     from perfmodel.reporting.written import gains_of
     from perfmodel.trace import Trace
@@ -70,10 +69,9 @@ def report(
         options.refuse_beside_workload()
         from perfmodel.cli.predict import configuration_prediction
 
-        prediction, machines = configuration_prediction(workload, options)
+        prediction = configuration_prediction(workload, options)
     else:
         options.check()
-        machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
         content = options.content(trace)
         recorded = content if isinstance(content, Trace) else None
         prediction = options.predict(content)
@@ -82,5 +80,5 @@ def report(
             help_most = gains_of(prediction, trace, options.hardware or (), words)
     quiet_figures()
     with working("writing the page"):
-        page = page_html(prediction, machines, help_most, recorded)
+        page = page_html(prediction, help_most, recorded)
         wrote(output, "one page; open it in a browser, or send it", page)

@@ -10,7 +10,8 @@ import typer
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
-from perfmodel.reporting.tables import Table, named, one_line
+from perfmodel.plot.names import named
+from perfmodel.reporting.tables import Table, one_line
 
 SCHEMA = "perfmodel.fit.device/1"
 _DEVICE = (

@@ -31,7 +31,6 @@ from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
-    from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
 
 
@@ -47,8 +46,8 @@ def configuration_prediction(
     inference: bool = False,
     every_rank: bool = False,
     plan: Path | None = None,
-) -> tuple[Prediction, list[Part]]:
-    """The prediction of the workload `name`, and the machines that it is for.
+) -> Prediction:
+    """The prediction of the workload `name`.
 
     Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
     `plan` says.
@@ -64,7 +63,7 @@ def configuration_prediction(
     if plan is None:
         request = options.request(workload, hardware=parts, train=train, every_rank=every_rank)
         with working("predicting"):
-            return predicted(request), parts
+            return predicted(request)
 
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner.torchrec import read_plan
@@ -79,7 +78,7 @@ def configuration_prediction(
     deployment = deployment.with_(placement=read_plan(plan, workload, machine))
     asked: dict[str, Any] = {"edit": options.edit or (), "overheads": options.overheads}
     with working("predicting"):
-        return predict(deployment, every_rank=every_rank, **asked), parts
+        return predict(deployment, every_rank=every_rank, **asked)
 
 
 def predict(
@@ -135,7 +134,7 @@ def predict(
         if workload == LIST:
             _list(target)
             return
-        prediction, _ = configuration_prediction(
+        prediction = configuration_prediction(
             workload, options, inference=inference, every_rank=every_rank, plan=plan
         )
         if rate is not None or p99_ms is not None:

@@ -1,4 +1,4 @@
-"""The machine under test through PyTorch: its device, waiting for it, CUDA graphs; what it is.
+"""The machine under test through PyTorch: its device, waiting for it; what it is.
 
 Nothing here names a host, a user or a path.
 """
@@ -9,14 +9,14 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import numpy
 
 from perfmodel.errors import UsageError
 
@@ -101,32 +101,6 @@ def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> 
     return Backend(torch, kind, index, torch.get_num_threads())
 
 
-GRAPH_WARM_UP_RUNS = 3
-
-
-def capture_graph(backend: Backend, body: Callable[[], Any]) -> Callable[[], None]:
-    """What replays `body`, warmed up on a side stream and captured once.
-
-    Raises `UsageError` where `body` does something that a graph cannot hold.
-    """
-    cuda = backend.torch.cuda
-    side = cuda.Stream()
-    side.wait_stream(cuda.current_stream())
-    with cuda.stream(side):
-        for _ in range(GRAPH_WARM_UP_RUNS):
-            body()
-    cuda.current_stream().wait_stream(side)
-    graph = cuda.CUDAGraph()
-    try:
-        with cuda.graph(graph):
-            body()
-    except RuntimeError as error:
-        reason = str(error).strip().split("\n")[0]
-        raise UsageError(f"this cannot be captured into a CUDA graph: {reason}") from None
-    return lambda: graph.replay()
-
-
-_LIBRARIES = ("numpy", "triton", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
 _SMI_FIELDS = (
     *("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"),
     *("power.limit", "temperature.gpu", "pcie.link.gen.current", "pcie.link.width.current"),
@@ -136,10 +110,6 @@ _SMI_FIELDS = (
 def describe_machine(backend: Backend) -> dict[str, Any]:
     """Everything about this machine that a later fit has to know, as JSON-ready values."""
     torch = backend.torch
-    libraries = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            libraries[name] = version(name)
     gpu = None
     if backend.is_gpu:
         properties = torch.cuda.get_device_properties(backend.index)
@@ -150,11 +120,8 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
             "memory_bytes": properties.total_memory,
             "l2_bytes": getattr(properties, "L2_cache_size", None),
             "cudnn": torch.backends.cudnn.version(),
-            "nccl": None,
             "smi": gpu_state(backend),
         }
-        with suppress(AttributeError, RuntimeError):
-            gpu["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
         "device": device_name(backend),
@@ -165,7 +132,7 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
-        "libraries": libraries,
+        "numpy": numpy.__version__,
     }
 
 
@@ -196,9 +163,6 @@ def describe_cpu() -> dict[str, Any]:
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "name": info.get("model name", platform.processor() or platform.machine()),
-        "family": info.get("cpu family"),
-        "model": info.get("model"),
-        "logical_cpus": os.cpu_count(),
         "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "clock_mhz": info.get("cpu MHz"),
         "vector": [flag for flag in wanted if flag in flags],

@@ -11,9 +11,8 @@ import inspect
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from perfmodel.base.files import read_bytes, write_text
 from perfmodel.base.units import NS_PER_US
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.timing import Reference, reference_record, robust_us, summarize
+from perfmodel.collect.timing import robust_us, summarize
 
 HOST, USER, ADDRESS = "host", "user", "0.0.0.0"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -75,22 +74,7 @@ def scrub_file(source: Path, target: Path) -> int:
 
 
 PROFILER_WARMUP = 2
-REFERENCE_READINGS = 10
 BEFORE, PROFILER_STARTS, PROFILED, AFTER = "before", "profiler_starts", "profiled", "after"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many steps of each sort a capture takes."""
-
-    warmup: int = 10
-    unprofiled: int = 40
-    active: int = 6
-
-    @property
-    def half(self) -> int:
-        """Un-profiled steps before, and after, the profiled ones."""
-        return max(1, self.unprofiled // 2)
 
 
 class EnoughSteps(BaseException):
@@ -100,26 +84,28 @@ class EnoughSteps(BaseException):
 class Recorder:
     """Told where each step begins, it times some and profiles those in between.
 
-    The profilers write to `folder`, from where `keep` takes what is wanted.
+    `steps` are un-profiled, half of them before and half after the `active` ones. The profilers
+    write to `folder`, from where `keep` takes what is wanted.
     """
 
-    def __init__(self, backend: Backend, plan: Plan, folder: Path) -> None:
+    def __init__(
+        self, backend: Backend, folder: Path, *, warmup: int, steps: int, active: int
+    ) -> None:
+        half = max(1, steps // 2)
         phases = {
-            "warm_up": plan.warmup,
-            BEFORE: plan.half,
+            "warm_up": warmup,
+            BEFORE: half,
             PROFILER_STARTS: PROFILER_WARMUP,
-            PROFILED: plan.active,
-            AFTER: plan.half,
+            PROFILED: active,
+            AFTER: half,
         }
-        self._backend, self._active = backend, plan.active
+        self._backend, self._active = backend, active
         self._phases = [*(name for name, steps in phases.items() for _ in range(steps)), ""]
-        self._reference = Reference(backend)
         self._kineto, self._observed = folder / "kineto.json", folder / "et.json"
         self._profiling: Any = None
         self._observer: Any = None
         self._began_ns: int | None = None
         self.taken_us: dict[str, list[float]] = {name: [] for name in phases}
-        self.readings_us: list[list[float]] = []
         self.steps, self.needed = 0, len(self._phases) - 1
 
     def boundary(self) -> None:
@@ -137,8 +123,6 @@ class Recorder:
             self._start()
         elif not is_profiled:
             self.stop()
-        if not following or (following == BEFORE and not self.taken_us[BEFORE]):
-            self.readings_us += [self._reference.read_us() for _ in range(REFERENCE_READINGS)]
         if not following:
             raise EnoughSteps
         self._began_ns = time.perf_counter_ns()
@@ -194,19 +178,17 @@ class Recorder:
             },
             "profiled": {**summarize(profiled_us), "step_us": profiled_us},
             "profiler_cost_frac": round(cost_frac, 4),
-            "reference": reference_record(self.readings_us),
             "files_bytes": sizes,
         }
 
 
-def record_steps(recorder: Recorder, step: Callable[[int], Any]) -> Iterator[int]:
-    """Run `step` (of its number) until the recorder has enough; the numbers that follow."""
-    numbers = count()
+def record_steps(recorder: Recorder, step: Callable[[int], Any]) -> None:
+    """Run `step` (of its number) until the recorder has enough."""
     try:
-        while True:
+        for number in count():
             recorder.boundary()
-            step(next(numbers))
+            step(number)
     except EnoughSteps:
-        return numbers
+        pass
     finally:
         recorder.stop()

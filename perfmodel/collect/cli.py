@@ -5,19 +5,30 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Sequence
+from typing import Any
 
-from perfmodel.collect import collectives, kernels, modules, ops, runs, trace, turns
-from perfmodel.collect.arguments import Parser, fault
+from perfmodel.collect import kernels, modules, ops, trace, turns
+from perfmodel.collect.runs import Parser, say
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
-VERBS = {
-    "collectives": collectives.VERB,
-    "kernels": kernels.VERB,
-    "modules": modules.VERB,
-    "ops": ops.VERB,
-    "reference": runs.REFERENCE_VERB,
-    "trace": trace.VERB,
-    "truth": turns.VERB,
+VERBS: dict[str, tuple[Any, str]] = {
+    "kernels": (
+        kernels,
+        "time kernels of every family on this machine, the most informative shapes first",
+    ),
+    "modules": (
+        modules,
+        "time one call of modules in Python files, their host and device; the files are run",
+    ),
+    "ops": (ops, "time every operator inside real training steps, without the profiler"),
+    "trace": (
+        trace,
+        "capture Kineto and execution traces of a reference model, with un-profiled step times",
+    ),
+    "truth": (
+        turns,
+        "measure the step times of many DLRM configurations, interleaved, as the truth",
+    ),
 }
 EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
@@ -29,8 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
         description="Measure this machine. Needs PyTorch 2.2 or later and NumPy, nothing else.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, verb in VERBS.items():
-        options = verbs.add_parser(name, help=verb.help, description=verb.help)
+    for name, (verb, purpose) in VERBS.items():
+        options = verbs.add_parser(name, help=purpose, description=purpose)
         verb.add_arguments(options)
         options.add_argument("--debug", action="store_true", help="show tracebacks")
         options.set_defaults(run=verb.run)
@@ -50,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PerfmodelError as error:
         if arguments.debug:
             raise
-        fault(str(error))
+        say(str(error))
         return EXIT_USAGE
     except KeyboardInterrupt:
-        fault("interrupted: what was measured is kept")
+        say("interrupted: what was measured is kept")
         return EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, previous)

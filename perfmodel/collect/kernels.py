@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.collect.arguments import Verb, add_common, listed, wrote
-from perfmodel.collect.backend import device_name
+from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
-from perfmodel.collect.runs import Run, open_run
+from perfmodel.collect.runs import Run, add_common, listed
 from perfmodel.collect.timing import (
     CACHES,
+    COLUMNS,
     Sample,
     Stopwatch,
-    Table,
     call_us,
-    reference_columns,
     summarize,
 )
 
@@ -39,8 +37,8 @@ class _Job:
     """A row in the making."""
 
     row: dict[str, Any]
-    prepared: Prepared
-    cache: str
+    run: Callable[[], Any]
+    before: Callable[[], Any]
     per_round: int = MAX_PER_ROUND
     taken: list[Sample] = field(default_factory=list)
 
@@ -53,26 +51,22 @@ class _Job:
 
 
 class Bench:
-    """Measures cases into a table until the time is over; `run.skipped` says what it could not."""
+    """Measures cases into `rows` until the time is over; `run.skipped` says what it could not."""
 
-    def __init__(self, run: Run, table: Table, caches: tuple[str, ...]) -> None:
-        self.run, self.backend, self.table, self.caches = run, run.backend, table, caches
+    def __init__(self, run: Run, caches: tuple[str, ...]) -> None:
+        self.run, self.backend, self.caches = run, run.backend, caches
         self.stopwatch = Stopwatch(run.backend)
         self.device = device_name(run.backend)
+        self.rows: list[dict[str, Any]] = []
 
-    def measure(self, cases: Iterable[tuple[str, Case]], memory_bytes: float) -> int:
-        """Time `cases` (each with its family) in blocks of at most `memory_bytes`; rows added.
-
-        However little time there is, one case is tried, so that run after run gets on.
-        """
-        before, held_bytes, tried = len(self.table), 0.0, False
+    def measure(self, cases: Iterable[tuple[str, Case]], memory_bytes: float) -> None:
+        """Time `cases` (each with its family) in blocks of at most `memory_bytes`."""
         block: list[_Job] = []
+        held_bytes, tried = 0.0, False
         try:
             for family, case in cases:
                 if tried and self.run.is_over:
                     break
-                if all(self._identity(case, cache) in self.table for cache in self.caches):
-                    continue
                 is_full = len(block) >= BLOCK_CASES * len(self.caches)
                 if block and (is_full or held_bytes + case.size_bytes > memory_bytes):
                     full, block, held_bytes = block, [], 0.0
@@ -82,7 +76,6 @@ class Bench:
                 tried = True
         finally:
             self._take(block)
-        return len(self.table) - before
 
     def measure_floors(self) -> None:
         """Rows for what timing itself costs: no call at all, and the smallest call there is."""
@@ -91,24 +84,8 @@ class Bench:
             "clock_floor": lambda: None,
             "launch_floor": lambda: one.add_(1.0),
         }
-        jobs = [
-            _Job(self._identity(Case(op, "fp32", {"elements": 1}), cache), Prepared(run), cache)
-            for op, run in floors.items()
-            for cache in self.caches
-        ]
-        self._take([job for job in jobs if job.row not in self.table])
-
-    def _identity(self, case: Case, cache: str) -> dict[str, Any]:
-        return {
-            "op": case.op,
-            "device": self.device,
-            "dtype": case.dtype,
-            "direction": case.direction,
-            "timing": self.stopwatch.timing,
-            "cache": cache,
-            "variant": case.variant,
-            **case.dims,
-        }
+        cases = [(Case(op, "fp32", {"elements": 1}), Prepared(run)) for op, run in floors.items()]
+        self._take([self._job(*each, cache) for each in cases for cache in self.caches])
 
     def _prepare(self, family: str, case: Case) -> list[_Job]:
         """The rows of `case`, warmed up; none, and a note, when this machine cannot do it."""
@@ -117,7 +94,7 @@ class Bench:
             for _ in range(WARM_UP_CALLS):
                 prepared.run()
             self.backend.synchronize()
-            jobs = [self._job(case, prepared, cache) for cache in self.caches]
+            return [self._job(case, prepared, cache) for cache in self.caches]
         except (RuntimeError, MemoryError, TypeError, NotImplementedError, ValueError) as error:
             exhausted = self.backend.out_of_memory(error)
             if exhausted and self.backend.is_gpu:
@@ -126,29 +103,35 @@ class Bench:
             note = f"{'/'.join(filter(None, case.group))}: {reason[:REASON_LENGTH]}"
             self.run.skipped[note] = self.run.skipped.get(note, 0) + 1
             return []
-        return [job for job in jobs if job.row not in self.table]
 
     def _job(self, case: Case, prepared: Prepared, cache: str) -> _Job:
         """With as many repeats per round as fit into the target, from the cost of one."""
-        cost_us = call_us(lambda: self.stopwatch.samples(prepared.run, cache, 1))
+        run, before = prepared.run, self.stopwatch.before(prepared.run, cache)
+        cost_us = call_us(lambda: self.stopwatch.samples(run, 1, before))
         fitting = int(TARGET_US[self.backend.kind] / ROUNDS / max(cost_us, 1.0))
-        per_round = min(max(fitting, MIN_PER_ROUND), MAX_PER_ROUND)
-        row = {**self._identity(case, cache), **prepared.facts}
-        return _Job(row, prepared, cache, per_round)
+        row = {
+            "op": case.op,
+            "device": self.device,
+            "dtype": case.dtype,
+            "direction": case.direction,
+            "timing": self.stopwatch.timing,
+            "cache": cache,
+            "variant": case.variant,
+            **case.dims,
+            **prepared.facts,
+        }
+        return _Job(row, run, before, min(max(fitting, MIN_PER_ROUND), MAX_PER_ROUND))
 
     def _take(self, jobs: list[_Job]) -> None:
         """Take the repeats of `jobs` in turns; an interruption keeps what has been taken."""
-        before = len(self.run.readings_us)
         try:
             for number in range(ROUNDS):
                 if number and self.run.is_over:
                     break
-                self.run.read_reference()
                 for job in jobs:
-                    job.taken += self.stopwatch.samples(job.prepared.run, job.cache, job.per_round)
+                    job.taken += self.stopwatch.samples(job.run, job.per_round, job.before)
         finally:
-            beside = reference_columns(self.run.readings_us[before:])
-            self.table.add(job.finished() | beside for job in jobs if job.taken)
+            self.rows += [job.finished() for job in jobs if job.taken]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -165,37 +148,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget is used up; rows already in the CSV are not measured again."""
+    """Measure until the budget is used up."""
     asked = "" if arguments.families == ALL else arguments.families
     families = listed("--families", asked, list(FAMILIES))
-    current, stem = open_run("kernels", arguments, threads=arguments.threads)
-    scope = scope_of(current.backend)
+    backend = open_backend(arguments.device, threads=arguments.threads)
+    scope = scope_of(backend)
     if arguments.dtypes:
         scope = replace(scope, dtypes=tuple(listed("--dtypes", arguments.dtypes, scope.dtypes)))
     cases = informative_order({name: list(FAMILIES[name].cases(scope)) for name in families})
-    table = Table(stem.with_name(f"{stem.name}.csv"))
-    resumed = len(table)
     caches = CACHES if arguments.cache == "both" else (arguments.cache,)
-    bench = Bench(current, table, caches)
+    current = Run("kernels", arguments, backend)
+    bench = Bench(current, caches)
     try:
         bench.measure_floors()
         bench.measure(cases, scope.max_bytes * BLOCK_MEMORY_SHARE)
     finally:
-        current.write(
-            stem.with_name(f"{stem.name}_meta.json"),
-            cases_planned=len(cases),
-            rows=len(table),
-            rows_resumed=resumed,
-        )
-        wrote(
-            table.path,
-            f"{len(table):,} rows, {len(table) - resumed:,} of them new; "
-            f"{sum(current.skipped.values())} of {len(cases):,} cases cannot run here",
-        )
-
-
-VERB = Verb(
-    "time kernels of every family on this machine, the most informative shapes first",
-    add_arguments,
-    run,
-)
+        current.write(COLUMNS, bench.rows, "kernels", cases_planned=len(cases))

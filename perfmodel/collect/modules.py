@@ -11,27 +11,17 @@ import argparse
 import gc
 import importlib.util
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.base.units import NS_PER_US, US_PER_MS
-from perfmodel.collect.arguments import Verb, add_common, listed, wrote
-from perfmodel.collect.backend import Backend, capture_graph, device_name
-from perfmodel.collect.capture import Plan, Recorder, record_steps
+from perfmodel.collect.backend import Backend, device_name, open_backend
+from perfmodel.collect.capture import Recorder, record_steps
 from perfmodel.collect.ops import tensors_of
-from perfmodel.collect.runs import open_run
-from perfmodel.collect.timing import (
-    REFERENCE_COLUMNS,
-    call_us,
-    reference_columns,
-    summarize,
-    write_table,
-)
+from perfmodel.collect.runs import Run, add_common, listed
+from perfmodel.collect.timing import Stopwatch, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
 MODES = ("eager", "compiled", "graphs")
@@ -39,12 +29,9 @@ WARM_UP_CALLS = 3
 MIN_CALLS, MAX_CALLS = 8, 100
 TARGET_US = 150_000.0
 """Time per module, mode and clock: as many calls as fit, within the limits above."""
-AHEAD_BYTES = 256_000_000
-AHEAD_MULTIPLE = 1.5
-MAX_AHEAD = 400
-"""Memory that is written to keep the device busy while the host runs ahead, and how much longer
-than the host needs."""
-PROFILED = Plan(warmup=0, unprofiled=2, active=2)
+AHEAD_MULTIPLE, MAX_AHEAD = 1.5, 400
+"""How often caches are emptied to keep the device busy while the host runs ahead: for how much
+longer than the host needs, and at most."""
 REASON_LENGTH = 160
 
 
@@ -53,7 +40,6 @@ class Called(NamedTuple):
 
     run: Callable[[], Any]
     before: Callable[[], Any] = lambda: None
-    parameters: int = 0
 
     def once(self, number: int) -> None:
         """One call, the `number`th."""
@@ -86,7 +72,6 @@ def module_call(
             for each in get_inputs()
         ]
     parameters = list(module.parameters())
-    count = sum(parameter.numel() for parameter in parameters)
     called = torch.compile(module) if compiled else module
 
     def forward() -> Any:
@@ -103,75 +88,67 @@ def module_call(
         for parameter in parameters:
             parameter.grad = None
 
-    return Called(train, reset, count) if training else Called(forward, parameters=count)
+    return Called(train, reset) if training else Called(forward)
 
 
-class ModuleClock:
-    """Times calls in three ways: alone on an idle device, its host, and queued behind work."""
+def figures_of(backend: Backend, stopwatch: Stopwatch, called: Called) -> dict[str, Any]:
+    """Figures of the calls from an idle device on; `device_us`, where there is a GPU, is of calls
+    whose launches are all there before they begin."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        if backend.is_gpu:
-            torch = backend.torch
-            written = torch.zeros(AHEAD_BYTES, dtype=torch.uint8, device=backend.device)
-            self._write: Callable[[], Any] = partial(written.add_, 1)
-            for _ in range(WARM_UP_CALLS):
-                self._write()
-            self._write_us = self._call_and_host_us(Called(self._write))[0]
-
-    def measure(self, called: Called) -> dict[str, Any]:
-        """Figures of the calls; `device_us` where there is a GPU."""
-        began_ns = time.perf_counter_ns()
-        for number in range(WARM_UP_CALLS):
-            called.once(number)
-        self._backend.synchronize()
-        first_us = (time.perf_counter_ns() - began_ns) / NS_PER_US / WARM_UP_CALLS
-        cost_us = self._call_and_host_us(called)[0]
-        calls = int(min(max(TARGET_US / max(cost_us, 1.0), MIN_CALLS), MAX_CALLS))
-        taken = np.array([self._call_and_host_us(called) for _ in range(calls)])
-        figures, host_us = summarize(list(taken[:, 0])), round(float(np.median(taken[:, 1])), 3)
-        measured = {
-            "duration_us": figures["p10_us"],
-            "median_us": figures["median_us"],
-            "mean_us": round(float(taken[:, 0].mean()), 4),
-            "p90_us": figures["p90_us"],
-            "host_us": host_us,
-            "first_calls_us": round(first_us, 1),
-            "calls": calls,
-        }
-        if self._backend.is_gpu:
-            ahead = int(min(AHEAD_MULTIPLE * host_us / self._write_us + 2, MAX_AHEAD))
-            queued = [
-                self._call_and_host_us(called, ahead)[0] for _ in range(max(calls // 2, MIN_CALLS))
-            ]
-            measured["device_us"] = round(float(np.median(queued)), 3)
-        return measured
-
-    def _call_and_host_us(self, called: Called, ahead: int = 0) -> tuple[float, float]:
-        """Microseconds of a call from an idle device on, and of its host.
-
-        On a GPU and behind `ahead` writes, all launches are there before it begins.
-        """
+    def on_idle_device() -> None:
         called.before()
-        if not self._backend.is_gpu:
-            taken_us = call_us(called.run)
-            return taken_us, taken_us
-        if not ahead:
-            self._backend.synchronize()
-        for _ in range(ahead):
-            self._write()
-        start, end = (self._backend.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        host_us = call_us(called.run)
-        end.record()
-        self._backend.synchronize()
-        return start.elapsed_time(end) * US_PER_MS, host_us
+        backend.synchronize()
+
+    cost_us = stopwatch.samples(called.run, WARM_UP_CALLS, on_idle_device)[-1][0]
+    calls = int(min(max(TARGET_US / max(cost_us, 1.0), MIN_CALLS), MAX_CALLS))
+    taken = np.array(stopwatch.samples(called.run, calls, on_idle_device))
+    figures, host_us = summarize(list(taken[:, 0])), round(float(np.median(taken[:, 1])), 3)
+    measured = {
+        "duration_us": figures["p10_us"],
+        "median_us": figures["median_us"],
+        "p90_us": figures["p90_us"],
+        "host_us": host_us,
+        "calls": calls,
+    }
+    if backend.is_gpu:
+        flush_us = stopwatch.samples(stopwatch.flush, WARM_UP_CALLS, backend.synchronize)[-1][0]
+        ahead = int(min(AHEAD_MULTIPLE * host_us / flush_us + 2, MAX_AHEAD))
+
+        def behind_work() -> None:
+            on_idle_device()
+            for _ in range(ahead):
+                stopwatch.flush()
+
+        queued = stopwatch.samples(called.run, max(calls // 2, MIN_CALLS), behind_work)
+        measured["device_us"] = round(float(np.median(np.array(queued)[:, 0])), 3)
+    return measured
+
+
+def graphed(backend: Backend, run: Callable[[], Any]) -> Callable[[], None]:
+    """What replays `run` in a CUDA graph, warmed up on a side stream and captured once.
+
+    Raises `UsageError` where `run` does something that a graph cannot hold.
+    """
+    cuda = backend.torch.cuda
+    side = cuda.Stream()
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        for _ in range(WARM_UP_CALLS):
+            run()
+    cuda.current_stream().wait_stream(side)
+    graph = cuda.CUDAGraph()
+    try:
+        with cuda.graph(graph):
+            run()
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UsageError(f"this cannot be captured into a CUDA graph: {reason}") from None
+    return lambda: graph.replay()
 
 
 COLUMNS = (
-    *("program", "class", "mode", "training", "device", "torch", "parameters"),
-    *("duration_us", "median_us", "mean_us", "p90_us", "host_us", "device_us", "first_calls_us"),
-    *("calls", *REFERENCE_COLUMNS),
+    *("program", "class", "mode", "training", "device", "torch"),
+    *("duration_us", "median_us", "p90_us", "host_us", "device_us", "calls"),
 )
 
 
@@ -186,50 +163,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure module after module until the time is used up; each is on file once measured."""
+    """Measure module after module until the time is used up."""
     arguments.mode = listed("--mode", arguments.mode or "eager", MODES)
-    given = vars(arguments).pop("programs")
-    programs = list(_programs(given))
-    current, stem = open_run("modules", arguments, [path.name for path in given])
-    if "graphs" in arguments.mode and not current.backend.is_gpu:
-        raise UsageError("--mode graphs needs --device cuda: a CPU has no graphs to launch")
-    clock, table = ModuleClock(current.backend), stem.with_name(f"{stem.name}.csv")
+    programs = list(_programs(arguments.programs))
+    current = Run("modules", arguments, open_backend(arguments.device))
+    backend = current.backend
     rows: list[dict[str, Any]] = []
+    if "graphs" in arguments.mode and not backend.is_gpu:
+        raise UsageError("--mode graphs needs --device cuda: a CPU has no graphs to launch")
+    stopwatch = Stopwatch(backend)
     try:
         for path in programs:
             if rows and current.is_over:
                 break
-            beside = reference_columns([current.read_reference()])
-            traces = stem.with_name(f"{stem.name}_traces") / path.stem if arguments.traces else None
+            traces = current.path("_traces") / path.stem if arguments.traces else None
             try:
-                for row in _measured(current.backend, clock, path, arguments, traces):
-                    rows.append({**row, **beside})
+                rows.extend(_measured(backend, stopwatch, path, arguments, traces))
             except Exception as error:  # any fault of a user's module: the others go on
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 current.skipped[path.stem] = reason[:REASON_LENGTH]
             gc.collect()
-            if current.backend.is_gpu:
-                current.backend.torch.cuda.empty_cache()
+            if backend.is_gpu:
+                backend.torch.cuda.empty_cache()
     finally:
-        write_table(table, COLUMNS, rows)
         measured = len({row["program"] for row in rows})
-        meta = stem.with_name(f"{stem.name}_meta.json")
-        current.write(meta, programs_planned=len(programs), programs=measured)
-        skipped = current.skipped
-        first = "".join(f" ({name}: {reason})" for name, reason in list(skipped.items())[:1])
-        wrote(table, f"{len(rows)} calls of modules; {len(skipped)} could not be measured{first}")
-
-
-VERB = Verb(
-    "time one call of modules in Python files, their host and their device; the files are run",
-    add_arguments,
-    run,
-)
+        current.write(
+            COLUMNS,
+            rows,
+            "calls of modules",
+            programs_planned=len(programs),
+            programs=measured,
+        )
 
 
 def _measured(
     backend: Backend,
-    clock: ModuleClock,
+    stopwatch: Stopwatch,
     path: Path,
     arguments: argparse.Namespace,
     traces: Path | None,
@@ -241,7 +210,7 @@ def _measured(
             backend, path, arguments.class_name, compiled=mode == "compiled", training=training
         )
         if mode == "graphs":
-            called = called._replace(run=capture_graph(backend, called.run))
+            called = called._replace(run=graphed(backend, called.run))
         yield {
             "program": path.stem,
             "class": arguments.class_name,
@@ -249,13 +218,12 @@ def _measured(
             "training": int(training),
             "device": device_name(backend),
             "torch": backend.torch.__version__,
-            "parameters": called.parameters,
-            **clock.measure(called),
+            **figures_of(backend, stopwatch, called),
         }
         if traces is not None and mode == "eager":
             traces.parent.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory() as folder:
-                recorder = Recorder(backend, PROFILED, Path(folder))
+                recorder = Recorder(backend, Path(folder), warmup=0, steps=2, active=2)
                 record_steps(recorder, called.once)
                 recorder.keep(traces)
 

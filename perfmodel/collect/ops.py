@@ -22,14 +22,22 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.units import NS_PER_US
-from perfmodel.collect.arguments import Verb, add_common, count, wrote
-from perfmodel.collect.backend import device_name
-from perfmodel.collect.models import Ranks, Training
+from perfmodel.collect.backend import device_name, open_backend
+from perfmodel.collect.models import Training
 from perfmodel.collect.models.dlrm import read_configs
-from perfmodel.collect.runs import Run, open_run
-from perfmodel.collect.timing import LOW_QUANTILE, REFERENCE_COLUMNS, reference_columns, write_table
-from perfmodel.collect.turns import DIMS, FIGURES, MAX_ROUNDS, Pace, Samples, Turns
-from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
+from perfmodel.collect.runs import Run, add_common, count
+from perfmodel.collect.timing import LOW_QUANTILE, write_table
+from perfmodel.collect.turns import (
+    DIMS,
+    FIGURES,
+    MAX_ROUNDS,
+    Pace,
+    Samples,
+    Turns,
+    Workload,
+    calibration_workloads,
+    dlrm_workload,
+)
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -87,7 +95,6 @@ def describe_mode(torch: Any) -> Any:
             for tensor in tensors_of(torch, given.values()):
                 if tensor.requires_grad and tensor.is_leaf:
                     self.leaves[id(tensor)] = tensor
-            held = {tensor.data_ptr() for tensor in _dense_tensors(torch, given.values())}
             result = func(*args, **(kwargs or {}))
             node = torch._C._current_autograd_node()
             if node is not None:
@@ -101,11 +108,6 @@ def describe_mode(torch: Any) -> Any:
                     "node": "" if node is None else str(node.name()).rpartition("::")[2],
                     **described,
                     "output_shapes": [list(tensor.shape) for tensor in tensors_of(torch, [result])],
-                    "allocated_bytes": sum(
-                        tensor.numel() * tensor.element_size()
-                        for tensor in _dense_tensors(torch, [result])
-                        if tensor.data_ptr() not in held and tensor.data_ptr()
-                    ),
                 }
             )
             return result
@@ -120,16 +122,6 @@ def tensors_of(torch: Any, values: Any) -> Iterator[Any]:
             yield value
         elif isinstance(value, (list, tuple, dict)):
             yield from tensors_of(torch, value.values() if isinstance(value, dict) else value)
-
-
-def _dense_tensors(torch: Any, values: Any) -> Iterator[Any]:
-    """The tensors that hold their values, for a sparse one its indices and values."""
-    for tensor in tensors_of(torch, values):
-        if tensor.layout == torch.strided:
-            yield tensor
-        elif tensor.layout == torch.sparse_coo:
-            yield tensor._indices()
-            yield tensor._values()
 
 
 def _inputs(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +210,7 @@ class MeteredTurns(Turns):
     """Models trained in turns, in some steps of a round with a mode that times each operator."""
 
     def __init__(self, run: Run, workloads: Sequence[Workload]) -> None:
-        super().__init__(run, Ranks(), workloads, PACE)
+        super().__init__(run, workloads, PACE)
         self._leaves: dict[str, list[Any]] = {}
 
     def built(self, workload: Workload, training: Training) -> None:
@@ -230,22 +222,19 @@ class MeteredTurns(Turns):
     def measure(self, name: str, training: Training) -> None:
         """Plain steps, and as many metered ones; those with other operators do not count."""
         taken = self.samples[name]
-        reference_us, steps = self.run.read_reference(), self.warmed(training)
+        steps = self.warmed(training)
         plain_us = [round(self.step(training), 1) for _ in range(steps)]
         operators = [op["op"] for op in taken.signature]
         with hidden_accumulation(self.backend.torch, self._leaves[name]):
             for _ in range(steps):
-                meter, start_ns = meter_mode(), time.perf_counter_ns()
+                meter = meter_mode()
                 with meter:
                     total_us = self.step(training)
                 if [func.name() for func in meter.operators] == operators:
                     before_ns, after_ns = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
-                    ended_ns = np.concatenate([[start_ns], after_ns[:-1]])
                     taken.metered_us.append(total_us)
                     taken.op_us.append((after_ns - before_ns) / NS_PER_US)
-                    taken.gap_us.append((before_ns - ended_ns) / NS_PER_US)
         taken.rounds_us.append(plain_us)
-        taken.reference_us.append(reference_us)
 
     def _described(self, training: Training, leaves: list[Any]) -> Any:
         """The mode that has seen the next step."""
@@ -257,17 +246,15 @@ class MeteredTurns(Turns):
 
 IDENTITY = (
     *("configuration", "op", "phase", "node", "input_shapes", "input_dtypes", "input_layouts"),
-    *("output_shapes", "scalars", "allocated_bytes"),
+    *("output_shapes", "scalars"),
 )
 OP_COLUMNS = (
     *IDENTITY,
-    *("count", "unique_rows", "device", "timing", "duration_us", "median_us", "p90_us", "gap_us"),
-    *("repeats", *REFERENCE_COLUMNS),
+    *("count", "unique_rows", "device", "timing", "duration_us", "median_us", "p90_us", "repeats"),
 )
 STEP_COLUMNS = (
     *("model", "description", *DIMS, *FIGURES, "ops_per_step", "metered_steps"),
-    *("metered_p10_us", "metered_median_us", "ops_sum_p10_us", "ops_sum_median_us"),
-    *REFERENCE_COLUMNS,
+    *("metered_p10_us", "ops_sum_p10_us"),
 )
 
 
@@ -279,9 +266,7 @@ def op_rows(name: str, taken: Samples, device: str, timing: str) -> list[dict[st
     if not taken.op_us:
         return []
     quantiles = np.quantile(taken.op_us, [LOW_QUANTILE, 0.5, 0.9], axis=0)
-    gaps = np.quantile(taken.gap_us, LOW_QUANTILE, axis=0)
     measured = {"device": device, "timing": timing, "repeats": len(taken.op_us)}
-    measured |= reference_columns(taken.reference_us)
     places_of: dict[str, list[int]] = {}
     for place, op in enumerate(taken.signature):
         key = json.dumps([op.get(column) for column in IDENTITY])
@@ -296,7 +281,6 @@ def op_rows(name: str, taken: Samples, device: str, timing: str) -> list[dict[st
             "configuration": name,
             "count": len(places),
             "unique_rows": round(float(np.mean(unique)), 1) if any(unique) else None,
-            "gap_us": gaps[places].mean(),
         }
         rows.append(taken.signature[places[0]] | about | times | measured)
     return rows
@@ -316,13 +300,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure until the budget is used up."""
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
-    listed = arguments.configs
-    if listed:
-        arguments.configs = Path(listed.name)
-    current, stem = open_run("ops", arguments)
     workloads = calibration_workloads(wanted)
-    if listed:
-        workloads = [dlrm_workload(config) for config in read_configs(listed)]
+    if arguments.configs:
+        workloads = [dlrm_workload(config) for config in read_configs(arguments.configs)]
+    current = Run("ops", arguments, open_backend(arguments.device))
     turns = MeteredTurns(current, workloads)
     try:
         turns.take(MAX_ROUNDS)
@@ -334,18 +315,13 @@ def run(arguments: argparse.Namespace) -> None:
             for step in steps
             for row in op_rows(step["name"], turns.samples[step["name"]], device, timing)
         ]
-        path = stem.with_name(f"{stem.name}.csv.gz")
-        write_table(path, OP_COLUMNS, rows)
-        write_table(stem.with_name(f"{stem.name}_steps.csv"), STEP_COLUMNS, steps)
+        write_table(current.path("_steps.csv"), STEP_COLUMNS, steps)
         current.write(
-            stem.with_name(f"{stem.name}_meta.json"),
+            OP_COLUMNS,
+            rows,
+            f"operators of {len(steps)} configurations",
+            ".csv.gz",
             configurations_planned=len(workloads),
             configurations=len(steps),
             rounds=sum(step["rounds"] for step in steps),
         )
-        wrote(path, f"operators of {len(steps)} configurations")
-
-
-VERB = Verb(
-    "time every operator inside real training steps, without the profiler", add_arguments, run
-)

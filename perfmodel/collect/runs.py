@@ -1,183 +1,157 @@
-"""A run of a verb: on one or several ranks, with its time and its record; `collect reference`."""
+"""What the verbs share: options of their command lines, what they say, and a run of one with its
+time, its table and its record."""
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import json
 import os
 import shlex
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from datetime import timedelta
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from perfmodel.base.units import human_us
-from perfmodel.collect.arguments import Verb, add_common, output_folder, restore_command, wrote
-from perfmodel.collect.backend import Backend, describe_machine, gpu_state, open_backend
-from perfmodel.collect.models import Ranks
-from perfmodel.collect.timing import PARTS, Reference, reference_record, write_record
-from perfmodel.errors import PerfmodelError, UsageError
-
-JOIN_TIMEOUT_S = 300
-LOOPBACK = Path("/sys/class/net/lo")
+from perfmodel.base.files import write_text
+from perfmodel.base.registry import offered
+from perfmodel.collect.backend import Backend, describe_machine
+from perfmodel.collect.timing import write_table
+from perfmodel.errors import UsageError
 
 
-def open_run(
-    verb: str, arguments: argparse.Namespace, words: Sequence[str] = (), threads: int | None = None
-) -> tuple[Run, Path]:
-    """A run on one rank, and the stem of its files; `words` end its command."""
-    backend = open_backend(arguments.device, threads=threads)
-    stem = output_folder(arguments.output) / arguments.name
-    command = " ".join([restore_command(verb, arguments), *map(shlex.quote, words)])
-    return Run(verb, command, backend, arguments.minutes), stem
+class Parser(argparse.ArgumentParser):
+    """Command lines whose mistakes are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        say(f"{message}; see {self.prog} --help")
+        raise SystemExit(2)
+
+
+def say(text: str) -> None:
+    """One line on standard error: what was written, or why there are no results."""
+    print(f"perfmodel: {' '.join(text.split())}", file=sys.stderr)
+
+
+def add_common(parser: argparse.ArgumentParser, name: str, usual_minutes: float) -> None:
+    """Declare `--device`, `--output`, `--minutes` and `--name`."""
+    add_device(parser)
+    parser.add_argument(
+        "--minutes",
+        type=positive(float),
+        default=usual_minutes,
+        help=f"time to spend ({usual_minutes:g})",
+    )
+    parser.add_argument("--name", default=name, help=f"stem of the files (default: {name})")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare `--device` and `--output`."""
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="what to measure; `cuda` is ROCm too; `auto` takes a GPU where there is one",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("collected"), help="folder of the results"
+    )
+
+
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """Reads a finite number above 0 of that kind, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {kind.__name__} above 0")
+        return value
+
+    return read
+
+
+count = positive(int)
+
+
+def listed(option: str, text: str, known: Collection[str]) -> list[str]:
+    """The comma-separated words of `text`, all those `known` where there is none; `UsageError` for
+    another word."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {offered(name, list(known))}")
+    return names or list(known)
+
+
+def restore_command(verb: str, arguments: argparse.Namespace) -> str:
+    """The command that gives these results again, without the output folder; of files the names."""
+    words = ["python", "-m", "perfmodel.collect", verb]
+    for name, value in sorted(vars(arguments).items()):
+        if name in {"output", "verb", "run", "debug"} or value in (None, "", []) or value is False:
+            continue
+        several = value if isinstance(value, list) else [value]
+        texts = [each.name if isinstance(each, Path) else str(each) for each in several]
+        if name != "programs":
+            words.append(f"--{name.replace('_', '-')}")
+            texts = [] if value is True else [",".join(texts)]
+        words += texts
+    return shlex.join(words)
+
+
+def stem_of(folder: Path, name: str) -> Path:
+    """What the names of a run's files begin with; `UsageError` where `folder` cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output {folder}: cannot be created: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--output {folder}: cannot be written; name another folder")
+    return folder / name
 
 
 class Run:
-    """What every verb has: its time, the reference work beside it, what it skipped, its record."""
+    """What every verb has: its time, what it skipped, its files."""
 
-    def __init__(self, verb: str, command: str, backend: Backend, limit_minutes: float) -> None:
-        self.backend, self.end_s = backend, time.monotonic() + 60 * limit_minutes
-        self.readings_us: list[list[float]] = []
+    def __init__(self, verb: str, arguments: argparse.Namespace, backend: Backend) -> None:
+        self.backend, self._began_s = backend, time.monotonic()
+        self.end_s: float = self._began_s + 60 * arguments.minutes
         self.skipped: dict[str, Any] = {}
-        self._reference = Reference(backend)
-        self._began_s = time.monotonic()
-        schema = f"perfmodel.collect.{verb}/1"
-        self._head = {"schema": schema, "command": command, "machine": describe_machine(backend)}
+        self.stem = stem_of(arguments.output, arguments.name)
+        self._head = {
+            "schema": f"perfmodel.collect.{verb}/1",
+            "command": restore_command(verb, arguments),
+            "machine": describe_machine(backend),
+        }
 
     @property
     def is_over(self) -> bool:
         """Whether the time is used up."""
         return time.monotonic() >= self.end_s
 
-    def read_reference(self, *, evict: bool = False) -> list[float]:
-        """What each part of the reference work takes now, microseconds; kept for the record.
+    def path(self, ending: str) -> Path:
+        """The file of this run with that ending."""
+        return self.stem.with_name(self.stem.name + ending)
 
-        With `evict`, after its memory was read, as a step in between would empty the caches.
-        """
-        if evict:
-            self._reference.evict()
-        self.readings_us.append(self._reference.read_us())
-        return self.readings_us[-1]
-
-    def write(self, path: Path, **about: Any) -> None:
-        """Write the record: what was run where, what it did, and how the machine was meanwhile."""
+    def write(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[dict[str, Any]],
+        said: str,
+        ending: str = ".csv",
+        **about: Any,
+    ) -> None:
+        """Write the table and the record beside it, and say so."""
+        write_table(self.path(ending), columns, rows)
         meanwhile = {
+            "rows": len(rows),
             "skipped": self.skipped,
-            "reference": reference_record(self.readings_us),
-            "gpu_state_at_end": gpu_state(self.backend),
             "elapsed_s": round(time.monotonic() - self._began_s, 1),
         }
-        write_record(path, {**self._head, **about, **meanwhile})
-
-
-def run_ranks(
-    world: int, device: str, worker: Callable[..., None], arguments: Sequence[Any]
-) -> None:
-    """Call `worker(backend, ranks, *arguments)` on each of `world` ranks and wait for them.
-
-    One rank runs in this process, without a process group of its own. Several run in fresh
-    processes, over NCCL with a GPU each, or over Gloo on the loopback interface with the CPU's
-    threads shared out. Raises `PerfmodelError` when a rank fails, `UsageError` when there are
-    fewer GPUs than ranks.
-    """
-    backend = open_backend(device)
-    if backend.is_gpu and backend.torch.cuda.device_count() < world:
-        count = backend.torch.cuda.device_count()
-        raise UsageError(f"--ranks {world}: only {count} GPU(s) here, one is needed per rank")
-    if world == 1:
-        try:
-            worker(backend, Ranks(), *arguments)
-        finally:
-            leave_group(backend)
-        return
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or world) // world)
-    with tempfile.TemporaryDirectory() as folder:
-        given = (backend.kind, threads, Path(folder) / "store", worker, arguments)
-        processes = [
-            context.Process(target=_run_rank, args=(Ranks(rank, world), *given))
-            for rank in range(world)
-        ]
-        for process in processes:
-            process.start()
-        try:
-            for process in processes:
-                process.join()
-        except KeyboardInterrupt:
-            for process in processes:
-                process.terminate()
-            raise
-    failed = [rank for rank, process in enumerate(processes) if process.exitcode]
-    if failed:
-        listed = ", ".join(map(str, failed))
-        raise PerfmodelError(f"rank {listed} of {world} failed: see its message above")
-
-
-def _run_rank(
-    ranks: Ranks,
-    kind: str,
-    threads: int,
-    store: Path,
-    worker: Callable[..., None],
-    arguments: Sequence[Any],
-) -> None:
-    """One rank in a process of its own; the group meets in the file `store`, without a port."""
-    index = ranks.rank if kind == "cuda" else 0
-    backend = open_backend(kind, threads=threads, index=index)
-    if not backend.is_gpu and LOOPBACK.exists():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
-    backend.torch.distributed.init_process_group(
-        "nccl" if backend.is_gpu else "gloo",
-        init_method=store.as_uri(),
-        rank=ranks.rank,
-        world_size=ranks.world,
-        timeout=timedelta(seconds=JOIN_TIMEOUT_S),
-    )
-    try:
-        worker(backend, ranks, *arguments)
-    except PerfmodelError as error:
-        raise SystemExit(f"perfmodel: rank {ranks.rank}: {error}") from None
-    finally:
-        leave_group(backend)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
-
-
-def leave_group(backend: Backend) -> None:
-    """Leave the process group, where there is one."""
-    distributed = backend.torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
-def broadcast_from_first(backend: Backend, ranks: Ranks, value: int) -> int:
-    """Rank 0's `value` on every rank."""
-    if ranks.world == 1:
-        return value
-    shared = backend.torch.tensor([int(value)], device=backend.device)
-    backend.torch.distributed.broadcast(shared, 0)
-    return int(shared.item())
-
-
-def run_reference(arguments: argparse.Namespace) -> None:
-    """Read the reference work until the time is used up, and write one JSON record."""
-    current, stem = open_run("reference", arguments)
-    while not current.readings_us or not current.is_over:
-        current.read_reference(evict=True)
-    path = stem.with_name(f"{stem.name}.json")
-    current.write(path)
-    record = reference_record(current.readings_us)
-    parts = (f"{part} {human_us(record[part]['p10_us'])}" for part in PARTS)
-    wrote(path, f"{', '.join(parts)}, {len(current.readings_us)} readings")
-
-
-REFERENCE_VERB = Verb(
-    "time the reference work alone: has this machine changed its speed since a calibration?",
-    partial(add_common, name="reference", usual_minutes=0.2),
-    run_reference,
-)
+        record = {**self._head, **about, **meanwhile}
+        write_text(self.path("_meta.json"), json.dumps(record, indent=1) + "\n")
+        skipped = [f"{name}: {why}" for name, why in self.skipped.items()]
+        more = f"; {len(skipped)} could not be measured ({skipped[0]})" if skipped else ""
+        say(f"wrote {self.path(ending)}: {len(rows):,} {said}{more}")

@@ -7,26 +7,29 @@ called again and, where the script has an optimizer, the optimizer has stepped s
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.files import write_text
 from perfmodel.base.units import human_us
-from perfmodel.collect.arguments import Verb, add_device, count, output_folder, restore_command
 from perfmodel.collect.backend import Backend, describe_machine, open_backend
-from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
+from perfmodel.collect.capture import EnoughSteps, Recorder, record_steps
 from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.runs import run_ranks
-from perfmodel.collect.timing import loop_us, write_record
+from perfmodel.collect.runs import add_device, count, restore_command, stem_of
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"
+JOIN_TIMEOUT_S = 300
+LOOPBACK = Path("/sys/class/net/lo")
 
 
 @contextmanager
@@ -107,27 +110,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Capture, and print one line per rank."""
     MODELS[arguments.model]
-    plan = Plan(arguments.warmup, arguments.steps, arguments.active)
     if arguments.script:
-        _trace_script(arguments, plan)
+        _trace_script(arguments)
+    else:
+        _trace_ranks(arguments.ranks, arguments.device, arguments)
+
+
+def _trace_ranks(world: int, device: str, arguments: argparse.Namespace) -> None:
+    """Trace on each of `world` ranks and wait for them.
+
+    One rank runs in this process, without a process group of its own. Several run in fresh
+    processes, over NCCL with a GPU each, or over Gloo on the loopback interface with the CPU's
+    threads shared out. Raises `PerfmodelError` when a rank fails, `UsageError` when there are
+    fewer GPUs than ranks.
+    """
+    backend = open_backend(device)
+    if backend.is_gpu and backend.torch.cuda.device_count() < world:
+        count = backend.torch.cuda.device_count()
+        raise UsageError(f"--ranks {world}: only {count} GPU(s) here, one is needed per rank")
+    if world == 1:
+        _trace_rank(backend, Ranks(), arguments)
         return
-    names = ("preset", "batch", "max_rows", "pooling", "seed")
-    chosen = {name: getattr(arguments, name) for name in names}
-    options = Options(**chosen, zipf_alpha=arguments.zipf)
-    words = [arguments.model, options.preset, f"b{options.batch}"]
-    stem = output_folder(arguments.output) / (arguments.name or "_".join(filter(None, words)))
-    given = (arguments.model, options, plan, stem, restore_command("trace", arguments))
-    run_ranks(arguments.ranks, arguments.device, _trace_rank, given)
+    processes = backend.torch.multiprocessing
+    threads = max(1, (os.cpu_count() or world) // world)
+    with tempfile.TemporaryDirectory() as folder:
+        given = (world, backend.kind, threads, Path(folder) / "store", arguments)
+        try:
+            processes.spawn(_run_rank, given, nprocs=world, daemon=True)
+        except (processes.ProcessExitedException, processes.ProcessRaisedException) as error:
+            failed = f"rank {error.error_index} of {world} failed"
+            raise PerfmodelError(f"{failed}: see its message above") from None
 
 
-VERB = Verb(
-    "capture Kineto and execution traces of a reference model, with un-profiled step times",
-    add_arguments,
-    run,
-)
+def _run_rank(
+    rank: int, world: int, kind: str, threads: int, store: Path, arguments: argparse.Namespace
+) -> None:
+    """One rank in a process of its own; the group meets in the file `store`, without a port."""
+    backend = open_backend(kind, threads=threads, index=rank if kind == "cuda" else 0)
+    if not backend.is_gpu and LOOPBACK.exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
+    backend.torch.distributed.init_process_group(
+        "nccl" if backend.is_gpu else "gloo",
+        init_method=store.as_uri(),
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=JOIN_TIMEOUT_S),
+    )
+    try:
+        _trace_rank(backend, Ranks(rank, world), arguments)
+    except PerfmodelError as error:
+        raise SystemExit(f"perfmodel: rank {rank}: {error}") from None
+    finally:
+        backend.torch.distributed.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
 
 
-def _trace_script(arguments: argparse.Namespace, plan: Plan) -> None:
+@contextmanager
+def _recorder(backend: Backend, arguments: argparse.Namespace) -> Iterator[Recorder]:
+    with tempfile.TemporaryDirectory() as folder:
+        given = {name: getattr(arguments, name) for name in ("warmup", "steps", "active")}
+        yield Recorder(backend, Path(folder), **given)
+
+
+def _trace_script(arguments: argparse.Namespace) -> None:
     """Trace the user's script; of its command line the record holds the script's name only.
 
     Under a launcher that sets `RANK` and `WORLD_SIZE` each rank writes its own files.
@@ -136,40 +183,34 @@ def _trace_script(arguments: argparse.Namespace, plan: Plan) -> None:
     script = Path(words[0])
     if not script.is_file():
         raise UsageError(f"{script}: there is no such script")
-    stem = output_folder(arguments.output) / (arguments.name or script.stem)
+    stem = stem_of(arguments.output, arguments.name or script.stem)
     options = {name: getattr(arguments, name) for name in ("active", "device", "steps", "warmup")}
     command = f"{restore_command('trace', argparse.Namespace(**options))} -- {script.name} ..."
     backend = open_backend(arguments.device)
     ranks = Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
-    with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(backend, plan, Path(folder))
+    with _recorder(backend, arguments) as recorder:
         run_script(backend, words, recorder)
         _write(backend, ranks, recorder, stem, command, {"model": "script", "script": script.name})
 
 
-def _trace_rank(
-    backend: Backend,
-    ranks: Ranks,
-    model: str,
-    options: Options,
-    plan: Plan,
-    stem: Path,
-    command: str,
-) -> None:
+def _trace_rank(backend: Backend, ranks: Ranks, arguments: argparse.Namespace) -> None:
+    model, preset, batch = arguments.model, arguments.preset, arguments.batch
+    names = ("preset", "batch", "max_rows", "pooling", "seed")
+    chosen = {name: getattr(arguments, name) for name in names}
+    usual = "_".join(filter(None, (model, preset, f"b{batch}")))
+    stem = stem_of(arguments.output, arguments.name or usual)
+    command = restore_command("trace", arguments)
     try:
-        training = MODELS[model](backend, ranks, options)
-        with tempfile.TemporaryDirectory() as folder:
-            recorder = Recorder(backend, plan, Path(folder))
-            numbers = record_steps(recorder, training.step)
-            loop = loop_us(backend, lambda: training.step(next(numbers)), plan.half)
-            description = training.description
-            _write(backend, ranks, recorder, stem, command, description, pipelined_us=loop[1])
+        training = MODELS[model](backend, ranks, Options(**chosen, zipf_alpha=arguments.zipf))
+        with _recorder(backend, arguments) as recorder:
+            record_steps(recorder, training.step)
+            _write(backend, ranks, recorder, stem, command, training.description)
     except (RuntimeError, MemoryError) as error:
         if not backend.out_of_memory(error):
             raise
         raise PerfmodelError(
-            f"out of memory with {model} {options.preset} at batch {options.batch}: lower --batch, "
-            "or cap the tables with --max-rows"
+            f"out of memory with {model} {preset} at batch {batch}: lower --batch, or cap the "
+            "tables with --max-rows"
         ) from None
 
 
@@ -180,7 +221,6 @@ def _write(
     stem: Path,
     command: str,
     workload: dict[str, Any],
-    pipelined_us: float | None = None,
 ) -> None:
     """Write `STEM_kineto.json.gz`, `STEM_et.json.gz` and `STEM.json`, with several ranks
     `STEM_rankN...`; one line on what was captured."""
@@ -195,9 +235,7 @@ def _write(
         **recorder.keep(target),
     }
     truth, seen = record["unprofiled"], record["profiled"]
-    if pipelined_us is not None:
-        truth["pipelined_us"] = round(pipelined_us, 3)
-    write_record(target.with_name(f"{target.name}.json"), record)
+    write_text(target.with_name(f"{target.name}.json"), json.dumps(record, indent=1) + "\n")
     sys.stdout.write(
         f"{stem.name} rank {ranks.rank}: step {human_us(truth['p10_us'])} (median "
         f"{human_us(truth['median_us'])}), profiled {human_us(seen['p10_us'])} (median "

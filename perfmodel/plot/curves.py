@@ -10,6 +10,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import UsageError
 from perfmodel.plot import style
+from perfmodel.plot.names import readable
 from perfmodel.plot.style import Frame
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ _MAX_OWN_TICKS = 8
 """Up to so many values of a logarithmic axis, its ticks stand at them."""
 _MAX_MARKED, _MAX_NUMBERED = 40, 12
 """Points of a curve that are marked, and of a front that are numbered, at most."""
-_LEVELS_WIDTH_IN, _PANEL_IN = 8.0, 2.6
 _MAX_POINTS, _CLOUD = 2_000, 20_000
 """Points drawn at most, of errors and below a front: of more, an even share."""
 _MIN_RATIO, _MAX_RATIO = 0.1, 10.0
@@ -40,7 +40,7 @@ def curves_figure(
     title: str = "",
     legend: str = "",
     log: str = "",
-    band: tuple[str, str] | None = None,
+    held: bool = False,
 ) -> Figure:
     """Draw column `y` over `x`, a curve for each name in the column `by`.
 
@@ -49,7 +49,7 @@ def curves_figure(
         labels: of the two axes, units in them.
         legend: heading of the names, where they do not speak for themselves.
         log: which axes are logarithmic (`x`, `y` or `xy`).
-        band: columns of the least and the largest values, drawn as an area.
+        held: whether a value holds until the next one, as memory does.
 
     Raises `UsageError` for a frame without rows.
     """
@@ -61,11 +61,8 @@ def curves_figure(
             rows = rows[np.argsort(across[rows], kind="stable")]
             marker = "o" if len(rows) <= _MAX_MARKED else ""
             line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+            line["drawstyle"] = "steps-post" if held else "default"
             axes.plot(across[rows], up[rows], label=each, **line)
-            if band:
-                low, high = (style.floats(frame, column)[rows] for column in band)
-                area: dict[str, Any] = {"color": colour, "alpha": 0.15, "linewidth": 0}
-                axes.fill_between(across[rows], low, high, label="range", **area)
         style.write_numbers(axes, ",.12g", log=log)
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
@@ -73,43 +70,8 @@ def curves_figure(
         if "y" not in log:
             axes.set_ylim(bottom=0.0)
         axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
-        style.open_frame(axes)
-        if len(axes.lines) > 1 or band:
+        if len(axes.lines) > 1:
             axes.legend(title=legend or None)
-    return figure
-
-
-def steps_figure(
-    levels: Mapping[str, Mapping[str, tuple[Any, Any]]],
-    *,
-    marks: Mapping[float, str],
-    labels: tuple[str, str],
-    title: str = "",
-) -> Figure:
-    """Draw `{panel: {quantity: (x, y)}}`, quantities that hold their value, panels one below the
-    other on one x axis.
-
-    `marks` are named positions on the x axis; `labels` are those of the axes, units in them.
-    """
-    colours = style.colours_of(name for lines in levels.values() for name in lines)
-    height_in = 0.6 + _PANEL_IN * len(levels)
-    with style.panels(_LEVELS_WIDTH_IN, height_in, len(levels), sharex=True) as (figure, rows):
-        for axes, (panel, lines) in zip(rows, levels.items(), strict=True):
-            for name, (across, up) in lines.items():
-                axes.step(across, up, where="post", color=colours[name], label=name)
-            for at in marks:
-                axes.axvline(at, color=style.FAINT, linewidth=0.8, linestyle=":")
-            axes.set(ylim=(0.0, None), ylabel=f"{panel} ({labels[1]})")
-            style.open_frame(axes)
-        for at, name in marks.items():
-            rows[0].annotate(
-                name, (at, 1.0), xycoords=("data", "axes fraction"), xytext=(3, 2),
-                textcoords="offset points", fontsize="x-small", color=style.FAINT,
-            )  # fmt: skip
-        rows[-1].set_xlabel(labels[0])
-        rows[0].set_title(title, pad=14)
-        if len(colours) > 1:
-            rows[0].legend(loc="upper right")
     return figure
 
 
@@ -149,7 +111,6 @@ def errors_figure(frame: Frame, *, title: str = "") -> Figure:
         axes.set(ylim=(1.0 / spread, spread), xlabel="measured (us)")
         axes.set_ylabel("predicted / measured")
         axes.set_title(f"{title}{'; ' if title else ''}{np.mean(~missed):.0%} within the interval")
-        style.open_frame(axes)
         figure.legend(loc="outside right upper", markerscale=1.6)
     return figure
 
@@ -181,7 +142,7 @@ def roofline_figure(
     x = np.geomspace(left, right, 200)
     with style.panels(7.2, 4.4) as (figure, (axes,)):
         for peak in sorted(set(peaks.values())):
-            names = ", ".join(style.readable(name) for name in peaks if peaks[name] == peak)
+            names = ", ".join(readable(name) for name in peaks if peaks[name] == peak)
             axes.plot(x, np.minimum(x * gb_per_s / GB_PER_TB, peak), color=style.INK, linewidth=0.9)
             axes.annotate(
                 f"{names} {peak:g} TFLOP/s", (right, peak), xytext=(-4, 3),
@@ -190,13 +151,12 @@ def roofline_figure(
         for name, colour in colours.items():
             on = family == name
             shown: dict[str, Any] = {"color": colour, "alpha": 0.75, "zorder": 3}
-            axes.scatter(intensity[on], rate[on], s=area[on], label=style.readable(name), **shown)
+            axes.scatter(intensity[on], rate[on], s=area[on], label=readable(name), **shown)
         axes.set(xscale="log", yscale="log")
         style.write_numbers(axes, "g")
         axes.minorticks_off()
         axes.set(xlim=(left, right), ylim=(rate.min() / 3, max(peaks.values()) * 2), title=title)
         axes.set(xlabel=f"FLOP per byte (memory: {gb_per_s:,.0f} GB/s)", ylabel="TFLOP/s")
-        style.open_frame(axes)
         legend = axes.legend(title="area: time in the step", loc="lower right")
         for handle in legend.legend_handles:
             handle.set_sizes([30.0])  # type: ignore[union-attr]
@@ -216,21 +176,19 @@ def pareto_figure(
     shown = known[:: max(1, len(known) // _CLOUD)]
     order = front[np.argsort(across[front], kind="stable")]
     with style.panels(6.0, 4.2) as (figure, (axes,)):
-        cloud: dict[str, Any] = {
-            "color": style.FAINT,
-            "alpha": 0.5,
-            "linewidth": 0,
-            "rasterized": True,
-        }
-        axes.scatter(across[shown], up[shown], s=8, **cloud)
+        axes.scatter(
+            across[shown],
+            up[shown],
+            s=8,
+            color=style.FAINT,
+            alpha=0.5,
+            linewidth=0,
+            rasterized=True,
+        )
         if len(order):
             label = f"Pareto front ({len(order):,} of {len(known):,} points)"
-            line: dict[str, Any] = {
-                "color": style.FURTHER_COLOURS[0],
-                "marker": "o",
-                "markersize": 4,
-            }
-            axes.plot(across[order], up[order], label=label, **line)
+            colour = style.FURTHER_COLOURS[0]
+            axes.plot(across[order], up[order], label=label, color=colour, marker="o", markersize=4)
             axes.legend()
         for at in order.tolist() if len(order) <= _MAX_NUMBERED else ():
             axes.annotate(
@@ -240,5 +198,4 @@ def pareto_figure(
         axes.locator_params(axis="x", nbins=6)
         style.write_numbers(axes, ",.12g")
         axes.set(xlabel=labels[0], ylabel=labels[1])
-        style.open_frame(axes)
     return figure

@@ -1,15 +1,42 @@
-"""Short names of kernels and operators for little room, and small escaped HTML tables."""
+"""Names for readers: of causes, kinds, kernels and operators; small escaped HTML tables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress
 from math import isfinite, nan
 from numbers import Integral, Real
 
 Row = Sequence[object] | Mapping[str, object]
+HOST_WORDS = {
+    "t1": "Python, between ops (T1)",
+    "t2": "op before first launch (T2)",
+    "t3": "op after last launch (T3)",
+    "t4": "launch call (T4)",
+    "t5": "op between launches (T5)",
+    "op_without_launch": "CPU ops (no kernel)",
+}
+"""Host time by kind, in figures, tables and pages."""
+KIND_WORDS = {
+    "kernel": "compute kernel",
+    "host": "host (ops and gaps)",
+    "launch": "launch call",
+    "wait": "return from a wait",
+    "collective_wait": "waiting for other ranks",
+    "offload": "rows beside the device",
+}
+"""Kinds of boxes of a timeline whose name alone says little."""
+
+
+def named(name: str) -> str:
+    """A part of the time in words: `op before first launch (T2)` of `T2` and `host_t2`."""
+    return HOST_WORDS.get(name.removeprefix("host_").lower(), name)
+
+
+def readable(name: str) -> str:
+    """A cause, kind or family in the words of a legend."""
+    return KIND_WORDS.get(name) or named(name).replace("_", " ")
 
 
 def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -> str:
@@ -50,13 +77,11 @@ def _text(value: object, column: str) -> str:
     if not isfinite(number):
         return "–"
     if column == "count":
-        return f"{number:,.4g}" if number < _WHOLE else f"{number:,.0f}"
+        return f"{number:,.4g}" if number < 1e4 else f"{number:,.0f}"
     is_plain = number == 0 or abs(number) >= 1 or column.endswith("_pct")
     return f"{number:,.1f}" if is_plain else f"{number:.3g}"
 
 
-_WHOLE = 1e4
-"""From this count on, a mean over steps is shown without decimals."""
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: ")
 _RESULT = re.compile(r"^(void|int|float|bool|static|std::enable_if<.*?>::type|std::enable_if\S*) ")
 _LAST_PART = re.compile(r"[\w$~]+$")
@@ -65,9 +90,7 @@ _SAYS_NOTHING = ("kernel", "Kernel", "Kernel2", "device_kernel", "kentry", "run"
 _INNER_GEMM = re.compile(r"<(cutlass_\w+)")
 _FIRST_CLASS = re.compile(r"<(?:\d+u?l*, )?(?:(?:\w+::)*enable_\w+<)?(?:\w+::)*([A-Z]\w+)")
 """The class that a kernel which runs any is given first."""
-_TENSILE = re.compile(r"(Cijk_\w+?_MT\d+x\d+x\d+)(?:_SN)?(?:_(MI\d+x\d+x\d+))?_")
-_WORDS = (re.compile(r"\w+"), re.compile(r"\d+|[A-Za-z]+"))
-"""What names are told apart by: words, or where they are one word (mangled) its parts."""
+_WORD = re.compile(r"[A-Za-z]*\d+|[A-Za-z]+")
 _MAX_APART = 40
 _WORKS = (
     re.compile(r"\b(CUDAFunctor_\w+)"),
@@ -82,7 +105,6 @@ _WORKS = (
 _MANGLED = re.compile(r"_ZN?K?(?=\d)")
 _LENGTH = re.compile(r"\d+")
 _ARGUMENT = re.compile(r"I(?:L\w\d+E)*N(?:S\d*_)?(?=\d)")
-_TRITON = re.compile(r"^(triton_[a-z]+)_fused_(.+?)(_\d+)?$")
 
 
 @lru_cache(maxsize=65_536)
@@ -126,15 +148,9 @@ def readable_name(name: str) -> str:
     becomes `vectorized_elementwise_kernel[CUDAFunctor_add]`; names of libraries (`ampere_sgemm_
     128x64_tn`, `ncclDevKernel_AllReduce_Sum_f32`) and of operators stay as they are.
     """
-    triton = _TRITON.match(name)
-    if triton:
-        return f"{triton[1]}[{triton[2]}]{triton[3] or ''}"
     mangled = _MANGLED.match(name)
     if mangled:
         return _demangled(name, mangled.end()) or name
-    tensile = _TENSILE.match(name)
-    if tensile:
-        return "_".join(part for part in tensile.groups() if part)
     short = short_name(name)
     if short == name or "<" not in name:
         return short
@@ -152,46 +168,19 @@ def readable_name(name: str) -> str:
 
 
 def readable_names(names: Sequence[str]) -> list[str]:
-    """Readable names of different kernels; where they are the same, what tells them apart behind
-    it in angle brackets: `kernel_moe_gemm<64, 2>` and `kernel_moe_gemm<128, 1>`."""
+    """Readable names of different kernels; where they are the same, words that not all of them have
+    behind it in angle brackets: `cat<float>` and `cat<long>`."""
     result = [readable_name(name) for name in names]
     same: dict[str, list[int]] = {}
     for at, short in enumerate(result):
         same.setdefault(short, []).append(at)
     for short, rows in same.items():
-        if len(rows) > 1:
-            for at, apart in zip(rows, _apart([names[at] for at in rows]), strict=True):
-                result[at] = f"{short}<{shortened(apart, _MAX_APART)}>" if apart else short
+        words = [_WORD.findall(names[at]) for at in rows]
+        common = set(words[0]).intersection(*words)
+        for at, own in zip(rows, words, strict=True):
+            apart = ", ".join(word for word in own if word not in common)
+            result[at] = f"{short}<{shortened(apart, _MAX_APART)}>" if apart else short
     return result
-
-
-def _apart(names: Sequence[str]) -> list[str]:
-    """Of names, the words in which they differ: without call arguments where that is enough."""
-    labels = [""] * len(names)
-    for of in (_without_call, str):
-        for words in _WORDS:
-            split = [words.findall(of(name)) for name in names]
-            if max(map(len, split)) == 1:  # one word each: it is the name itself
-                continue
-            if len({len(each) for each in split}) == 1:
-                differs = [len({*column}) > 1 for column in zip(*split, strict=True)]
-                labels = [", ".join(compress(each, differs)) for each in split]
-            else:
-                common = set(split[0]).intersection(*split)
-                labels = [", ".join(w for w in each if w not in common) for each in split]
-            if len({*labels}) == len(names):
-                return labels
-    return labels
-
-
-def _without_call(name: str) -> str:
-    """A name up to the end of its outermost template arguments."""
-    depth = 0
-    for at, char in enumerate(name):
-        depth += (char == "<") - (char == ">")
-        if char == ">" and depth == 0:
-            return name[:at]
-    return name
 
 
 def shortened(text: str, width: int) -> str:

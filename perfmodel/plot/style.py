@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,22 +60,6 @@ FAMILY_COLOURS = _palette(
     "gather_scatter #F0E442 other #C8C8C8"
 )
 """Colour of a kernel family; the others take one of `FURTHER_COLOURS`."""
-TEXTS: dict[str, str] = {
-    "host_t1": "T1 between ops",
-    "host_t2": "T2 before first launch",
-    "host_t3": "T3 after last launch",
-    "host_t4": "T4 launch call",
-    "host_t5": "T5 between launches",
-    "host_op_without_launch": "op without launch",
-    "kernel": "compute kernel",
-    "host": "host (ops and gaps)",
-    "launch": "launch call",
-    "wait": "return from a wait",
-    "collective_wait": "waiting for other ranks",
-    "waiting_for_input": "waiting for input",
-    "offload": "rows beside the device",
-}
-"""What a figure calls a kind or cause whose name alone says little."""
 FURTHER_COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7B5EA7"),
     *("#8C510A", "#8FD1C3", "#5A5A5A", "#F4A582", "#CFC0E0", "#01665E", "#DFC27D"),
@@ -87,11 +71,6 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 """Per format that can be written: what keeps two runs alike, byte by byte."""
-
-
-def readable(name: str) -> str:
-    """The text of a legend for a cause, kind or family."""
-    return TEXTS.get(name, name.replace("_", " "))
 
 
 def look() -> AbstractContextManager[None]:
@@ -250,15 +229,8 @@ def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_fr
     axes.set_xticks(values * per_unit, [f"{value:g}" for value in values.tolist()])
     axes.set_xlabel(f"{text} ({unit})")
     axes.tick_params(axis="y", length=0)
-    open_frame(axes, grid="x", left=False)
-
-
-def open_frame(axes: Axes, *, grid: Literal["both", "x"] = "both", left: bool = True) -> None:
-    """A grid behind the data, and a frame of the axes alone (without `left`, of the lower one)."""
-    axes.grid(axis=grid, color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right") if left else ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
 
 
 def write_numbers(axes: Axes, form: str, letters: str = "xy", log: str = "") -> None:

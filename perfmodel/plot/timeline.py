@@ -18,7 +18,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.plot import style
-from perfmodel.plot.names import short_name
+from perfmodel.plot.names import readable, short_name
 from perfmodel.plot.style import Entry, Frame
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ class _Lane(NamedTuple):
     start_us: Floats
     end_us: Floats
     group: NDArray[np.object_]
-    label: NDArray[np.object_]
+    label: NDArray[np.object_] | None = None
+    """Names of operators and kernels; without them, pieces are called after their group."""
 
 
 def timeline_figure(
@@ -160,7 +161,7 @@ def timeline_figure(
             window = np.array([start_us, end_us])
             busy_pct = 100 * coverage(begun[on], ended[on], window)[0]
             ticks[at] += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
-    entries = [Entry(colour, style.readable(name)) for name, colour in _colours(kind).items()]
+    entries = [Entry(colour, readable(name)) for name, colour in _colours(kind).items()]
     bottom = min(y_of.values(), default=0.0)
     for heading, causes in (("GPU idle", idle), ("critical path", path)):
         if causes is not None:
@@ -170,8 +171,7 @@ def timeline_figure(
                 style.floats(causes, k).clip(start_us, end_us) for k in ("start_us", "end_us")
             )
             on = np.flatnonzero(high > low)
-            shown = np.array([style.readable(name) for name in cause[on]], dtype=object)
-            drawn.append(_Lane(bottom, low[on], high[on], cause[on], shown))
+            drawn.append(_Lane(bottom, low[on], high[on], cause[on]))
             ticks.append(f"{heading}\nby cause")
             entries += _cause_entries(heading, cause[on], high[on] - low[on], span_us)
     lane_in = _LANE_IN if len(drawn) <= _MANY_LANES else 0.75 * _LANE_IN
@@ -212,7 +212,7 @@ def _cause_entries(
     most = len(order) if len(order) <= _MAX_CAUSES + 1 else _MAX_CAUSES
     for at in order[:most].tolist():
         name = str(names[at])
-        entries.append(Entry(colours[name], f"{style.readable(name)}  {human_us(total[at])}"))
+        entries.append(Entry(colours[name], f"{readable(name)}  {human_us(total[at])}"))
     if rest := order[most:].tolist():
         entries.append(Entry("none", f"{len(rest)} more  {human_us(total[rest].sum())}"))
     return entries
@@ -233,12 +233,10 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
         areas.append(step_polygon(edges - start_us, height[0], height[1]))
         base = top
     if areas:
-        shape: dict[str, Any] = {
-            "facecolors": list(colours.values()),
-            "linewidths": 0,
-            "snap": False,
-        }
-        axes.add_collection(PolyCollection(areas, zorder=2, **shape))
+        fills = list(colours.values())
+        axes.add_collection(
+            PolyCollection(areas, zorder=2, facecolors=fills, linewidths=0, snap=False)
+        )
     width_in = (lane.end_us - lane.start_us) * _AXES_WIDTH_IN / (end_us - start_us)
     wide = np.flatnonzero(width_in >= 0.05)
     cuts = [[(x, low), (x, high)] for x in (lane.start_us[wide] - start_us).tolist()]
@@ -247,7 +245,7 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
     named = np.flatnonzero(room >= 5)
     for i in named[np.argsort(-width_in[named], kind="stable")][:_MAX_LABELS].tolist():
         middle = (lane.start_us[i] + lane.end_us[i]) / 2 - start_us
-        text = short_name(lane.label[i])
+        text = readable(lane.group[i]) if lane.label is None else short_name(lane.label[i])
         text = text if len(text) <= room[i] else text[: int(room[i]) - 1] + "…"
         axes.text(
             middle, lane.y, text, ha="center", va="center", fontsize=6.5, clip_on=True, zorder=4,

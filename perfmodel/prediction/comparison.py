@@ -259,12 +259,13 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def plot(self) -> Figure:
-        """Step times with their intervals, memory by tier, energy and money, design by design."""
-        from perfmodel.plot.bars import comparison_figure
+        """A bar per design that can be, by what its step is bound by."""
+        from perfmodel.timeline.figures import parts_figure
 
         source = self.source
         title = f"{source['workload']} on {source['hardware']}, batch {source['batch']:,}"
-        return comparison_figure(self.to_frame(), title=title)
+        results = {row.design: row.result for row in self.rows if row.result is not None}
+        return parts_figure({name: of.bound_by or {} for name, of in results.items()}, title=title)
 
     def __repr__(self) -> str:
         steps = [(row.result.step_us, row.design) for row in self.rows if row.result is not None]

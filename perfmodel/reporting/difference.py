@@ -1,45 +1,128 @@
-"""Two traces, predictions or stored answers side by side: what became slower, and why."""
+"""Two traces or predictions side by side: what became slower, and why."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from perfmodel.base.units import human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import completeness_line
-from perfmodel.prediction.breakdown.tables import NamedSums
 from perfmodel.reporting.sides import (
     GROUPS,
-    MEASURED,
+    MEMORY,
     MODULE,
     PIECE,
-    PLACE,
     STEP,
     Figures,
     RankSteps,
     Side,
 )
-from perfmodel.reporting.verdict import MEMORY, Held, Outcome, step_text
 
-SCHEMA = "perfmodel.diff/1"
-_ALIKE = {MEASURED, "prediction"}
-"""Kinds of answers with the same figures."""
-_SAME_INPUT = "same input as far as they say"
-"""Of what-ifs and settings of a workload they do not."""
+SCHEMA = "perfmodel.diff/2"
 MAX_SHOWN, MAX_MOVED = 12, 5
 """Changes of each group for people, and changes that a comment names."""
 MAX_OVER, MAX_ROWS = 4, 12
 """Figures over their limit that a verdict names, and rows of a comment."""
-SHARED_FRAC, ALIKE_FRAC, AGREE_FRAC = 1 / 2, 0.1, 2 / 3
-"""assumed: work is alike where names of half the time are on both sides, and one is more of it
-where the counts of two thirds of that grew by one factor, to a tenth."""
-SAME_FRAC = 0.02
-"""Closer to 1 the amounts are the same."""
+_LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")
+ROUNDING_FRAC = 5e-4
+"""What is shown as 0.0 %."""
+
+
+def parse_limits(text: str) -> dict[str, float]:
+    """`step=5%,comm=10%` as shares by figure. Raises `UsageError` for anything else."""
+    limits: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        found = _LIMIT.fullmatch(part)
+        if found is None or found[1] in limits:
+            why = "twice" if found else "expected FIGURE=PERCENT%, such as step=5%,comm=10%"
+            raise UsageError(f"--fail-over {part.strip()[:60]!r}: {why}")
+        limits[found[1]] = float(found[2]) / 100
+    return limits
+
+
+class Outcome(StrEnum):
+    """What became of a figure that has a limit, or of the step: over it and more than steps
+    scatter, more, within the steps' own scatter, less."""
+
+    OVER = "over"
+    GREW = "grew"
+    SAME = "unchanged"
+    BETTER = "better"
+    UNKNOWN = "not recorded"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One figure of a pair of ranks against its limit: microseconds per step, or bytes."""
+
+    figure: str
+    rank: int
+    a: float | None
+    b: float | None
+    scatter_frac: float | None
+    """By which share steps scatter around their median, the larger of both sides."""
+    limit_frac: float | None
+
+    @property
+    def change_frac(self) -> float | None:
+        """Of A; None where one is not known, or A has none of it."""
+        return self.b / self.a - 1 if self.a and self.b is not None else None
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.a is None or self.b is None:
+            return Outcome.UNKNOWN
+        change = self.b - self.a
+        if abs(change) <= max(self.scatter_frac or 0.0, ROUNDING_FRAC) * self.a:
+            return Outcome.SAME
+        if change < 0:
+            return Outcome.BETTER
+        is_over = self.limit_frac is not None and change > self.limit_frac * self.a
+        return Outcome.OVER if is_over else Outcome.GREW
+
+    @property
+    def change_text(self) -> str:
+        """`+13.0 %`."""
+        if self.a == self.b == 0 or self.outcome is Outcome.UNKNOWN:
+            return "-"
+        return "from nothing" if self.change_frac is None else f"{100 * self.change_frac:+.1f} %"
+
+    @property
+    def size_texts(self) -> list[str]:
+        """A's and B's."""
+        is_memory = self.figure == MEMORY
+        texts = [
+            None if us is None else f"{us / BYTES_PER_GB:,.2f} GB" if is_memory else human_us(us)
+            for us in (self.a, self.b)
+        ]
+        return [text or "-" for text in texts]
+
+    def to_dict(self) -> dict[str, Any]:
+        answer = vars(self) | {"change_frac": self.change_frac, "outcome": self.outcome.value}
+        digits = {"a": 4, "b": 4, "change_frac": 6, "scatter_frac": 6}
+        values = ((key, answer[key], places) for key, places in digits.items())
+        return answer | {k: None if v is None else round(v, places) for k, v, places in values}
+
+
+def step_text(step: Held) -> str:
+    """What became of the step, with its scatter."""
+    sizes = f"step {' to '.join(step.size_texts)}"
+    if step.change_frac is None:
+        return sizes
+    scatter = None if step.scatter_frac is None else f"{100 * step.scatter_frac:.1f} %"
+    if step.outcome is Outcome.SAME:
+        within = f" is within the steps' own {scatter}" if scatter else ""
+        return f"no change: {sizes}, {step.change_text}{within}"
+    word = "faster" if step.outcome is Outcome.BETTER else "slower"
+    own = f" (steps scatter by {scatter})" if scatter else ""
+    return f"{100 * abs(step.change_frac):.1f} % {word}: {sizes}{own}"
 
 
 @dataclass(frozen=True)
@@ -54,9 +137,6 @@ class Difference:
     of the step), the largest change first within its group."""
     pairs: list[tuple[int, int]]
     """The ranks that were compared; the first is the one that `changes` are of."""
-    work_ratio: float = 1.0
-    """How many times the work of A a window of B held; figures of B are for as much as A's. Steps
-    that are marked are the unit themselves, whatever they hold."""
     notes: list[str] = field(default_factory=list)
     """What was compared with what, where it is not plain."""
     held: list[Held] = field(default_factory=list)
@@ -126,49 +206,13 @@ class Difference:
             for row in self.changes.sort_values("change_us", key=lambda us: -abs(us)).itertuples()
             if row.group not in (STEP, PIECE) and abs(row.change_us) > floor_us
         ]
-        notes = filter(None, (self.completeness_line, *self.notes, self.remark))
+        notes = filter(None, (self.completeness_line, *self.notes))
         lines += moved[:MAX_MOVED] + [f"- {_plain(text)}" for text in notes]
         return "\n".join(lines).rstrip() + "\n"
 
     def of(self, group: str) -> pd.DataFrame:
         """The changes of one group."""
         return self.changes[self.changes.group == group]
-
-    @property
-    def same_input(self) -> bool | None:
-        """Whether two stored answers are of one input, as far as they say; else None."""
-        known = self.a.about is not None and self.b.about is not None
-        return self.a.about == self.b.about if known else None
-
-    @property
-    def tool_changed(self) -> list[str] | None:
-        """What of the tool differs between two stored answers; None where one does not say."""
-        a, b = self.a.made_by, self.b.made_by
-        if a is None or b is None:
-            return None
-        return [key for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
-
-    @property
-    def remark(self) -> str | None:
-        """Whether the input or the tool moved what differs; None unless both are stored answers."""
-        if self.same_input is None:
-            return None
-        of_input = _SAME_INPUT if self.same_input else "the inputs differ"
-        if self.tool_changed is None:
-            silent = next(side.source for side in (self.a, self.b) if side.made_by is None)
-            return f"{of_input}; {silent} does not say what made it: it is of an older release"
-        if not self.tool_changed:
-            is_moved = self.same_input and bool(self.changes.change_us.any())
-            return f"{of_input}, same tool" + (": what differs was asked otherwise" * is_moved)
-        before, after = (side.made_by or {} for side in (self.a, self.b))
-        changes = [
-            f"{key.replace('_', ' ')} {before.get(key, 'none')} to {after.get(key, 'none')}"
-            for key in self.tool_changed
-        ]
-        moved = ", and so does the tool"
-        if self.same_input:
-            moved = ": what differs is the tool's doing, or was asked otherwise"
-        return f"{of_input}{moved} ({', '.join(changes)})"
 
     def __repr__(self) -> str:
         step = self._step
@@ -195,14 +239,10 @@ class Difference:
             "completeness": [
                 {"side": key} | gap.to_dict() for key, side in self._sides for gap in side.gaps
             ],
-            "same_input": self.same_input,
-            "tool_changed": self.tool_changed,
-            "remark": self.remark,
             "verdict": self.verdict,
             "failed": self.failed,
             "held": [each.to_dict() for each in self.held],
             "pairs": [{"a": a, "b": b} for a, b in self.pairs],
-            "work_ratio": round(self.work_ratio, 6),
             "notes": self.notes,
             "changes": [
                 {key: None if value != value else value for key, value in row.items()}
@@ -224,132 +264,86 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
     """What differs between `a` and `b`, rank with like rank, and what crosses `limits`: shares by
     which figures may grow.
 
-    Raises `UsageError` where they have no figure in common, or not one that has a limit.
+    Raises `UsageError` where they have not a figure that has a limit.
     """
-    if a.kind != b.kind and not {a.kind, b.kind} <= _ALIKE:
-        raise UsageError(
-            f"{a.source} is a {a.kind}, {b.source} a {b.kind}: they have no figures in common"
-        )
-    pairs, notes = _like_ranks(a, b)
-    first, limits, is_window = pairs[0], limits or {}, a.is_window or b.is_window
-    work = dict.fromkeys(pairs, 1.0)
-    if a.work_of is not None and b.work_of is not None:
-        work = {pair: _work_ratio(a.work_of(pair[0]), b.work_of(pair[1])) for pair in pairs}
-    if work[first] != 1:
-        unit = "figures of B are for as much work as A's" if is_window else "figures are per step"
-        which = "" if is_window else "A step of "
-        more = f"{which}B holds {work[first]:.3g} times the work of A, by the counts of what"
-        notes.append(f"{more} both ran: {unit}")
-    ratios = work if is_window else dict.fromkeys(pairs, 1.0)
-    known = dict.fromkeys([*a.ranks[first[0]].medians_us, *b.ranks[first[1]].medians_us, MEMORY])
+    limits, pairs = limits or {}, _like_ranks(a, b)
+    ranks = [(a.ranks[one], b.ranks[other]) for one, other in pairs]
+    known = dict.fromkeys([*ranks[0][0].figures, *ranks[0][1].figures, MEMORY])
     for name in limits:
         if name not in known:
             raise UsageError(f"--fail-over {name}: no such figure; one of {', '.join(known)}")
-    ranks = {pair: (a.ranks[pair[0]], b.ranks[pair[1]]) for pair in pairs}
-    held = [each for pair in pairs for each in _held(pair[0], *ranks[pair], ratios[pair], limits)]
-    unknown = dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
-    notes += [
-        f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
+    held = [
+        Held(
+            name, at, one.figures.get(name), two.figures.get(name), _spread(name, (one, two)), each
+        )
+        for (at, _), (one, two) in zip(pairs, ranks, strict=True)
+        for name, each in limits.items()
     ]
-    sides = _modules_aligned(a.figures_of(first[0]), b.figures_of(first[1]))
-    return Difference(
-        a, b, _joined(sides, ratios[first], *ranks[first]), pairs, ratios[first], notes, held
-    )
-
-
-def _joined(sides: Sequence[Figures], ratio: float, a: RankSteps, b: RankSteps) -> pd.DataFrame:
-    """The figures of both sides; of modules where both have some."""
-    names = list(dict.fromkeys(key for each in sides for key in each))
+    notes = [*_notes(a, b, pairs)]
+    notes += [
+        f"{name} was not recorded on both sides: its limit was not checked"
+        for name in dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
+    ]
+    before, after = _with_like_modules(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
+    names = list(dict.fromkeys([*before, *after]))
     rows = pd.DataFrame(names, columns=["group", "name"])
-    for column, each, unit in zip(("a_us", "b_us"), sides, (1.0, ratio), strict=True):
-        rows[column] = [each.get(key, 0.0) / unit for key in names]
-    if not all(any(group == MODULE for group, _ in each) for each in sides):
-        rows = rows[rows.group != MODULE]
-    spread = rows.name.map(_spread(a, b)).astype(float).where(rows.group == STEP)
-    rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=spread)
+    rows = rows.assign(
+        a_us=[before.get(key, 0.0) for key in names],
+        b_us=[after.get(key, 0.0) for key in names],
+    )
+    spread = [_spread(name, ranks[0]) if group == STEP else None for group, name in names]
+    rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=np.array(spread, float))
     order = {"group": rows.group.map(GROUPS.index), "size": -rows.change_us.abs()}
-    return rows.loc[pd.DataFrame(order).sort_values(["group", "size"]).index].reset_index(drop=True)
+    ordered = rows.loc[pd.DataFrame(order).sort_values(["group", "size"]).index]
+    return Difference(a, b, ordered.reset_index(drop=True), pairs, notes, held)
 
 
-def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
-    """Pairs of ranks, that which stands for the job first, and what is to be said of them.
-
-    That is A's slowest; of an answer that holds the path of one rank, that one. Where no number is
-    on both sides, ranks are paired in order.
-    """
+def _like_ranks(a: Side, b: Side) -> list[tuple[int, int]]:
+    """Pairs of ranks, that which stands for the job first: A's slowest; beside a prediction, which
+    holds the path of one rank, that one. Where no number is on both sides, in order."""
     common = [rank for rank in a.ranks if rank in b.ranks]
     pairs = [(rank, rank) for rank in common] or list(zip(a.ranks, b.ranks, strict=False))
-    chosen = b.rank if a.work_of and not b.work_of and b.rank in common else a.rank
-    pairs.sort(key=lambda pair: pair[0] != chosen)
-    first, notes = pairs[0], []
+    chosen = b.rank if a.is_trace and not b.is_trace and b.rank in common else a.rank
+    return sorted(pairs, key=lambda pair: pair[0] != chosen)
+
+
+def _notes(a: Side, b: Side, pairs: list[tuple[int, int]]) -> Iterator[str]:
+    """What is to be said of ranks, of recordings without steps, and of who made predictions."""
+    first = pairs[0]
     if len(a.ranks) > 1 or len(b.ranks) > 1 or first[0] != first[1]:
-        notes.append(f"rank {first[0]} of A with rank {first[1]} of B")
+        yield f"rank {first[0]} of A with rank {first[1]} of B"
     if b.rank != first[1]:
-        notes.append(f"the slowest of B is rank {b.rank}")
+        yield f"the slowest of B is rank {b.rank}"
     for side, paired, name in zip((a, b), zip(*pairs, strict=True), "AB", strict=True):
         alone = [str(rank) for rank in side.ranks if rank not in paired]
         if alone:
-            notes.append(f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone")
-    return pairs, notes
+            yield f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone"
+        if side.is_window:
+            yield f"nothing marks steps in {name}: its figures are of all that was recorded"
+    made = [side.made_by for side in (a, b) if side.made_by is not None]
+    if len(made) == 2 and made[0] != made[1]:
+        changed = [
+            f"{key.replace('_', ' ')} {made[0].get(key, 'none')} to {made[1].get(key, 'none')}"
+            for key in dict.fromkeys([*made[0], *made[1]])
+            if made[0].get(key) != made[1].get(key)
+        ]
+        yield f"two versions of the tool made them: {', '.join(changed)}"
 
 
-def _spread(*sides: RankSteps) -> dict[str, float]:
-    """By which share each figure of the step scatters, the larger of both sides."""
-    names = dict.fromkeys(name for side in sides for name in side.scatter_frac)
-    return {name: max(side.scatter_frac.get(name, 0.0) for side in sides) for name in names}
+def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
+    """By which share a figure of the step scatters, the larger of both sides."""
+    known = [side.scatter_frac[name] for side in sides if name in side.scatter_frac]
+    return max(known, default=None)
 
 
-def _held(
-    rank: int, before: RankSteps, after: RankSteps, ratio: float, limits: Mapping[str, float]
-) -> Iterator[Held]:
-    """The figures of a pair of ranks that have a limit."""
-    spread = _spread(before, after)
-    for name, limit in limits.items():
-        values: tuple[float | None, float | None] = before.memory_bytes, after.memory_bytes
-        if name != MEMORY:
-            us = after.medians_us.get(name)
-            values = before.medians_us.get(name), None if us is None else us / ratio
-        yield Held(name, rank, *values, spread.get(name), limit)
-
-
-def _modules_aligned(*sides: Figures) -> list[Figures]:
-    """Both sides with modules by place where half of the time of each has its like, else by class.
+def _with_like_modules(*sides: Figures) -> Sequence[Figures]:
+    """Both sides, with modules where half of the time of each is at a place that both have.
 
     Modules that hold others count again, on both sides.
     """
-    places = [{name: us for (group, name), us in each.items() if group == PLACE} for each in sides]
+    places = [{key: us for key, us in each.items() if key[0] == MODULE} for each in sides]
     shared = places[0].keys() & places[1].keys()
-    alike = [
-        sum(each[name] for name in shared) >= SHARED_FRAC * sum(each.values()) > 0
-        for each in places
-    ]
-    dropped = MODULE if all(alike) else PLACE
-    return [
-        {
-            (MODULE if group == PLACE else group, name): us
-            for (group, name), us in each.items()
-            if group != dropped
-        }
-        for each in sides
-    ]
-
-
-def _work_ratio(a: NamedSums, b: NamedSums) -> float:
-    """How many times the work of `a` a step of `b` holds, by counts of what both ran; 1 where the
-    two run other work."""
-    by = "host_us" if "host_us" in a.columns and "host_us" in b.columns else "device_us"
-    _, mine, other = np.intersect1d(a.names, b.names, return_indices=True)
-    if not len(mine) or not (a.step_count and b.step_count):
-        return 1.0
-    weights = [side.columns[by] / side.step_count for side in (a, b)]
-    weight = weights[0][mine] + weights[1][other]
-    least = SHARED_FRAC * sum(float(each.sum()) for each in weights)
-    if not weight.sum() or weight.sum() < least:
-        return 1.0
-    ratios = b.columns["count"][other] / b.step_count / (a.columns["count"][mine] / a.step_count)
-    order = np.argsort(ratios, kind="stable")
-    passed = np.cumsum(weight[order])
-    ratio = float(ratios[order[np.searchsorted(passed, passed[-1] / 2)]])
-    agrees = weight[np.abs(ratios / ratio - 1) <= ALIKE_FRAC].sum() / weight.sum()
-    is_same = agrees < AGREE_FRAC or abs(ratio - 1) <= SAME_FRAC
-    return 1.0 if is_same else ratio
+    like_us = [sum(each[key] for key in shared) for each in places]
+    if all(us >= sum(own.values()) / 2 > 0 for us, own in zip(like_us, places, strict=True)):
+        return sides
+    return [{key: us for key, us in each.items() if key[0] != MODULE} for each in sides]

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
 from perfmodel.base.units import human_us
-from perfmodel.hardware import Part
-from perfmodel.hardware.catalogue import figures
-from perfmodel.hardware.parts import parts_of
+from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.page_timeline import Shown, timeline_data
 from perfmodel.reporting.predicted import prediction_blocks
-from perfmodel.reporting.tables import Record, Table, columns
+from perfmodel.reporting.tables import Table, columns
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import parts_figure
 from perfmodel.timeline.schedule import measured
@@ -36,30 +34,26 @@ PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
 EXPLAINED = 10
 """Of its longest nodes, how many are explained."""
-ASSETS = "perfmodel.reporting.assets"
+ASSETS = "assets"
 TITLES = {
     "gains": "Largest gains",
     "summary": "Summary",
     "timeline": "Timeline",
     "why": "Why",
     "tables": "Tables",
-    "hardware": "Hardware",
     "notes": "Assumptions and sources",
 }
-OWN = "The machine that the trace was recorded on; nothing of it was predicted."
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
-_HARDWARE = columns("part;figure;value:,.10g;source")
 
 
 def page_html(
     prediction: Prediction,
-    machines: Sequence[Part] = (),
     gains: Sequence[Sequence[Gain]] = (),
     trace: Trace | None = None,
 ) -> str:
-    """The page of `prediction`; `machines` are what it was predicted for, with their sources.
+    """The page of `prediction`.
 
     `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
     boxes of the timeline say their operators and inputs. The same input gives the same bytes.
@@ -74,7 +68,6 @@ def page_html(
         "timeline": _asset("timeline.html") + data("timeline-data", _timeline(prediction, trace)),
         "why": "".join(_pictures(prediction)),
         "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
-        "hardware": "".join(map(_machine, machines)) or _paragraph(OWN),
         "notes": "".join(_notes(prediction)),
     }
     kept = {name: text for name, text in contents.items() if text}
@@ -101,7 +94,7 @@ def page_html(
 
 
 def _asset(name: str) -> str:
-    return files(ASSETS).joinpath(name).read_text("utf-8")
+    return files("perfmodel.reporting").joinpath(ASSETS, name).read_text("utf-8")
 
 
 def _paragraph(text: str) -> str:
@@ -211,7 +204,13 @@ def _tables(result: Result) -> Iterator[Table]:
         pieces.setdefault((each.kind, each.name), []).append(each.duration_us)
     whole_us = sum(map(sum, pieces.values())) or 1.0
     records: list[dict[str, Any]] = [
-        {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
+        {
+            "us": sum(us),
+            "frac": sum(us) / whole_us,
+            "count": len(us),
+            "kind": named(kind),
+            "piece": piece,
+        }
         for (kind, piece), us in pieces.items()
     ]
     records.sort(key=lambda record: -record["us"])
@@ -238,20 +237,6 @@ def _reasons(result: Result) -> Iterator[dict[str, Any]]:
             "piece": result.timeline.graph.labels[node],
             "formula": reason.formula,
         }
-
-
-def _machine(part: Part) -> str:
-    """Every figure of a machine and of what is in it."""
-    records: list[Record] = []
-    left = [part]
-    while left:
-        each = left.pop(0)
-        left[:0] = parts_of(each).values()
-        records += [
-            {"part": each.name, "figure": found.key, "value": found.value, "source": found.source}
-            for found in figures(each)
-        ]
-    return sortable(Table(f"Figures of {part.name}", _HARDWARE, records, full_names=True))
 
 
 def _notes(prediction: Prediction) -> Iterator[str]:

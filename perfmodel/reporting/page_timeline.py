@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.base.units import NS_PER_US
 from perfmodel.plot import colours_of
-from perfmodel.plot.names import short_name
-from perfmodel.plot.style import readable
+from perfmodel.plot.names import readable, short_name
 from perfmodel.reporting.tracks import STEPS, tracks_of
 from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.figures import piece_columns
@@ -18,7 +17,7 @@ from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, enclosing, innermost, launching_op
+from perfmodel.trace.link import Links, launching_op
 
 if TYPE_CHECKING:
     from perfmodel.trace import Trace
@@ -154,19 +153,18 @@ class Source:
         }
 
     def _box(self, box: Any) -> tuple[int, ...]:
-        """A box in the columns of a row; its note names annotation, operators around it, their
+        """A box in the columns of a row; its note names annotation, its operator with
         inputs and the call that launched it, another what it waited for last, and how."""
         graph, deciding, node = self.shown.timeline.graph, self._deciding, box.node
         about: dict[str, str] = {"for": box.detail}
         after = 0
         if 0 <= node < len(graph):
-            stack = inputs = ""
-            rank, operator_of = self._events.get(int(graph.nodes_.rank[node]), (None, None))
-            row = int(graph.nodes_.row[node])
-            if rank is not None and operator_of is not None and 0 <= row < len(rank):
-                stack, operator = operator_of(row)
-                inputs = "" if operator < 0 else rank.strings[int(rank.input_shapes[operator])]
-            about |= {"in": graph.annotations[node], "operators": stack, "inputs": inputs}
+            operator = inputs = ""
+            rank, operator_of = self._events.get(int(graph.nodes_.rank[node]), (None, {}))
+            at = operator_of.get(int(graph.nodes_.row[node]), NONE)
+            if rank is not None and at != NONE:
+                operator, inputs = rank.text(at), rank.strings[int(rank.input_shapes[at])]
+            about |= {"in": graph.annotations[node], "operator": operator, "inputs": inputs}
             about |= {"launched by": box.launch}
             if (source := int(deciding.node[node])) >= 0:
                 kind = EdgeKind(int(deciding.kind[node])).name.lower().replace("_", " ")
@@ -219,31 +217,9 @@ def _row(name: str, rank: int | None, boxes: Sequence[tuple[int, ...]]) -> dict[
     return {"name": name, "rank": rank, **kept}
 
 
-def _operator_of(rank: RankTrace, links: Links) -> Callable[[int], tuple[str, int]]:
-    """Per row of an event: the operators around it, outermost first, and the innermost one."""
-    ops = rank.of(Category.CPU_OP)
-    parent = np.full(len(rank), NONE, np.int64)
-    around = np.full(len(rank), NONE, np.int64)
-    calls = rank.of(Category.RUNTIME)
-    for thread in np.unique(rank.thread[ops]).tolist():
-        boxes = ops[rank.thread[ops] == thread]
-        outer = enclosing(rank, boxes)
-        parent[boxes] = np.where(outer >= 0, boxes[outer], NONE)
-        on_thread = calls[rank.thread[calls] == thread]
-        around[on_thread] = innermost(rank, rank.start_us[on_thread], boxes)
-    around[ops] = ops
-    around[links.device_rows] = launching_op(rank, links)
-    stacks: dict[int, str] = {NONE: ""}
-
-    def stack(row: int) -> str:
-        chain: list[int] = []
-        while row not in stacks:
-            chain.append(row)
-            row = int(parent[row])
-        for each in reversed(chain):
-            outer = stacks[int(parent[each])]
-            stacks[each] = f"{outer} > {rank.text(each)}" if outer else rank.text(each)
-            row = each
-        return stacks[row]
-
-    return lambda row: (stack(int(around[row])), int(around[row]))
+def _operator_of(rank: RankTrace, links: Links) -> dict[int, int]:
+    """Per row of an operator that row, of what ran on the device the operator that launched it."""
+    ops, launched = rank.of(Category.CPU_OP).tolist(), links.device_rows.tolist()
+    return dict(zip(ops, ops, strict=True)) | dict(
+        zip(launched, launching_op(rank, links).tolist(), strict=True)
+    )

@@ -1,4 +1,4 @@
-"""What is compared: traces as measured, predictions, and stored answers, by rank."""
+"""What is compared: traces as measured, and predictions, made just now or stored, by rank."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from perfmodel.base.files import DEFAULT_MAX_BYTES, read_bytes
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.tables import NamedSums, range_rows
+from perfmodel.prediction.breakdown.tables import range_rows
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.types import DEVICE_FIGURES, Prediction, Result
+from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import StepRole, measured, steady_steps, step_bounds
 from perfmodel.trace import Trace, read
 
-STEP, PATH, PIECE, FAMILY, IDLE, MODULE = GROUPS = (
-    *("step", "critical path", "on the path", "device", "idle", "module"),
+STEP, PATH, PIECE, FAMILY, MODULE = GROUPS = (
+    *("step", "critical path", "on the path", "device", "module"),
 )
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
-time by kernel family; idle time by cause."""
-PLACE = "module's place"
-"""Modules by their place in the tree: instead of by class where both sides have the same."""
+time by kernel family; time of modules by their place in the model."""
+MEMORY = "memory"
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
 """Of fewer steps the scatter is half of their range; of more, outliers do not count."""
@@ -42,23 +41,18 @@ DEVIATION = 1.4826
 """Median absolute deviations in a standard deviation of normal values."""
 Figures = Mapping[tuple[str, str], float]
 """Microseconds per step by (group, name)."""
-MEASURED = "trace"
-_VERSION = 1
-"""Of all schemas that are read."""
-_SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"perfmodel\.([\w.-]+)/(\d+)"')
-_NAMED = re.compile(rb'"made_by"\s*:\s*\{\s*"perfmodel"\s*:\s*"([^"]{1,40})"')
+_SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(perfmodel\.[\w.-]+/\d+)"')
 
 
 @dataclass(frozen=True)
 class RankSteps:
-    """One rank's steps: medians in microseconds, and by which share of them steps scatter."""
+    """One rank's steps: their figures, and by which share of them steps scatter."""
 
-    medians_us: Mapping[str, float]
-    """By name: `step`, `gpu_active`, `comm`, ..."""
+    figures: Mapping[str, float]
+    """Medians in microseconds by name (`step`, `gpu_active`, `comm`, ...), and `memory`: the peak
+    in bytes of what its GPUs (without any, its host) allocated, where that was recorded."""
     scatter_frac: Mapping[str, float]
     """Of the names of which several steps are known."""
-    memory_bytes: float | None = None
-    """Peak of what its GPUs (without any, its host) allocated, where that was recorded."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +65,10 @@ class Side:
     """The one that stands for the job: the slowest."""
     ranks: Mapping[int, RankSteps]
     figures_of: Callable[[int], Figures]
-    """All figures of a rank; of an answer that holds one rank's path and kernels, those."""
-    kind: str = MEASURED
-    """The word of its schema, or `trace`; predictions and traces have the same figures."""
+    """All figures of a rank; of a prediction, which holds one rank's path and kernels, those."""
     made_by: Mapping[str, str] | None = None
-    """Of a stored answer that says so: version of the package, fingerprints of its data."""
-    about: str | None = None
-    """What a stored answer says of its input; None where it was made just now."""
-    work_of: Callable[[int], NamedSums] | None = None
-    """Of a trace: what a rank's steady steps ran, by name: kernels, else operators."""
+    """Of a stored prediction: version of the package, fingerprints of its data."""
+    is_trace: bool = False
     is_window: bool = False
     """Of a trace: nothing marks steps, so that how much work is in one is anybody's guess."""
     gaps: Sequence[Gap] = ()
@@ -92,15 +81,14 @@ def side_of(
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
 ) -> Side:
-    """A trace as it was measured, the first result of a prediction, or a stored answer's JSON.
+    """A trace as it was measured, or the first result of a prediction, perhaps from its JSON.
 
     Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
     if isinstance(source, Prediction):
         result = source.results[0].to_dict()
-        name = str(source.source["trace"])
-        by_rank = _ranks_of_result(result)
-        return Side(name, result["hardware"], *by_rank, "prediction", gaps=source.gaps)
+        name, by_rank = str(source.source["trace"]), _ranks_of_result(result)
+        return Side(name, result["hardware"], *by_rank, gaps=source.gaps)
     if isinstance(source, Trace):
         return _measured_side(source)
     path = str(source)
@@ -120,21 +108,12 @@ def _measured_side(trace: Trace) -> Side:
     def of_rank(number: int | None) -> Result:
         return summarise(timeline, hardware=trace.device, mode="measured", rank=number)
 
-    def hot(number: int) -> Hotspots:
-        return Hotspots(*recorded[number], tuple(steady.tolist()))
-
-    def work_of(number: int) -> NamedSums:
-        found = hot(number)
-        return found.kernels if len(found.kernels.names) else found.operators
-
     def figures_of(number: int) -> Figures:
-        result, ran = (job if number == job.rank.rank else of_rank(number)), hot(number)
+        result = job if number == job.rank.rank else of_rank(number)
+        ran = Hotspots(*recorded[number], tuple(steady.tolist()))
         by = "device_us" if len(ran.links.device_rows) else "host_us"
-        figures = _figures_of_result(result.to_dict())
-        for row in range_rows(ran.ranges):
-            if row["kind"] == "module":
-                figures[MODULE, row["name"].partition(": ")[2]] = row[by]
-        return figures | {(PLACE, r["name"].strip("/")): r[by] for r in range_rows(ran.modules)}
+        modules = {(MODULE, r["name"].strip("/")): r[by] for r in range_rows(ran.modules)}
+        return _figures_of_result(result.to_dict()) | modules
 
     job, ranks = of_rank(None), {}
     for rank in job.ranks:
@@ -142,18 +121,19 @@ def _measured_side(trace: Trace) -> Side:
         work = DeviceWork.of(timeline, rank.rank)
         accounts = [account(work, *step_bounds(timeline, row)) for row in rows]
         columns = {_short(key): [getattr(each, key) for each in accounts] for key in STEP_KEYS}
-        medians = {_short(key): float(getattr(rank, key)) for key in STEP_KEYS}
+        figures = {_short(key): float(getattr(rank, key)) for key in STEP_KEYS}
         events, links = recorded[rank.rank]
         memory = shown_timelines(memory_timelines(events, links.steps))
-        peak = max((float(each.allocated_bytes.max()) for each in memory), default=None)
-        ranks[rank.rank] = RankSteps(medians, _scatters(columns), peak)
+        if memory:
+            figures[MEMORY] = max(float(each.allocated_bytes.max()) for each in memory)
+        ranks[rank.rank] = RankSteps(figures, _scatters(columns))
     return Side(
         trace.source,
         trace.device,
         job.rank.rank,
         ranks,
         figures_of,
-        work_of=work_of,
+        is_trace=True,
         is_window=any(links.steps.is_window for links in trace.links),
         gaps=completeness(trace, timeline.graph),
     )
@@ -178,7 +158,7 @@ def _scatters(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def _stored_side(path: Path, max_bytes: int) -> Side | None:
-    """The answer stored at `path`, or None where it is something else.
+    """The prediction stored at `path`, or None where it is a trace.
 
     Raises `UsageError` for an answer of another verb or version, and for a damaged one.
     """
@@ -188,42 +168,33 @@ def _stored_side(path: Path, max_bytes: int) -> Side | None:
     match = _SCHEMA.match(content)
     if match is None:
         return None
-    kind, version = match[1].decode(), int(match[2])
-    schema = f"perfmodel.{kind}/{version}"
-    if kind not in _READERS or version != _VERSION:
-        maker = _NAMED.search(content[:400])
-        made = f", made by perfmodel {maker[1].decode(errors='replace')}" if maker else ""
-        known = ", ".join(f"{each}/{_VERSION}" for each in _READERS)
+    if match[1].decode() != SCHEMA:
         raise UsageError(
-            f"{path}: {schema}{made}: perfmodel {__version__} compares {known}; "
+            f"{path}: {match[1].decode()}: perfmodel {__version__} compares traces and {SCHEMA}; "
             "make the answer anew with this version"
         )
     try:
         answer = json.loads(content)
-        by_rank, about, hardware = _READERS[kind](answer)
+        result = answer["results"][0]
         return Side(
             str(path),
-            hardware,
-            *by_rank,
-            kind,
-            made_by={k: _text(answer["made_by"], k) for k in answer.get("made_by", ())} or None,
-            about=json.dumps([kind, hardware, about], sort_keys=True),
+            _text(result, "hardware"),
+            *_ranks_of_result(result),
+            made_by={key: _text(answer["made_by"], key) for key in answer.get("made_by", ())},
             gaps=[
                 Gap(_text(each, "what"), tuple(map(str, each["touches"])))
                 for each in answer.get("completeness", ())
             ],
         )
     except (KeyError, IndexError) as error:
-        raise UsageError(f"{path}: not a sound {schema}: no {error}") from None
+        raise UsageError(f"{path}: not a sound {SCHEMA}: no {error}") from None
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a sound {schema}: {error}") from None
+        raise UsageError(f"{path}: not a sound {SCHEMA}: {error}") from None
 
 
 _Answer = Mapping[str, Any]
 _ByRank = tuple[int, Mapping[int, RankSteps], Callable[[int], Figures]]
-_Read = tuple[_ByRank, object, str]
-"""Of a stored answer: slowest rank, ranks and their figures, what it says of its input, and its
-hardware."""
+"""Slowest rank, ranks, and all figures of a rank."""
 
 
 def _figures_of_result(result: _Answer) -> dict[tuple[str, str], float]:
@@ -246,73 +217,13 @@ def _ranks_of_result(result: _Answer) -> _ByRank:
     }
     slowest = next((n for n, us in found.items() if us[STEP] == figures[STEP, STEP]), 0)
     found.setdefault(slowest, {name: us for (group, name), us in figures.items() if group == STEP})
-    memory = (result.get("memory") or {}).get("total_bytes")
     steps = [step for step in result["steps"] if step["role"] == StepRole.STEADY]
     spread = _scatters({STEP: [_number(step, "step_us") for step in steps]})
-    ranks = {
-        rank: RankSteps(medians, *((spread, memory) if rank == slowest else ({}, None)))
-        for rank, medians in found.items()
-    }
+    ranks = {rank: RankSteps(us, spread if rank == slowest else {}) for rank, us in found.items()}
+    if result.get("memory"):
+        held = {MEMORY: _number(result["memory"], "total_bytes")}
+        ranks[slowest] = replace(ranks[slowest], figures=found[slowest] | held)
     return slowest, ranks, lambda rank: figures | {(STEP, k): us for k, us in found[rank].items()}
-
-
-def _prediction(answer: _Answer) -> _Read:
-    result, source = answer["results"][0], answer["source"]
-    keys = ("trace", "device", "ranks", "implementation", "batch", "training", "edits")
-    about = [{key: source.get(key) for key in keys}, _text(result, "mode")]
-    return _ranks_of_result(result), about, _text(result, "hardware")
-
-
-def _breakdown(answer: _Answer) -> _Read:
-    """Means over the steady steps."""
-    steps = {
-        int(_number(rank, "rank")): [s for s in rank["steps"] if s["role"] == StepRole.STEADY]
-        or rank["steps"]
-        for rank in answer["ranks"]
-    }
-    summaries, found = {each["rank"]: each for each in answer["summary"]}, {}
-    for (number, own), rank in zip(steps.items(), answer["ranks"], strict=True):
-        known = [key for key in STEP_KEYS if key in summaries[number]]
-        means = {_short(key): _number(summaries[number], key) for key in known}
-        columns = {_short(key): [_number(step, key) for step in own] for key in known}
-        gpus = [each for each in rank["memory"] if each["device"] != "cpu"] or rank["memory"]
-        peaks = [_number(each, "peak_allocated_bytes") for each in gpus]
-        found[number] = RankSteps(means, _scatters(columns), max(peaks, default=None))
-
-    def figures_of(number: int) -> Figures:
-        figures: defaultdict[tuple[str, str], float] = defaultdict(float)
-        figures |= {(STEP, name): us for name, us in found[number].medians_us.items()}
-        for step in steps[number]:
-            for group, key in ((PATH, "critical_path_by_kind"), (IDLE, "idle_by_cause")):
-                for name in step[key]:
-                    figures[group, name] += _number(step[key], name) / len(steps[number])
-        return dict(figures)
-
-    about = [[rank["rank"], [s["name"] for s in rank["steps"]]] for rank in answer["ranks"]]
-    by_rank = answer["slowest_rank"], found, figures_of
-    return by_rank, about, _text(answer["ranks"][0], "device")
-
-
-def _without_ranks(answer: _Answer) -> _Read:
-    """Of a comparison the step of each design that can be; of a plan the step as scheduled, and
-    what the search made of it."""
-    if "designs" in answer:
-        rows = [row for row in answer["designs"] if row["feasible"]]
-        figures = {_text(row, "design"): _number(row, "step_us") for row in rows}
-    else:
-        figures = {_short(k): _number(answer, k) for k in ("step_us", "surrogate_us", "bound_us")}
-    keys = ("workload", "batch", "devices", "ranks", "training", "rate_per_s", "estimator")
-    about = {key: answer.get(key) for key in keys}
-    steps = {(STEP, name): us for name, us in figures.items()}
-    return (0, {0: RankSteps(figures, {})}, lambda _: steps), about, _text(answer, "hardware")
-
-
-_READERS: Mapping[str, Callable[[_Answer], _Read]] = {
-    "prediction": _prediction,
-    "breakdown": _breakdown,
-    "compare": _without_ranks,
-    "plan": _without_ranks,
-}
 
 
 def _number(holder: _Answer, key: str) -> float:

@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.base.units import US_PER_MS, human_us
-from perfmodel.plot.names import shortened
+from perfmodel.plot.names import named, shortened
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.rank import StepBreakdown
@@ -31,15 +31,6 @@ _MIN_US, _MAX_PARTS = 1e-3, 12
 """Parts below it are what is left of sums of floats; and how many have rows of their own."""
 GAP, MIN_NAME = 2, 12
 """Blanks between columns, and the columns that a folded name keeps."""
-_PLAIN = {
-    "t1": "Python, between ops (T1)",
-    "t2": "op before first launch (T2)",
-    "t3": "op after last launch (T3)",
-    "t4": "launch call (T4)",
-    "t5": "op between launches (T5)",
-    "op_without_launch": "CPU ops (no kernel)",
-}
-"""Host time by kind, as a reader of tables calls it."""
 
 
 class Column(NamedTuple):
@@ -213,11 +204,6 @@ def counted(number: int, thing: str) -> str:
 def source_text(source: str) -> str:
     """What was read, in words."""
     return "standard input" if source == "-" else source
-
-
-def named(name: str) -> str:
-    """A part of the time in words: `op before first launch (T2)` of `T2` and `host_t2`."""
-    return _PLAIN.get(name.removeprefix("host_").lower(), name)
 
 
 def parts_table(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import atomic_write, check_writable, suffix_of, write_text
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
@@ -23,11 +22,9 @@ PAGES = (".html", ".htm")
 def report(source: Any, path: str | Path = "report.html", **options: Any) -> Path:
     """Write one page of a prediction, for any browser; its path.
 
-    `source` is a `Prediction`, or what `predict` takes, with its `options`. Of a `Prediction` the
-    page has the sources of those machines alone that the catalogue knows by name. Raises
-    `UsageError` for `options` beside a `Prediction`, and where `path` is the trace itself.
+    `source` is a `Prediction`, or what `predict` takes, with its `options`. Raises `UsageError`
+    for `options` beside a `Prediction`, and where `path` is the trace itself.
     """
-    from perfmodel.hardware import Part, load
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
@@ -43,14 +40,7 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     prediction = content if isinstance(content, Prediction) else predict(content, **options)
     recorded = content if isinstance(content, Trace) else None
     helps = gains_of(prediction, str(prediction.source["trace"]))
-    given: Any = options.get("hardware", ())
-    is_one = isinstance(given, (str, Part)) or not isinstance(given, Iterable)
-    listed = [given] if is_one else list(given)
-    machines = [load(each) if isinstance(each, (str, Path)) else each for each in listed]
-    for result in () if listed else prediction.results:
-        with suppress(PerfmodelError):  # a machine of the user's, or the trace's own
-            machines.append(load(result.hardware))
-    write_text(path, page_html(prediction, machines, helps, recorded))
+    write_text(path, page_html(prediction, helps, recorded))
     return path
 
 

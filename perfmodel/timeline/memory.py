@@ -116,22 +116,25 @@ def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
         )
 
 
-def memory_figure(timelines: Sequence[MemoryTimeline], steps: Steps, title: str = "") -> Figure:
-    """Allocated and reserved memory over time, a panel per device, steps marked.
+def memory_figure(timelines: Sequence[MemoryTimeline], title: str = "") -> Figure:
+    """Allocated and reserved memory of each device over time.
 
     Raises `UsageError` where the profile records no allocations.
     """
-    from perfmodel.plot import steps_figure
+    import pandas as pd
+
+    from perfmodel.plot import curves_figure
 
     if not timelines:
         raise UsageError("no memory to draw: profile with profile_memory=True")
-    panels: dict[str, dict[str, tuple[Floats, Floats]]] = {}
-    for each in timelines:
-        at_ms = each.at_us / US_PER_MS
-        held = {"allocated": (at_ms, each.allocated_bytes / BYTES_PER_GB)}
-        if not each.is_relative:
-            held["reserved"] = (at_ms, each.reserved_bytes / BYTES_PER_GB)
-        panels[each.device] = held
-    marks = [] if steps.is_window else (steps.start_us / US_PER_MS).tolist()
-    named = dict(zip(marks, steps.names, strict=False))
-    return steps_figure(panels, marks=named, labels=("time (ms)", "GB"), title=title)
+    held = [
+        pd.DataFrame({"ms": each.at_us / US_PER_MS, "gb": size / BYTES_PER_GB, "what": what})
+        for each in timelines
+        for what, size in (
+            (f"{each.device} allocated", each.allocated_bytes),
+            (f"{each.device} reserved", each.reserved_bytes),
+        )
+        if not (each.is_relative and what.endswith("reserved"))
+    ]
+    labels = ("time (ms)", "GB")
+    return curves_figure(pd.concat(held), "ms", "gb", "what", labels=labels, title=title, held=True)

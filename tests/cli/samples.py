@@ -53,4 +53,4 @@ def check_schema(name: str, answer: dict[str, Any]) -> None:
     schema = json.loads((SCHEMAS / f"{name}.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(answer, schema, cls=jsonschema.Draft202012Validator)
-    assert answer["schema"] == f"perfmodel.{name}/1"
+    assert str(answer["schema"]).startswith(f"perfmodel.{name}/")

@@ -153,30 +153,11 @@ def test_ranks_that_one_side_has_alone_are_said(run: Run, tmp_path: Path) -> Non
     assert "ranks 1, 2 of B alone" in answer["notes"]
 
 
-def test_windows_are_compared_for_as_much_work(run: Run, tmp_path: Path) -> None:
-    """100 kernels of 80 and 20 between; 80 kernels of 93 and 20 between: 13 % longer per kernel."""
+def test_of_windows_it_is_said_that_nothing_marks_steps(run: Run, tmp_path: Path) -> None:
     status, answer = diff(run, tmp_path, window(100, 80), window(80, 93), "--fail-over", "step=5%")
-    assert status == 1
-    assert answer["work_ratio"] == pytest.approx(0.8)
-    assert "B holds 0.8 times the work of A" in answer["notes"][0]
-    changes = {row["name"]: row for row in answer["changes"] if row["group"] == "step"}
-    assert changes["gpu_active"]["b_us"] == pytest.approx(9300)
-    assert changes["step"]["change_us"] == pytest.approx(1300, abs=15)
-
-
-def test_marked_steps_are_the_unit_whatever_they_hold(run: Run, tmp_path: Path) -> None:
-    """A change that runs the model twice is no double amount of work."""
-    twice = loop([1000] * 3)
-    for each in [each for each in twice["traceEvents"] if each["name"] == NAME]:
-        half = each["dur"] / 2
-        each["dur"] = half
-        args = each["args"] | {"correlation": 0}
-        twice["traceEvents"].append(each | {"ts": each["ts"] + half, "args": args})
-    _, answer = diff(run, tmp_path, loop([1000] * 3), twice)
-    assert answer["work_ratio"] == 1
+    assert status == 0
     assert answer["notes"] == [
-        "A step of B holds 2 times the work of A, by the counts of what both ran: figures are per "
-        "step"
+        f"nothing marks steps in {name}: its figures are of all that was recorded" for name in "AB"
     ]
 
 
@@ -220,13 +201,12 @@ def test_modules_are_aligned_by_their_place(run: Run, tmp_path: Path) -> None:
     assert modules == {"Bert": 100, "Bert/Layer#1": 100, "Bert/Layer": 0}
 
 
-def test_modules_of_other_trees_are_aligned_by_class(run: Run, tmp_path: Path) -> None:
+def test_modules_of_other_trees_are_not_compared(run: Run, tmp_path: Path) -> None:
     other = _with_tree(loop([1200] * 3))
     for each in other["traceEvents"]:
         each["name"] = each["name"].replace("Bert_0", "Other_0")
     _, answer = diff(run, tmp_path, _with_tree(loop([1000] * 3)), other)
-    modules = {r["name"]: r["change_us"] for r in answer["changes"] if r["group"] == "module"}
-    assert modules == {"Bert": -500, "Other": 600, "Layer": 100}
+    assert not [row for row in answer["changes"] if row["group"] == "module"]
 
 
 @pytest.mark.parametrize(

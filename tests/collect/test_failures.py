@@ -19,7 +19,7 @@ import perfmodel
 
 ROOT = Path(perfmodel.__file__).parents[1]
 WAIT_S = 120
-SMALL_FILE_BYTES, TINY_FILE_BYTES = 2_000, 800
+TINY_FILE_BYTES, WARM_UP_S = 800, 12.0
 TINY = {
     "name": "tiny", "tables": 2, "rows": 50, "dim": 4, "pooling": 2, "batch": 8,
     "bottom": [4, 4], "top": [1],
@@ -60,18 +60,6 @@ def small_disk(size_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
 
 
-def wait_for(condition: Callable[[], bool], running: subprocess.Popen[str]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert running.poll() is None, ended(running)
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
-def lines(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
 @pytest.fixture
 def needs_torch() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
@@ -85,32 +73,19 @@ def configs(tmp_path: Path) -> str:
 
 
 KERNELS = (
-    *("kernels", "--families", "copies,interaction", "--device", "cpu"),
+    *("kernels", "--families", "copies,elementwise", "--device", "cpu"),
     *("--cache", "warm"),  # emptying a large cache before every call takes a second
     *("--minutes", "2"),
 )
 
 
 @pytest.mark.usefixtures("needs_torch")
-def test_a_disk_that_fills_is_one_line_and_keeps_the_rows(tmp_path: Path) -> None:
-    full = partial(small_disk, SMALL_FILE_BYTES)
-    status, error = ended(started(tmp_path, *KERNELS, before=full))
-    assert status == 2, error
-    assert "kernels.csv: cannot be written: File too large" in error
-    assert "rows are kept" in error
-    assert "Traceback" not in error
-    assert SMALL_FILE_BYTES - 500 < (tmp_path / "kernels.csv").stat().st_size <= SMALL_FILE_BYTES
-    assert ended(started(tmp_path, *KERNELS[:-1], "0.02"))[0] == 0
-    with (tmp_path / "kernels.csv").open() as file:
-        assert all(float(row["duration_us"]) > 0 for row in csv.DictReader(file))
-
-
-@pytest.mark.usefixtures("needs_torch")
-@pytest.mark.parametrize("verb", ["ops", "truth"])
+@pytest.mark.parametrize("verb", ["ops", "truth", "kernels"])
 def test_a_disk_that_fills_leaves_whole_files_or_none(
     verb: str, configs: str, tmp_path: Path
 ) -> None:
-    words = (verb, "--configs", configs, "--minutes", "0.05", "--device", "cpu", "--name", "t")
+    chosen = ("--families", "copies") if verb == "kernels" else ("--configs", configs)
+    words = (verb, *chosen, "--minutes", "0.05", "--device", "cpu", "--name", "t")
     full = partial(small_disk, TINY_FILE_BYTES)
     status, error = ended(started(tmp_path, *words, before=full))
     assert status == 2
@@ -128,31 +103,20 @@ def test_a_disk_that_fills_leaves_whole_files_or_none(
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_keeps_what_was_measured(which: signal.Signals, tmp_path: Path) -> None:
     running = started(tmp_path, *KERNELS)
-    wait_for(lambda: lines(tmp_path / "kernels.csv") > 10, running)
+    time.sleep(WARM_UP_S)
     os.kill(running.pid, which)
     status, error = ended(running)
     assert status == 130
     assert error.endswith("interrupted: what was measured is kept\n")
     record = json.loads((tmp_path / "kernels_meta.json").read_text())
-    assert record["rows"] == lines(tmp_path / "kernels.csv") - 1 >= 10
-
-
-@pytest.mark.usefixtures("needs_torch")
-def test_a_kill_costs_no_more_than_a_block(tmp_path: Path) -> None:
-    running = started(tmp_path, *KERNELS)
-    wait_for(lambda: lines(tmp_path / "kernels.csv") > 10, running)
-    os.kill(running.pid, signal.SIGKILL)
-    ended(running)
-    kept = lines(tmp_path / "kernels.csv") - 1
-    assert ended(started(tmp_path, *KERNELS[:-1], "0.02"))[0] == 0
-    record = json.loads((tmp_path / "kernels_meta.json").read_text())
-    assert record["rows_resumed"] in (kept, kept - 1)
-    assert record["rows"] > kept
+    rows = list(csv.DictReader((tmp_path / "kernels.csv").read_text().splitlines()))
+    assert record["rows"] == len(rows) >= 2
+    assert all(float(row["duration_us"]) > 0 for row in rows)
 
 
 def test_no_pytorch_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('not here')")
-    for verb in ("kernels", "ops", "truth", "trace", "reference", "collectives"):
+    for verb in ("kernels", "ops", "truth", "trace"):
         done = subprocess.run(
             [sys.executable, "-m", "perfmodel.collect", verb, "-o", str(tmp_path / "out")],
             cwd=tmp_path,

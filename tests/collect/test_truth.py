@@ -10,15 +10,8 @@ import pytest
 from collect.tiny_config import TINY
 
 from perfmodel.collect.cli import build_parser, main
-from perfmodel.collect.models.dlrm import (
-    ONE_RANK,
-    TWO_RANKS,
-    TruthConfig,
-    read_configs,
-)
-from perfmodel.collect.timing import REFERENCE_COLUMNS
-from perfmodel.collect.turns import DIMS, TRUTH_COLUMNS, Samples
-from perfmodel.collect.workloads import dims_of
+from perfmodel.collect.models.dlrm import ONE_RANK, DlrmConfig, read_configs
+from perfmodel.collect.turns import DIMS, TRUTH_COLUMNS, Samples, dims_of
 from perfmodel.errors import UsageError
 
 
@@ -27,7 +20,7 @@ def listed(path: Path, *items: Any) -> Path:
     return path
 
 
-def tiny(path: Path, **changes: Any) -> TruthConfig:
+def tiny(path: Path, **changes: Any) -> DlrmConfig:
     return read_configs(listed(path / "c.json", {**TINY, **changes}))[0]
 
 
@@ -36,12 +29,9 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize(("ranks", "least"), [(1, 24), (2, 6)])
-def test_the_bundled_list_is_long_and_its_names_unique(ranks: int, least: int) -> None:
-    configs = ONE_RANK if ranks == 1 else TWO_RANKS
-    assert len({config.name for config in configs}) == len(configs) >= least
-    assert all(len(config.rows) >= ranks for config in configs)
-    assert sum(config.held_bytes(8) for config in configs) < 9e9
+def test_the_bundled_list_is_long_and_its_names_unique() -> None:
+    assert len({config.name for config in ONE_RANK}) == len(ONE_RANK) >= 24
+    assert sum(config.held_bytes for config in ONE_RANK) < 9e9
 
 
 def test_the_list_spans_what_a_prediction_must() -> None:
@@ -56,7 +46,6 @@ def test_the_list_spans_what_a_prediction_must() -> None:
     assert {config.pooling for config in ONE_RANK} >= {1, 5, 20, 100}
     assert {config.batch for config in ONE_RANK} >= {64, 256, 512, 2048, 4096}
     assert {config.zipf_alpha for config in ONE_RANK} == {0.0, 1.05, 1.2}
-    assert {config.zipf_alpha for config in TWO_RANKS} > {0.0}
 
 
 def test_configurations_are_read_from_a_file(tmp_path: Path) -> None:
@@ -72,24 +61,24 @@ def test_configurations_are_read_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "message"),
+    "items",
     [
-        ([], "at least one configuration"),
-        (["x"], "must be an object"),
-        ([TINY, TINY], "two configurations are named tiny"),
-        ([{**TINY, "colour": 1}], "unknown field 'colour'"),
-        ([{**TINY, "dim": 0}], "dim must be integers above 0"),
-        ([{**TINY, "dim": 8}], "must end in dim"),
-        ([{**TINY, "rows": "x"}], "rows must be integers"),
-        ([{**TINY, "bottom": 4}], "bottom must be a list"),
-        ([{**TINY, "name": "../x"}], "configuration name"),
-        ([{**TINY, "zipf_alpha": "1"}], "zipf_alpha"),
-        ([{**TINY, "tables": -1}], "tables must lie"),
-        ([{key: TINY[key] for key in TINY if key != "batch"}], "batch"),
+        [],
+        ["x"],
+        [TINY, TINY],
+        [{**TINY, "colour": 1}],
+        [{**TINY, "dim": 0}],
+        [{**TINY, "dim": 8}],
+        [{**TINY, "rows": "x"}],
+        [{**TINY, "bottom": 4}],
+        [{**TINY, "name": "../x"}],
+        [{**TINY, "zipf_alpha": "1"}],
+        [{**TINY, "tables": -1}],
+        [{key: TINY[key] for key in TINY if key != "dim"}],
     ],
 )
-def test_a_bad_list_is_a_usage_error(items: list[Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_a_bad_list_is_a_usage_error(items: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="configs "):
         read_configs(listed(tmp_path / "c.json", *items))
 
 
@@ -104,7 +93,7 @@ def test_a_list_that_is_no_json_or_not_there_is_exit_2(
 
 def test_the_defaults_of_the_verb() -> None:
     parsed = build_parser().parse_args(["truth"])
-    assert (parsed.minutes, parsed.ranks, parsed.configs) == (6.0, 1, None)
+    assert (parsed.minutes, parsed.rounds, parsed.configs) == (6.0, 200, None)
 
 
 def test_figures_are_robust_and_tell_their_own_spread() -> None:
@@ -113,24 +102,20 @@ def test_figures_are_robust_and_tell_their_own_spread() -> None:
     assert (found["rounds"], found["steps"]) == (3, 12)
     assert math.isclose(found["halves_frac"], 0.05)
     assert Samples([[1.0]]).figures()["halves_frac"] is None
-    assert Samples().figures() == {}
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_tiny_measurement(ranks: int, tmp_path: Path) -> None:
+def test_a_tiny_measurement(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     path = listed(tmp_path / "c.json", TINY, {**TINY, "name": "two"})
     words = ["truth", "--configs", str(path), "--minutes", "5", "--rounds", "2"]
-    words += ["--ranks", str(ranks)]
     assert main([*words, "--device", "cpu", "-o", str(tmp_path), "--name", "t"]) == 0
     for row in rows_of(tmp_path / "t.csv"):
         assert int(row["rounds"]) == 2
-        assert all(float(row[name]) > 0 for name in REFERENCE_COLUMNS)
         assert 0 < float(row["p10_us"]) <= float(row["median_us"]) <= float(row["p90_us"])
         assert tuple(row) == TRUTH_COLUMNS
         assert all(row[name] for name in DIMS)
     meta = json.loads((tmp_path / "t_meta.json").read_text())
     assert meta["command"].endswith(
-        f"--configs c.json --device cpu --minutes 5.0 --name t --ranks {ranks} --rounds 2"
+        "--configs c.json --device cpu --minutes 5.0 --name t --rounds 2"
     )
-    assert meta["reference"]["readings"] == 4
+    assert meta["rows"] == 2

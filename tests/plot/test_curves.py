@@ -32,13 +32,3 @@ def test_few_sizes_are_the_ticks_and_a_heading_says_what_the_names_are() -> None
 def test_nothing_to_draw() -> None:
     with pytest.raises(UsageError, match="no curve"):
         curves_figure({"x": [], "y": [], "n": []}, "x", "y", "n", labels=("", ""))
-
-
-def test_a_band_is_an_area_around_its_curve() -> None:
-    frame = {"at": [1.0, 2.0], "mid": [2.0, 3.0], "low": [1.0, 2.0], "high": [4.0, 5.0]}
-    frame |= {"name": ["median"] * 2}
-    labels = ("axis", "us")
-    (axes,) = curves_figure(frame, "at", "mid", "name", labels=labels, band=("low", "high")).axes
-    (area,) = axes.collections
-    assert {tuple(each) for each in area.get_paths()[0].vertices} >= {(1.0, 1.0), (2.0, 5.0)}
-    assert [each.get_text() for each in axes.get_legend().get_texts()] == ["median", "range"]

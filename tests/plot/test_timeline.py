@@ -80,7 +80,7 @@ def test_the_legend_says_how_long() -> None:
     figure = timeline_figure(FRAME, idle=IDLE, path=PATH, start_us=10, end_us=110)
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert "GPU idle: 50.0 us, 50 %" in texts
-    assert "T1 between ops  50.0 us" in texts
+    assert "Python, between ops (T1)  50.0 us" in texts
     assert "critical path: 100.0 us, 100 %" in texts
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from perfmodel import predict, read
 from perfmodel.cli.prediction_options import read_named
-from perfmodel.hardware import load
 from perfmodel.prediction import Prediction
 from perfmodel.reporting.page import data, page_html, sortable
 from perfmodel.reporting.page_timeline import Shown, Source, Tables
@@ -83,7 +82,7 @@ def test_the_page_needs_nothing_else(prediction: Prediction) -> None:
     found = Checked(page)
     assert found.opened == []
     assert all(place.startswith(("#", "data:,")) for place in found.loads)
-    assert {"summary", "timeline", "why", "tables", "hardware", "notes"} <= set(found.ids)
+    assert {"summary", "timeline", "why", "tables", "notes"} <= set(found.ids)
 
 
 def test_the_same_prediction_gives_the_same_bytes(prediction: Prediction) -> None:
@@ -139,7 +138,7 @@ def test_a_box_says_its_operators_inputs_and_launch(reference: Path) -> None:
     (row,) = (r for r in views["views"][0]["rows"] if r["name"].endswith("gpu0 stream7"))
     at = next(i for i, about in enumerate(row["about"]) if about and row["launch"][i] > 0)
     facts = dict(map(tuple, views["notes"][row["about"][at]]))
-    assert {"operators", "inputs", "launched by"} <= set(facts)
+    assert {"operator", "inputs", "launched by"} <= set(facts)
     assert facts["launched by"].startswith("cudaLaunchKernel on ")
     assert "after" in dict(map(tuple, views["notes"][row["after"][at]]))
 
@@ -164,12 +163,6 @@ def test_names_in_a_trace_are_texts_and_nothing_else(prediction: Prediction) -> 
     assert "<img" not in page
     assert "</script>" not in data("x", {"name": evil}).removesuffix("</script>")
     assert "<img" not in sortable(Table(evil, columns("name"), [{"name": evil}]))
-
-
-def test_figures_of_the_hardware_stand_with_their_sources(prediction: Prediction) -> None:
-    page = page_html(prediction, [load("h100-sxm")])
-    assert "hbm_gb_per_s" in page
-    assert "Figures of h100-sxm" in page
 
 
 def test_a_large_trace_makes_a_page_of_less_than_three_megabytes(reference: Path) -> None:

@@ -119,13 +119,14 @@ def test_a_time_that_is_no_number_is_an_error_with_its_place() -> None:
         t.rank_trace()
 
 
-def test_the_figure_has_a_panel_per_device() -> None:
+def test_the_figure_has_a_line_per_device_and_kind() -> None:
     t = step()
     memory(t, 150, 64, 64, **{"Device Type": 0, "Device Id": -1})
     memory(t, 160, GB, 4 * GB)
     rank, links = t.linked()
-    figure = memory_figure(memory_timelines(rank, links.steps), links.steps)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["cuda:0 (GB)", "cpu (GB)"]
-    assert [len(axes.lines) for axes in figure.axes] == [3, 3]
+    (axes,) = memory_figure(memory_timelines(rank, links.steps)).axes
+    assert {line.get_label() for line in axes.lines} == {
+        f"{device} {what}" for device in ("cuda:0", "cpu") for what in ("allocated", "reserved")
+    }
     with pytest.raises(UsageError, match="profile_memory"):
-        memory_figure([], links.steps)
+        memory_figure([])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hstu_collector.cases import CONTEXT, DROPPED
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.models import Options, Ranks, Training, chosen
-from perfmodel.collect.models.dlrm import DlrmConfig, require_room
+from perfmodel.collect.models.dlrm import FP32_BYTES, require_room
 from perfmodel.errors import UsageError
 
 DISTINCT_BATCHES, COPIES = 8, 2
@@ -158,8 +158,7 @@ class _Hstu:
         self.torch, self.config, self.batch = torch, config, options.batch
         self.device = backend.device
         self.parts = import_module(f"hstu_collector.{'fused' if backend.is_gpu else 'plain'}")
-        held = DlrmConfig((), (), config.rows, config.dim, 0)
-        require_room(held, list(range(len(config.rows))), backend.free_bytes())
+        require_room(FP32_BYTES * config.dim * sum(config.rows), backend.free_bytes())
         self.modules = torch.nn.ModuleList()
         dim, gates, actions = config.dim, config.heads * config.head_dim, ACTION_BITS * ACTION_DIM
         self.tables = [self._rows(rows, dim) for rows in config.rows]

@@ -1,5 +1,5 @@
 """Memory-bound kernels as tables of ops: elementwise, reductions, optimizer steps, copies, moved
-rows, and what a DLRM does between its lookups and its MLPs.
+rows.
 
 `elements` of a `copy` are the values that it moves, read and written: twice those it copies.
 """
@@ -197,9 +197,9 @@ TABLE_ROWS = (1_000, 100_000, 10_000_000)
 
 
 def _joined(backend: Backend, case: Case) -> Callable[[], Any]:
-    """Tensors of one shape, side by side or as one dimension more."""
+    """Tensors of one shape, side by side."""
     parts = [random(backend, _shape(case), case.dtype) for _ in range(case.dim("tensors"))]
-    return partial(getattr(backend.torch, case.op), parts, dim=1)
+    return partial(backend.torch.cat, parts, dim=1)
 
 
 def _table_rows(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -260,61 +260,6 @@ MOVEMENTS = {
 }
 
 
-PAIR_RANGES = {"batch": (32, 16_384), "tensors": (2, 64)}
-STACK_RANGES = {"rows": (32, 16_384), "tensors": (1, 32), "cols": (4, 512)}
-LOSS_RANGES = {"elements": (16, 100_000)}
-_BOTH = {FORWARD: 4.0, ("bwd", ""): 4.0}
-
-
-def _index_pairs(backend: Backend, case: Case) -> Callable[[], Any]:
-    """The lower triangle of a batch of square matrices, as one row each, and its gradient."""
-    torch, (batch, count) = backend.torch, _shape(case, "batch", "tensors")
-    pairs = torch.tril_indices(count, count, -1, device=backend.device)
-    products = random(backend, (batch, count, count), case.dtype)
-    if case.direction == "fwd":
-        return lambda: products[:, pairs[0], pairs[1]]
-    gradient = random(backend, (batch, pairs.shape[1]), case.dtype)
-    every = (None, pairs[0], pairs[1])
-    put = torch.ops.aten.index_put
-    return lambda: put(torch.zeros_like(products), every, gradient, True)
-
-
-def _cat_stacked(backend: Backend, case: Case) -> Callable[[], Any]:
-    """One vector per sample in front of those stacked."""
-    rows, cols = _shape(case)
-    first = random(backend, (rows, 1, cols), case.dtype)
-    stacked = random(backend, (rows, case.dim("tensors"), cols), case.dtype)
-    return partial(backend.torch.cat, [first, stacked], dim=1)
-
-
-def _zeros(backend: Backend, case: Case) -> Callable[[], Any]:
-    """Fresh zeros in the shape of a batch of square matrices."""
-    shape = _shape(case, "batch", "tensors", "tensors")
-    return partial(backend.torch.zeros, shape, device=backend.device)
-
-
-def _bce(backend: Backend, case: Case) -> Callable[[], Any]:
-    torch, shape = backend.torch, (case.dim("elements"), 1)
-    output = torch.rand(shape, device=backend.device)
-    labels = torch.rand(shape, device=backend.device).round()
-    if case.direction == "fwd":
-        return partial(torch.nn.functional.binary_cross_entropy, output, labels)
-    one = torch.ones((), device=backend.device)
-    return partial(torch.ops.aten.binary_cross_entropy_backward, one, output, labels)
-
-
-_OF_PAIRS = partial(
-    Op, ranges=PAIR_RANGES, held=lambda dims: 2.0 * dims["batch"] * dims["tensors"] ** 2
-)
-INTERACTIONS = {
-    "index_pairs": _OF_PAIRS(_index_pairs, _BOTH),
-    "stack": Op(_joined, ranges=STACK_RANGES),
-    "cat_stacked": Op(_cat_stacked, ranges=STACK_RANGES),
-    "zeros": _OF_PAIRS(_zeros),
-    "bce": Op(_bce, _BOTH, ranges=LOSS_RANGES),
-}
-
-
 FLOATS = ("fp32", "bf16", "fp16")
 DLRM_LAYERS = ((2048, 1024), (512, 512), (4096, 128), (2048, 1))
 DLRM_NORMS = ((2048, 1024), (512, 512), (8192, 768), (16_384, 64))
@@ -333,7 +278,6 @@ FAMILIES_OF_OPS = {
     ),
     "copies": Ops(COPIES, 80, {"elements": (1, 200_000_000)}, COPIED),
     "movement": Ops(MOVEMENTS, 120, CAT_RANGES, DLRM_ROWS),
-    "interaction": Ops(INTERACTIONS, 100),
 }
 for _name, _ops in FAMILIES_OF_OPS.items():
     FAMILIES.register(_name)(Family(_ops.cases, _ops.prepare))

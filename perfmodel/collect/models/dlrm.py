@@ -2,15 +2,15 @@
 
 With several ranks the tables are sharded table-wise (pooled all-to-all) and the MLPs are data
 parallel (DDP), as in the reference implementation. Configurations are those that were published,
-and those whose step times are the truth: they start from one base and vary one thing at a time,
-then several at once; each takes about 2 to 60 ms per step on two CPU cores. They are JSON files of
-this folder; `--configs` reads others.
+and those whose step times are the truth (`one_rank.json`): they start from one base and vary one
+thing at a time, then several at once; each takes about 2 to 60 ms per step on two CPU cores.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +25,8 @@ from perfmodel.collect.backend import Backend
 from perfmodel.collect.models import MODELS, Options, Ranks, Training, chosen
 from perfmodel.errors import PerfmodelError, UsageError
 
-FP32_BYTES = 4
+FP32_BYTES, INT64_BYTES = 4, 8
+DISTINCT_BATCHES = 8
 
 CRITEO_TB_ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956),
@@ -40,13 +41,29 @@ Source: MLPerf Training DLRM reference (facebookresearch/dlrm, torchrec_dlrm/REA
 
 @dataclass(frozen=True)
 class DlrmConfig:
-    """A DLRM: MLP widths (the first of `bottom` is the number of dense features), tables, dim."""
+    """A DLRM: MLP widths (the first of `bottom` is the number of dense features), rows of each
+    table, dim, lookups per sample and table, samples per rank, skew of the indices (0: none)."""
 
     bottom: tuple[int, ...]
     top: tuple[int, ...]
     rows: tuple[int, ...]
     dim: int
     pooling: int
+    batch: int = 512
+    zipf_alpha: float = 0.0
+    name: str = "small"
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of all tables, in fp32."""
+        return sum(self.rows) * self.dim * FP32_BYTES
+
+    @property
+    def held_bytes(self) -> int:
+        """About what the model holds between steps: tables, row gradients, indices of batches."""
+        lookups = self.batch * self.pooling * len(self.rows)
+        per_lookup = self.dim * FP32_BYTES + DISTINCT_BATCHES * INT64_BYTES
+        return self.table_bytes + lookups * per_lookup
 
 
 PRESETS = {
@@ -63,21 +80,25 @@ PRESETS = {
 
 def dlrm_config(options: Options) -> DlrmConfig:
     """The preset that `options` name, with their overrides; `UsageError` when there is none."""
-    _, config = chosen(PRESETS, options, "DLRM")
-    if options.max_rows:
-        config = replace(config, rows=tuple(min(r, options.max_rows) for r in config.rows))
-    return replace(config, pooling=options.pooling) if options.pooling else config
+    name, config = chosen(PRESETS, options, "DLRM")
+    return replace(
+        config,
+        rows=tuple(min(each, options.max_rows or each) for each in config.rows),
+        pooling=options.pooling or config.pooling,
+        batch=options.batch,
+        zipf_alpha=options.zipf_alpha,
+        name=name,
+    )
 
 
-def require_room(config: DlrmConfig, tables: list[int], free_bytes: int) -> None:
-    """Raise `UsageError` when the `tables` of this rank do not fit into `free_bytes`.
+def require_room(table_bytes: int, free_bytes: int) -> None:
+    """Raise `UsageError` when the tables of this rank do not fit.
 
     Checked before anything is allocated: on a host, asking for too much ends the process.
     """
-    needed = FP32_BYTES * config.dim * sum(config.rows[table] for table in tables)
-    if needed > free_bytes:
+    if table_bytes > free_bytes:
         raise UsageError(
-            f"the embedding tables need {needed / BYTES_PER_GB:.1f} GB, and "
+            f"the embedding tables need {table_bytes / BYTES_PER_GB:.1f} GB, and "
             f"{free_bytes / BYTES_PER_GB:.1f} GB are free: cap them with --max-rows"
         )
 
@@ -108,135 +129,81 @@ def zipf_indices(
     return integers * permuting % rows
 
 
-INT64_BYTES = 8
-MAX_CONFIGS_BYTES = 10_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
+_EXPECTED = (
+    "expected `name` (a-z, 0-9, _), integers above 0 in `dim`, `pooling`, `batch`, lists of them "
+    "in `rows` (or one number and `tables`), `bottom` that ends in dim, `top` that ends in 1, and "
+    "perhaps `zipf_alpha` below 10"
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TruthConfig(DlrmConfig):
-    """A DLRM with a name, its batch per rank and skew.
-
-    Raises `UsageError` when it describes no DLRM.
-    """
-
-    name: str
-    batch: int
-    zipf_alpha: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise UsageError(f"configuration name {self.name!r}: use up to 40 of a-z, 0-9 and _")
-        where = f"configuration {self.name}"
-        for field in ("rows", "bottom", "top", "dim", "pooling", "batch"):
-            value = getattr(self, field)
-            values = value if isinstance(value, tuple) else (value,)
-            if not values or any(type(each) is not int or each < 1 for each in values):
-                raise UsageError(f"{where}: {field} must be integers above 0")
-        if len(self.bottom) < 2 or self.bottom[-1] != self.dim or self.top[-1] != 1:
-            raise UsageError(f"{where}: the bottom MLP must end in dim, the top MLP in 1")
-        if not isinstance(self.zipf_alpha, (int, float)) or not 0 <= self.zipf_alpha < 10:
-            raise UsageError(f"{where}: zipf_alpha must lie in 0 to 10")
-
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of all tables, in fp32."""
-        return sum(self.rows) * self.dim * FP32_BYTES
-
-    def held_bytes(self, batches: int) -> int:
-        """About what the model holds between steps: tables, row gradients, indices of `batches`."""
-        lookups = self.batch * self.pooling * len(self.rows)
-        return self.table_bytes + lookups * (self.dim * FP32_BYTES + batches * INT64_BYTES)
-
-
-def read_configs(path: Path) -> tuple[TruthConfig, ...]:
+def read_configs(path: Path) -> tuple[DlrmConfig, ...]:
     """The configurations in the JSON file `path`: a list of objects with the fields above.
 
     `rows` may be one number beside `tables`. Raises `UsageError` where they cannot be used.
     """
     try:
-        items = json.loads(read_bytes(path, max_bytes=MAX_CONFIGS_BYTES))
-        if not isinstance(items, list) or not items:
-            raise UsageError(f"{path}: must be a list of at least one configuration")
-        configs = tuple(map(_from_json, items))
-        names = [config.name for config in configs]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise UsageError(f"{path}: two configurations are named {twice[0]}")
+        configs = tuple(map(_from_json, json.loads(read_bytes(path))))
     except PerfmodelError as error:
         raise UsageError(f"--configs {error}") from None
-    except ValueError as error:
-        raise UsageError(f"--configs {path}: is not JSON: {error}") from None
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UsageError(f"--configs {path}: {reason}; {_EXPECTED}") from None
+    names = {config.name for config in configs}
+    if len(names) < max(1, len(configs)):
+        raise UsageError(f"--configs {path}: holds no configuration, or two of one name")
     return configs
 
 
-def _from_json(item: Any) -> TruthConfig:
-    if not isinstance(item, dict):
-        raise UsageError(f"a configuration must be an object, not {item!r}")
+def _from_json(item: Mapping[str, Any]) -> DlrmConfig:
+    """Raises `ValueError`, `TypeError`, `KeyError` or `IndexError` where it describes no DLRM."""
     values = dict(item)
     if "tables" in values:
-        tables = values.pop("tables")
-        if type(tables) is not int or not 1 <= tables <= 10_000:
-            raise UsageError("tables must lie in 1 to 10000")
-        values["rows"] = [values.get("rows")] * tables
-    known = {field.name for field in fields(TruthConfig)}
-    if unknown := sorted(set(values) - known):
-        raise UsageError(f"unknown field {unknown[0]!r}; there are {', '.join(sorted(known))}")
-    for name in ("rows", "bottom", "top"):
-        if not isinstance(values.get(name), list):
-            raise UsageError(f"{name} must be a list of integers")
-        values[name] = tuple(values[name])
-    try:
-        return TruthConfig(**values)
-    except TypeError as error:
-        raise UsageError(f"{error}".replace("TruthConfig.__init__()", "a configuration")) from None
+        values["rows"] = [values["rows"]] * values.pop("tables")
+    for key in ("rows", "bottom", "top"):
+        values[key] = tuple(values[key])
+    config = DlrmConfig(**values)
+    sizes = (*config.rows, *config.bottom, *config.top, config.dim, config.pooling, config.batch)
+    is_sized = bool(config.rows) and all(type(each) is int and each > 0 for each in sizes)
+    is_closed = config.bottom[1:][-1] == config.dim and config.top[-1] == 1
+    is_named = _NAME.fullmatch(values["name"]) is not None
+    if not (is_sized and is_closed and is_named and 0 <= config.zipf_alpha < 10):
+        raise ValueError(f"{config.name!r} is no DLRM")
+    return config
 
 
-ONE_RANK, TWO_RANKS = (
-    read_configs(Path(__file__).with_name(f"{name}.json")) for name in ("one_rank", "two_ranks")
-)
-"""Of one rank; of two: tables table-wise (all-to-all), MLPs data parallel (all-reduce)."""
-
-
+ONE_RANK = read_configs(Path(__file__).with_name("one_rank.json"))
 LEARNING_RATE = 0.01
-DISTINCT_BATCHES = 8
 
 
 @MODELS.register("dlrm")
 def build_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Training:
     """The DLRM of `options.preset` at `options.batch` samples per rank."""
-    return train_dlrm(backend, ranks, options, dlrm_config(options))
+    return train_dlrm(backend, ranks, dlrm_config(options), options.seed)
 
 
-def train_dlrm(backend: Backend, ranks: Ranks, options: Options, config: DlrmConfig) -> Training:
-    """The DLRM of `config`; of `options`, the batch, skew and seed."""
-    model = _Dlrm(backend, ranks, options, config)
-    description = {
-        "model": "dlrm",
-        "preset": options.preset or "small",
-        "batch_per_rank": options.batch,
-        "zipf_alpha": options.zipf_alpha,
-        "optimizer": f"SGD lr {LEARNING_RATE}",
-        **{field.name: getattr(config, field.name) for field in fields(DlrmConfig)},
-    }
-    return Training(model.step, description)
+def train_dlrm(backend: Backend, ranks: Ranks, config: DlrmConfig, seed: int = 0) -> Training:
+    """The DLRM of `config`."""
+    described = {each.name: getattr(config, each.name) for each in fields(config)}
+    described["preset"], described["batch_per_rank"] = described.pop("name"), described.pop("batch")
+    description = {"model": "dlrm", "optimizer": f"SGD lr {LEARNING_RATE}", **described}
+    return Training(_Dlrm(backend, ranks, config, seed).step, description)
 
 
 class _Dlrm:
     """The parts of the model and its training step."""
 
-    def __init__(
-        self, backend: Backend, ranks: Ranks, options: Options, config: DlrmConfig
-    ) -> None:
+    def __init__(self, backend: Backend, ranks: Ranks, config: DlrmConfig, seed: int) -> None:
         torch, nn = backend.torch, backend.torch.nn
-        torch.manual_seed(options.seed)
+        torch.manual_seed(seed)
         self.backend, self.ranks, self.config = backend, ranks, config
-        self.batch = options.batch
         self.owned = [t for t in range(len(config.rows)) if t % ranks.world == ranks.rank]
         if not self.owned:
             raise UsageError(
                 f"{len(config.rows)} tables cannot be sharded over {ranks.world} ranks"
             )
-        require_room(config, self.owned, backend.free_bytes())
+        owned_bytes = FP32_BYTES * config.dim * sum(config.rows[t] for t in self.owned)
+        require_room(owned_bytes, backend.free_bytes())
         pairs = len(config.rows) + 1
         top_in = config.dim + pairs * (pairs - 1) // 2
         self.bottom, self.top = (
@@ -260,23 +227,23 @@ class _Dlrm:
             torch.optim.SGD(dense, lr=LEARNING_RATE),
             torch.optim.SGD(weights, lr=LEARNING_RATE, foreach=False),
         )
-        self.batches = self._make_batches(options)
+        self.batches = self._make_batches(seed)
         self.current = [tensor.to(backend.device) for tensor in self.batches[0]]
 
-    def _make_batches(self, options: Options) -> list[list[Any]]:
+    def _make_batches(self, seed: int) -> list[list[Any]]:
         """Per batch: dense features, labels, and one index tensor of all owned tables.
 
         The indices of an owned table are those of the global batch, as the reference code has it.
         """
         torch, config = self.backend.torch, self.config
-        generator = np.random.default_rng(options.seed + self.ranks.rank)
-        lookups = self.batch * self.ranks.world * config.pooling
+        generator = np.random.default_rng(seed + self.ranks.rank)
+        lookups = config.batch * self.ranks.world * config.pooling
         batches = []
         for _ in range(DISTINCT_BATCHES):
-            dense = generator.random((self.batch, config.bottom[0]), dtype=np.float32)
-            labels = (generator.random((self.batch, 1)) < 0.3).astype(np.float32)
+            dense = generator.random((config.batch, config.bottom[0]), dtype=np.float32)
+            labels = (generator.random((config.batch, 1)) < 0.3).astype(np.float32)
             indices = [
-                zipf_indices(generator, config.rows[t], lookups, options.zipf_alpha)
+                zipf_indices(generator, config.rows[t], lookups, config.zipf_alpha)
                 for t in self.owned
             ]
             shape = (len(indices), -1, config.pooling)
@@ -313,8 +280,8 @@ class _Dlrm:
         functional = import_module("torch.distributed.nn.functional")
         tables = len(self.config.rows)
         held = [len(range(rank, tables, world)) for rank in range(world)]
-        width = self.batch * self.config.dim
-        sent = torch.stack([p.reshape(world, self.batch, -1) for p in pooled], dim=1)
+        batch, width = self.config.batch, self.config.batch * self.config.dim
+        sent = torch.stack([p.reshape(world, batch, -1) for p in pooled], dim=1)
         received = sent.new_empty(sum(held) * width)
         exchanged = functional.all_to_all_single(
             received,
@@ -322,7 +289,7 @@ class _Dlrm:
             output_split_sizes=[count * width for count in held],
             input_split_sizes=[len(pooled) * width] * world,
         )
-        return exchanged.reshape(tables, self.batch, -1).transpose(0, 1)
+        return exchanged.reshape(tables, batch, -1).transpose(0, 1)
 
 
 def mlp(torch: Any, widths: tuple[int, ...], *, last: str) -> Any:

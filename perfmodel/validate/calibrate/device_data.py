@@ -16,7 +16,6 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import read_bytes
 from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
-from perfmodel.collect.timing import REFERENCE_COLUMNS
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.dtypes import item_bytes
@@ -83,7 +82,8 @@ def require_dims(frame: pd.DataFrame, dims: Mapping[str, Floats]) -> None:
 NOT_SHAPE = frozenset(
     (
         *("cache", "duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us"),
-        *("unique_rows", *REFERENCE_COLUMNS),
+        *("unique_rows", "reference_compute_us", "reference_cache_us", "reference_memory_us"),
+        "reference_python_us",
     )
 )
 VARIANTS = ("fused", "foreach")

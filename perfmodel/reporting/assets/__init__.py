@@ -1,1 +1,0 @@
-"""What the page is styled and moved by."""
