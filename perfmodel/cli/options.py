@@ -40,6 +40,9 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+    MARKDOWN = "md"
+    PARQUET = "parquet"
+    WORKBOOK = "xlsx"
 
 
 class _WithoutPydantic:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -27,13 +31,18 @@ if TYPE_CHECKING:
 FAILED = 1
 """Exit status where a check says no."""
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
-_OTHER_SUFFIXES = (*FIGURE_SUFFIXES, ".html", ".md", ".parquet", ".tsv", ".xlsx", ".yaml")
+_OTHER_SUFFIXES = (*FIGURE_SUFFIXES, ".html", ".tsv", ".xls", ".ods", ".xml", ".yaml", ".zip")
 """Of files that are no text for people, and that no answer is written as."""
+_ROWS = "a row per line of the table"
 _WRITTEN = {
     Format.TABLE: "the table, as text",
     Format.JSON: "JSON (docs/schemas describes it)",
-    Format.CSV: "CSV, a row per line of the table",
+    Format.CSV: f"CSV, {_ROWS}",
+    Format.MARKDOWN: f"Markdown, {_ROWS}",
+    Format.PARQUET: f"Parquet, {_ROWS}",
+    Format.WORKBOOK: f"a workbook, {_ROWS}",
 }
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Result(Protocol):
@@ -61,6 +70,9 @@ class Output:
         if self.format is None and suffix in _OTHER_SUFFIXES:
             written = ", ".join(f".{each}" for each in Format if each is not Format.TABLE)
             raise UsageError(f"-o {self.output}: an answer is written as {written}, else as text")
+        if self.form is Format.WORKBOOK and find_spec("openpyxl") is None:
+            where = self.output or "-f xlsx"
+            raise UsageError(f"{where}: needs openpyxl, which is not installed; or CSV")
         if self.path:
             check_target(self.path)
 
@@ -104,7 +116,7 @@ class Output:
         elif self.form is Format.JSON:  # NaN and infinities are errors, never written
             self._put((json.dumps(answer(), allow_nan=False) + "\n").encode(), hint)
         else:
-            self._put(csv_text(rows()).encode(), hint)
+            self._put(_FORMS[self.form](rows()), hint)
             lines = [f"warning: {line}" for line in warnings if notes or not isinstance(line, Note)]
             for line in [first] * bool(first) + lines:
                 print(one_line(f"perfmodel: {line}"), file=sys.stderr)
@@ -129,26 +141,27 @@ class Output:
 
     def _put(self, content: bytes, hint: str) -> None:
         """To the file, or to standard output."""
-        if self.path is None:
+        if self.path is None and self.form not in (Format.PARQUET, Format.WORKBOOK):
             sys.stdout.write(content.decode())
             sys.stdout.flush()
             return
-        with atomic_write(self.path) as file:
+        with atomic_write(self.path or Path("-")) as file:
             file.write(content)
-        wrote(self.path, hint or _WRITTEN[self.form])
+        if self.path:
+            wrote(self.path, hint or _WRITTEN[self.form])
 
 
 STDOUT = Output()
 
 
-def csv_text(rows: Rows) -> str:
-    """CSV of a frame or of rows with the same keys, a header first; no cell is one that a
+def csv_text(rows: Rows, *, inert: bool = True) -> str:
+    """CSV of a frame or of rows with the same keys, a header first; `inert` cells are none that a
     spreadsheet takes for a formula: names in a trace are anybody's."""
     import pandas as pd
 
     def cell(value: Any) -> Any:
         is_formula = isinstance(value, str) and len(value) > 1 and value[0] in "=+-@\t\r"
-        return f"'{value}" if is_formula else value
+        return f"'{value}" if inert and is_formula else value
 
     def column(values: Iterable[Any]) -> pd.Series:
         """Numbers stay as they are: 2 is not 2.0 where another row has 2.5."""
@@ -160,6 +173,46 @@ def csv_text(rows: Rows) -> str:
     keys = list(rows[0]) if rows else []
     listed = {key: column(row.get(key) for row in rows) for key in keys}
     return str(pd.DataFrame(listed).to_csv(index=False))
+
+
+def _reread(rows: Rows, *, inert: bool) -> pd.DataFrame:
+    """The frame of the CSV, each column of one type; of texts, only an empty cell is missing."""
+    import pandas as pd
+
+    text = _CONTROL.sub("?", csv_text(rows, inert=inert))
+    if not text.strip():
+        return pd.DataFrame()
+    return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+
+
+def _markdown(rows: Rows) -> bytes:
+    def cell(text: str) -> str:
+        return re.sub(r"([|<`*])", r"\\\1", " ".join(text.split()).replace("\\", "\\\\"))
+
+    read = csv.reader(io.StringIO(csv_text(rows, inert=False)))
+    lines = [[cell(each) for each in row] for row in read if row]
+    lines[1:1] = [["---"] * len(row) for row in lines[:1]]
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines).encode()
+
+
+def _parquet(rows: Rows) -> bytes:
+    content = io.BytesIO()
+    _reread(rows, inert=False).to_parquet(content, index=False)
+    return content.getvalue()
+
+
+def _workbook(rows: Rows) -> bytes:
+    content = io.BytesIO()
+    _reread(rows, inert=True).to_excel(content, index=False, engine="openpyxl")
+    return content.getvalue()
+
+
+_FORMS: Mapping[Format, Callable[[Rows], bytes]] = {
+    Format.CSV: lambda rows: csv_text(rows).encode(),
+    Format.MARKDOWN: _markdown,
+    Format.PARQUET: _parquet,
+    Format.WORKBOOK: _workbook,
+}
 
 
 @contextmanager

@@ -88,18 +88,39 @@ def test_a_figure_needs_no_backend(tmp_path: Path) -> None:
 
 
 def test_the_suffix_decides_the_form(run: Run, tmp_path: Path) -> None:
-    for name in ("a.json", "a.json.gz", "a.csv", "a.csv.gz", "a.txt.gz"):
+    for name in ("a.json", "a.json.gz", "a.csv", "a.csv.gz", "a.md", "a.parquet", "a.txt.gz"):
         assert run(*LIST, "-o", tmp_path / name).status == 0
     assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()) == (
         (tmp_path / "a.json").read_bytes()
     )
     rows = pd.read_csv(tmp_path / "a.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "a.csv.gz"), rows)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), rows)
+    lines = (tmp_path / "a.md").read_text().splitlines()
+    assert len(lines) == len(rows) + 2
+    assert lines[0].startswith("| ")
+    assert set(lines[1]) == set("| -")
     assert b"h100-sxm" in gzip.decompress((tmp_path / "a.txt.gz").read_bytes())
 
 
-def test_what_cannot_be_written_is_said_before_any_work(run: Run, tmp_path: Path) -> None:
-    for name, said in (("a.xlsx", ".csv"), ("a.html", ".csv"), ("a.PNG", ".json")):
+def test_cells_of_markdown_and_parquet_are_the_names(tmp_path: Path) -> None:
+    from perfmodel.cli.output import _markdown, _parquet
+
+    rows = [{"name": "=a|b<c>", "us": 1.5}, {"name": "NA", "us": None}]
+    assert _markdown(rows).decode().splitlines()[2:] == [
+        "| =a\\|b\\<c> | 1.5 |",
+        "| NA |  |",
+    ]
+    path = tmp_path / "x.parquet"
+    path.write_bytes(_parquet(rows))
+    assert pd.read_parquet(path)["name"].tolist() == ["=a|b<c>", "NA"]
+
+
+def test_what_cannot_be_written_is_said_before_any_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfmodel.cli.output.find_spec", lambda _: None)
+    for name, said in (("a.xlsx", "openpyxl"), ("a.html", ".parquet"), ("a.PNG", ".md")):
         ran = run("predict", "missing.json", "-o", tmp_path / name)
         assert ran.status == 2
         assert said in ran.err
