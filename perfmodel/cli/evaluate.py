@@ -59,7 +59,7 @@ _PAIRS = (
 )
 _DESIGNS = (
     "id=figure:name;predicted:,.4g;target=published:,.4g;unit;error_pct=error %:+.1f;"
-    "tolerance_pct=tolerance:g;pass=holds;evidence"
+    "pass=holds;evidence"
 )
 _CHANGES = "trace;kind;name;figure;baseline=baseline:.2f;present=now:.2f;status=by"
 _MAX_CHANGES = 30

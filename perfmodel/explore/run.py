@@ -40,7 +40,7 @@ def sweep(spec: Spec, *, workers: int = 0, begin: Begin = silent) -> Sweep:
     begin(f"{count:,} points", 0, count)
     frames, done = list[pd.DataFrame](), 0
     with ExitStack() as stack:
-        made = map(partial(_frame, evaluate, spec.points), parts)
+        made: Iterator[pd.DataFrame] = map(partial(_frame, evaluate, spec.points), parts)
         if workers:
             pool = stack.enter_context(
                 ProcessPoolExecutor(workers, get_context("spawn"), _prepare, (spec, workers))
