@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -108,9 +108,21 @@ class Workload:
         Two underscores stand for the dot; `table__rows=…`, `…__dim`, `…__pooling` and `…__alpha`
         apply to every table. Raises `WorkloadError` as a file would.
         """
-        return with_settings(
-            self, {key.replace("__", "."): value for key, value in changes.items()}
-        )
+        edited = self
+        for name, value in changes.items():
+            key = name.replace("__", ".")
+            if key not in _SETTINGS:
+                raise WorkloadError(f"{self.name}: {unknown_key(key, list(_SETTINGS))}")
+            section, _, field_name = key.rpartition(".")
+            where = f"{self.name}: {key}"
+            change = {field_name: convert(_SETTINGS[key], value, where, WorkloadError)}
+            if section == "table":
+                change = {"tables": tuple(replace(table, **change) for table in edited.tables)}
+            elif section:
+                change = {section: replace(getattr(edited, section), **change)}
+            edited = replace(edited, **change)
+        check_workload(edited, self.name)
+        return edited
 
     def to_frame(self) -> pd.DataFrame:
         """A row per table; `unique_rows` are those expected in one global batch."""
@@ -209,27 +221,6 @@ _SETTINGS = {
     for key, hint in get_type_hints(kind, include_extras=True).items()
 } | {"batch": get_type_hints(Workload, include_extras=True)["batch"]}
 """Type and limits of every setting by its key."""
-
-
-def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
-    """`workload` with `changes` by key: `batch`, `implementation.precision`, `table.pooling`, …
-
-    `table.…` applies to every table. Raises `WorkloadError` that names the key.
-    """
-    edited = workload
-    for key, value in changes.items():
-        if key not in _SETTINGS:
-            raise WorkloadError(f"{workload.name}: {unknown_key(key, list(_SETTINGS))}")
-        where = f"{workload.name}: {key}"
-        section, _, name = key.rpartition(".")
-        change = {name: convert(_SETTINGS[key], value, where, WorkloadError)}
-        if section == "table":
-            change = {"tables": tuple(replace(table, **change) for table in edited.tables)}
-        elif section:
-            change = {section: replace(getattr(edited, section), **change)}
-        edited = replace(edited, **change)
-    check_workload(edited, workload.name)
-    return edited
 
 
 ACTION_WIDTH = 24
