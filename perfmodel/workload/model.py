@@ -156,7 +156,10 @@ def _problems(workload: Workload) -> Iterator[str]:
         yield f"implementation: name: expected one of {choices}, got {software.name[:80]!r}"
     limits = IMPLEMENTATIONS[software.name]
     if is_dot and bottom[-1] != workload.dim:
-        yield f"model: bottom_mlp ends in {bottom[-1]}: a dot needs the tables' dim {workload.dim}"
+        yield (
+            f"model: bottom_mlp ends in {bottom[-1]}, and the tables have dim {workload.dim}: a "
+            "dot interaction needs them equal"
+        )
     if top[-1] != 1 and not workload.sequence.layers:
         yield f"model: top_mlp ends in {top[-1]}: expected 1"
     dims, largest = sorted({table.dim for table in tables}), max(table.rows for table in tables)
@@ -165,7 +168,7 @@ def _problems(workload: Workload) -> Iterator[str]:
         yield f"tables: dims {dims[0]} to {dims[-1]}: {who} needs them equal"
     count, layers = len(software.layer_precisions), len(bottom) + len(top)
     if count and count != layers:
-        yield f"implementation: layer_precisions: {count} for {layers} layers of both MLPs"
+        yield f"implementation: layer_precisions: {count} entries for {layers} layers"
     if count and not limits.layer_precisions:
         yield f"implementation: layer_precisions: {by} has one precision for all layers"
     if software.precision == "fp8" and not limits.fp8:
