@@ -247,7 +247,9 @@ def _names(designs: str | Sequence[str]) -> list[str]:
     given = designs.split(",") if isinstance(designs, str) else designs
     names = [name.strip() for name in given if name.strip()]
     if not names:
-        raise UsageError("--designs: name one or more (`perfmodel compare --designs list`)")
+        raise UsageError(
+            "--designs: name one or more (`perfmodel compare --designs list` lists them)"
+        )
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"--designs: {twice[0]} comes twice")
     return names

@@ -233,17 +233,20 @@ def _families(
     inside = (at >= 0) & (timeline.start_us[device] < over[np.maximum(at, 0)])
     rows = device[inside if of_step is None else np.isin(of_step[device], steady)]
     names = list(map(str, families_of_kernels([graph.labels[row] for row in rows])))
+    return family_rows(names, timeline.end_us[rows] - timeline.start_us[rows], len(steady))
+
+
+def family_rows(names: Sequence[str], us: Floats, steps: int) -> list[dict[str, Any]]:
+    """Time and number of operations per family and step, largest first; a name for each of `us`."""
     families, group = np.unique(np.array(names, object), return_inverse=True)
-    taken = timeline.end_us[rows] - timeline.start_us[rows]
-    total = np.bincount(group, taken, minlength=len(families)) / len(steady)
-    count = np.bincount(group, minlength=len(families)) / len(steady)
+    total_us, count = (np.bincount(group, each, len(families)) / steps for each in (us, None))
     return [
         {
             "family": families[i],
-            "time_us": round(float(total[i]), 4),
+            "time_us": round(float(total_us[i]), 4),
             "count": round(float(count[i]), 4),
         }
-        for i in np.argsort(-total, kind="stable").tolist()
+        for i in np.argsort(-total_us, kind="stable").tolist()
     ]
 
 

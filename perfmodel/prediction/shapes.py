@@ -30,7 +30,7 @@ from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
 from perfmodel.prediction.intervals import drawn_step
 from perfmodel.prediction.reasons import ModelExplainer, host_figures
-from perfmodel.prediction.result import summarise
+from perfmodel.prediction.result import family_rows, summarise
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,
@@ -228,30 +228,25 @@ def _kinds_of_work(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Time and pieces of one rank per kernel family and step, largest first; and shares of its
     predicted time: of rules and of the fallback, and of guessed sizes."""
-    count = int((steps.timeline.graph.marks.rank == rank).sum())
-    own, taken = np.flatnonzero(steps.pieces_of(rank)).tolist(), steps.durations.duration_us
-    labels = dict(zip(steps.built.piece.tolist(), steps.timeline.graph.labels, strict=True))
-    rows: dict[str, dict[str, Any]] = {}
-    shares = dict.fromkeys(("fallback_frac", "no_shapes_frac"), 0.0)
-    total_us = float(taken[own].sum()) or 1.0
-    for at in own:
-        piece, us = steps.pieces[at], float(taken[at])
-        is_recorded = piece.op == RECORDED
-        name = family_of_kernel(labels[at]) if is_recorded else OPS[piece.op].kernel_family
-        row = rows.setdefault(name, {"family": name, "time_us": 0.0, "count": 0})
-        row["time_us"] += us / count
-        row["count"] += 1
-        shares["fallback_frac"] += us / total_us * (piece.op == UNKNOWN)
-        shares["no_shapes_frac"] += us / total_us * piece.guessed
-    for row in rows.values():
-        row |= {"time_us": round(row["time_us"], 4), "count": round(row["count"] / count, 4)}
+    graph, own = steps.timeline.graph, np.flatnonzero(steps.pieces_of(rank))
+    us, pieces = steps.durations.duration_us[own], [steps.pieces[at] for at in own.tolist()]
+    labels = dict(zip(steps.built.piece.tolist(), graph.labels, strict=True))
+    names = [
+        family_of_kernel(labels[at]) if piece.op == RECORDED else OPS[piece.op].kernel_family
+        for at, piece in zip(own.tolist(), pieces, strict=True)
+    ]
+    unknown, guessed = (
+        round(float(us[np.array(those, bool)].sum() / (us.sum() or 1.0)), 6)
+        for those in ([each.op == UNKNOWN for each in pieces], [each.guessed for each in pieces])
+    )
     coverage = {
-        "kernels": len(steps.timeline.graph.device_span(rank)[1]) // steps.copies,
-        "modelled_frac": round(1 - shares["fallback_frac"], 6),
-        **{name: round(share, 6) for name, share in shares.items()},
+        "kernels": len(graph.device_span(rank)[1]) // steps.copies,
+        "modelled_frac": round(1 - unknown, 6),
+        "fallback_frac": unknown,
+        "no_shapes_frac": guessed,
         "unexplained_frac": 0.0,
     }
-    return sorted(rows.values(), key=lambda row: -row["time_us"]), coverage
+    return family_rows(names, us, int((graph.marks.rank == rank).sum())), coverage
 
 
 NARROW = ("fp16", "bf16")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -108,9 +108,21 @@ class Workload:
         Two underscores stand for the dot; `table__rows=…`, `…__dim`, `…__pooling` and `…__alpha`
         apply to every table. Raises `WorkloadError` as a file would.
         """
-        return with_settings(
-            self, {key.replace("__", "."): value for key, value in changes.items()}
-        )
+        edited = self
+        for name, value in changes.items():
+            key = name.replace("__", ".")
+            if key not in _SETTINGS:
+                raise WorkloadError(f"{self.name}: {unknown_key(key, list(_SETTINGS))}")
+            section, _, field_name = key.rpartition(".")
+            where = f"{self.name}: {key}"
+            change = {field_name: convert(_SETTINGS[key], value, where, WorkloadError)}
+            if section == "table":
+                change = {"tables": tuple(replace(table, **change) for table in edited.tables)}
+            elif section:
+                change = {section: replace(getattr(edited, section), **change)}
+            edited = replace(edited, **change)
+        check_workload(edited, self.name)
+        return edited
 
     def to_frame(self) -> pd.DataFrame:
         """A row per table; `unique_rows` are those expected in one global batch."""
@@ -144,7 +156,10 @@ def _problems(workload: Workload) -> Iterator[str]:
         yield f"implementation: name: expected one of {choices}, got {software.name[:80]!r}"
     limits = IMPLEMENTATIONS[software.name]
     if is_dot and bottom[-1] != workload.dim:
-        yield f"model: bottom_mlp ends in {bottom[-1]}: a dot needs the tables' dim {workload.dim}"
+        yield (
+            f"model: bottom_mlp ends in {bottom[-1]}, and the tables have dim {workload.dim}: a "
+            "dot interaction needs them equal"
+        )
     if top[-1] != 1 and not workload.sequence.layers:
         yield f"model: top_mlp ends in {top[-1]}: expected 1"
     dims, largest = sorted({table.dim for table in tables}), max(table.rows for table in tables)
@@ -153,7 +168,7 @@ def _problems(workload: Workload) -> Iterator[str]:
         yield f"tables: dims {dims[0]} to {dims[-1]}: {who} needs them equal"
     count, layers = len(software.layer_precisions), len(bottom) + len(top)
     if count and count != layers:
-        yield f"implementation: layer_precisions: {count} for {layers} layers of both MLPs"
+        yield f"implementation: layer_precisions: {count} entries for {layers} layers"
     if count and not limits.layer_precisions:
         yield f"implementation: layer_precisions: {by} has one precision for all layers"
     if software.precision == "fp8" and not limits.fp8:
@@ -209,27 +224,6 @@ _SETTINGS = {
     for key, hint in get_type_hints(kind, include_extras=True).items()
 } | {"batch": get_type_hints(Workload, include_extras=True)["batch"]}
 """Type and limits of every setting by its key."""
-
-
-def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
-    """`workload` with `changes` by key: `batch`, `implementation.precision`, `table.pooling`, …
-
-    `table.…` applies to every table. Raises `WorkloadError` that names the key.
-    """
-    edited = workload
-    for key, value in changes.items():
-        if key not in _SETTINGS:
-            raise WorkloadError(f"{workload.name}: {unknown_key(key, list(_SETTINGS))}")
-        where = f"{workload.name}: {key}"
-        section, _, name = key.rpartition(".")
-        change = {name: convert(_SETTINGS[key], value, where, WorkloadError)}
-        if section == "table":
-            change = {"tables": tuple(replace(table, **change) for table in edited.tables)}
-        elif section:
-            change = {section: replace(getattr(edited, section), **change)}
-        edited = replace(edited, **change)
-    check_workload(edited, workload.name)
-    return edited
 
 
 ACTION_WIDTH = 24

@@ -269,23 +269,17 @@ def placement_of(plan: Plan, workload: Workload) -> Placement:
 
     Of a table's column-wise slices, two on one rank count as one: a placement's parts are equal.
     """
-    every = tuple(range(len(plan.shards)))
-    placements: dict[int, TablePlacement] = {
-        number: TablePlacement("data_parallel", every) for number in plan.replicated
+    every, dtype = tuple(range(len(plan.shards))), workload.implementation.table_precision
+    placed = {
+        number: TablePlacement("data_parallel", every, dtype=dtype) for number in plan.replicated
     }
-    held: dict[int, list[int]] = {}
-    shard_of: dict[int, Shard] = {}
+    held: dict[Shard, list[int]] = {}
     for rank, own in enumerate(plan.shards):
         for shard in own:
-            held.setdefault(shard.table, []).append(rank)
-            shard_of[shard.table] = shard
-    for number, ranks in held.items():
-        shard = shard_of[number]
-        ranks = list(dict.fromkeys(ranks))
-        ranks = ranks[: workload.tables[number].rows] if shard.parts > 1 else ranks
+            held.setdefault(shard, []).append(rank)
+    for shard, ranks in held.items():
+        most = workload.tables[shard.table].rows if shard.parts > 1 else len(ranks)
         kind = "row_wise" if shard.parts > 1 else "column_wise" if shard.columns > 1 else None
-        placements[number] = TablePlacement(kind or "table_wise", tuple(ranks))  # type: ignore[arg-type]
-    dtype = workload.implementation.table_precision
-    return Placement(tuple(placements[number] for number in range(len(workload.tables)))).edited(
-        lambda _number, _placed: {"dtype": dtype}
-    )
+        holders = tuple(dict.fromkeys(ranks))[:most]
+        placed[shard.table] = TablePlacement(kind or "table_wise", holders, dtype=dtype)  # type: ignore[arg-type]
+    return Placement(tuple(placed[number] for number in range(len(workload.tables))))

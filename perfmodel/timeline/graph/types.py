@@ -151,12 +151,6 @@ class CarriedEdges:
     edges: Edges
     distance: Ints
 
-    def and_(self, more: CarriedEdges) -> CarriedEdges:
-        """These edges and `more`."""
-        return CarriedEdges(
-            self.edges.and_(more.edges), np.concatenate([self.distance, more.distance])
-        )
-
 
 @dataclass(frozen=True)
 class ExecutionGraph:

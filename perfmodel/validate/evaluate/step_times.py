@@ -16,10 +16,9 @@ from perfmodel.validate.calibrate.cpu_step import Time, predict_step
 from perfmodel.validate.calibrate.tables import MeasuredStep
 from perfmodel.validate.evaluate.results import Errors, compared, error_figures
 from perfmodel.workload import op_graph
-from perfmodel.workload.model import with_settings
 
 SCHEMA = "perfmodel.evaluation.steps/1"
-COLLECTED = {"implementation.name": "pytorch", "training.loss": "bce"}
+COLLECTED = {"implementation__name": "pytorch", "training__loss": "bce"}
 """How the collector trains its DLRM."""
 
 
@@ -76,7 +75,7 @@ def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Time:
     """A step that begins on an idle GPU and ends when it is idle again, as it was timed."""
     if step.ranks > 1:
         raise UsageError(f"{step.ranks} ranks: on GPUs, steps of one are predicted here")
-    ops = op_graph(with_settings(step.workload, COLLECTED))
+    ops = op_graph(step.workload.with_(**COLLECTED))
     (result,) = predict(ops, hardware=[machine], overheads=overheads).results
     assert result.low_us is not None
     assert result.high_us is not None
