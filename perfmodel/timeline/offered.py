@@ -115,15 +115,6 @@ def require_rate(rate_per_s: float) -> None:
         raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
 
 
-def most_per_s(service: Callable[[float], Service], at_most_per_s: float) -> float:
-    """The largest rate of batches that a server whose period depends on the rate can hold.
-
-    The fixed point of rate and period, by bisection below `at_most_per_s`; the period must not fall
-    as the rate rises.
-    """
-    return _bisect(lambda rate: rate * service(rate).period_us < US_PER_S, 0.0, at_most_per_s)
-
-
 def rates_within(
     service: Service, p99_us: float, *, queries_per_batch: int = 1
 ) -> tuple[float | None, float]:
