@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from perfmodel.plot.curves import errors_figure as errors_figure
     from perfmodel.plot.curves import pareto_figure as pareto_figure
     from perfmodel.plot.curves import roofline_figure as roofline_figure
-    from perfmodel.plot.curves import steps_figure as steps_figure
     from perfmodel.plot.names import table_html as table_html
     from perfmodel.plot.style import colours_of as colours_of
     from perfmodel.plot.style import save as save

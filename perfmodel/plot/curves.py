@@ -20,7 +20,6 @@ _MAX_OWN_TICKS = 8
 """Up to so many values of a logarithmic axis, its ticks stand at them."""
 _MAX_MARKED, _MAX_NUMBERED = 40, 12
 """Points of a curve that are marked, and of a front that are numbered, at most."""
-_LEVELS_WIDTH_IN, _PANEL_IN = 8.0, 2.6
 _MAX_POINTS, _CLOUD = 2_000, 20_000
 """Points drawn at most, of errors and below a front: of more, an even share."""
 _MIN_RATIO, _MAX_RATIO = 0.1, 10.0
@@ -76,40 +75,6 @@ def curves_figure(
         style.open_frame(axes)
         if len(axes.lines) > 1 or band:
             axes.legend(title=legend or None)
-    return figure
-
-
-def steps_figure(
-    levels: Mapping[str, Mapping[str, tuple[Any, Any]]],
-    *,
-    marks: Mapping[float, str],
-    labels: tuple[str, str],
-    title: str = "",
-) -> Figure:
-    """Draw `{panel: {quantity: (x, y)}}`, quantities that hold their value, panels one below the
-    other on one x axis.
-
-    `marks` are named positions on the x axis; `labels` are those of the axes, units in them.
-    """
-    colours = style.colours_of(name for lines in levels.values() for name in lines)
-    height_in = 0.6 + _PANEL_IN * len(levels)
-    with style.panels(_LEVELS_WIDTH_IN, height_in, len(levels), sharex=True) as (figure, rows):
-        for axes, (panel, lines) in zip(rows, levels.items(), strict=True):
-            for name, (across, up) in lines.items():
-                axes.step(across, up, where="post", color=colours[name], label=name)
-            for at in marks:
-                axes.axvline(at, color=style.FAINT, linewidth=0.8, linestyle=":")
-            axes.set(ylim=(0.0, None), ylabel=f"{panel} ({labels[1]})")
-            style.open_frame(axes)
-        for at, name in marks.items():
-            rows[0].annotate(
-                name, (at, 1.0), xycoords=("data", "axes fraction"), xytext=(3, 2),
-                textcoords="offset points", fontsize="x-small", color=style.FAINT,
-            )  # fmt: skip
-        rows[-1].set_xlabel(labels[0])
-        rows[0].set_title(title, pad=14)
-        if len(colours) > 1:
-            rows[0].legend(loc="upper right")
     return figure
 
 

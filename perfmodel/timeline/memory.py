@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, distinct
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
-from perfmodel.errors import UsageError
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.window import Steps
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 
 MAX_POINTS = 500
@@ -114,24 +111,3 @@ def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
             f"{rank.where}: {odd} allocations do not fit those before them, or have a size or "
             "total that is not a number: the memory timeline may be off"
         )
-
-
-def memory_figure(timelines: Sequence[MemoryTimeline], steps: Steps, title: str = "") -> Figure:
-    """Allocated and reserved memory over time, a panel per device, steps marked.
-
-    Raises `UsageError` where the profile records no allocations.
-    """
-    from perfmodel.plot import steps_figure
-
-    if not timelines:
-        raise UsageError("no memory to draw: profile with profile_memory=True")
-    panels: dict[str, dict[str, tuple[Floats, Floats]]] = {}
-    for each in timelines:
-        at_ms = each.at_us / US_PER_MS
-        held = {"allocated": (at_ms, each.allocated_bytes / BYTES_PER_GB)}
-        if not each.is_relative:
-            held["reserved"] = (at_ms, each.reserved_bytes / BYTES_PER_GB)
-        panels[each.device] = held
-    marks = [] if steps.is_window else (steps.start_us / US_PER_MS).tolist()
-    named = dict(zip(marks, steps.names, strict=False))
-    return steps_figure(panels, marks=named, labels=("time (ms)", "GB"), title=title)

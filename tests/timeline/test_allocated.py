@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from tiny import Tiny
 
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import TraceError
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.timeline.memory import (
     MAX_POINTS,
-    memory_figure,
     memory_timelines,
     unpaired_allocations,
 )
@@ -117,15 +116,3 @@ def test_a_time_that_is_no_number_is_an_error_with_its_place() -> None:
     memory(t, "noon", 100, 100)
     with pytest.raises(TraceError, match=r"traceEvents\[2\].ts: expected microseconds"):
         t.rank_trace()
-
-
-def test_the_figure_has_a_panel_per_device() -> None:
-    t = step()
-    memory(t, 150, 64, 64, **{"Device Type": 0, "Device Id": -1})
-    memory(t, 160, GB, 4 * GB)
-    rank, links = t.linked()
-    figure = memory_figure(memory_timelines(rank, links.steps), links.steps)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["cuda:0 (GB)", "cpu (GB)"]
-    assert [len(axes.lines) for axes in figure.axes] == [3, 3]
-    with pytest.raises(UsageError, match="profile_memory"):
-        memory_figure([], links.steps)
