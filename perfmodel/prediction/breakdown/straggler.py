@@ -135,8 +135,8 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         late_us[OTHER] += shifted_us
     mean_late_us = {cause: us / steps for cause, us in late_us.items()}
     columns = (transfer_us, waiting_us, held_up_us)
-    by_rank = (dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns)
-    return RankWaiting(*by_rank, mean_late_us)
+    by_rank = [dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns]
+    return RankWaiting(by_rank[0], by_rank[1], by_rank[2], mean_late_us)
 
 
 def _meetings(
