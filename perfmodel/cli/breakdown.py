@@ -76,13 +76,11 @@ def breakdown(
     profiler_overhead: float = 0.0,
     capture: str | None = None,
     figure: Path | None = None,
-    memory_figure: Path | None = None,
     target: Output = STDOUT,
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     check_figure(figure)
-    check_figure(memory_figure, option="--memory-figure")
     options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
     given = reading(steps, steps_by, strict=strict, max_memory=max_memory)
 
@@ -100,7 +98,6 @@ def breakdown(
     if strict:
         refuse_cautions(whole.source, whole.cautions)
     save_figure(figure, lambda: _step_figure(whole, selected))
-    save_figure(memory_figure, lambda: _memory_figure(selected))
 
     def table(console: Console) -> None:
         page = _Page(console, top or MAX_SHOWN, full_names)
@@ -162,19 +159,6 @@ def _step_figure(whole: Breakdown, content: Breakdown) -> Figure:
     chosen = content.ranks[0]
     shown = tables.median_step(chosen.steps)
     return whole.plot(chosen.rank, shown.index)
-
-
-def _memory_figure(content: Breakdown) -> Figure:
-    from perfmodel.timeline.memory import memory_figure, shown_timelines
-
-    rank = content.ranks[0]
-    if not rank.memory:
-        raise UsageError(
-            f"--memory-figure: {content.source} records no allocations: "
-            "profile with profile_memory=True"
-        )
-    title = f"Memory of rank {rank.rank}"
-    return memory_figure(shown_timelines(rank.memory), title)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, distinct
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
-from perfmodel.errors import UsageError
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.window import Steps
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 
 MAX_POINTS = 500
@@ -114,27 +111,3 @@ def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
             f"{rank.where}: {odd} allocations do not fit those before them, or have a size or "
             "total that is not a number: the memory timeline may be off"
         )
-
-
-def memory_figure(timelines: Sequence[MemoryTimeline], title: str = "") -> Figure:
-    """Allocated and reserved memory of each device over time.
-
-    Raises `UsageError` where the profile records no allocations.
-    """
-    import pandas as pd
-
-    from perfmodel.plot import curves_figure
-
-    if not timelines:
-        raise UsageError("no memory to draw: profile with profile_memory=True")
-    held = [
-        pd.DataFrame({"ms": each.at_us / US_PER_MS, "gb": size / BYTES_PER_GB, "what": what})
-        for each in timelines
-        for what, size in (
-            (f"{each.device} allocated", each.allocated_bytes),
-            (f"{each.device} reserved", each.reserved_bytes),
-        )
-        if not (each.is_relative and what.endswith("reserved"))
-    ]
-    labels = ("time (ms)", "GB")
-    return curves_figure(pd.concat(held), "ms", "gb", "what", labels=labels, title=title, held=True)

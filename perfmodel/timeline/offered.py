@@ -64,7 +64,7 @@ class LoadLatency:
 
 
 def latency_under(
-    service: Service | Callable[[float], Service],
+    service: Service,
     rate_per_s: float,
     *,
     queries_per_batch: int = 1,
@@ -73,14 +73,13 @@ def latency_under(
     """Latency of Poisson queries at `rate_per_s`.
 
     A batch starts when `queries_per_batch` have come; or a query is `batches_per_query` batches
-    (on average) and is answered with the last. `service` may depend on the rate of queries (a drive
-    that is slower the more it is asked). Raises `UsageError` for a rate or sizes that cannot be.
+    (on average) and is answered with the last. Raises `UsageError` for a rate or sizes that cannot
+    be.
     """
     require_rate(rate_per_s)
     if min(queries_per_batch, batches_per_query) < 1 or queries_per_batch > 1 < batches_per_query:
         raise UsageError("latency under load: queries per batch, or batches per query, at least 1")
-    one = service(rate_per_s) if callable(service) else service
-    taken_us = one.period_us * batches_per_query
+    taken_us = service.period_us * batches_per_query
     apart_us = US_PER_S / rate_per_s * queries_per_batch
     load = taken_us / apart_us
     if load >= 1:
@@ -88,13 +87,13 @@ def latency_under(
         note = f"unstable: {rate_per_s:.6g} queries per second offered, at most {most:.6g} served"
         return LoadLatency(rate_per_s, load, None, None, None, note)
     arrival_scv = 1 / queries_per_batch
-    period_scv = one.scv / batches_per_query
+    period_scv = service.scv / batches_per_query
     both_scv, wait_us = arrival_scv + period_scv, 0.0
     if both_scv > 0:
         regular = exp(-2 * (1 - load) * (1 - arrival_scv) ** 2 / (3 * load * both_scv))
         wait_us = load * taken_us * both_scv / (2 * (1 - load)) * regular
     decay = _decay(load, arrival_scv, period_scv) / taken_us
-    rest_us = one.latency_us + (batches_per_query - 1) * one.period_us
+    rest_us = service.latency_us + (batches_per_query - 1) * service.period_us
     fill_us = US_PER_S / rate_per_s * (queries_per_batch - 1) / 2
 
     def quantile(frac: float) -> float:
@@ -113,15 +112,6 @@ def require_rate(rate_per_s: float) -> None:
     """Raises `UsageError` for a rate that cannot be."""
     if not (rate_per_s >= MIN_PER_S and isfinite(rate_per_s)):
         raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
-
-
-def most_per_s(service: Callable[[float], Service], at_most_per_s: float) -> float:
-    """The largest rate of batches that a server whose period depends on the rate can hold.
-
-    The fixed point of rate and period, by bisection below `at_most_per_s`; the period must not fall
-    as the rate rises.
-    """
-    return _bisect(lambda rate: rate * service(rate).period_us < US_PER_S, 0.0, at_most_per_s)
 
 
 def rates_within(

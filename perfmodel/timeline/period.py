@@ -205,9 +205,8 @@ class DeviceLags:
         timeline, graph = self.timeline, self.timeline.graph
         begun, over = step_bounds(timeline, mark)
         rank, resource = int(graph.marks.rank[mark]), graph.nodes_.resource
-        work = np.flatnonzero(
-            graph.on_device & (graph.nodes_.rank == rank) & (timeline.end_us > over)
-        )
+        is_own = graph.on_device & (graph.nodes_.rank == rank)
+        work = np.flatnonzero(is_own & (timeline.end_us > over))
         cycle = self.cycle(rank, self._lagging[mark]) if mark in self._lagging else []
         taken_us = np.zeros(len(graph.resources))
         for piece in cycle:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from tiny import Tiny
 
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import TraceError
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.timeline.memory import (
     MAX_POINTS,
-    memory_figure,
     memory_timelines,
     unpaired_allocations,
 )
@@ -117,16 +116,3 @@ def test_a_time_that_is_no_number_is_an_error_with_its_place() -> None:
     memory(t, "noon", 100, 100)
     with pytest.raises(TraceError, match=r"traceEvents\[2\].ts: expected microseconds"):
         t.rank_trace()
-
-
-def test_the_figure_has_a_line_per_device_and_kind() -> None:
-    t = step()
-    memory(t, 150, 64, 64, **{"Device Type": 0, "Device Id": -1})
-    memory(t, 160, GB, 4 * GB)
-    rank, links = t.linked()
-    (axes,) = memory_figure(memory_timelines(rank, links.steps)).axes
-    assert {line.get_label() for line in axes.lines} == {
-        f"{device} {what}" for device in ("cuda:0", "cpu") for what in ("allocated", "reserved")
-    }
-    with pytest.raises(UsageError, match="profile_memory"):
-        memory_figure([])

@@ -13,7 +13,6 @@ from perfmodel.timeline.offered import (
     LoadLatency,
     Service,
     latency_under,
-    most_per_s,
     rates_within,
 )
 
@@ -91,18 +90,6 @@ def test_too_much_is_said() -> None:
     assert found.p99_us is None
     assert found.note == "unstable: 20000 queries per second offered, at most 10000 served"
     assert found.to_dict()["mean_us"] is None
-
-
-def test_a_service_that_slows_under_load_has_a_fixed_point() -> None:
-    """Period 100 us plus 50 us at 10,000 per second: r (100 + 0.005 r) = 1e6."""
-
-    def slower(rate: float) -> Service:
-        return Service(100 + 0.005 * rate, 200.0)
-
-    most = most_per_s(slower, 1e6)
-    assert most * (100 + 0.005 * most) == pytest.approx(1e6)
-    assert not latency_under(slower, most * 1.01).is_stable
-    assert latency_under(slower, most * 0.99).is_stable
 
 
 @given(st.floats(0.01, 0.98), st.floats(0.01, 0.98), st.floats(0, 2))

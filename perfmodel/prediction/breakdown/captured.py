@@ -26,7 +26,7 @@ LEAST_FRAC = 0.5
 """assumed: where fewer of a launch are laid back, the eager run is of other work."""
 LEAST_KERNELS = 10
 """assumed: names of fewer occur in any program."""
-_BEGIN_CAPTURE, _END_CAPTURE = (re.compile(f"Stream{word}Capture") for word in ("Begin", "End"))
+_BEGIN_CAPTURE, _END_CAPTURE = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 
 
 def in_graphs(rank: RankTrace, links: Links) -> Mask:

@@ -198,6 +198,7 @@ def breakdown(
     timeline = measured(graph)
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
+    of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     waiting, missing = rank_waiting(timeline, walker), unrecorded(trace, graph)
     ranks, unexplained = [], list[Unexplained]()
     for rank, links in zip(trace.ranks, trace.links, strict=True):
@@ -227,7 +228,6 @@ def breakdown(
         ranks.append(RankBreakdown(*about, hot, meets_us, _laid_back(hot, capture)))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []
-    of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     return Breakdown(
         trace.source,
         ranks,

@@ -123,8 +123,9 @@ def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
     taken_us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
     counted = ~rank.named(links.device_rows, is_communication)
-    total = (hot.clock.count, hot.clock.total_us, float(hot.device_us[counted].sum()))
-    return NamedSums(*_sums_by_shape(lowered, device, taken_us, count), *total), unreadable
+    names, sums = _sums_by_shape(lowered, device, taken_us, count)
+    total_us = float(hot.device_us[counted].sum())
+    return NamedSums(names, sums, hot.clock.count, hot.clock.total_us, total_us), unreadable
 
 
 def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]:

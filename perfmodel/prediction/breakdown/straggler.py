@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import interval_union
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, steady_steps
+from perfmodel.trace.columns import NONE
 
 HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = (
     *("host", "data_loading", "lookups", "kernels", "copies", "link", "starts_late", "other"),
@@ -75,14 +77,6 @@ class RankWaiting:
         }
 
 
-class _Meeting(NamedTuple):
-    """One collective: the ranks' arrivals and transfers, and when the one before it was over."""
-
-    arrival: Ints
-    transfer: Ints
-    since_us: float
-
-
 def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWaiting | None:
     """Transfer, waiting and the straggler over the steady steps; None where no ranks meet.
 
@@ -104,25 +98,30 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         result: Mask = (at >= 0) & (time_us < high_us[at])
         return result
 
-    meetings = _meetings(timeline, float(low_us[0])) if len(low_us) else []
-    begun_us = [timeline.start_us[one.transfer].min() for one in meetings]
-    meetings = [meetings[at] for at in np.flatnonzero(counts(np.array(begun_us))).tolist()]
-    if not meetings:
+    if graph.arrivals is None or not len(low_us):
+        return None
+    transfer, arrival, meeting, since_us = _meetings(timeline, float(low_us[0]), counts)
+    if not len(transfer):
         return None
     steps = max(len(steady), 1)
-    ranks = sorted({int(r) for one in meetings for r in nodes.rank[one.arrival]})
-    transfer_us, waiting_us, held_up_us = (dict.fromkeys(ranks, 0.0) for _ in range(3))
-    for one in meetings:
-        arrived = timeline.start_us[one.arrival]
-        begun, over = timeline.start_us[one.transfer], timeline.end_us[one.transfer]
-        present = nodes.rank[one.arrival].tolist()
-        for at, rank in enumerate(present):
-            transfer_us[rank] += float(over[at] - begun[at]) / steps
-            waiting_us[rank] += float(begun[at] - arrived[at]) / steps
-        last = int(np.argmax(arrived))
-        held_up_us[present[last]] += float((arrived[last] - arrived).sum()) / steps
-    straggler = max(ranks, key=lambda rank: held_up_us[rank])
-    late_us = _late_us(timeline, meetings, straggler, walker or PathWalker(timeline))
+    ranks, of_rank = np.unique(nodes.rank[arrival], return_inverse=True)
+    arrived, begun_us = timeline.start_us[arrival], timeline.start_us[transfer]
+    transfer_us = np.bincount(of_rank, timeline.end_us[transfer] - begun_us) / steps
+    waiting_us = np.bincount(of_rank, begun_us - arrived) / steps
+    # The last to arrive at each meeting, and how long the others wait for it.
+    in_order = np.lexsort((-np.arange(len(arrived)), arrived, meeting))
+    last = in_order[np.flatnonzero(np.diff(meeting[in_order], append=NONE))][meeting]
+    early_us = arrived[last] - arrived
+    held_up_us = np.bincount(of_rank[last], early_us, len(ranks)) / steps
+    straggler = int(ranks[held_up_us.argmax()])
+    walker, late_us = walker or PathWalker(timeline), defaultdict[str, float](float)
+    size = np.bincount(meeting)[meeting]
+    for at in np.flatnonzero(nodes.rank[arrival[last]] == straggler).tolist():
+        share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)
+        from_us = max(float(arrived[at]), float(since_us[at]))
+        for piece in walker.walk(int(arrival[at]), from_us, float(since_us[at])):
+            cause = _cause_of(graph, piece.node, piece.cause)
+            late_us[cause] += share * (piece.end_us - piece.start_us)
     # How much more its device does than the others' mean bounds what its device makes it late by.
     taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))
@@ -135,47 +134,34 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         late_us[cause] -= shifted_us
         late_us[OTHER] += shifted_us
     mean_late_us = {cause: us / steps for cause, us in late_us.items()}
-    return RankWaiting(transfer_us, waiting_us, held_up_us, mean_late_us)
+    columns = (transfer_us, waiting_us, held_up_us)
+    by_rank = [dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns]
+    return RankWaiting(by_rank[0], by_rank[1], by_rank[2], mean_late_us)
 
 
-def _meetings(timeline: Timeline, since_us: float) -> list[_Meeting]:
-    """The collectives on devices, in order."""
+def _meetings(
+    timeline: Timeline, since_us: float, counts: Callable[[Floats], Mask]
+) -> tuple[Ints, Ints, Ints, Floats]:
+    """Of the collectives on devices that begin when it `counts`, by rank: transfer, arrival, which
+    meeting in order of time, and when the one before it was over."""
     graph, edges = timeline.graph, timeline.graph.edges_
-    if graph.arrivals is None:
-        return []
-    meets = np.full(len(graph), -1, np.int64)
+    assert graph.arrivals is not None
+    meets = np.full(len(graph), NONE, np.int64)
     into = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)
     meets[edges.target[into]] = edges.source[into]
     transfer, arrival = graph.arrivals.T
-    groups: dict[int, list[int]] = defaultdict(list)
-    for at in np.lexsort((transfer, timeline.start_us[transfer])).tolist():
-        groups[int(meets[transfer[at]])].append(at)
-    result = []
-    for rows in groups.values():
-        members = np.array(rows)
-        result.append(_Meeting(arrival[members], transfer[members], since_us))
-        since_us = max(since_us, float(timeline.end_us[transfer[members]].max()))
-    return result
-
-
-def _late_us(
-    timeline: Timeline, meetings: list[_Meeting], straggler: int, walker: PathWalker
-) -> defaultdict[str, float]:
-    """By cause, the straggler's delay at the collectives that wait for it, in total."""
-    graph = timeline.graph
-    late_us: defaultdict[str, float] = defaultdict(float)
-    for one in meetings:
-        arrived = timeline.start_us[one.arrival]
-        last = int(np.argmax(arrived))
-        if int(graph.nodes_.rank[one.arrival[last]]) != straggler:
-            continue
-        for at, node in enumerate(one.arrival.tolist()):
-            share = 1.0 if at == last else -1.0 / (len(arrived) - 1)
-            from_us = max(float(arrived[at]), one.since_us)
-            for piece in walker.walk(node, from_us, one.since_us):
-                cause = _cause_of(graph, piece.node, piece.cause)
-                late_us[cause] += share * (piece.end_us - piece.start_us)
-    return late_us
+    order = np.lexsort((transfer, timeline.start_us[transfer]))
+    transfer, arrival = transfer[order], arrival[order]
+    number = {node: at for at, node in enumerate(dict.fromkeys(meets[transfer].tolist()))}
+    meeting = np.array([number[node] for node in meets[transfer].tolist()], np.int64)
+    begun_us, over_us = np.full(len(number), np.inf), np.full(len(number), since_us)
+    np.minimum.at(begun_us, meeting, timeline.start_us[transfer])
+    np.maximum.at(over_us, meeting, timeline.end_us[transfer])
+    before_us = np.maximum.accumulate(np.append(since_us, over_us))
+    chosen = np.flatnonzero(counts(begun_us)[meeting])
+    of_chosen = meeting[chosen]
+    _, renumbered = np.unique(of_chosen, return_inverse=True)
+    return transfer[chosen], arrival[chosen], renumbered, before_us[of_chosen]
 
 
 def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:

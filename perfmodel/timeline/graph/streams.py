@@ -80,8 +80,6 @@ MAX_TAIL_US = 2000.0
 MAX_TAIL_FRAC = 0.5
 """A kernel held back by a full device starts when the last blocks of the other one are placed:
 within this time and share of its end."""
-_LOOK_BACK = 16
-"""How many operations that ended around a start are looked at."""
 MIN_WAVES = 1.0
 """A kernel holds others back when its blocks fill the device at least once."""
 
@@ -97,26 +95,14 @@ class _OtherStreams:
         self._sorted_end = self.end[self._by_end]
 
     def ended_near(self, target: int, after_us: float) -> Ints:
-        """Those that began before `target` and ended at most `after_us` after its start."""
+        """Those that began before `target` and ended at most `after_us` after its start, in order
+        of their ends."""
         at = self.start[target]
         low = np.searchsorted(self._sorted_end, at - MAX_WAIT_GAP_US, side="left")
         high = np.searchsorted(self._sorted_end, at + after_us, side="right")
         near = self._by_end[low:high]
         other: Ints = near[(self.stream[near] != self.stream[target]) & (self.start[near] < at)]
         return other
-
-    def last_ended(self, targets: Ints) -> Ints:
-        """Per target: the one of `ended_near(target, ROUNDING_US)` that ended last, or -1."""
-        at = self.start[targets]
-        place = np.searchsorted(self._sorted_end, at + ROUNDING_US, side="right") - 1
-        result = np.full(len(targets), NONE, np.int64)
-        for _ in range(_LOOK_BACK):
-            near = self._by_end[place]
-            open_ = (result < 0) & (place >= 0) & (self.end[near] >= at - MAX_WAIT_GAP_US)
-            fits = open_ & (self.stream[near] != self.stream[targets]) & (self.start[near] < at)
-            result[fits] = near[fits]
-            place = np.maximum(place - 1, NONE)
-        return result
 
 
 def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> Edges:
@@ -147,7 +133,10 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     after_call = late[is_first[late]]
     target = np.concatenate([ordered, after_call])
     named = np.concatenate([named, np.full(len(after_call), NONE, np.int64)])
-    near = np.where(delay_us[target] > LATE_START_US, others.last_ended(target), NONE)
+    near = np.full(len(target), NONE, np.int64)
+    for at in np.flatnonzero(delay_us[target] > LATE_START_US).tolist():
+        ended = others.ended_near(int(target[at]), ROUNDING_US)
+        near[at] = ended[-1] if len(ended) else NONE
     source = np.concatenate([stated[0], np.where(near >= 0, near, named)])
     target = np.concatenate([stated[1], target])
     usable = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
