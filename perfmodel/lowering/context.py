@@ -6,10 +6,9 @@ marked (`attributes["guessed"]`), and so are the pieces that it becomes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from functools import lru_cache
 from math import prod
 
 from perfmodel.lowering.arguments import output, size
@@ -17,8 +16,8 @@ from perfmodel.lowering.rules.copies import KNOWN
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
 from perfmodel.ops.read.arguments import collective_of, with_recorded_lookups
 
-LOOKUP_BACKWARD = "torch::autograd::CppNode<*Split*Lookup*Function*>"
-LOOKUPS = ("fbgemm::*embedding*lookup*_function*",)
+LOOKUP = re.compile(r"fbgemm::.*embedding.*lookup.*_function.*")
+LOOKUP_BACKWARD = re.compile(r"torch::autograd::CppNode<.*Split.*Lookup.*Function.*>")
 COLLECTIVE = "record_param_comms"
 CONVOLUTIONS = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::mkldnn_convolution")
 BACKWARD_PARTS = {
@@ -72,10 +71,9 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
     """(forward, backward, gradient of the output): the last forward that fits comes first."""
     waiting: list[int] = []
     for index, op in enumerate(graph.ops):
-        match = _lookup_kind(op.name)
-        if match == "forward":
+        if LOOKUP.fullmatch(op.name):
             waiting.append(index)
-        elif match == "backward":
+        elif LOOKUP_BACKWARD.fullmatch(op.name):
             pooled = next(tensors_in(op.inputs), None)
             if pooled is None:
                 continue
@@ -91,13 +89,6 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
             if forward is not None:
                 waiting.remove(forward)
                 yield forward, index, pooled
-
-
-@lru_cache(maxsize=1 << 14)
-def _lookup_kind(name: str) -> str:
-    if fnmatchcase(name, LOOKUP_BACKWARD):
-        return "backward"
-    return "forward" if any(fnmatchcase(name, pattern) for pattern in LOOKUPS) else "neither"
 
 
 def _read_later(graph: OpGraph, index: int) -> Tensor | None:

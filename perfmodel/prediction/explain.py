@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
@@ -25,7 +25,12 @@ from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
 
+if TYPE_CHECKING:
+    from perfmodel.prediction.reasons import MeasuredExplainer, ModelExplainer
+
 DECIMALS = 4
+Explainer: TypeAlias = Union["ModelExplainer", "MeasuredExplainer"]
+"""How a mode of prediction came to the durations of its nodes."""
 Terms: TypeAlias = dict[str, float | int | str | None]
 """By name, whose end is the unit; texts say who or which."""
 
@@ -52,22 +57,6 @@ class Reason:
             for name in ("figures", "coefficients")
         }
         return _rounded(vars(self)) | {"terms": _rounded(self.terms)} | lists
-
-
-class Explainer(Protocol):
-    """How a mode of prediction came to the durations of its nodes."""
-
-    def lag_source(self, edge: EdgeKind) -> str:
-        """Where the lag of edges of a kind comes from."""
-        ...
-
-    def ops(self) -> Sequence[str]:
-        """Per node, the operator behind it; empty where none is known."""
-        ...
-
-    def reason(self, node: int) -> Reason:
-        """Why the node takes what it takes."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph, cpu_steps, rows_of
-from perfmodel.lowering.draft import Built
+from perfmodel.lowering.draft import CAUSES, Built
 from perfmodel.lowering.host import Profile, load_profile
-from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.host.profile import CATALOGUE, EAGER, RECORDED_ON
 from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.piece import Piece
@@ -33,7 +32,6 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.timeline.graph.kinds import Cause
 from perfmodel.timeline.graph.merge import merge
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
@@ -59,14 +57,7 @@ the hosts of eight traces are 13 % short in the median, with means 3 %)."""
 OTHERS_STATISTIC = "trimmed_mean_us"
 """Of a profile that the package brings: the stalls of other programs are not this one's."""
 
-OVERHEAD_OF_CAUSE = {
-    Cause.HOST_T1: T1,
-    Cause.HOST_T2: T2,
-    Cause.HOST_T3: T3,
-    Cause.HOST_T4: T4,
-    Cause.HOST_T5: T5,
-    Cause.HOST_OP_WITHOUT_LAUNCH: OP_WITHOUT_LAUNCH,
-}
+OVERHEAD_OF_CAUSE = {cause: kind for kind, cause in CAUSES.items()}
 """What a profile files host work under, by the cause that a graph gives it."""
 
 

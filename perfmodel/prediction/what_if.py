@@ -26,7 +26,7 @@ from perfmodel.timeline.graph.kinds import (
     NodeKind,
     Scope,
 )
-from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import rows_around
@@ -49,8 +49,6 @@ class _Part:
     """Edges by which calls wait; gone where the calls are."""
     lags: tuple[EdgeKind, ...] = ()
     """Edges whose lag is scaled, where it is a delay."""
-    releases: bool = False
-    """Whether it is device work's waiting for what came before the window."""
 
 
 HOST_CAUSES = (
@@ -59,7 +57,6 @@ HOST_CAUSES = (
 )
 _OF_OPERATORS = (*HOST_CAUSES[1:-1],)
 _LAUNCHES = tuple(kind for kind, cause in CAUSE_OF_EDGE.items() if cause is Cause.LAUNCH_LATENCY)
-BEFORE_WINDOW = "before_window"
 IN_DEVICE = "memcpy_device"
 """The family `memcpy`, whose name is that of a scope."""
 PARTS: dict[str, _Part] = {
@@ -73,7 +70,6 @@ PARTS: dict[str, _Part] = {
     "hidden_sync": _Part(waits=(EdgeKind.HIDDEN_SYNC,)),
     "launch_queue_full": _Part(waits=(EdgeKind.LAUNCH_QUEUE,)),
     "launch_latency": _Part(lags=_LAUNCHES),
-    BEFORE_WINDOW: _Part(releases=True),
     **{
         IN_DEVICE if name in SCOPES else name: _Part(SCOPES["gpu"], family=name)
         for name in FAMILIES
@@ -125,7 +121,7 @@ class Scale:
                 f"{option} {text!r}: unknown scope {scope!r}; one of {', '.join(PARTS)}"
             )
         part = PARTS[scope]
-        if (part.releases or (part.waits and scope not in SCOPES)) and factor:
+        if part.waits and scope not in SCOPES and factor:
             raise UsageError(
                 f"{option} {text!r}: a wait follows from what is waited for and has no length to "
                 f"scale; take it out: --remove {scope}"
@@ -144,7 +140,7 @@ class Scale:
         """
         chosen = np.zeros(len(graph), bool)
         chosen[self.among(graph, np.arange(len(graph)))] = True
-        if not chosen.any() and not len(self.edges(graph)) and not len(self.released(graph)):
+        if not chosen.any() and not len(self.edges(graph)):
             raise UsageError(f"{self.text!r} matches nothing in this trace")
         return chosen
 
@@ -170,13 +166,6 @@ class Scale:
             lag_us[rows] *= self.factor
             return replace(edges, lag_us=lag_us)
         return _until_step_end(graph, edges, rows)
-
-    def released(self, graph: ExecutionGraph) -> Ints:
-        """The nodes that wait for nothing from before the window any more."""
-        if not PARTS[self.scope].releases:
-            return np.zeros(0, np.int64)
-        pinned = np.isfinite(graph.nodes_.release_us) & graph.on_device
-        return self._fitting(graph, np.flatnonzero(pinned))
 
     def edges(self, graph: ExecutionGraph) -> Ints:
         """The edges that it changes: what leads to the nodes that it fits."""
@@ -235,28 +224,23 @@ def what_if(
 
     Its nodes stay the same, and it is the same graph where no what-if changes its edges.
     """
-    edges, nodes = graph.edges_, graph.nodes_
+    edges = graph.edges_
     for scale in scales:
         duration_us = np.where(scale.matches(graph), duration_us * scale.factor, duration_us)
         edges = scale.on_edges(graph, edges)
-        if len(released := scale.released(graph)):
-            nodes = _released(nodes, released)
-    if edges is graph.edges_ and nodes is graph.nodes_:
+    if edges is graph.edges_:
         return graph, duration_us
-    return replace(graph, nodes_=nodes, edges_=edges), duration_us
+    return replace(graph, edges_=edges), duration_us
 
 
 def from_window_start(graph: ExecutionGraph) -> ExecutionGraph:
     """`graph` without what its device had left to do when the recording began."""
-    pinned = np.flatnonzero(np.isfinite(graph.nodes_.release_us) & graph.on_device)
-    return replace(graph, nodes_=_released(graph.nodes_, pinned)) if len(pinned) else graph
-
-
-def _released(nodes: Nodes, rows: Ints) -> Nodes:
-    """`nodes` of which `rows` may start as the recording begins."""
-    release_us = nodes.release_us.copy()
-    release_us[rows] = nodes.start_us.min()
-    return replace(nodes, release_us=release_us)
+    nodes = graph.nodes_
+    pinned = np.isfinite(nodes.release_us) & graph.on_device
+    if not pinned.any():
+        return graph
+    release_us = np.where(pinned, nodes.start_us.min(), nodes.release_us)
+    return replace(graph, nodes_=replace(nodes, release_us=release_us))
 
 
 def _until_step_end(graph: ExecutionGraph, edges: Edges, rows: Ints) -> Edges:
