@@ -164,6 +164,10 @@ def _problems(workload: Workload) -> Iterator[str]:
             'tables: histogram: implementation.sharding "hybrid" supports zipf and uniform '
             "distributions only"
         )
+    if software.sharding != "hybrid" and not software.indices_ahead:
+        yield (
+            f'implementation: indices_ahead: only of sharding "hybrid", not "{software.sharding}"'
+        )
     if not limits.fused_optimizers and training.table_optimizer in _FUSED_ONLY:
         yield (
             f"training: table_optimizer {training.table_optimizer!r} is fused into the backward "

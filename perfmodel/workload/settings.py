@@ -147,7 +147,10 @@ class Implementation:
     as within one). `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: what
     of a step neither brings the batch nor waits for the host is launched as CUDA graphs, as few as
     can be (all sizes are then taken to be fixed); `prefetch`: the next batch is brought and
-    distributed beside the step.
+    distributed beside the step. `indices_ahead` (of `hybrid`
+    sharding): which rows are whose is computed ahead of the step, and its all-reduce runs beside
+    the exchange of rows (HugeCTR since MLPerf v1.1); else one
+    after the other.
     `unmodelled_sample_bytes` of device memory are read, and written, per sample of a training step
     beyond what is modelled: fitted, its source names the rows that it saw.
     """
@@ -165,6 +168,7 @@ class Implementation:
     ddp_bucket_bytes: Annotated[int, Limits(1, 1e12)] = 25 << 20
     cuda_graphs: bool = False
     prefetch: bool = False
+    indices_ahead: bool = True
     unmodelled_sample_bytes: Annotated[int, Limits(0, 1e9)] = 0
     stands_for: str = ""
 

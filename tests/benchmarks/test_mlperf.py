@@ -84,6 +84,7 @@ def test_a_round_of_other_software_is_a_group_of_its_own(tmp_path: Path) -> None
     early = one_hot | {"round": "v1.0", "ttt_min_median": "4.1"}
     later, first = read_mlperf(mlperf(tmp_path, one_hot, early))[0]
     assert [each.group for each in (later, first)] == ["dlrm", "dlrm v1.0"]
+    assert (later.settings, first.settings) == ({}, {"implementation__indices_ahead": False})
     assert row_of(first, 1e6, 1e6, 1e6)["held_out"]
 
 
