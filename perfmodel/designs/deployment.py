@@ -108,9 +108,6 @@ def _text(value: object) -> str:
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 
-PARTED = "balanced"
-
-
 def deployment_of(
     workload: Workload, machine: Cluster, batch: int | None = None, *, train: bool = True
 ) -> Deployment:
@@ -128,11 +125,11 @@ def deployment_of(
     try:
         layout = plan(workload, ranks, machine.linked_gpus)
     except WorkloadError:
-        parted = workload.with_(implementation__sharding=PARTED)
+        parted = workload.with_(implementation__sharding="balanced")
         layout = plan(parted, ranks, machine.linked_gpus)
         notes = (
             f"{len(workload.tables)} tables cannot be distributed whole among {ranks} devices: "
-            f"implementation.sharding {PARTED!r} in the place of "
+            "implementation.sharding 'balanced' in the place of "
             f"{workload.implementation.sharding!r}",
         )
     placement = placement_of(layout, workload)

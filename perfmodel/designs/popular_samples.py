@@ -57,7 +57,8 @@ def choose_hot_rows(
     """
     if any(part.popular for part in deployment.pipeline.micro_batches):
         raise WorkloadError("hot rows: the samples are already split by hot rows")
-    kept, choice = _hot_rows(deployment.workload.tables, _dtypes(deployment), budget_bytes, sampled)
+    dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
+    kept, choice = _hot_rows(deployment.workload.tables, dtypes, budget_bytes, sampled)
     share = choice.popular_frac if popular_frac is None else popular_frac
     mixed_hot_frac(choice.hot_frac, share)  # raises for a share that cannot be
     usual = {"sharding": "data_parallel", "ranks": tuple(range(deployment.ranks))}
@@ -65,10 +66,6 @@ def choose_hot_rows(
     rows = [round(count) for count in choice.rows.tolist()]
     placement = deployment.placement.edited(lambda n, _: {**usual, "hot_rows": rows[n]})
     return HotRowChoice(choice, placement, share, kept.used_bytes)
-
-
-def _dtypes(deployment: Deployment) -> tuple[str, ...]:
-    return tuple(placed.dtype for placed in deployment.placement.tables)
 
 
 @lru_cache(maxsize=64)

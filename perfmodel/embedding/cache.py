@@ -214,7 +214,7 @@ def hot_set(
         expected = classes.rate * sampled * sum(table.lookups for table in tables)
         # classes of equal tables are counted once
         kinds, kind = np.unique((expected, classes.row_bytes), axis=1, return_inverse=True)
-        used = np.bincount(kind.ravel(), classes.used_bytes)
+        used = np.bincount(kind.ravel(), classes.used_bytes).astype(np.float64)
         kept = kept_by_counts(kinds[0], kinds[1], used, budget_bytes)[kind.ravel()]
     share = np.concatenate([table.popularity.share for table in tables])
     rows, hot = (
