@@ -67,8 +67,8 @@ def explanations(
     numbers = np.stack([duration_us, *work, utilisation_frac], axis=1).tolist()
     told = np.stack(np.broadcast_arrays(duration_us, *terms.values())[1:], axis=1).tolist()
     return [
-        Explanation(us, str(by), *of, dict(zip(terms, each, strict=True)), formula)
-        for (us, *of), by, each in zip(numbers, bound_by, told, strict=True)
+        Explanation(us, by, flop, read, written, used, dict(zip(terms, each, strict=True)), formula)
+        for (us, flop, read, written, used), by, each in zip(numbers, bound_by, told, strict=True)
     ]
 
 

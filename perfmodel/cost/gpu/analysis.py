@@ -246,4 +246,4 @@ class Heuristic:
         columns |= {"bound_us": analysis.bound_us, **analysis.features}
         columns |= {"launch_floor_us": floor_us, "offset_us": offset_us}
         work = analysis.flop, analysis.read_bytes, analysis.written_bytes
-        return explanations(duration_us, bound_by, work, used_frac, columns, formula)
+        return explanations(duration_us, bound_by.tolist(), work, used_frac, columns, formula)

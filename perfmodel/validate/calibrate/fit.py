@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,7 @@ def _collectives(
     return load_machine(path)
 
 
-_FITS = {
+_FITS: dict[str, Callable[..., Any]] = {
     "kernels": _kernels,
     "collectives": _collectives,
     "device": _device,
