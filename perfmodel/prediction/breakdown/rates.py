@@ -73,7 +73,7 @@ def rates(hot: Hotspots) -> Rates:
     rows, unreadable = _rated_rows(hot, device)
     if unreadable:
         notes.append(f"{unreadable} operators left out whose shapes are not numbers")
-    counted = ~hot.rank.named(hot.links.device_rows, is_communication)
+    counted = ~hot.rank.named(is_communication)[hot.links.device_rows]
     total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
     rated_frac = sum(row["device_us"] for row in rows) / total_us if total_us else 0.0
     return Rates(rows, "" if device is None else device.name, rated_frac, "; ".join(notes))
@@ -225,7 +225,7 @@ def collective_sums(hot: Hotspots) -> NamedSums:
     are recorded bytes, bytes over the bus, and how long each ran in all."""
     rank, rows = hot.rank, hot.links.device_rows
     if len(rows):
-        at = np.flatnonzero(rank.named(rows, is_communication) & (hot.device_us > 0))
+        at = np.flatnonzero(rank.named(is_communication)[rows] & (hot.device_us > 0))
         # What is sent says the kernel itself, else the innermost such operator around its launch.
         rows, us, launch = rows[at], hot.device_us[at], hot.links.device_launch[at]
         said = np.where(rank.collective[rows] >= 0, rows, NONE)
