@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code
+from perfmodel.base.arrays import Floats, Ints, Mask, has_code
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
 
 NONE = -1
@@ -86,20 +86,27 @@ class Allocations:
     def __len__(self) -> int:
         return len(self.at_us)
 
+    def of(self, chosen: Mask) -> Allocations:
+        """Some of the entries."""
+        columns = {name: value[chosen] for name, value in vars(self).items() if name in _PER_EVENT}
+        return replace(self, **columns)
+
     def by_device(self) -> dict[str, Allocations]:
         """Per device (`cuda:0`, `cpu`) its events, devices in order of their first one."""
         types, type_of = np.unique(self.device_type, return_inverse=True)
         devices, device_of = np.unique(self.device, return_inverse=True)
         pair_of = type_of * len(devices) + device_of
         pairs, first = np.unique(pair_of, return_index=True)
-        columns = [getattr(self, each.name) for each in fields(self)[:-2]]
         parts = {}
         for pair in pairs[np.argsort(first)].tolist():
             kind, index = int(types[pair // len(devices)]), int(devices[pair % len(devices)])
             name = _DEVICE_TYPES.get(kind, f"type {kind}")
             name = name if index < 0 or not kind else f"{name}:{index}"
-            parts[name] = Allocations(*(column[pair_of == pair] for column in columns))
+            parts[name] = self.of(pair_of == pair)
         return parts
+
+
+_PER_EVENT = tuple(each.name for each in fields(Allocations))[:-2]
 
 
 @dataclass(frozen=True)
@@ -192,34 +199,29 @@ class RankTrace:
         """The name of the event in `row`."""
         return self.strings[int(self.name[row])]
 
-    @cached_property
-    def _names(self) -> list[tuple[int, str]]:
-        """(index, text) of the strings that are names of events; the others are shapes and such."""
-        used = np.zeros(len(self.strings), np.bool_)
-        used[self.name] = True
-        return [(index, self.strings.texts[index]) for index in np.flatnonzero(used).tolist()]
-
     def name_matches(self, pattern: re.Pattern[str]) -> Mask:
-        """Rows whose name a pattern matches at its start; each name is tried once."""
-        return self._rows_named(pattern.match)
-
-    def named(self, rows: Ints, is_one: Callable[[str], object]) -> Mask:
-        """Which of these rows have a name that a function accepts; each name is tried once."""
-        hit, names = np.zeros(len(self.strings), np.bool_), self.name[rows]
-        hit[[at for at in distinct(names).tolist() if is_one(self.strings[at])]] = True
-        return hit.take(names)
+        """Rows whose name a pattern matches at its start."""
+        return self.named(pattern.match)
 
     def name_contains(self, pattern: re.Pattern[str]) -> Mask:
-        """Rows in whose name a pattern is found; each name is tried once."""
-        return self._rows_named(pattern.search)
+        """Rows in whose name a pattern is found."""
+        return self.named(pattern.search)
 
-    def _rows_named(self, is_one: Callable[[str], object]) -> Mask:
+    def named(self, is_one: Callable[[str], object]) -> Mask:
+        """Rows whose name a function accepts; each name is tried once."""
         if is_one not in self._named:
             hit = self._named[is_one] = np.zeros(len(self.strings), np.bool_)
-            hit[[index for index, text in self._names if is_one(text)]] = True
+            hit[[index for index in self._names if is_one(self.strings.texts[index])]] = True
         return self._named[is_one].take(self.name)
 
     @cached_property
+    def _names(self) -> list[int]:
+        """Indices of the strings that are names of events; the others are shapes and such."""
+        used = np.zeros(len(self.strings), np.bool_)
+        used[self.name] = True
+        return np.flatnonzero(used).tolist()
+
+    @cached_property
     def _named(self) -> dict[Callable[[str], object], Mask]:
-        """Which strings are names that a pattern accepts, for those that were asked for."""
+        """Which strings are names that a function accepts, for those that were asked for."""
         return {}

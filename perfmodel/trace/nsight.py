@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from perfmodel.trace.categories import Category
@@ -55,14 +56,9 @@ def decode_nsight(content: bytes, where: str) -> tuple[RankTrace, ...]:
     with opened(content, where) as db:
         texts = db.texts(STRINGS)
         processes: defaultdict[int, list[Row]] = defaultdict(list)
-        for row in db.rows(CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
-            name = _VERSION_OF_CALL.sub("", text_of(texts, row["nameId"], row, "nameId"))
-            columns = _of_thread(row) | {"correlation": row["correlationId"]}
-            processes[columns["pid"]].append(event_of(row, Category.RUNTIME, name, **columns))
-        for pid, event in _nsight_device(db, texts):
-            processes[next(iter(processes), 0) if pid < 0 else pid].append(event)
-        for event in _nsight_ranges(db, texts):
-            processes[event["pid"]].append(event)
+        for event in chain(_calls(db, texts), _device(db, texts), _ranges(db, texts)):
+            pid = event["pid"] if event["pid"] >= 0 else next(iter(processes), 0)
+            processes[pid].append(event)
         gpus = sorted(
             db.rows(GPUS, ("id",), ("totalMemory",), texts="name"), key=lambda gpu: gpu["id"]
         )
@@ -83,17 +79,24 @@ def _of_thread(row: Row) -> dict[str, int]:
     return {"pid": number >> PID_BITS & mask, "thread": number & mask}
 
 
-def _nsight_device(db: Database, texts: Mapping[int, str]) -> Iterator[tuple[int, Row]]:
-    """What ran on devices, and synchronisation; each with its process, -1 where none is named."""
+def _calls(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
+    for row in db.rows(CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
+        name = _VERSION_OF_CALL.sub("", text_of(texts, row["nameId"], row, "nameId"))
+        columns = _of_thread(row) | {"correlation": row["correlationId"]}
+        yield event_of(row, Category.RUNTIME, name, **columns)
+
+
+def _device(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
+    """What ran on devices, and synchronisation."""
     needed = ("start", "end", "deviceId", "streamId", "correlationId")
     shared = ("globalPid",)
 
-    def of_stream(row: Row, category: Category, name: str, **more: Any) -> tuple[int, Row]:
+    def of_stream(row: Row, category: Category, name: str, **more: Any) -> Row:
         pid = row["globalPid"]
         columns = {"stream": row["streamId"], "device": row["deviceId"], "thread": row["streamId"]}
         columns["correlation"] = row["correlationId"]
-        pid = pid if pid < 0 else pid >> PID_BITS & (1 << PID_BITS) - 1
-        return pid, event_of(row, category, name, **columns, **more)
+        columns["pid"] = pid if pid < 0 else pid >> PID_BITS & (1 << PID_BITS) - 1
+        return event_of(row, category, name, **columns, **more)
 
     grid = ("gridX", "gridY", "gridZ")
     for row in db.rows(KERNELS, needed, (*shared, "demangledName", "shortName", *grid)):
@@ -133,7 +136,7 @@ def _item(items: tuple[str, ...], index: int, other: str) -> str:
     return items[index] if 0 <= index < len(items) else other
 
 
-def _nsight_ranges(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
+def _ranges(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
     """Ranges of NVTX that have an end."""
     needed = ("start", "eventType", "globalTid")
     for row in db.rows(RANGES, needed, ("end", "textId"), texts="text"):

@@ -61,7 +61,7 @@ SAMPLED_FRAC = 0.1
 """Files that hold less of what was numbered were sampled or filtered on purpose; real ones: 1 %."""
 AT_ONCE_US = 1.0
 """Events of one thread that begin so close to one another may be in any order."""
-STEP_GAP_US = 1e3
+STEP_GAP_US = 500.0
 SHORTEST_US, LONGEST_US = 0.1, 500.0
 """Of half the calls, operators and operations of the device, and of the quickest tenth of launch
 calls and operators. Real files: medians from 1 us, tenths up to 30 us."""

@@ -94,18 +94,13 @@ def part_of(rank: RankTrace, steps: slice, context: int) -> tuple[RankTrace, sli
     is_late = rank.is_device & (rank.start_us >= until_us) & (rank.start_us < until_us + longest_us)
     kept = np.flatnonzero(is_in | (is_late & np.isin(rank.correlation, calls[calls > 0])))
     memory = rank.memory
-    at = np.flatnonzero((memory.at_us >= from_us) & (memory.at_us < until_us))
-    columns = {
-        name: values[at]
-        for name, values in vars(memory).items()
-        if name not in ("numbers", "unreadable")
-    }
+    memory = memory.of((memory.at_us >= from_us) & (memory.at_us < until_us))
     part, first_us = take_rows(rank, kept), float(rank.start_us[kept[0]])
     part = replace(
         part,
         origin_ns=rank.origin_ns + round(first_us * 1e3),
         start_us=part.start_us - first_us,
-        memory=replace(memory, **columns | {"at_us": columns["at_us"] - first_us}),
+        memory=replace(memory, at_us=memory.at_us - first_us),
     )
     return part, slice(before, before + last - first)
 

@@ -122,7 +122,7 @@ def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
     owner = np.where(answering == NO_OP, op, answering)
     taken_us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
-    counted = ~rank.named(links.device_rows, is_communication)
+    counted = ~rank.named(is_communication)[links.device_rows]
     names, sums = _sums_by_shape(lowered, device, taken_us, count)
     total_us = float(hot.device_us[counted].sum())
     return NamedSums(names, sums, hot.clock.count, hot.clock.total_us, total_us), unreadable
@@ -196,7 +196,7 @@ def collective_sums(hot: Hotspots) -> NamedSums:
     are recorded bytes, bytes over the bus, and how long each ran in all."""
     rank, rows = hot.rank, hot.links.device_rows
     if len(rows):
-        at = np.flatnonzero(rank.named(rows, is_communication) & (hot.device_us > 0))
+        at = np.flatnonzero(rank.named(is_communication)[rows] & (hot.device_us > 0))
         # What is sent says the kernel itself, else the innermost such operator around its launch.
         rows, us, launch = rows[at], hot.device_us[at], hot.links.device_launch[at]
         said = np.where(rank.collective[rows] >= 0, rows, NONE)

@@ -60,7 +60,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     first_device = count + len(returns)
     last_node = np.arange(count)
     last_node[returns] = count + np.arange(len(returns))
-    is_collective = rank.named(devices, is_communication) & (
+    is_collective = rank.named(is_communication)[devices] & (
         rank.category[devices] == Category.KERNEL
     )
     nodes, resources = rank_nodes(rank, links, pieces, waits, is_collective)
