@@ -125,7 +125,8 @@ def deployment_of(
     try:
         layout = plan(workload, ranks, machine.linked_gpus)
     except WorkloadError:
-        parted = workload.with_(implementation__sharding="balanced")
+        software = {"implementation__name": "torchrec", "implementation__sharding": "balanced"}
+        parted = workload.with_(**software)  # for the layout alone: software that has parts
         layout = plan(parted, ranks, machine.linked_gpus)
         notes = (
             f"{len(workload.tables)} tables cannot be distributed whole among {ranks} devices: "

@@ -20,5 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.types import Prediction as Prediction
     from perfmodel.prediction.types import Result as Result
     from perfmodel.prediction.what_if import Scale as Scale
+    from perfmodel.timeline.offered import Service as Service
+    from perfmodel.timeline.offered import latency_under as latency_under
 
 __getattr__, __all__ = exports(__name__)

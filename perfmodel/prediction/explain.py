@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,14 +25,21 @@ from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
 
-if TYPE_CHECKING:
-    from perfmodel.prediction.reasons import MeasuredExplainer, ModelExplainer
-
 DECIMALS = 4
-Explainer: TypeAlias = Union["ModelExplainer", "MeasuredExplainer"]
-"""How a mode of prediction came to the durations of its nodes."""
 Terms: TypeAlias = dict[str, float | int | str | None]
 """By name, whose end is the unit; texts say who or which."""
+
+
+class Explainer(Protocol):
+    """How a mode of prediction came to the durations of its nodes."""
+
+    def ops(self) -> Sequence[str]:
+        """The operator of each node; empty where it has none."""
+        ...
+
+    def lag_source(self, edge: EdgeKind) -> str: ...
+
+    def reason(self, node: int) -> Reason: ...
 
 
 @dataclass(frozen=True)

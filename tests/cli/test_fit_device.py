@@ -14,7 +14,7 @@ from validate.evaluate.test_truth import ROW, _table
 from perfmodel import predict
 from perfmodel.hardware import node, with_settings
 from perfmodel.validate.calibrate.tables import read_steps
-from perfmodel.workload import model, op_graph
+from perfmodel.workload import op_graph
 
 
 def test_a_machine_is_fitted_and_predicts_steps(run: Run, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_steps_on_a_gpu_are_passes_of_the_workload(run: Run, tmp_path: Path) -> 
     (row,) = json.loads(ran.out)["rows"]
     (step,) = read_steps(truth)
     slow = with_settings(node("h100-sxm"), ["host.single_thread_ratio=0.5"])
-    usual = {"implementation.name": "pytorch", "training.loss": "bce"}
-    ops = op_graph(model.with_settings(step.workload, usual))
+    usual = {"implementation__name": "pytorch", "training__loss": "bce"}
+    ops = op_graph(step.workload.with_(**usual))
     (result,) = predict(ops, hardware=[slow]).results
     assert row["predicted_us"] == pytest.approx(result.step_us)

@@ -59,11 +59,10 @@ def read_hardware(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_workload(path: Path) -> tuple[Any, list[str]]:
-    from dataclasses import asdict
+    from perfmodel.workload import load_workload
 
-    from perfmodel.workload import counts, load_workload
-
-    return _plain(asdict(counts(load_workload(path)))), []
+    workload = load_workload(path)
+    return [workload.dense_parameters, workload.table_parameters], []
 
 
 def read_kernel_rows(path: Path) -> tuple[Any, list[str]]:
@@ -91,7 +90,7 @@ def read_steps(path: Path) -> tuple[Any, list[str]]:
 def read_baseline(path: Path) -> tuple[Any, list[str]]:
     from perfmodel.validate.evaluate.baseline import read_baseline as rows
 
-    return [row.to_dict() for row in rows(path)], []
+    return list(rows(path)), []
 
 
 def read_overheads(path: Path) -> tuple[Any, list[str]]:
@@ -242,7 +241,7 @@ def read_sweep(path: Path) -> tuple[Any, list[str]]:
     from perfmodel.explore.spec import load_spec
 
     spec = load_spec(path)
-    return [len(spec.space), str(spec)], []
+    return [len(spec.points), str(spec)], []
 
 
 def read_placement(path: Path) -> tuple[Any, list[str]]:

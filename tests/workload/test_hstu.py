@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
+from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
@@ -26,6 +28,12 @@ def equal() -> Workload:
     return load_workload("dlrm-v4-hstu").with_(
         sequence__length_std=0.0, sequence__unique_frac=[1.0] * 11, sequence__index_dedup=False
     )
+
+
+def frame_of(lowered: Lowered) -> pd.DataFrame:
+    """A line for each piece: the operator that it is of, its row op and dims."""
+    owners = [lowered.graph.ops[at].name for at in lowered.owner.tolist()]
+    return pd.DataFrame({"owner": owners, "op": lowered.rows.op, **lowered.rows.dims})
 
 
 def longer(workload: Workload, times: int) -> Workload:
@@ -342,7 +350,7 @@ def test_repeated_rows_and_their_gradients(equal: Workload) -> None:
     time embedding are read once, in the order of their rows."""
     few = equal.with_(sequence__unique_frac=[0.25] * 11, sequence__index_dedup=True)
     pieces = {
-        target: lower(op_graph(few, 64, target=target), target).to_frame()
+        target: frame_of(lower(op_graph(few, 64, target=target), target))
         for target in ("cuda", "rocm")
     }
     copies = {target: found[found["op"] == "index_select"] for target, found in pieces.items()}
@@ -359,7 +367,7 @@ def test_repeated_rows_and_their_gradients(equal: Workload) -> None:
 def test_rows_of_joins_have_a_block_each_on_amds_gpus(equal: Workload) -> None:
     """Three tables' rows, contextual ones, the split after the stack, forward and backward."""
     for target in ("cuda", "rocm"):
-        found = lower(op_graph(equal, 64, target=target), target).to_frame()
+        found = frame_of(lower(op_graph(equal, 64, target=target), target))
         moved = found[found["owner"].str.contains("_jagged")]
         assert (len(moved), "by_rows" in moved) == (10, target == "rocm")
     assert (moved["elements"] / moved["by_rows"]).to_list() == [512.0] * 10
@@ -368,7 +376,7 @@ def test_rows_of_joins_have_a_block_each_on_amds_gpus(equal: Workload) -> None:
 def test_random_numbers_are_drawn_once(equal: Workload) -> None:
     """Ahead, once a layer, three bits of a byte each. The backward pass makes in one kernel what
     the product's gradient needs again."""
-    drawn = lower(op_graph(equal, 64), "cuda").to_frame()
+    drawn = frame_of(lower(op_graph(equal, 64), "cuda"))
     assert drawn[drawn["random"] > 0]["owner"].unique().tolist() == ["hstu::dropout_mask"]
     masks = drawn[drawn["owner"] == "hstu::dropout_mask"]
     backward = drawn[drawn["owner"] == "hstu::norm_mul_dropout_backward"]
