@@ -19,6 +19,7 @@ from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
+from perfmodel.prediction.step import least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import require_rate
 from perfmodel.workload import Workload
@@ -34,33 +35,50 @@ def fastest(
 ) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
-    slower.
+    slower. What cannot be faster by a lower bound is not predicted.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
     """
-    best: PredictedDeployment | None = None
-    refused, limit_us, why_less = None, inf, "what is set does not fit"
-    for deployment, changed in _ways(design, start):
+    ways = _ways(design, start)
+    found: dict[int, PredictedDeployment] = {}
+    refused: PerfmodelError | None = None
+    best, why_less = 0, "what is set does not fit"
+
+    def limit_us(at: int) -> float:
+        """What a way must stay below to be the fastest, or as fast and earlier."""
+        if not found:
+            return inf
+        step_us = found[best][1].results[0].step_us
+        return step_us * (1 - ROUNDING_FRAC if at > best else 1 + ROUNDING_FRAC)
+
+    try:
+        found[0] = ways[0][0], _predicted(ways[0][0], overheads)
+        result = found[0][1].results[0]
+        why_less = f"what is set is no faster, {human_us(result.step_us)}"
+    except PerfmodelError as error:
+        refused = error
+    least: list[tuple[float, int]] = []
+    for at, (deployment, _) in enumerate(ways[1:], 1):
+        with suppress(PerfmodelError):
+            least.append((least_us(deployment, overheads, enough_us=limit_us(at)), at))
+    for us, at in sorted(least):
+        if us >= limit_us(at):
+            continue
+        deployment, changed = ways[at]
         if changed:
             note = f"{changed}: {why_less}"
             left_out = () if refused else (note,)
             without_gain = (*deployment.without_gain, *left_out)
             deployment = deployment.with_(note, without_gain=without_gain)
-        try:
+        with suppress(PerfmodelError):
             prediction = _predicted(deployment, overheads)
-        except PerfmodelError as error:
-            refused = error if best is None and refused is None else refused
-            continue
-        step_us = prediction.results[0].step_us
-        if best is None and refused is None:
-            why_less = f"what is set is no faster, {human_us(step_us)}"
-        if step_us < limit_us:
-            best, limit_us = (deployment, prediction), step_us * (1 - ROUNDING_FRAC)
-    if best is None:
+            if prediction.results[0].step_us < limit_us(at):
+                found[at], best = (deployment, prediction), at
+    if not found:
         assert refused is not None
         raise refused
-    return best
+    return found[best]
 
 
 def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,17 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer
-from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps
+from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
 from perfmodel.prediction.shapes import Noted, predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
+from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import to_device
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.step import (
+    TIERED,
     RankClass,
     data_edges,
     deciding_classes,
@@ -160,14 +163,25 @@ STEPS_KNOWN = 128
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
+def _alone(
+    step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
+) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
+    """Graphs, what edits do not do, the step without contention, and its period."""
+    graphs, undone = step.graphs(edits, every_rank=every_rank)
+    alone = step.scheduled(graphs, costs)
+    own = alone.timeline.graph
+    period_us = Recurrence.of(own).period_us(own.nodes_.duration_us)
+    return graphs, undone, alone, period_us
+
+
+@lru_cache(maxsize=STEPS_KNOWN)
 def step_period(
     step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
 ) -> Noted:
     """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
     what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
     tiers, machine = step.tiers(), step.machine
-    graphs, undone = step.graphs(edits, every_rank=every_rank)
-    alone = step.scheduled(graphs, costs)
+    graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
     fuller = [] if every_rank else step.fuller(edits)
     about: dict[str, Any] = {"name": step.hardware, "costs": costs, "must_fit": True}
     result, found = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
@@ -207,6 +221,21 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
     about = (case.workload, case.machine, case.batch, case.train)
     phases = case.phases or (Phase("", 1.0, case.placement, case.pipeline),)
     return [(phase, Step(*about, phase.placement, phase.pipeline)) for phase in phases]
+
+
+def least_us(
+    deployment: Deployment, overheads: str | None = None, *, enough_us: float = inf
+) -> float:
+    """What the steps of a deployment take at least: without evaluations and contention; of several
+    kinds, the most frequent ones where that is `enough_us`. Raises as `deployment_period`."""
+    costs = costs_of(deployment.machine, overheads, TIERED)
+    steps = steps_of(deployment)
+    total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
+    for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
+        if total_us < enough_us:
+            step.tiers()
+            total_us += phase.steps_frac * _alone(step, costs, (), False)[3]
+    return total_us
 
 
 def deployment_period(

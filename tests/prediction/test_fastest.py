@@ -13,15 +13,16 @@ from slow import slow_but
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.baselines import GpuOnly
 from perfmodel.designs.composed import composed
-from perfmodel.designs.deployment import Budgeted, changes
+from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.designs.neo import Neo
-from perfmodel.designs.popular_samples import Hotline
+from perfmodel.designs.popular_samples import Fae, Hotline
 from perfmodel.designs.settings import halved
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
+from perfmodel.prediction.step import least_us
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 
@@ -138,6 +139,18 @@ def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
     assert found.results[0].step_us <= whole.results[0].step_us
     again = predict(deployment).results[0]
     assert again.step_us == pytest.approx(found.results[0].step_us, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("design", "known_frac"),
+    [(Hotline(hot_mib=256), 0.5), (Fae(hot_mib=256, switch_every_steps=1), 0.99)],
+)
+def test_a_step_takes_at_least_what_is_soon_known(design: Design, known_frac: float) -> None:
+    """Of FAE, rows that move between kinds of steps are most of it."""
+    whole = design.apply(on_one_node(*SMALL))
+    found = predict(whole).results[0]
+    least = least_us(whole)
+    assert known_frac * found.step_us < least <= STEP * found.step_us
 
 
 @pytest.mark.slow
