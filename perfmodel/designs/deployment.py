@@ -39,8 +39,9 @@ class Deployment:
     """A workload with a global `batch` on `machine`: where its tables are, how its step runs.
 
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
-    `pipeline`. `notes`: what a user should know, assumptions first. `without_gain`: notes on what
-    was left out since it is no faster, or cannot be.
+    `pipeline`. `notes`: what a user should know, assumptions first. `own_layout`: the layout by the
+    workload's settings where device memory cannot hold it; designs that put tables elsewhere may
+    take it. `without_gain`: notes on what was left out since it is no faster, or cannot be.
     """
 
     workload: Workload
@@ -51,6 +52,7 @@ class Deployment:
     train: bool = True
     notes: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
+    own_layout: Placement | None = field(default=None, compare=False)
     without_gain: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -67,6 +69,18 @@ class Deployment:
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         said = (each if isinstance(each, Note) else Note(each) for each in notes)
         return replace(self, notes=(*self.notes, *said), **changes)
+
+    def layouts(self) -> tuple[Deployment, ...]:
+        """This, and where `own_layout` has the tables: what fits decides, not device memory."""
+        plain = replace(self, own_layout=None)
+        if self.own_layout is None:
+            return (plain,)
+        sharding = self.workload.implementation.sharding
+        note = Note(
+            f"tables laid out as implementation.sharding {sharding!r} says, which device memory "
+            "could not hold"
+        )
+        return plain, replace(plain, placement=self.own_layout, notes=(note,))
 
 
 class Design(Protocol):
@@ -133,15 +147,17 @@ def deployment_of(
             "implementation.sharding 'balanced' in the place of "
             f"{workload.implementation.sharding!r}",
         )
-    placement = placement_of(layout, workload)
+    placement, own_layout = placement_of(layout, workload), None
     if not fits(workload, placement, machine, train=train):
         by_size = greedy_placement(workload, machine, train=train)
         if by_size is not None:
-            placement = by_size
+            placement, own_layout = by_size, placement
             in_rows = sum(table.sharding == "row_wise" for table in by_size.tables)
             notes = (
                 f"tables laid out by size, {in_rows} of {len(by_size.tables)} in row-wise parts: "
                 f"implementation.sharding {workload.implementation.sharding!r} does not fit",
             )
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
-    return Deployment(workload, machine, total, placement, pipeline, train, notes)
+    return Deployment(
+        workload, machine, total, placement, pipeline, train, notes, own_layout=own_layout
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice, product
 from math import inf
 
 from perfmodel.base.units import US_PER_S, human_us
@@ -35,7 +36,8 @@ def fastest(
 ) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
-    slower. What cannot be faster by a lower bound is not predicted.
+    slower. Where device memory does not hold the workload's own layout, both that and the one by
+    size are tried (`Deployment.layouts`). What cannot be faster by a lower bound is not predicted.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
@@ -83,17 +85,19 @@ def fastest(
 
 def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:
     """`start` under `design` as it is set, then with less of its budget, each with what differs."""
-    ways = [(design.apply(start), "")]
-    for less in design.within(start) if isinstance(design, Budgeted) else ():
+    layouts = start.layouts()
+    ways = [(design.apply(layouts[0]), "")]
+    budgets = design.within(start) if isinstance(design, Budgeted) else ()
+    for layout, less in islice(product(layouts, (design, *budgets)), 1, None):
         with suppress(PerfmodelError):
-            deployment = less.apply(start)
+            deployment = less.apply(layout)
             if any(replace(deployment, notes=()) == replace(way, notes=()) for way, _ in ways):
                 continue
             pairs: Iterable[tuple[Design, Design]] = [(design, less)]
             if isinstance(design, Composed) and isinstance(less, Composed):
                 pairs = zip(design.designs, less.designs, strict=True)
             changed = [text for pair in pairs if (text := changes(*pair))]
-            ways.append((deployment, ", ".join(changed)))
+            ways.append((deployment, "" if less is design else ", ".join(changed)))
     return ways
 
 
@@ -138,7 +142,7 @@ def compare_designs(
         require_rate(rate_per_s)
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
-        start = start.with_(placement=placement)
+        start = start.with_(placement=placement, own_layout=None)
     rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
     source = {
         "workload": workload.name,
