@@ -61,7 +61,7 @@ _DESIGNS = (
     "id=figure:name;predicted:,.4g;target=published:,.4g;unit;error_pct=error %:+.1f;"
     "pass=holds;evidence"
 )
-_CHANGES = "trace;kind;name;figure;baseline=baseline:.2f;present=now:.2f;status=by"
+_CHANGES = "trace;kind;name;figure;baseline=baseline:.2f;present=now:.2f;status"
 _MAX_CHANGES = 30
 
 
