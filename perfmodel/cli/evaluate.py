@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,7 +24,8 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import Table, counted
+from perfmodel.plot.names import named
+from perfmodel.reporting.tables import Table, counted, percent
 
 if TYPE_CHECKING:
     from perfmodel.validate.evaluate.baseline import Comparison
@@ -37,9 +39,19 @@ _KERNELS = (
     "bias_pct=bias:.1f;coverage_frac=coverage:.2f;width_frac=width:.2f"
 )
 _TRACES = (
-    "trace;kind;name;n:d;mape_pct=mean:.2f;median_pct=median:.2f;worst_pct=worst:.2f;"
+    "name=of;kind=prediction;n:d;mape_pct=mean:.2f;median_pct=median:.2f;worst_pct=worst:.2f;"
     "bias_pct=bias:+.2f"
 )
+_KINDS = {
+    "step_replay": "replay (in-sample)",
+    "shapes": "from shapes alone",
+    "model": "mode model",
+    "kernels": "fitted on other rows",
+    "null": "baseline: mean of the others",
+    "null_gpu": "baseline: mean + GPU difference",
+    "null_last": "baseline: the step before",
+}
+"""What a prediction had seen; of all other kinds the steps were held out."""
 _COLLECTIVES = "collective;where;curves:d;median_pct=median %:.1f;within_frac=coverage:share"
 _OPS = (
     "source=of;device;name;n:,d;gmae_pct=GMAE:.1f;mape_pct=MAPE:.1f;median_pct=median:.1f;"
@@ -102,9 +114,11 @@ def _cell(value: Any) -> Any:
 def _fact(name: str, value: Any) -> str:
     """`median 3.1 %` of `median_pct`."""
     unit = unit_of(name)
-    words = name.removesuffix("_pct").removesuffix("_us").removesuffix("_frac").replace("_", " ")
+    words = re.sub("_(pct|us|frac)$", "", name).replace("_", " ")
     if not isinstance(value, float):
-        return f"{words} {_cell(value)}"
+        return f"{words} {'-' if value is None else _cell(value)}"
+    if name.endswith("_frac"):
+        return f"{words} {percent(value, 1)}"
     return f"{words} {human_us(value) if unit == 'us' else f'{value:.3g}'}{' %' * (unit == '%')}"
 
 
@@ -115,8 +129,25 @@ def traces(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
-    show = partial(_show, title=_TITLE, heads=_TRACES, sums=("traces",))
-    target.write_result(evaluation, show, evaluation.warnings)
+    target.write_result(evaluation, _show_traces, evaluation.warnings)
+
+
+def _show_traces(console: Console, evaluation: Errors) -> None:
+    """Per trace, or table of kernels: what it is, and its errors."""
+    facts = {each["trace"]: each for each in evaluation["traces"]}
+    for trace in dict.fromkeys(row["trace"] for row in evaluation.rows):
+        console.say(", ".join(_fact(*item) for item in facts.get(trace, {"table": trace}).items()))
+        rows = [
+            row
+            | {
+                "kind": _KINDS.get(row["kind"], "held out"),
+                "name": f"{row['kind'].partition('_')[0]} {named(row['name'])}",
+            }
+            for row in evaluation.rows
+            if row["trace"] == trace
+        ]
+        console.show(Table("Errors, in % of what was measured", _TRACES, rows))
+        console.print()
 
 
 def evaluate_paths(

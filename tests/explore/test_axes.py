@@ -39,6 +39,11 @@ def test_ranges(tmp_path: Path, text: str, expected: list[float]) -> None:
     assert {type(each) for each in found} == {type(each) for each in expected}
 
 
+def test_a_grid_has_a_limit() -> None:
+    with pytest.raises(UsageError, match="16,000,000 points: expected at most 10,000,000"):
+        Points.grid({"a": tuple(range(4000)), "b": tuple(range(4000))})
+
+
 def test_groups_are_points_that_share_values() -> None:
     points = Points.grid({"a": (1, 2), "b": ("x", "y")})
     keys, _, group = points.groups(("b",))
