@@ -24,7 +24,8 @@ HOST = "cpu"
 REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
 """What an embedding op says of how its rows repeat (`perfmodel.ops.read.arguments`)."""
 BY_ELEMENTS = "by_elements"
-"""Dim of a gather: elements that each thread looks up one after another."""
+"""Dim of a gather: elements that each thread looks up one after another; mark of an op that joined
+tensors by single elements, as before PyTorch 2.9."""
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where
 the kernels go, and wait for them."""

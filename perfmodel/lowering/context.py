@@ -1,14 +1,15 @@
 """What the ops around an op tell of it: arguments that it does not state, sizes that are guessed.
 
-Old profiles record no shapes of collectives. What is filled in here is
+Old profiles record no shapes of lists of tensors, nor of collectives. What is filled in here is
 marked (`attributes["guessed"]`), and so are the pieces that it becomes.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from math import prod
 
 from perfmodel.lowering.arguments import output, size
@@ -16,8 +17,8 @@ from perfmodel.lowering.rules.copies import KNOWN
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
 from perfmodel.ops.read.arguments import collective_of, with_recorded_lookups
 
-LOOKUP = re.compile(r"fbgemm::.*embedding.*lookup.*_function.*")
-LOOKUP_BACKWARD = re.compile(r"torch::autograd::CppNode<.*Split.*Lookup.*Function.*>")
+LOOKUP_BACKWARD = "torch::autograd::CppNode<*Split*Lookup*Function*>"
+LOOKUPS = ("fbgemm::*embedding*lookup*_function*",)
 COLLECTIVE = "record_param_comms"
 CONVOLUTIONS = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::mkldnn_convolution")
 BACKWARD_PARTS = {
@@ -71,9 +72,10 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
     """(forward, backward, gradient of the output): the last forward that fits comes first."""
     waiting: list[int] = []
     for index, op in enumerate(graph.ops):
-        if LOOKUP.fullmatch(op.name):
+        match = _lookup_kind(op.name)
+        if match == "forward":
             waiting.append(index)
-        elif LOOKUP_BACKWARD.fullmatch(op.name):
+        elif match == "backward":
             pooled = next(tensors_in(op.inputs), None)
             if pooled is None:
                 continue
@@ -89,6 +91,13 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
             if forward is not None:
                 waiting.remove(forward)
                 yield forward, index, pooled
+
+
+@lru_cache(maxsize=1 << 14)
+def _lookup_kind(name: str) -> str:
+    if fnmatchcase(name, LOOKUP_BACKWARD):
+        return "backward"
+    return "forward" if any(fnmatchcase(name, pattern) for pattern in LOOKUPS) else "neither"
 
 
 def _read_later(graph: OpGraph, index: int) -> Tensor | None:
@@ -108,17 +117,33 @@ def _read_later(graph: OpGraph, index: int) -> Tensor | None:
 
 
 GUESSED = "guessed"
+GUESS_AHEAD, GUESS_BACK = 200, 12
+"""How many ops may lie between a call and the one that tells its size."""
+LISTS = ("aten::cat", "aten::_cat", "aten::stack")
+SPLITS = ("SplitWithSizesBackward", "SplitBackward")
+
 GRADIENT = "torch::autograd::AccumulateGrad"
 ALL_REDUCE = "all_reduce"
 
 
 def with_guesses(ops: list[Op], world_size: int) -> None:
-    """Fill in, in place, the sizes of collectives: what the call or its caller was given; of an
-    all-reduce at least the gradients since the last."""
+    """Fill in, in place, the outputs of concatenations and the sizes of collectives."""
     gradients = 0
     for index, op in enumerate(ops):
         if op.name == GRADIENT:
             gradients += sum(prod(t.shape) for t in op.tensors[:1])
+        elif op.name in LISTS and not op.tensors and not op.outputs:
+            # all that a split's backward was given, else what is read next
+            caller = ops[op.parent] if op.parent != NO_OP else None
+            following = range(index + 1, min(index + GUESS_AHEAD, len(ops)))
+            made = next(_tensors(ops, following, index), None)
+            if caller is not None and caller.name.startswith(SPLITS) and caller.tensors:
+                elements = sum(prod(t.shape) for t in caller.tensors)
+                made = Tensor((elements,), caller.tensors[0].dtype)
+            if made is not None:
+                made = Tensor(made.shape, made.dtype)
+                about = {**op.attributes, GUESSED: "1"}
+                ops[index] = replace(op, outputs=(made,), attributes=about)
         elif op.attributes.get("collective") == ALL_REDUCE and GUESSED in op.attributes:
             gradients = 0
         elif op.name == COLLECTIVE and not (
@@ -133,12 +158,31 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
             if word is None:
                 continue
             about = {"collective": word, "group_size": str(world_size)}
-            caller = ops[op.parent].tensors if op.parent != NO_OP else ()
-            given = next(iter((*op.tensors, *caller)), None)
-            elements = 0 if given is None else prod(given.shape)
+            given = _given(ops, index)
+            elements = prod(given.shape) if given is not None else 0
             if word == ALL_REDUCE:
                 elements, gradients = max(elements, gradients), 0
             if elements:
                 about |= {"in_elements": str(elements), "out_elements": str(elements)}
                 about["dtype"] = given.dtype if given is not None else "fp32"
             ops[index] = replace(op, attributes={**op.attributes, **about, GUESSED: "1"})
+
+
+def _given(ops: Sequence[Op], index: int) -> Tensor | None:
+    """What a collective was given: its own tensor, its caller's, or what was touched last."""
+    op = ops[index]
+    caller = ops[op.parent] if op.parent != NO_OP else None
+    for known in (op, caller):
+        if known is not None and known.tensors:
+            return known.tensors[0]
+    return next(_tensors(ops, range(index - 1, max(index - GUESS_BACK, -1), -1), index), None)
+
+
+def _tensors(ops: Sequence[Op], places: range, index: int) -> Iterator[Tensor]:
+    """First tensors of ops of the same thread that `index` does not call; none of one element."""
+    for place in places:
+        other = ops[place]
+        if other.thread == ops[index].thread and other.parent != index and other.tensors:
+            first = other.tensors[0]
+            if prod(first.shape) > 1:
+                yield first

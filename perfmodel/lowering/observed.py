@@ -8,6 +8,7 @@ Host time that no operator stands for, as a profile measured it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.base.arrays import Ints, distinct_pairs
-from perfmodel.lowering.arguments import FP32, HOST, OWN_STREAM, STREAM, TF32
+from perfmodel.lowering.arguments import BY_ELEMENTS, FP32, HOST, OWN_STREAM, STREAM, TF32
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.rules.copies import MEMCPY
@@ -39,6 +40,8 @@ DIRECTIONS = {
 """How profiles name a copy, and its direction."""
 PINNED = "Pinned"
 """In the name of a copy from or to memory that is not paged out."""
+JOINED_BY_ELEMENTS = re.compile(r"CatArrayBatchedCopy(?!_vectorized|_alignedK)")
+"""PyTorch's kernels that join tensors without moving vectors."""
 MIN_RECORDED_FRAC = 0.5
 """Files that hold less of what ran do not tell that an op launched nothing."""
 
@@ -54,7 +57,7 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     """`graph` with what its launches tell of it as attributes.
 
     Copies are marked (`copy`, `pinned`, and `pipeline` where they ran on another stream than the
-    kernels), ops on the host and their tensors (`device`), and
+    kernels), tensors joined element by element, ops on the host and their tensors (`device`), and
     records of collectives that launched nothing as waits.
 
     Only for graphs of a profile whose kernels were recorded; others are returned as they are.
@@ -72,6 +75,8 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
             attributes = {"copy": direction, "pinned": "1" if PINNED in name else "0"}
             apart = rank.stream[row] != main
             marks[index] = attributes | ({OWN_STREAM: "copies"} if apart else {})
+        elif index != NO_OP and JOINED_BY_ELEMENTS.search(name):
+            marks[index] = {BY_ELEMENTS: "1"}
         while index != NO_OP and not launched[index]:
             launched[index] = True
             index = graph.ops[index].parent

@@ -282,8 +282,11 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 )
 def cat(op: Op) -> Sequence[Piece]:
     """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean
-    size."""
-    dim = integer(op, 1)
+    size; without its tensors, of a PyTorch that recorded no lists."""
+    result, dim = output(op), integer(op, 1)
+    if "cat" in op.name and "con" not in op.name and not op.tensors and result is not None:
+        whole = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
+        return (Piece("cat", whole, result.dtype),)
     listed = list(tensors_in(argument(op, 0)))
     if not listed:
         raise MissingArguments
@@ -298,6 +301,7 @@ def cat(op: Op) -> Sequence[Piece]:
         dims["largest"] = float(largest)
     if any(layout_dims([t], t.shape) for t in held):
         dims["strided"] = 1.0
+    dims |= dict.fromkeys({BY_ELEMENTS} & op.attributes.keys(), 1.0)
     launches = -(-count // CAT_TENSORS_PER_LAUNCH)
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
 
