@@ -72,7 +72,7 @@ def test_any_number_of_workers_gives_the_same_results(tmp_path: Path) -> None:
     given.mkdir()
     inputs(given)
     sweep = next(each for each in WRITING if each.name == "sweep")
-    several = Writing("sweep", (*sweep.words, "--workers", "3"), is_folder=True)
+    several = Writing("sweep", (*sweep.words, "--workers", "3"))
     one = written(sweep, given, tmp_path / "one", None)
-    assert len(one) > 3
+    assert one
     assert written(several, given, tmp_path / "three", "0") == one

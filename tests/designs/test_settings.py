@@ -104,7 +104,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("smartnic", "applied", "never", "nic"),
     ("software_cache", "kept_by", "operators", "rm3"),
     ("software_cache", "cache_frac", 0.1, "dcn"),
-    ("software_cache", "policy", "lru", "dcn"),
+    ("software_cache", "policy", "static", "dcn"),
     ("software_cache", "batches_ahead", 2, "dcn"),
     ("software_cache", "rows_ahead", True, "dcn"),
     ("software_cache", "keep_bytes", 200_000_000, "rm3"),

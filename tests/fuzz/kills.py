@@ -38,8 +38,6 @@ class Writing:
     name: str
     words: tuple[str, ...]
     is_folder: bool = False
-    resumes: bool = False
-    """Parts that are there are whole, and the same command goes on with the others."""
 
 
 WRITING = (
@@ -63,7 +61,7 @@ WRITING = (
         ("fit", "kernels", "--data", "{in}/kernels.csv", "-o", "{out}"),
         is_folder=True,
     ),
-    Writing("sweep", ("sweep", "{in}/sweep.toml", "-o", "{out}"), is_folder=True, resumes=True),
+    Writing("sweep", ("sweep", "{in}/sweep.toml", "-o", "{out}.csv")),
     Writing(
         "compare",
         ("compare", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-40gb", *DESIGNS),
@@ -75,7 +73,7 @@ def inputs(folder: Path) -> Path:
     """What the verbs read beside the traces."""
     (folder / "cpu.csv").write_bytes(cpu_rows())
     (folder / "log").write_text(LOG)
-    (folder / "sweep.toml").write_text(SWEEP.replace("[axes]", "chunk = 1\n[axes]"))
+    (folder / "sweep.toml").write_text(SWEEP)
     (folder / "kernels.csv").write_bytes(_kernel_table())
     return folder
 
@@ -156,21 +154,14 @@ def strike(writing: Writing, given: Path, whole: Undisturbed, after_s: float) ->
                 process.kill()
                 was_killed = True
         found = content(path)
-        problem = _problem(writing, found, old, whole.files)
+        problem = _problem(found, old, whole.files)
         if neighbour.read_bytes() != OLD:
             problem = "a file beside the output was changed"
-        if not problem and writing.resumes and was_killed:
-            subprocess.run(words, check=True, capture_output=True, cwd=ROOT)
-            if content(path) != whole.files:
-                problem = "going on gave other results"
         shutil.rmtree(out, ignore_errors=True)
         return was_killed, problem
 
 
-def _problem(writing: Writing, found: Files, old: Files, new: Files) -> str:
-    if writing.resumes:
-        damaged = [name for name, value in found.items() if new.get(name) != value]
-        return f"damaged parts: {damaged}" if damaged else ""
+def _problem(found: Files, old: Files, new: Files) -> str:
     if found in (old, new):
         return ""
     return f"neither old nor new: { {name: len(value) for name, value in found.items()} }"

@@ -59,11 +59,7 @@ def answer(path: Path, limit_s: float = LIMIT_S) -> Answer:
             found = breakdown(path)
             rank = found.ranks[0]
             figures_us = {"step": rank.summary.step_us, "gpu active": rank.summary.gpu_active_us}
-            counted = [
-                step
-                for index, step in zip(rank.indices, rank.steps, strict=True)
-                if index in rank.hot.steps
-            ]
+            counted = [step for step in rank.steps if step.index in rank.hot.steps]
             for step in counted:
                 for cause, us in step.idle_by_cause.items():
                     name = f"idle by {cause}"

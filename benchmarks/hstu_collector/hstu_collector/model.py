@@ -88,7 +88,6 @@ max_length = {longest}
 unique_frac = {unique_frac}
 index_dedup = true
 recompute = false
-separate_random = false
 [[tables]]
 rows = {rows}
 dim = {dim}

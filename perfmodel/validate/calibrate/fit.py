@@ -36,7 +36,7 @@ def fit(
     if what not in _FITS:
         raise UsageError(f"fit: unknown {what!r}; one of {', '.join(_FITS)}")
     files = list(map(Path, [data] if isinstance(data, (str, Path)) else data))
-    for each in files:
+    for each in files if what != "kernels" else ():  # a new directory is checked there
         check_writable(Path(path), each)
     return _FITS[what](files, Path(path), **options)
 
