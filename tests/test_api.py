@@ -190,7 +190,10 @@ def test_kernels_in_a_frame_have_durations() -> None:
         (lambda copy: perfmodel.predict("missing.json.gz"), "missing.json.gz: cannot be read"),
         (lambda copy: perfmodel.export(copy, copy), "is the input; write elsewhere"),
         (lambda copy: perfmodel.fit("overheads", copy, copy), "is the input; write elsewhere"),
-        (lambda copy: perfmodel.fit("kernels", [copy], copy.parent), "cannot be written"),
+        (
+            lambda copy: perfmodel.fit("kernels", [copy], copy.parent),
+            "exists already; name a new directory",
+        ),
         (lambda copy: perfmodel.report(copy, "page.txt"), "a page is written as .html"),
         (lambda copy: perfmodel.compare(WORKLOAD, MACHINE, []), "name one or more"),
         (lambda copy: perfmodel.plan(WORKLOAD, MACHINE, estimator="house"), "estimator 'house'"),
