@@ -132,7 +132,7 @@ def _gains(
         found = gains(
             graph,
             graph.nodes_.duration_us,
-            predict_words(trace, options=options.reading_words()),
+            predict_words(graph, trace, options=options.reading_words()),
             straggler=None if listed.waiting is None else listed.waiting.to_dict(),
             steps=content.chosen,
             periods=listed.periods,

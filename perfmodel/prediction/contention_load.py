@@ -1,22 +1,32 @@
-"""Slowdown of kernels overlapped with collectives: what each asks of what they share."""
+"""Slowdown of kernels overlapped with collectives: what each asks of what they share.
+
+Measured durations under a what-if are split into what they are alone and what is lost to others,
+which follows from the new schedule.
+"""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
-from perfmodel.cost.collectives.durations import device_shares_of_rows
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.cost.collectives.durations import collective_durations, device_shares_of_rows
 from perfmodel.cost.contract import COLLECTIVE
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.walk import CPU
+from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
+from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps, place_collectives
-from perfmodel.timeline.contention import Load, contended_schedule, lost_us
+from perfmodel.prediction.transferred import known_machine
+from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
+from perfmodel.timeline.graph.kinds import NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, schedule
+from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 
 TILED = ("matmul", "convolution", "attention")
@@ -30,12 +40,15 @@ STREAMING_SM_FRAC = 0.5
 def with_contention(steps: ScheduledSteps, load: Load) -> ScheduledSteps:
     """`steps` with what its kernels lose to collectives beside them, under their `load`."""
     graph = steps.timeline.graph
+    return rescheduled(steps, *_contended(graph, load, graph.nodes_.duration_us))
 
+
+def _contended(graph: ExecutionGraph, load: Load, alone_us: Floats) -> tuple[Timeline, Floats]:
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
 
-    return rescheduled(steps, *contended_schedule(run, graph.nodes_.duration_us))
+    return contended_schedule(run, alone_us)
 
 
 def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:
@@ -92,3 +105,110 @@ def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load | None:
     piece = steps.built.piece
     of_node = {name: np.where(piece == NONE, 0.0, each[piece]) for name, each in columns.items()}
     return Load(**of_node)
+
+
+LONG_US = 15.0
+"""assumed: kernels from this length on use all of what bounds them; shorter ones wait for data."""
+LARGE_BYTES = 2.0**26
+"""Of this size on collectives move bytes at their full rate."""
+_COLLECTIVE_NAMES = (
+    ("all_reduce", ("allreduce", "all_reduce")),
+    ("reduce_scatter", ("reducescatter", "reduce_scatter")),
+    ("all_gather", ("allgather", "all_gather")),
+    ("broadcast", ("broadcast",)),
+)
+"""Op of the vocabulary by what a kernel's name holds; all others exchange."""
+
+
+@dataclass(frozen=True)
+class UncontendedDurations:
+    """Durations of a measured graph without what collectives and kernels cost one another."""
+
+    trace: Trace
+    machine: Cluster
+    alone_us: Floats
+
+    def contended(self, graph: ExecutionGraph, alone_us: Floats) -> Floats:
+        """`alone_us` of the nodes of `graph`, an edit of the measured one, with what they lose in
+        the schedule that they lead to."""
+        load = measured_load(self.trace, graph, alone_us, self.machine)
+        return _contended(graph, load, alone_us)[1]
+
+
+def without_contention(
+    trace: Trace, graph: ExecutionGraph, duration_us: Floats
+) -> UncontendedDurations | None:
+    """`duration_us` of a measured graph, each less what it lost; None where nothing ran beside a
+    collective of a GPU that is known."""
+    machine = known_machine(trace) if len(_transfers(graph)) else None
+    if machine is None:
+        return None
+    load = measured_load(trace, graph, duration_us, machine)
+    lost = lost_us(schedule(graph, duration_us), load)
+    alone_us = duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
+    return UncontendedDurations(trace, machine, alone_us)
+
+
+def _transfers(graph: ExecutionGraph) -> Ints:
+    """Collectives on a device; where ranks meet, what is left of them after the meeting."""
+    _, last = graph.device_span()
+    transfers: Ints = last[graph.nodes_.kind[last] == NodeKind.COLLECTIVE]
+    return transfers
+
+
+def measured_load(
+    trace: Trace, graph: ExecutionGraph, duration_us: Floats, machine: Cluster
+) -> Load:
+    """Shares by kernel name and length, as many traces record no shapes; of collectives by recorded
+    thread blocks and modelled rates. One of a rank alone, maybe all waiting, moves nothing."""
+    nodes = np.flatnonzero(graph.on_device)
+    kind = np.array(classes_of_kernels(graph.labels[node] for node in nodes.tolist()), object)
+    columns = {each.name: np.zeros(len(graph)) for each in fields(Load)}
+    is_long = duration_us[nodes] >= LONG_US
+    tiled, streams = (kind == COMPUTE_BOUND) & is_long, (kind == MEMORY_BOUND) & is_long
+    columns["sm_used_frac"][nodes] = tiled + STREAMING_SM_FRAC * streams
+    columns["hbm_used_frac"][nodes] = streams
+    columns["reads"][nodes] = np.isin(kind, (COMPUTE_BOUND, MEMORY_BOUND))
+
+    here = _transfers(graph)
+    names = [graph.labels[node].lower() for node in here.tolist()]
+    ops = [
+        next((op for op, words in _COLLECTIVE_NAMES if any(map(name.count, words))), "all_to_all")
+        for name in names
+    ]
+    ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks), 2)
+    taken_us = np.maximum(duration_us[here], 1e-3)
+
+    def rows(size_bytes: Floats) -> Rows:
+        about = {"ranks": float(min(ranks, machine.gpus))}
+        pairs = zip(ops, size_bytes.tolist(), strict=True)
+        return Rows.of([{"op": op, "size_bytes": size, **about} for op, size in pairs])
+
+    large = rows(np.full(len(here), LARGE_BYTES))
+    rate = LARGE_BYTES / collective_durations(large, machine).duration_us
+    shares = device_shares_of_rows(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
+    told = _blocks(trace, graph, here) / max(machine.node.device.sm_count, 1)
+    sm = np.where(told > 0, told, shares.sm_frac)
+    meets = np.isin(here, [] if graph.arrivals is None else graph.arrivals[:, 0])
+    held = sm * shares.held_frac / shares.sm_frac
+    for name in ("sm_used_frac", "hbm_used_frac", "reads"):
+        columns[name][here] = 0.0
+    columns["sm_taken_frac"][here] = np.where(meets, sm, held)
+    columns["sm_held_frac"][here] = held
+    columns["hbm_taken_frac"][here] = np.where(meets, shares.hbm_frac, 0.0)
+    columns["wire_used_frac"][here] = 1.0
+    return Load(**columns)
+
+
+def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:
+    """Thread blocks of each collective's kernel; 0 where the trace does not say."""
+    blocks, rows = np.zeros(len(nodes)), graph.nodes_.row[nodes]
+    for rank in trace.ranks:
+        own = np.flatnonzero((graph.nodes_.rank[nodes] == rank.rank) & (rows >= 0))
+        for at, grid in zip(own.tolist(), rank.grid[rows[own]].tolist(), strict=True):
+            text = rank.strings[grid] if grid != NONE else ""
+            sizes = [
+                float(size) for size in text.strip("[]").split(",") if size.strip().isdecimal()
+            ]
+            blocks[at] = np.prod(sizes) if sizes else 0.0
+    return blocks

@@ -207,7 +207,8 @@ class MeasuredExplainer:
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}
         formula = (
             "the event's duration, or the stretch of it between other events; where ranks meet, "
-            "the shortest of theirs; x ratio of target over source x factors of what-ifs; codecs"
+            "the shortest of theirs; x ratio of target over source x factors of what-ifs; what "
+            "codecs add, and what it loses to kernels and collectives beside it"
         )
         return Reason("measured event", formula, taken_us, terms, figures)
 

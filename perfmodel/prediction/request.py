@@ -44,6 +44,7 @@ class Request:
     it), `remove` (`Scale.parse_removal`) and `codec` (what collectives of a replay send in a
     narrower type: `Codec.parse`); of shapes `edit` (`NamedEdit.parse`). Under one each result has
     what is predicted without as its `baseline`.
+    `keep_contention` leaves kernels as slow beside collectives as they were measured.
     `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
     `source_device` is the machine that a trace was recorded on, where it names none that is known.
 
@@ -65,6 +66,7 @@ class Request:
     remove: str | Sequence[str] = ()
     codec: str | Sequence[str] = ()
     edit: str | Sequence[str] = ()
+    keep_contention: bool = False
     leave_one_step_out: bool = False
     source_device: Hardware | None = None
     train: bool = True

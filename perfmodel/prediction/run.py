@@ -23,6 +23,7 @@ from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.breakdown.completeness import completeness
+from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
@@ -89,8 +90,8 @@ _OF_SHAPES = ("edit", "batch", "nodes")
 """Options that change shapes, or where collectives run."""
 _MEANINGLESS = {
     REPLAY: (*_OF_SHAPES, "hardware"),
-    TRANSFER: (*_OF_SHAPES, "leave_one_step_out", "codec"),
-    MODEL: ("scale", "remove", "codec", "leave_one_step_out"),
+    TRANSFER: (*_OF_SHAPES, "leave_one_step_out", "codec", "keep_contention"),
+    MODEL: ("scale", "remove", "codec", "keep_contention", "leave_one_step_out"),
 }
 """By mode, the options that mean nothing in it: measured times have no shapes, shapes no times."""
 
@@ -127,6 +128,10 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     if host is not None:
         given = profiled(*given, host[1])
     edited = bool(scales or codecs or host)
+    apart = None
+    if mode == REPLAY and edited and not request.keep_contention:
+        apart = without_contention(trace, *given)
+        given = given if apart is None else (graph, apart.alone_us)
     if codecs:
         taken_us, notes = with_codecs(trace, *given, codecs)
         given = graph, taken_us
@@ -141,6 +146,8 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
             begun = from_window_start(graph)
             taken, before = (begun, moved.duration_us), (begun, again.duration_us)
         taken = what_if(*taken, scales)
+        if apart is not None:
+            taken = taken[0], apart.contended(*taken)
         about = (mode, None if target is None else str(target))
         result = steps_result(trace, taken, *about, edited=edited, left_out=left_out)
         if edited:
@@ -212,7 +219,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
 
 def _require_configuration(request: Request, what: str, *names: str) -> None:
     """Raise `UsageError` for what needs measured times, and for these options."""
-    of_times = ("scale", "remove", "codec", "leave_one_step_out")
+    of_times = ("scale", "remove", "codec", "keep_contention", "leave_one_step_out")
     of_traces = ("source_device", *(() if request.mode == MODEL else ("mode",)))
     request.refuse(what, (*names, *of_traces, *of_times))
 

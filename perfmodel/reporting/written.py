@@ -13,6 +13,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction
+    from perfmodel.timeline.graph.types import ExecutionGraph
     from perfmodel.trace import Trace
 
 
@@ -51,13 +52,24 @@ def require_page(path: Path) -> None:
 
 
 def predict_words(
-    source: str | None, hardware: Sequence[str] = (), options: Sequence[str] = ()
+    graph: ExecutionGraph,
+    source: str | None,
+    hardware: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[str]:
     """The words of `perfmodel predict` for a trace (None: the demo) with `options`, without
-    what-ifs."""
+    what-ifs.
+
+    `--keep-contention` stands where collectives may slow kernels down: what they cost one another
+    takes far longer to work out anew than a schedule.
+    """
+    from perfmodel.timeline.graph.kinds import NodeKind
+
     words = ["perfmodel", "predict", *([source] if source is not None else []), *options]
     for name in hardware:
         words += ["--hardware", name]
+    if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
+        words.append("--keep-contention")
     return words
 
 
@@ -82,7 +94,7 @@ def gains_of(
         timeline = before.timeline
         own = [] if before.mode == REPLAY else [before.hardware]
         names = hardware[number : number + 1] or own
-        words = predict_words(source, names, options)
+        words = predict_words(timeline.graph, source, names, options)
         taken_us = timeline.end_us - timeline.start_us
         helps.append(gains(timeline.graph, taken_us, words, straggler=before.straggler))
     return helps

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code, median
+from perfmodel.errors import GraphError
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.columns import NONE
@@ -49,6 +50,10 @@ def deciding_edges(timeline: Timeline) -> DecidingEdges:
     fixed = target[graph.nodes_.release_us[target] > ready[last]]
     node[fixed] = kind[fixed] = NONE
     return DecidingEdges(node, kind, lag_us)
+
+
+ORDER_TOLERANCE_US = 0.01
+"""What the sums of a long timeline may be off by."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,27 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
                 begin = ready
         start[node] = begin
         end[node] = begin + taken[node]
-    return Timeline(graph, np.array(start), np.array(end))
+    timeline = Timeline(graph, np.array(start), np.array(end))
+    _check_order(timeline)
+    return timeline
+
+
+def _check_order(timeline: Timeline) -> None:
+    """Raise `GraphError` where two nodes of one thread or stream run at the same time for longer
+    than an edge between them allows: such a timeline is none that a machine can have."""
+    graph = timeline.graph
+    pairs = graph.neighbours
+    before, after = pairs.source, pairs.target
+    taken_us = timeline.end_us[before] - timeline.start_us[before]
+    free_us = timeline.end_us[before] - pairs.overlap_frac * taken_us + pairs.lag_us
+    early_us = free_us - timeline.start_us[after]
+    if len(early_us) and early_us.max() > ORDER_TOLERANCE_US:
+        at = int(np.argmax(early_us))
+        first, second = (graph.labels[node] for node in (before[at], after[at]))
+        raise GraphError(
+            f"{graph.resources[graph.nodes_.resource[after[at]]]}: {second!r} would start "
+            f"{early_us[at]:.1f} us before {first!r} has ended: the graph does not keep their order"
+        )
 
 
 def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:

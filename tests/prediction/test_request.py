@@ -52,6 +52,7 @@ def test_machines_are_answered_in_turn_and_what_is_said_of_each_is_said_once() -
         ("scale", "gpu=0.5"),
         ("remove", "gpu"),
         ("codec", ".*=fp16"),
+        ("keep_contention", True),
         ("leave_one_step_out", True),
         ("mode", "replay"),
     ],

@@ -278,6 +278,28 @@ class ExecutionGraph:
         first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
         return first, by_target
 
+    @cached_property
+    def neighbours(self) -> Edges:
+        """Each node of a thread or stream and the next one there, with what they may overlap by:
+        the share and the negative lag of the edge between them, where there is one."""
+        nodes, edges = self.nodes_, self.edges_
+        order = self.order[nodes.kind[self.order] != NodeKind.MARK]
+        order = order[np.argsort(nodes.resource[order], kind="stable")]
+        same = np.diff(nodes.resource[order]) == 0
+        before, after = order[:-1][same], order[1:][same]
+        pair = before * len(self) + after
+        overlap_frac, lag_us = np.zeros(len(pair)), np.zeros(len(pair))
+        lenient = edges.where((edges.overlap_frac > 0) | (edges.lag_us < 0))
+        by_pair = np.argsort(pair)
+        key = lenient.source.astype(np.int64) * len(self) + lenient.target
+        at = np.searchsorted(pair[by_pair], key).clip(max=max(len(pair) - 1, 0))
+        matched = pair[by_pair][at] == key if len(pair) else np.zeros(len(key), bool)
+        at = by_pair[at[matched]]
+        np.maximum.at(overlap_frac, at, lenient.overlap_frac[matched])
+        np.minimum.at(lag_us, at, lenient.lag_us[matched])
+        kind = np.full(len(pair), EdgeKind.PROGRAM, np.int8)
+        return Edges(before, after, kind, overlap_frac, lag_us)
+
     def to_networkx(self) -> nx.MultiDiGraph:
         """The graph for people: node and edge attributes as in `nodes` and `edges`.
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import STREAM, Tiny, edges_of, lags_of, nodes_named
+from tiny import STREAM, Tiny, edges_of, lags_of, made_graph, nodes_named
 
+from perfmodel.errors import GraphError
 from perfmodel.timeline.graph.kinds import STREAM_KINDS, EdgeKind
 from perfmodel.timeline.graph.streams import MAX_BRANCHES
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -49,13 +50,14 @@ def test_timestamps_that_overlap_keep_their_order() -> None:
     timeline = schedule(graph, duration)
     start = {label: timeline.start_us[nodes_named(graph, label)[0]] for label in "abc"}
     assert (start["a"], start["b"], start["c"]) == (10, 60, 111)
+    assert any("1 device operations overlap" in note for note in graph.warnings)
 
 
 def test_branches_of_one_graph_launch_run_at_once_and_what_follows_waits_for_all() -> None:
     graph = queued((10, 50), (12, 20), (21, 30), (51, 60), one_launch=True)
     assert edges_of(graph, EdgeKind.STREAM_OVERLAP) == [("a", "b"), ("a", "c")]
     assert edges_of(graph, EdgeKind.STREAM_GRAPH) == [("a", "d"), ("b", "c"), ("c", "d")]
-    assert not graph.warnings
+    assert graph.warnings == []
     assert schedule(graph).start_us == pytest.approx(graph.nodes_.start_us, abs=1.01)
 
 
@@ -99,3 +101,12 @@ def test_no_what_if_changes_the_order(
     )
     if not overlapping.any():
         assert (timeline.end_us[device][:-1] <= timeline.start_us[device][1:] + 3).all()
+
+
+def test_a_graph_that_loses_the_order_of_a_stream_is_refused() -> None:
+    graph = made_graph(
+        {"begin": ("m", 0, 0), "a": ("gpu", 0, 10), "b": ("gpu", 10, 10), "end": ("n", 20, 0)},
+        [("begin", "a"), ("begin", "b"), ("a", "end"), ("b", "end")],
+    )
+    with pytest.raises(GraphError, match=r"gpu: 'b' would start 10\.0 us before 'a'"):
+        schedule(graph)
