@@ -268,10 +268,14 @@ def straggler_text(straggler: Mapping[str, Any] | None) -> str:
     if not straggler or not straggler["held_up_us"]:
         return ""
     cause = straggler["cause"]
+    late = human_us(straggler["late_us"].get(cause, 0.0))
+    takes = "take" if cause.endswith("s") else "takes"
+    because = f"its {cause.replace('_', ' ')} {takes} {late} longer"
+    if cause == "starts_late":
+        because = f"it starts {late} late"
     return (
         f"Straggler: rank {straggler['rank']}. The others lose "
-        f"{human_us(straggler['held_up_us'])} per step in sum, mostly because its "
-        f"{cause.replace('_', ' ')} is {human_us(straggler['late_us'].get(cause, 0.0))} longer."
+        f"{human_us(straggler['held_up_us'])} per step in sum, mostly because {because}."
     )
 
 

@@ -39,7 +39,7 @@ def plain(tmp_path: Path) -> Deployment:
 
 
 def test_all_lookups_are_in_device_memory_by_default(plain: Deployment) -> None:
-    assert overall_hits(plain) == {"hbm": 1.0}
+    assert overall_hits(plain) == pytest.approx({"hbm": 1.0})
 
 
 @pytest.mark.parametrize("design", [SoftwareCache(cache_frac=0.05), SoftwareMemory(cache_gib=0.08)])

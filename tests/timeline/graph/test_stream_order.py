@@ -50,14 +50,13 @@ def test_timestamps_that_overlap_keep_their_order() -> None:
     timeline = schedule(graph, duration)
     start = {label: timeline.start_us[nodes_named(graph, label)[0]] for label in "abc"}
     assert (start["a"], start["b"], start["c"]) == (10, 60, 111)
-    assert any("1 device operations overlap" in note for note in graph.warnings)
 
 
 def test_branches_of_one_graph_launch_run_at_once_and_what_follows_waits_for_all() -> None:
     graph = queued((10, 50), (12, 20), (21, 30), (51, 60), one_launch=True)
     assert edges_of(graph, EdgeKind.STREAM_OVERLAP) == [("a", "b"), ("a", "c")]
     assert edges_of(graph, EdgeKind.STREAM_GRAPH) == [("a", "d"), ("b", "c"), ("c", "d")]
-    assert graph.warnings == []
+    assert not graph.warnings
     assert schedule(graph).start_us == pytest.approx(graph.nodes_.start_us, abs=1.01)
 
 
