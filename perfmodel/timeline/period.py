@@ -12,8 +12,9 @@ end is walked from what the deciding stream ran then.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -189,6 +190,7 @@ class DeviceLags:
     """`[ranks, steps]`, from mark to mark."""
     period_us: Floats
     """`[ranks, steps]`."""
+    _works: dict[int, tuple[Ints, Floats]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, timeline: Timeline, steps: Ints) -> DeviceLags:
@@ -203,22 +205,32 @@ class DeviceLags:
         device ends later than the host, what decided where the deciding stream was then. Its pieces
         sum to the step."""
         timeline, graph = self.timeline, self.timeline.graph
-        begun, over = step_bounds(timeline, mark)
-        rank, resource = int(graph.marks.rank[mark]), graph.nodes_.resource
-        is_own = graph.on_device & (graph.nodes_.rank == rank)
-        work = np.flatnonzero(is_own & (timeline.end_us > over))
-        cycle = self.cycle(rank, self._lagging[mark]) if mark in self._lagging else []
-        taken_us = np.zeros(len(graph.resources))
-        for piece in cycle:
-            if is_own[piece.node]:
-                taken_us[resource[piece.node]] += piece.end_us - piece.start_us
-        work = work[resource[work] == taken_us.argmax()]
-        if not taken_us.any() or not len(work):
+        if mark not in self._lagging:
             return critical_path(timeline, mark, walker)
-        node = int(work[timeline.start_us[work].argmin()])
+        begun, over = step_bounds(timeline, mark)
+        rank, by_stream = int(graph.marks.rank[mark]), defaultdict[int, float](float)
+        for piece in self.cycle(rank, self._lagging[mark]):
+            if graph.on_device[piece.node] and graph.nodes_.rank[piece.node] == rank:
+                stream = int(graph.nodes_.resource[piece.node])
+                by_stream[stream] += piece.end_us - piece.start_us
+        if not by_stream:
+            return critical_path(timeline, mark, walker)
+        work, latest_us = self._work(max(by_stream, key=lambda stream: by_stream[stream]))
+        first = int(np.searchsorted(latest_us, over, side="right"))
+        if first == len(work):
+            return critical_path(timeline, mark, walker)
+        node = int(work[first])
         walked = walker.walk(node, max(float(timeline.start_us[node]), over), begun)
         cut = (p._replace(end_us=min(p.end_us, over)) for p in walked if p.start_us < over)
         return TimelinePath(reversed(list(cut)))
+
+    def _work(self, stream: int) -> tuple[Ints, Floats]:
+        """Nodes of a resource in order of start, and the latest end of each and all before it."""
+        if stream not in self._works:
+            work = np.flatnonzero(self.timeline.graph.nodes_.resource == stream)
+            work = work[np.argsort(self.timeline.start_us[work], kind="stable")]
+            self._works[stream] = work, np.maximum.accumulate(self.timeline.end_us[work])
+        return self._works[stream]
 
     def cycle(self, rank: int, index: int) -> TimelinePath:
         """What decides the period of a rank's step."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask, median
 from perfmodel.errors import UsageError
 from perfmodel.trace.categories import BACKWARD_OP, COPY_CALL, SYNC_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -156,7 +157,14 @@ class Samples:
 
     def of_step(self, index: int) -> Samples:
         """The samples of one step, by its index in `steps`."""
-        return self._where(self.step == index)
+        order, bounds = self._by_step
+        return self._where(order[bounds[index] : bounds[index + 1]])
+
+    @cached_property
+    def _by_step(self) -> tuple[Ints, Ints]:
+        """Samples in order of their steps, and where each step begins and ends there."""
+        order = np.argsort(self.step, kind="stable")
+        return order, np.searchsorted(self.step[order], np.arange(len(self.steps) + 1))
 
     def without_step(self, index: int) -> Samples:
         """The samples of all steps but one, such as to predict the one that is left out."""
@@ -177,15 +185,16 @@ class Samples:
             for code, us in grouped(cell[kept], self.value_us[kept]):
                 place, kind = divmod(code, len(TYPES))
                 own = columns.setdefault(self.threads[place], {"raw": {}, "no_blocking": {}})
+                total_us = float(us.sum())
                 own[variant][TYPES[kind]] = {
                     "count": len(us),
-                    "mean_us": float(us.mean()),
-                    "median_us": float(np.median(us)),
-                    "total_us": float(us.sum()),
+                    "mean_us": total_us / len(us),
+                    "median_us": median(us),
+                    "total_us": total_us,
                 }
         return columns
 
-    def _where(self, keep: Mask) -> Samples:
+    def _where(self, keep: Mask | Ints) -> Samples:
         return replace(self, **{name: getattr(self, name)[keep] for name in _COLUMNS})
 
 

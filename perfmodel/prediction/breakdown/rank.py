@@ -148,12 +148,13 @@ class RankBreakdown(HotTables):
         """Some of the steps, and tables of those."""
         kept = self.steps[chosen]
         indices = tuple(step.index for step in kept)
-        counted = tuple(index for index in self.hot.steps if index in set(indices))
+        counted = tuple(sorted(set(self.hot.steps).intersection(indices)))
         return replace(self, steps=kept, hot=replace(self.hot, steps=counted or indices))
 
     @cached_property
     def summary(self) -> Summary:
-        counted = [step for step in self.steps if step.index in set(self.hot.steps)]
+        steady = set(self.hot.steps)
+        counted = [step for step in self.steps if step.index in steady]
         means = {
             key: float(np.mean([getattr(step.accounting, key) for step in counted]))
             for key in ("step_us", "gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
