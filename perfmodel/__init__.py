@@ -48,12 +48,6 @@ if TYPE_CHECKING:
     from perfmodel.validate.calibrate.fit import fit as fit
     from perfmodel.workload.load import load_workload as load_workload
 
-__getattr__, _later = exports(__name__)
+__getattr__, __dir__, _later = exports(__name__)
 __all__ = sorted([*_later, "__version__"])
-
-
 __version__ = "0.2.0"
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

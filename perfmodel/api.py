@@ -8,7 +8,6 @@ these, or the same functions as they do where it also reports its progress. All 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,13 +16,12 @@ from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.designs.composed import Settings
+    from perfmodel.designs.composed import Settings as DesignSettings
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
-    from perfmodel.hardware import Part
     from perfmodel.prediction import Prediction
     from perfmodel.prediction.comparison import Comparison
-    from perfmodel.prediction.request import Hardware
+    from perfmodel.prediction.request import Hardware, Settings
     from perfmodel.reporting.difference import Difference
     from perfmodel.trace import Trace
     from perfmodel.validate.evaluate.baseline import Comparison as HeldErrors
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 
 WORKLOAD = "workload"
-OF_HARDWARE = (*("device", "host", "link", "nic", "storage", "accelerator", "node", "cluster"),)
 ALL = "all"
 
 
@@ -87,10 +84,10 @@ def diff(
 
 def compare(
     workload: str | Path | Workload,
-    hardware: str | Path | Part,
+    hardware: Hardware,
     designs: str | Sequence[str] = ALL,
     *,
-    settings: Mapping[str, object] | Sequence[str] = (),
+    settings: Settings = (),
     batch: int | None = None,
     nodes: int | None = None,
     train: bool = True,
@@ -109,17 +106,19 @@ def compare(
     speed-ups are over. All start from the layout of the file `plan`, where there is one.
     """
     from perfmodel.designs.composed import UNDESIGNED, composed
+    from perfmodel.hardware import KINDS
     from perfmodel.prediction.compare import compare_designs, with_default
+    from perfmodel.prediction.request import as_list, changed_workload, hardware_part
     from perfmodel.prediction.running_cost import Prices
     from perfmodel.prediction.step import cluster_of
 
     baselines, names = _names(over) if over else [], _names(designs)
     names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
-    texts = _setting_texts(settings)
+    texts = as_list(settings)
     own = _of_designs(texts, names)
     asked = [composed(name, own) for name in names]
     model = changed_workload(workload, texts)
-    part = hardware_part(hardware, [text for text in texts if _first(text) in OF_HARDWARE])
+    part = hardware_part(hardware, [text for text in texts if _first(text) in KINDS])
     machine = cluster_of(part, nodes)
     prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
@@ -147,9 +146,9 @@ def compare(
 
 def plan(
     workload: str | Path | Workload,
-    hardware: str | Path | Part,
+    hardware: Hardware,
     *,
-    settings: Mapping[str, object] | Sequence[str] = (),
+    settings: Settings = (),
     nodes: int | None = None,
     batch: int | None = None,
     train: bool = True,
@@ -166,20 +165,25 @@ def plan(
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
     from perfmodel.hardware import Cluster, Node, cluster
+    from perfmodel.prediction import request
 
-    texts = _setting_texts(settings)
-    part = hardware_part(hardware, texts)
+    texts = request.as_list(settings)
+    part = request.hardware_part(hardware, request.machine_settings(texts))
     if not isinstance(part, (Node, Cluster)):
         raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
-    model = changed_workload(workload, texts)
+    model = request.changed_workload(workload, texts)
     deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
     return plan_deployment(deployment, estimator=estimator, begin=begin)
 
 
-def sweep(spec: str | Path, *, objective: str | None = None, workers: int = 0) -> Sweep:
-    """All points of the TOML file `spec`, shared by so many `workers` (processes).
+def sweep(
+    spec: str | Path | Mapping[str, Any], *, objective: str | None = None, workers: int = 0
+) -> Sweep:
+    """All points of `spec`, a TOML file or what would stand in it, shared by so many `workers`
+    (processes).
 
-    `objective` names, separated by commas, what counts in the place of `spec`'s own.
+    `objective` names, separated by commas, what counts in the place of `spec`'s own. A mapping may
+    hold a trace, a workload or a machine itself where a name would stand.
     """
     from perfmodel import explore
 
@@ -230,14 +234,6 @@ def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05
     return held_against(rows, evaluate(*paths), tolerance_frac=tolerance_frac)
 
 
-def _setting_texts(settings: Mapping[str, object] | Sequence[str]) -> list[str]:
-    """`{"node.gpus": 4}` as `--set` has it, `node.gpus=4`."""
-    if not isinstance(settings, Mapping):
-        return [settings] if isinstance(settings, str) else list(settings)
-    lowered = {name: str(x).lower() if isinstance(x, bool) else x for name, x in settings.items()}
-    return [f"{name}={value}" for name, value in lowered.items()]
-
-
 def _names(designs: str | Sequence[str]) -> list[str]:
     """What was asked for, one by one."""
     from perfmodel.designs import DESIGNS
@@ -255,46 +251,18 @@ def _names(designs: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:
+def _of_designs(settings: Sequence[str], names: Sequence[str]) -> DesignSettings:
     """Settings of the designs that are compared."""
     from perfmodel.designs.composed import PLUS, settings_of
+    from perfmodel.hardware import KINDS
 
-    others = (*OF_HARDWARE, WORKLOAD)
+    others = (*KINDS, WORKLOAD)
     own = settings_of([text for text in settings if _first(text) not in others])
     compared = [name.strip() for text in names for name in text.split(PLUS)]
     for name in own:
         if name not in compared:
             raise UsageError(f"--set {name}.…: {name} is not among the designs compared")
     return own
-
-
-def changed_workload(workload: str | Path | Workload, settings: Sequence[str]) -> Workload:
-    """The workload with those settings that are its own: `workload.implementation.precision=bf16`
-    and their like."""
-    from perfmodel.base.schema import parse_value
-    from perfmodel.workload import load_workload
-
-    changes = {}
-    for text in (text for text in settings if _first(text) == WORKLOAD):
-        name, equals, value = text.strip().removeprefix(f"{WORKLOAD}.").partition("=")
-        if not equals:
-            raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
-        changes[name.strip().replace(".", "__")] = parse_value(value)
-    loaded = load_workload(workload) if isinstance(workload, (str, Path)) else workload
-    return loaded.with_(**changes) if changes else loaded
-
-
-def hardware_part(named: str | Path | Part, settings: Sequence[str]) -> Part:
-    """The device, node or cluster of that name with its settings; a device stays alone."""
-    from perfmodel.hardware import Device, load, node_of, with_settings
-
-    part = load(named) if isinstance(named, (str, Path)) else named
-    of_hardware = [text for text in settings if not text.startswith(f"{WORKLOAD}.")]
-    if not of_hardware:
-        return part
-    if isinstance(part, Device) and not all(text.startswith("device.") for text in of_hardware):
-        part = replace(node_of(part), gpus=1)
-    return with_settings(part, of_hardware)
 
 
 def _first(text: str) -> str:

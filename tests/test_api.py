@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -104,6 +105,84 @@ def test_a_sweep_is_the_commands(tmp_path: Path) -> None:
     assert len(ours.frame) == 2
     mine = as_json(ours.to_dict())
     assert mine == {name: theirs[name] for name in mine}
+
+
+def test_a_sweep_is_a_mapping_of_names_or_of_things_themselves(tmp_path: Path) -> None:
+    spec = tmp_path / "few.toml"
+    spec.write_text(SWEEP)
+    points = perfmodel.sweep(spec).frame
+    names = {"workload": WORKLOAD, "hardware": MACHINE}
+    things = {
+        "workload": perfmodel.load_workload(WORKLOAD),
+        "hardware": perfmodel.hardware.load(MACHINE),
+    }
+    for given in (names, things):
+        found = perfmodel.sweep(given | {"axes": {"batch": np.array([8192, 16384])}})
+        pd.testing.assert_frame_equal(found.frame, points)
+        assert found.to_dict()["source"] == {"input": WORKLOAD, "spec": "sweep"}
+    axes = {"workload": [things["workload"]], "hardware": [things["hardware"]], "batch": [8192]}
+    by_axes = perfmodel.sweep(names | {"axes": axes}).frame
+    assert by_axes[["workload", "hardware"]].values.tolist() == [[WORKLOAD, MACHINE]]
+    assert by_axes["step_us"].iloc[0] == points["step_us"].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "sweep: expected one of trace, workload"),
+        ({"axess": {}}, "sweep: unknown key axess; expected: axes"),
+        ({3: ""}, "sweep: unknown key 3;"),
+        ({"workload": 3}, "sweep: workload: expected a text in quotes, got 3"),
+        ({"workload": WORKLOAD, "hardware": ["l4"]}, "sweep: hardware: expected a text"),
+        ({"workload": WORKLOAD, "objective": "step_us"}, "sweep: objective: expected a list"),
+        ({"workload": WORKLOAD, "axes": {"batch": 3}}, "sweep: axes.batch: expected a list"),
+        ({"trace": "none.json", "axes": {}}, "sweep: none.json: cannot be read"),
+        ({"workload": "criteo", "hardware": "l4"}, "sweep: unknown workload 'criteo'"),
+    ],
+)
+def test_what_a_sweep_of_a_mapping_cannot_be(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(PerfmodelError) as error:
+        perfmodel.sweep(given)
+    assert str(error.value).startswith(said)
+
+
+def test_settings_of_a_prediction_are_values_as_of_the_other_verbs() -> None:
+    settings = {"node.gpus": 4, "workload.table.alpha": 0.5}
+    words = ("--set", "node.gpus=4", "--set", "workload.table.alpha=0.5")
+    theirs = printed("predict", "--workload", WORKLOAD, "--hardware", MACHINE, *words)
+    ours = perfmodel.predict(WORKLOAD, hardware=MACHINE, settings=settings)
+    assert as_json(ours.to_dict()) == theirs
+    four = perfmodel.hardware.with_settings(perfmodel.hardware.load(MACHINE), ["node.gpus=4"])
+    alike = perfmodel.load_workload(WORKLOAD).with_(table__alpha=0.5)
+    assert perfmodel.predict(alike, hardware=four).results[0].step_us == ours.results[0].step_us
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"settings": "node.gpus=4"}, "settings changes the target: name one with hardware"),
+        ({"hardware": MACHINE, "settings": {"gpus": 4}}, "settings 'gpus=4': expected KIND.KEY"),
+        ({"hardware": MACHINE, "settings": {"workload.x": 4}}, "unknown key x"),
+    ],
+)
+def test_settings_that_mean_nothing(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(PerfmodelError, match=said):
+        perfmodel.predict(WORKLOAD, **given)
+
+
+def test_settings_of_a_trace_are_of_its_target(trace: Trace) -> None:
+    with pytest.raises(PerfmodelError, match=r"'workload\.table\.alpha=0\.5': expected KIND"):
+        perfmodel.predict(trace, hardware="t4", settings={"workload.table.alpha": 0.5})
+
+
+def test_what_a_frame_has_no_figure_of_is_nan() -> None:
+    """One device, without a rate: nothing transferred, no baseline, no latency."""
+    frame = perfmodel.predict("criteo-kaggle", hardware="h100-sxm").to_frame()
+    assert frame["gain_us"].dtype == "float64"
+    assert frame["gain_us"].isna().all()
+    designs = perfmodel.compare("criteo-kaggle", "h100-sxm", "default").to_frame()
+    assert designs["latency_p99_us"].dtype == "float64"
+    assert not any(value is None for name in designs for value in designs[name])
 
 
 def test_files_for_others_are_the_commands(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import importlib
 import os
 import subprocess
 import sys
+from inspect import ismodule
 from pathlib import Path
+from rlcompleter import Completer
 
 import pytest
 
@@ -101,6 +103,27 @@ def test_every_folder_of_modules_is_a_package() -> None:
 @pytest.mark.parametrize("name", perfmodel.__all__)
 def test_public_names_resolve(name: str) -> None:
     assert getattr(perfmodel, name) is not None
+
+
+@pytest.mark.parametrize(
+    "room", ["", *(name for name in perfmodel.__all__ if ismodule(getattr(perfmodel, name)))]
+)
+def test_tab_completion_finds_every_name(room: str) -> None:
+    place = f"perfmodel.{room}." if room else "perfmodel."
+    completer = Completer({"perfmodel": perfmodel})
+    found = {each.removeprefix(place).rstrip("()") for each in completer.attr_matches(place)}
+    namespace = getattr(perfmodel, room) if room else perfmodel
+    assert {name for name in namespace.__all__ if name != "__version__"} <= found
+
+
+def test_tab_completion_loads_nothing_heavy() -> None:
+    listed = "import perfmodel; print(dir(perfmodel), dir(perfmodel.plot), dir(perfmodel.explore))"
+    assert not {"pandas", "matplotlib", "scipy", "numba"} & loaded_by(listed)
+
+
+def test_names_of_a_registry_complete_between_brackets() -> None:
+    keys = perfmodel.designs.DESIGNS._ipython_key_completions_()
+    assert {"hotline", "neo"} <= {*keys}
 
 
 def test_a_verb_is_a_function_whatever_was_imported_before() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,6 +61,15 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFram
     if not isinstance(frame.index, pd.RangeIndex):
         raise ValueError("its rows have more fields than its header")
     return frame
+
+
+def frame_of_records(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows as a frame, NaN where one has no value; a column without any is of floats."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    frame = frame.where(frame.notna(), np.nan)
+    return frame.astype(dict.fromkeys(frame.columns[frame.isna().all()], "float64"))
 
 
 def csv_rows(

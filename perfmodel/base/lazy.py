@@ -9,10 +9,12 @@ from importlib import import_module
 from typing import Any
 
 
-def exports(package: str) -> tuple[Callable[[str], Any], list[str]]:
-    """`__getattr__` and `__all__` of a `package`: all that its file imports `if TYPE_CHECKING`.
+def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a `package`: all that its file imports
+    `if TYPE_CHECKING`.
 
     So each name is written once, for type checkers and for this; it is read from the file's source.
+    `__dir__`, which tab completion asks, has the names of `__all__` and loads none of them.
     No name may be that of one of the package's own modules: importing that would replace it.
     """
     loader: Any = sys.modules[package].__loader__
@@ -30,4 +32,7 @@ def exports(package: str) -> tuple[Callable[[str], Any], list[str]]:
             return import_module(f"{package}.{name}")
         return getattr(import_module(homes[name]), name)
 
-    return load, sorted(homes)
+    def names() -> list[str]:
+        return sorted(sys.modules[package].__all__)
+
+    return load, names, sorted(homes)

@@ -81,6 +81,9 @@ class Registry(Generic[T]):
         self._load()
         return iter(sorted({**self._items, **self._plug_ins}))
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def get(self, name: str) -> T | None:
         """The thing filed under `name`, or None.
 

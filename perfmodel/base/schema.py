@@ -80,7 +80,7 @@ def require_keys(
         raise error(f"{where}: expected a section, got {short(table)}")
     for key in table:
         if key not in known:
-            raise error(f"{where}: {unknown_key(key, known, of)}")
+            raise error(f"{where}: {unknown_key(str(key), known, of)}")
 
 
 def unknown_key(key: str, known: Collection[str], of: str = "") -> str:

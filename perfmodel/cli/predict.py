@@ -52,16 +52,15 @@ def configuration_prediction(
     Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
     `plan` says.
     """
-    from perfmodel.api import changed_workload, hardware_part
     from perfmodel.prediction import predict, predicted
+    from perfmodel.prediction.request import changed_workload, hardware_part, machine_settings
+    from perfmodel.workload import load_workload
 
     if not options.hardware:
         raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
     settings, train = options.settings or (), not inference
-    workload = changed_workload(name, settings)
-    parts = [hardware_part(each, settings) for each in options.hardware]
     if plan is None:
-        request = options.request(workload, hardware=parts, train=train, every_rank=every_rank)
+        request = options.request(load_workload(name), train=train, every_rank=every_rank)
         with working("predicting"):
             return predicted(request)
 
@@ -69,11 +68,13 @@ def configuration_prediction(
     from perfmodel.explore.planner.torchrec import read_plan
     from perfmodel.hardware import Cluster, Node, cluster
 
-    if len(parts) > 1:
+    if len(options.hardware) > 1:
         raise UsageError("--plan is for one machine: expected one --hardware")
-    if not isinstance(parts[0], (Node, Cluster)):
-        raise UsageError(f"--plan: {parts[0].name} is not a node or a cluster")
-    machine = cluster(parts[0], options.nodes)
+    workload = changed_workload(name, settings)
+    part = hardware_part(options.hardware[0], machine_settings(settings))
+    if not isinstance(part, (Node, Cluster)):
+        raise UsageError(f"--plan: {part.name} is not a node or a cluster")
+    machine = cluster(part, options.nodes)
     deployment = deployment_of(workload, machine, options.batch, train=train)
     deployment = deployment.with_(placement=read_plan(plan, workload, machine))
     asked: dict[str, Any] = {"edit": options.edit or (), "overheads": options.overheads}
@@ -101,7 +102,6 @@ def predict(
     explain: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    from perfmodel.api import hardware_part
     from perfmodel.ops.read.module import Call, program_of
     from perfmodel.prediction.breakdown.completeness import completeness_line
     from perfmodel.timeline.figures import parts_figure
@@ -126,8 +126,7 @@ def predict(
         refuse_conflicting("FILE.py:CLASS", of_others)
         call = Call(training, optimizer, dtype, autocast, options.batch)
         graph = options.traced(program, call)
-        parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]
-        prediction = options.predict(graph, hardware=parts)
+        prediction = options.predict(graph)
     elif workload is not None:
         refuse_conflicting("--workload", {"trace": trace, "figure": figure})
         options.refuse_beside_workload()

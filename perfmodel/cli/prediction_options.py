@@ -14,7 +14,6 @@ from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.hardware import Node
     from perfmodel.ops.graph import OpGraph
     from perfmodel.ops.read.module import Call, Program
     from perfmodel.prediction import Prediction, Request
@@ -103,28 +102,20 @@ class PredictionOptions:
 
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
+        from perfmodel.hardware import node, with_settings
         from perfmodel.lowering.host import load_profile
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
         self._reading()
         self.request("")
+        for name in self.hardware or ():
+            with_settings(node(name), self.settings or ())
         if self.overheads:
             load_profile(self.overheads)
 
     def _reading(self) -> dict[str, Any]:
         return reading(self.steps, self.steps_by, strict=self.strict, max_memory=self.max_memory)
-
-    def targets(self) -> list[str | Node]:
-        """The hardware asked for: by name, or as nodes with what `--set` changes in them."""
-        from perfmodel.hardware import node, with_settings
-
-        if self.settings and not self.hardware:
-            raise UsageError("--set changes the target: name one with --hardware")
-        nodes = [node(name) for name in self.hardware or ()]
-        if not self.settings:
-            return list(self.hardware or ())
-        return [with_settings(each, self.settings) for each in nodes]
 
     def content(self, named: str | None) -> Trace | OpGraph:
         """The trace, the bundled demo, or the ops of the module `FILE.py:CLASS`."""
@@ -162,8 +153,6 @@ class PredictionOptions:
         given = {each.name: getattr(self, each.name, None) for each in fields(Request)} | changes
         if self.replay:
             given["mode"] = Mode.REPLAY
-        if "hardware" not in changes:
-            given["hardware"] = self.targets()
         kept = {name: value for name, value in given.items() if value is not None}
         return Request(source, **kept)
 

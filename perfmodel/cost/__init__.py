@@ -15,4 +15,4 @@ if TYPE_CHECKING:
     from perfmodel.cost.tiers.drives import read_latency_us as read_latency_us
     from perfmodel.cost.tiers.drives import reads_per_s as reads_per_s
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

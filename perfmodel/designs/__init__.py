@@ -21,4 +21,4 @@ if TYPE_CHECKING:
     from perfmodel.designs.low_precision import ROUNDING_ERRORS as ROUNDING_ERRORS
     from perfmodel.designs.popular_samples import choose_hot_rows as choose_hot_rows
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

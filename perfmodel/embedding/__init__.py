@@ -36,4 +36,4 @@ if TYPE_CHECKING:
     from perfmodel.embedding.popularity import zipf as zipf
     from perfmodel.embedding.popularity import zipf_alpha_of as zipf_alpha_of
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

@@ -14,4 +14,4 @@ if TYPE_CHECKING:
     from perfmodel.explore.spec import Spec as Spec
     from perfmodel.explore.spec import load_spec as load_spec
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
-from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
+from perfmodel.hardware import KINDS, Cluster, Device, Part, cluster, load, node_of, with_settings
 from perfmodel.hardware.reads import figure_values
 from perfmodel.hardware.schema import InconsistentError
 
@@ -83,6 +84,13 @@ class Points:
         return keys, first, joined
 
 
+def name_of(value: Any) -> str:
+    """A text as it is, a list as JSON, a trace by its source, a workload or a part by its name."""
+    if isinstance(value, (str, int, float, tuple)):
+        return value if isinstance(value, str) else json.dumps(value)
+    return str(getattr(value, "source", None) or value.name)
+
+
 def whole_number(axis: str, value: Any) -> int:
     """A value of an axis of counts, which a table may hold as a float; `UsageError` for a part."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -106,7 +114,7 @@ def is_axis(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Machines:
-    """The machine of each point: `base` (a name, a file), unless an axis `hardware` names it.
+    """The machine of each point: `base` (name, file, part), unless an axis `hardware` names it.
 
     Axes `KIND.KEY` set figures and parts as `--set` does, `nodes` how many equal nodes. With
     `alone`, a device by itself is one rank, as for workloads.
@@ -114,7 +122,7 @@ class Machines:
 
     axes: Mapping[str, Sequence[Any]]
     """Name to the values that occur, or to the ends of a range."""
-    base: str | None = None
+    base: str | Part | None = None
     alone: bool = False
     affected: Mapping[str, frozenset[str]] = field(init=False, compare=False)
     """Per axis, the figures that it changes, by key."""
@@ -143,10 +151,10 @@ class Machines:
         named = changes.pop(HARDWARE, self.base)
         if named is None:
             raise UsageError("no machine: name one as hardware, or make it an axis")
-        if not isinstance(named, str):
+        if not isinstance(named, (str, Part)):
             raise UsageError(f"axis {HARDWARE}: expected names or files, got {str(named)[:30]}")
         nodes = changes.pop(NODES, None)
-        part = load(named)
+        part = named if isinstance(named, Part) else load(named)
         settings = [
             f"{axis}={value!r}" if isinstance(value, float) else f"{axis}={value}"
             for axis, value in changes.items()

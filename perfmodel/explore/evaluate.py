@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from perfmodel.explore.spec import BATCH, COST, ENERGY, OBJECTIVES, RATE, STEP, 
 from perfmodel.hardware import KINDS, Cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.compare import activity_of, fastest
+from perfmodel.prediction.request import changed_workload
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, OperatingCosts, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
@@ -35,7 +37,7 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.workload import Workload, load_workload
+from perfmodel.workload import Workload
 
 WIDTH, MIN_WIDTH = 4096, 64
 """Points that are scheduled at once, of small graphs and of large ones."""
@@ -121,7 +123,8 @@ class TraceFigures:
         for name in self.columns:
             if OBJECTIVES[name].needs_samples and spec.batch is None and BATCH not in values:
                 raise UsageError(f"{name} needs batch, the samples of one step")
-        trace, base = read(spec.trace or ""), spec.hardware
+        trace = spec.trace if isinstance(spec.trace, Trace) else read(spec.trace)
+        base = spec.hardware
         if base is None and HARDWARE not in values:
             base = source_machine(trace, "so name one as hardware").node.device.name
         machines = Machines({axis: values[axis] for axis in values if is_axis(axis)}, base=base)
@@ -191,6 +194,8 @@ class WorkloadFigures:
         """Raises `PerfmodelError` for axes that name nothing."""
         self.spec, self.columns = spec, spec.objectives
         values = spec.points.values
+        self.read = lru_cache(partial(changed_workload, settings=()))
+        self.workload = None if NAME in values else changed_workload(spec.workload, ())
         own = {axis: each for axis, each in values.items() if is_axis(axis)}
         if spec.hardware is None and HARDWARE not in own:
             raise UsageError("hardware is missing: give it as a key or an axis")
@@ -263,7 +268,7 @@ class WorkloadFigures:
         return result.results[0], start
 
     def _workload(self, values: Mapping[str, Any]) -> Workload:
-        workload = load_workload(values.get(NAME, self.spec.workload or ""))
+        workload = self.workload or self.read(values[NAME])
         changes = {
             axis.removeprefix(OF_WORKLOAD): value
             for axis, value in values.items()

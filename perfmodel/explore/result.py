@@ -107,7 +107,7 @@ class Sweep:
         """The answer as `docs/schemas/sweep.json` describes it."""
         return {
             "schema": SCHEMA,
-            "source": {"input": self.spec.trace or self.spec.workload, "spec": self.spec.where},
+            "source": {"input": self.spec.input, "spec": self.spec.where},
             "axes": list(self.axes),
             "objectives": list(self.objectives),
             "points": len(self.frame),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +18,7 @@ import pandas as pd
 from perfmodel.base.arrays import Ints
 from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import PerfmodelError
-from perfmodel.explore.axes import Points
+from perfmodel.explore.axes import Points, name_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.result import ERROR, POINT, Sweep
 from perfmodel.explore.spec import Spec
@@ -71,7 +70,7 @@ def _frame(evaluate: Evaluate, every: Points, places: Ints) -> pd.DataFrame:
         if kinds <= {int, float} or kinds == {bool}:
             columns[axis] = np.array(column, kinds.pop() if len(kinds) == 1 else float)
         else:
-            columns[axis] = [each if isinstance(each, str) else json.dumps(each) for each in column]
+            columns[axis] = [name_of(each) for each in column]
     columns |= {name: np.full(len(points), np.nan) for name in evaluate.columns}
     columns[ERROR] = np.full(len(points), "", object)
     for own, found in _evaluated(evaluate, points, np.arange(len(points))):

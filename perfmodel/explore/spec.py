@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from perfmodel.base.frames import read_frame
-from perfmodel.base.schema import Limits, read_toml, section
+from perfmodel.base.schema import Limits, convert, read_toml, section
 from perfmodel.errors import UsageError
-from perfmodel.explore.axes import Points
+from perfmodel.explore.axes import Points, name_of
+from perfmodel.hardware import Part
 from perfmodel.prediction.running_cost import Prices
+from perfmodel.trace import Trace
+from perfmodel.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,10 @@ _Count = Annotated[int, Limits(1, 2**53)]
 class Keys:
     """A sweep's file, key by key."""
 
-    trace: str | None = None
-    workload: str | None = None
-    """A name or a file; one of the two is the input."""
-    hardware: str | None = None
+    trace: Any = None
+    workload: Any = None
+    """A name or a file, or what it stands for; one of the two is the input."""
+    hardware: Any = None
     design: str | None = None
     """Of a workload: designs joined by `+`, where no axis says so."""
     objective: list[str] = field(default_factory=lambda: [STEP])
@@ -77,31 +80,50 @@ class Spec(Keys):
     """A sweep: its input, its points, what is wanted of each."""
 
     where: str = ""
-    """Its file."""
+    """Its file, or `sweep`."""
     points: Points = field(default_factory=lambda: Points.of({}))
     objectives: tuple[str, ...] = (STEP,)
 
+    @property
+    def input(self) -> str:
+        """What it is of, by its name or path."""
+        return name_of(self.workload if self.trace is None else self.trace)
 
-def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
-    """The sweep of a TOML file; paths in it are relative to its folder.
+
+OBJECTS: dict[str, Any] = {"trace": Trace, "workload": (Workload, Trace), "hardware": Part}
+"""What may stand for itself; on an axis, a workload or a part."""
+
+
+def load_spec(source: str | Path | Mapping[str, Any], objectives: str | None = None) -> Spec:
+    """The sweep of a TOML file, or of a mapping with the same keys; paths in it are relative to the
+    file's folder, or to the working folder.
 
     `objectives`, separated by commas, replace its own. Raises `UsageError` that names file and key.
     """
-    path = Path(path)
-    keys = section(Keys, read_toml(path, MAX_BYTES, UsageError), str(path), UsageError)
-    given = dict(vars(keys))
+    if isinstance(source, Mapping):
+        where, folder, table = "sweep", Path(), dict(source)
+    else:
+        where, folder = str(source), Path(source).parent
+        table = read_toml(Path(source), MAX_BYTES, UsageError)
+    keys = section(Keys, table, where, UsageError)
     try:
         if (keys.trace is None) == (keys.workload is None):
             raise UsageError("expected one of trace, workload (a name or a file)")
-        for key in ("trace", "workload", "hardware"):
-            named = given[key]
-            if named and (key == "trace" or named.endswith(".toml") or "/" in named):
-                given[key] = str(path.parent / named)
+        inputs = {key: _input(key, getattr(keys, key), folder) for key in OBJECTS}
         wanted = objectives_of(objectives.split(",") if objectives else keys.objective)
-        points = _points(keys, path.parent)
+        points = _points(keys, folder)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    return Spec(**given, where=str(path), points=points, objectives=wanted)
+        raise UsageError(f"{where}: {error}") from None
+    return Spec(**vars(keys) | inputs, where=where, points=points, objectives=wanted)
+
+
+def _input(key: str, given: Any, folder: Path) -> Any:
+    """A name as it is, a path as it is relative to `folder`, or what stands for itself."""
+    if given is None or isinstance(given, OBJECTS[key]):
+        return given
+    named: str = convert(str, str(given) if isinstance(given, Path) else given, key, UsageError)
+    is_path = key == "trace" or named.endswith(".toml") or "/" in named
+    return str(folder / named) if is_path else named
 
 
 def _points(keys: Keys, folder: Path) -> Points:
@@ -133,8 +155,10 @@ class Range:
 def _levels(name: str, value: Any) -> Sequence[Any]:
     """The values of an axis; whole numbers where both ends are written as such, no one twice."""
     where = f"axes.{name}"
-    if isinstance(value, list):
-        return [_value(where, each) for each in value]
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, (list, tuple, range)):
+        kinds = {"workload": Workload, "hardware": Part}.get(name, ())
+        return [each if isinstance(each, kinds) else _value(where, each) for each in value]
     if not isinstance(value, dict):
         raise UsageError(f"{where}: expected a list of values, or low, high and steps")
     it: Range = section(Range, value, where, UsageError)
@@ -149,10 +173,13 @@ def _levels(name: str, value: Any) -> Sequence[Any]:
 
 
 def _value(where: str, value: Any) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return tuple(_value(where, each) for each in value)
+    value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, (int, float, str)):
-        raise UsageError(f"{where}: expected numbers, texts or lists of them, got {value}")
+        raise UsageError(
+            f"{where}: expected numbers, texts or lists of them, got {str(value)[:60]}"
+        )
     return value
 
 

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
     from perfmodel.ops.families import family_of_kernel as family_of_kernel
     from perfmodel.ops.spec import OPS as OPS
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

@@ -21,4 +21,4 @@ if TYPE_CHECKING:
     from perfmodel.plot.style import save as save
     from perfmodel.plot.timeline import timeline_figure as timeline_figure
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

@@ -23,4 +23,4 @@ if TYPE_CHECKING:
     from perfmodel.timeline.offered import Service as Service
     from perfmodel.timeline.offered import latency_under as latency_under
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

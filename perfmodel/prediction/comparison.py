@@ -242,7 +242,7 @@ class Comparison:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per design; memory as `hbm_gb`, `host_gb`, …."""
-        import pandas as pd
+        from perfmodel.base.frames import frame_of_records
 
         tiers = list(dict.fromkeys(tier for row in self.rows for tier in row.memory_gb))
         rows = []
@@ -256,7 +256,7 @@ class Comparison:
             plain |= {f"latency_{name}": getattr(load, name, None) for name in ("p50_us", "p99_us")}
             plain |= {f"{tier}_gb": row.memory_gb.get(tier) for tier in tiers}
             rows.append(plain)
-        return pd.DataFrame(rows)
+        return frame_of_records(rows)
 
     def plot(self) -> Figure:
         """A bar per design that can be, by what its step is bound by."""

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from perfmodel.base.schema import parse_value
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
-from perfmodel.hardware import Part
+from perfmodel.hardware import Device, Part, load, node_of, with_settings
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, program_of
 from perfmodel.prediction.what_if import Codec, Scale
 from perfmodel.trace import Trace, read
-from perfmodel.workload import Workload, workloads
+from perfmodel.workload import Workload, load_workload, workloads
 
 TOML = ".toml"
+OF_WORKLOAD = "workload."
 Source: TypeAlias = Trace | OpGraph | Deployment | Workload | str | Path
 Hardware = str | Path | Part
+Settings: TypeAlias = str | Sequence[str] | Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,13 @@ class Request:
     deployed; or the module `FILE.py:CLASS`, whose file is executed.
 
     `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
-    without any a trace stays on its own machine. All devices of a node or cluster are ranks of a
-    workload, a device by itself is one rank. Collectives are among `nodes` equal nodes. `batch`
-    counts the samples of all ranks of a workload; it rescales every shape of a trace that depends
-    on it. `overheads` names a saved profile, whose means replace measured host costs; where shapes
-    alone count, one is chosen and named among the warnings.
+    without any a trace stays on its own machine. `settings` change figures of them, or of the
+    workload: `{"node.gpus": 4, "workload.table.alpha": 0.8}`, or texts `KIND.KEY=VALUE`. All
+    devices of a node or cluster are ranks of a workload, a device by itself is one rank.
+    Collectives are among `nodes` equal nodes. `batch` counts the samples of all ranks of a
+    workload; it rescales every shape of a trace that depends on it. `overheads` names a saved
+    profile, whose means replace measured host costs; where shapes alone count, one is chosen and
+    named among the warnings.
 
     The answer of a trace is from its measured times where it has them: as they are, by ratios of
     models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
@@ -58,6 +63,7 @@ class Request:
     source: Source
     _: KW_ONLY
     hardware: Hardware | Sequence[Hardware] = ()
+    settings: Settings = ()
     nodes: int | None = None
     batch: int | None = None
     overheads: str | Path | None = None
@@ -75,21 +81,33 @@ class Request:
     def __post_init__(self) -> None:
         for parse in (self.scales, self.codecs, self.edits):
             parse()
+        if self.settings and not self.targets:
+            raise UsageError("--set changes the target: name one with --hardware")
 
     @property
     def targets(self) -> list[Hardware]:
-        return _as_list(self.hardware)
+        return as_list(self.hardware)
+
+    def settled(self) -> Request:
+        """The same with its source read, and with its settings made."""
+        source, texts = sourced(self.source), as_list(self.settings)
+        parts, is_trace = self.targets, isinstance(source, Trace)
+        if texts and isinstance(source, (Workload, str, Path)):
+            source, texts = changed_workload(source, texts), machine_settings(texts)
+        if texts:
+            parts = [hardware_part(each, texts, whole=is_trace) for each in parts]
+        return replace(self, source=source, hardware=parts, settings=())
 
     def scales(self) -> list[Scale]:
         """What is scaled, and what is taken out."""
-        removed = map(Scale.parse_removal, _as_list(self.remove))
-        return [*map(Scale.parse, _as_list(self.scale)), *removed]
+        removed = map(Scale.parse_removal, as_list(self.remove))
+        return [*map(Scale.parse, as_list(self.scale)), *removed]
 
     def codecs(self) -> list[Codec]:
-        return [Codec.parse(text) for text in _as_list(self.codec)]
+        return [Codec.parse(text) for text in as_list(self.codec)]
 
     def edits(self) -> list[NamedEdit]:
-        return [NamedEdit.parse(text) for text in _as_list(self.edit)]
+        return [NamedEdit.parse(text) for text in as_list(self.edit)]
 
     @property
     def profile(self) -> str | None:
@@ -103,10 +121,40 @@ class Request:
                 raise UsageError(f"--{name.replace('_', '-')} cannot be combined with {what}")
 
 
-def _as_list(given: Any) -> list[Any]:
+def as_list(given: Any) -> list[Any]:
+    """`{"node.gpus": 4}` as the command line has it, `node.gpus=4`; one value without its list."""
     if isinstance(given, Mapping):
-        return [f"{name}={value}" for name, value in given.items()]
+        lowered = {name: str(x).lower() if isinstance(x, bool) else x for name, x in given.items()}
+        return [f"{name}={value}" for name, value in lowered.items()]
     return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+
+
+def machine_settings(texts: Iterable[str]) -> list[str]:
+    """All but those that are of a workload."""
+    return [text for text in texts if not text.strip().startswith(OF_WORKLOAD)]
+
+
+def changed_workload(workload: str | Path | Workload, settings: Iterable[str]) -> Workload:
+    """The workload with those settings that are its own: `workload.implementation.precision=bf16`
+    and their like."""
+    changes = {}
+    for text in (text.strip() for text in settings if text.strip().startswith(OF_WORKLOAD)):
+        name, equals, value = text.removeprefix(OF_WORKLOAD).partition("=")
+        if not equals:
+            raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
+        changes[name.strip().replace(".", "__")] = parse_value(value)
+    loaded = workload if isinstance(workload, Workload) else load_workload(workload)
+    return loaded.with_(**changes) if changes else loaded
+
+
+def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = False) -> Part:
+    """The device, node or cluster of that name with its settings; a device stays alone, or is
+    the `whole` node that it usually sits in."""
+    part = named if isinstance(named, Part) else load(named)
+    of_device = all(text.strip().startswith("device.") for text in settings)
+    if isinstance(part, Device) and settings and (whole or not of_device):
+        part = node_of(part) if whole else replace(node_of(part), gpus=1)
+    return with_settings(part, settings)
 
 
 def sourced(source: Source) -> Source:

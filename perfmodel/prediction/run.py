@@ -27,7 +27,7 @@ from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
-from perfmodel.prediction.request import Request, facts_of, sourced
+from perfmodel.prediction.request import Request, facts_of
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, Noted, predict_passes, with_reads
 from perfmodel.prediction.step import Step, cluster_of, deployment_period, step_period
@@ -48,7 +48,8 @@ Options = ParamSpec("Options")
 def predicted(request: Request) -> Prediction:
     """The answer to `request`. Raises `PerfmodelError` with one line where something does not
     fit: `WorkloadError` for what does not fit into memory."""
-    return _answer(sourced(request.source), request)
+    settled = request.settled()
+    return _answer(settled.source, settled)
 
 
 def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:

@@ -294,9 +294,9 @@ class Prediction:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per result and rank."""
-        import pandas as pd
+        from perfmodel.base.frames import frame_of_records
 
-        return pd.DataFrame(
+        return frame_of_records(
             {"hardware": result.hardware, "mode": result.mode} | rank
             for result in self.results
             for rank in result.rank_records()

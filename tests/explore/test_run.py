@@ -11,9 +11,10 @@ from explore.conftest import MakeSpec
 
 from perfmodel import read
 from perfmodel.errors import PerfmodelError
-from perfmodel.explore import sweep
+from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.axes import Machines
 from perfmodel.explore.result import ERROR, POINT
+from perfmodel.hardware import load
 from perfmodel.prediction import predict
 
 ALL = ["step_us", "samples_per_s", "cost_usd_per_million", "energy_j_per_sample", "power_w"]
@@ -31,6 +32,19 @@ def test_every_point_is_what_predict_says(spec: MakeSpec, trace: Path) -> None:
         assert row["step_us"] == pytest.approx(alone.step_us, rel=1e-5)
         assert row["samples_per_s"] == pytest.approx(64e6 / alone.step_us, rel=1e-5)
         assert row["energy_j_per_sample"] == pytest.approx(row["power_w"] / row["samples_per_s"])
+
+
+def test_a_trace_is_named_from_here_or_itself(
+    spec: MakeSpec, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    axes = {"host.single_thread_ratio": (0.5, 1.0, 2.0)}
+    named = load_spec({"trace": trace.name, "hardware": "dgx-1", "axes": axes})
+    itself = load_spec({"trace": read(trace), "hardware": load("dgx-1"), "axes": axes})
+    theirs = sweep(spec(axes="host.single_thread_ratio = [0.5, 1.0, 2.0]")).frame
+    for each in (named, itself):
+        pd.testing.assert_frame_equal(sweep(each).frame, theirs)
+    assert (named.input, itself.input) == (trace.name, str(trace))
 
 
 def test_workers_give_the_same_rows(spec: MakeSpec) -> None:

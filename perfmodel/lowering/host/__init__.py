@@ -15,4 +15,4 @@ if TYPE_CHECKING:
     from perfmodel.lowering.host.profile import Provenance as Provenance
     from perfmodel.lowering.host.profile import load_profile as load_profile
 
-__getattr__, __all__ = exports(__name__)
+__getattr__, __dir__, __all__ = exports(__name__)

@@ -15,7 +15,7 @@ from perfmodel.trace import Trace
 if TYPE_CHECKING:
     from perfmodel.timeline.graph.kinds import Cause as Cause
 
-__getattr__, _later = exports(__name__)
+__getattr__, __dir__, _later = exports(__name__)
 __all__ = sorted([*_later, "ExecutionGraph", "build_graph", "build_rank"])
 
 
