@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.base.frames import read_frame
 from perfmodel.base.schema import Limits, read_toml, section
+from perfmodel.cost.chosen import using_kernels
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.prediction.running_cost import Prices
@@ -67,6 +68,8 @@ class Keys:
     batch: _Count | None = None
     """Samples per step of a trace: no recorded shape shows it for all ranks."""
     training: bool = True
+    kernels: dict[str, str] = field(default_factory=dict)
+    """Family of kernels to the name of the model that times it."""
     table: str | None = None
     prices: Prices = field(default_factory=Prices)
     axes: dict[str, Any] = field(default_factory=dict)
@@ -99,6 +102,8 @@ def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
                 given[key] = str(path.parent / named)
         wanted = objectives_of(objectives.split(",") if objectives else keys.objective)
         points = _points(keys, path.parent)
+        with using_kernels(keys.kernels):
+            """Names are known."""
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     return Spec(**given, where=str(path), points=points, objectives=wanted)

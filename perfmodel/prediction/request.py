@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from perfmodel.cost.chosen import Kernels
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Part
@@ -35,7 +36,8 @@ class Request:
     workload, a device by itself is one rank. Collectives are among `nodes` equal nodes. `batch`
     counts the samples of all ranks of a workload; it rescales every shape of a trace that depends
     on it. `overheads` names a saved profile, whose means replace measured host costs; where shapes
-    alone count, one is chosen and named among the warnings.
+    alone count, one is chosen and named among the warnings. `kernels` says which models time
+    families of kernels: `{"matmul": "heuristic"}`.
 
     The answer of a trace is from its measured times where it has them: as they are, by ratios of
     models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
@@ -61,6 +63,7 @@ class Request:
     nodes: int | None = None
     batch: int | None = None
     overheads: str | Path | None = None
+    kernels: Kernels | None = None
     mode: str | None = None
     scale: str | Sequence[str] | Mapping[str, float] = ()
     remove: str | Sequence[str] = ()

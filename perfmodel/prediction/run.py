@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from perfmodel.base.units import human_us
+from perfmodel.cost.chosen import not_learned, using_kernels
 from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.lowering.context import self_contained
@@ -48,7 +49,9 @@ Options = ParamSpec("Options")
 def predicted(request: Request) -> Prediction:
     """The answer to `request`. Raises `PerfmodelError` with one line where something does not
     fit: `WorkloadError` for what does not fit into memory."""
-    return _answer(sourced(request.source), request)
+    with using_kernels(request.kernels):
+        found = _answer(sourced(request.source), request)
+        return replace(found, warnings=[*found.warnings, *not_learned()])
 
 
 def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
@@ -89,7 +92,7 @@ def _of_trace(trace: Trace, request: Request) -> Prediction:
 _OF_SHAPES = ("edit", "batch", "nodes")
 """Options that change shapes, or where collectives run."""
 _MEANINGLESS = {
-    REPLAY: (*_OF_SHAPES, "hardware"),
+    REPLAY: (*_OF_SHAPES, "hardware", "kernels"),
     TRANSFER: (*_OF_SHAPES, "leave_one_step_out", "codec", "keep_contention"),
     MODEL: ("scale", "remove", "codec", "keep_contention", "leave_one_step_out"),
 }
