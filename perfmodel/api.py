@@ -16,6 +16,7 @@ from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    from perfmodel.cost.chosen import Kernels
     from perfmodel.designs.composed import Settings as DesignSettings
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
@@ -44,19 +45,22 @@ def predict_module(
     autocast: str | None = None,
     batch: int | None = None,
     mode: str = "eager",
+    kernels: Kernels | None = None,
 ) -> Prediction:
     """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
 
     Nothing is computed: the module is traced under fake tensors, and is not changed. `training`,
     `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.module.Call`; `mode` is
-    `eager`, `compiled` by Inductor, or captured in CUDA `graphs`. Raises `PerfmodelError` with
-    one line for a call that fails, and for an operator that depends on values.
+    `eager`, `compiled` by Inductor, or captured in CUDA `graphs`; `kernels` as of `predict`. Raises
+    `PerfmodelError` with one line for a call that fails, and for an operator that depends on
+    values.
     """
     from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict
 
     call = Call(training, optimizer, dtype, autocast, batch)
-    return predict(as_run(graph_of_module(module, inputs, call), mode), hardware=hardware)
+    graph = as_run(graph_of_module(module, inputs, call), mode)
+    return predict(graph, hardware=hardware, kernels=kernels)
 
 
 def diff(
@@ -97,14 +101,17 @@ def compare(
     over: str | Sequence[str] = (),
     overheads: str | None = None,
     plan: str | Path | None = None,
+    kernels: Kernels | None = None,
 ) -> Comparison:
     """Co-designs side by side on one workload and one machine: time, energy, cost, memory.
 
     `designs` are names, combined with `+`; `settings` change a design (`hotline.hot_mib`), the
     workload (`workload.training.loss`) or the hardware (`node.gpus`). `batch` counts the samples of
     all ranks. `rate_per_s` asks for latency where samples arrive at it; `over` are designs that
-    speed-ups are over. All start from the layout of the file `plan`, where there is one.
+    speed-ups are over. All start from the layout of the file `plan`, where there is one. `kernels`
+    as of `predict`.
     """
+    from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs.composed import UNDESIGNED, composed
     from perfmodel.hardware import KINDS
     from perfmodel.prediction.compare import compare_designs, with_default
@@ -126,18 +133,19 @@ def compare(
         from perfmodel.explore.planner.torchrec import read_plan
 
         placement = read_plan(plan, model, machine)
-    compared = compare_designs(
-        model,
-        machine,
-        with_default(asked, model),
-        batch=batch,
-        train=train,
-        rate_per_s=rate_per_s,
-        prices=Prices(**prices, usd_per_hour=usd_per_hour),
-        overheads=overheads,
-        placement=placement,
-        over=baselines,
-    )
+    with using_kernels(kernels):
+        compared = compare_designs(
+            model,
+            machine,
+            with_default(asked, model),
+            batch=batch,
+            train=train,
+            rate_per_s=rate_per_s,
+            prices=Prices(**prices, usd_per_hour=usd_per_hour),
+            overheads=overheads,
+            placement=placement,
+            over=baselines,
+        )
     missing = [name for name in baselines if name not in [row.design for row in compared.rows]]
     if missing:
         raise UsageError(f"--over: {missing[0]} is not among the designs compared")
@@ -153,15 +161,17 @@ def plan(
     batch: int | None = None,
     train: bool = True,
     estimator: Literal["perfmodel", "torchrec"] = "perfmodel",
+    kernels: Kernels | None = None,
     begin: Begin = silent,
 ) -> Plan:
     """Where each table should lie so that a step takes least time: sharding, ranks and memory.
 
     `settings` change the workload (`workload.training.loss`) or the hardware (`node.gpus`).
     `estimator` is `perfmodel` (the step as scheduled) or `torchrec` (the best by the formulas of
-    TorchRec's planner). `begin` gets the search, and each layout before it is
-    scheduled, with how many are done and how many there are at most.
+    TorchRec's planner), `kernels` as of `predict`. `begin` gets the search, and each layout before
+    it is scheduled, with how many are done and how many there are at most.
     """
+    from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
     from perfmodel.hardware import Cluster, Node, cluster
@@ -173,7 +183,8 @@ def plan(
         raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
     model = request.changed_workload(workload, texts)
     deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
-    return plan_deployment(deployment, estimator=estimator, begin=begin)
+    with using_kernels(kernels):
+        return plan_deployment(deployment, estimator=estimator, begin=begin)
 
 
 def sweep(

@@ -1,7 +1,7 @@
 """A user's package (`tests/plugin`), installed beside perfmodel in fresh processes.
 
-It adds a memory tier, a place of caches, software, a lowering rule, a generation of GPUs and a
-trace format.
+It adds a memory tier, a kernel model, a place of caches, software, a lowering rule, a generation of
+GPUs and a trace format.
 """
 
 from __future__ import annotations
@@ -97,6 +97,25 @@ print(json.dumps([row["time_us"] for row in result.families if row["family"] == 
 """
     (time_us,) = in_python(installed, code)
     return float(time_us)
+
+
+def test_a_kernel_model_of_a_family_that_has_one(installed: Path) -> None:
+    """It times the whole step's products where it is chosen, and nothing where it is not."""
+    chosen = ("--kernels", "matmul=at_peak")
+    asked = ("predict", "--workload", "criteo-kaggle", "--batch", "65536", "--inference")
+
+    def products_us(*more: str) -> float:
+        found = document(installed, *asked, "--hardware", "a100-sxm-80gb", *more)["results"][0]
+        return float(next(row["time_us"] for row in found["families"] if row["family"] == "matmul"))
+
+    # Layers 13-512-256-64-16 and (16 + 27 * 26 / 2)-512-256-1, and 27 vectors with each other.
+    per_sample = 2 * (13 * 512 + 512 * 256 + 256 * 64 + 64 * 16 + 367 * 512 + 512 * 256 + 256)
+    per_sample += 2 * 27 * 27 * 16
+    at_peak_us = 65536 * per_sample / 19.5e6
+    # The narrow layers, 8 % of the time, move their operands no faster than memory does.
+    assert at_peak_us < products_us(*chosen) < 1.1 * at_peak_us < products_us()
+    on_cpu = run(installed, *asked, "--hardware", "cpu-epyc", *chosen)
+    assert "on a cpu device: 'at_peak'; nearest: heuristic" in on_cpu.stderr
 
 
 def test_a_place_of_caches(installed: Path) -> None:

@@ -18,18 +18,20 @@ _SUFFIXES = (".toml", ".json")
 _DIGITS = 12
 
 OWN_MODELS: ContextVar[str] = ContextVar("OWN_MODELS", default="")
-"""Digest of the model directory that a user chose; empty where the package's models answer."""
+"""Digest of the model directory that a user chose, and models chosen by name (`matmul=heuristic`);
+empty where the package's models answer as they are."""
 
 
 @contextmanager
-def answered_by(manifest: Path | None) -> Iterator[None]:
-    """Within it, answers name the user's models that this file is of; None changes nothing."""
-    if manifest is None:
-        yield
-        return
-    import hashlib
+def answered_by(manifest: Path | None, kernels: str = "") -> Iterator[None]:
+    """Within it, answers name the user's models that this file is of, and besides, `kernels` that
+    were chosen by name; None changes nothing."""
+    own = f"{OWN_MODELS.get()} {kernels}".strip()
+    if manifest is not None:
+        import hashlib
 
-    token = OWN_MODELS.set(hashlib.sha256(manifest.read_bytes()).hexdigest()[:_DIGITS])
+        own = hashlib.sha256(manifest.read_bytes()).hexdigest()[:_DIGITS]
+    token = OWN_MODELS.set(own)
     try:
         yield
     finally:
@@ -53,7 +55,7 @@ def _fingerprint(name: str) -> str:
 def made_by(own_models: str | None = None) -> dict[str, str]:
     """`{"perfmodel": version, "catalogue": …, "models": …}`, the last two as fingerprints.
 
-    `own_models` is the digest of a user's model directory (default: the one in use here).
+    `own_models` are the models that a user chose (default: those in use here).
     """
     from perfmodel import __version__
 

@@ -11,6 +11,7 @@ import typer
 
 from perfmodel.api import ALL
 from perfmodel.cli.console import Console
+from perfmodel.cli.options import PACKAGED, KernelOptions
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import Table, Times, counted, shown
@@ -50,6 +51,7 @@ def compare(
     settings: list[str] | None = None,
     overheads: str | None = None,
     plan: Path | None = None,
+    timed_by: KernelOptions = PACKAGED,
     figure: Path | None = None,
     target: Output = STDOUT,
 ) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from perfmodel.base.units import human_us, unit_of
 from perfmodel.cli.console import Console
-from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
+from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
 from perfmodel.cli.output import (
     FAILED,
     STDOUT,
@@ -164,13 +164,12 @@ def evaluate_paths(
 
 def kernels(
     data: list[Path],
-    models: Path | None = None,
-    trust_models: bool = False,
+    timed_by: KernelOptions = PACKAGED,
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.validate.evaluate.kernels import evaluate_kernels
 
-    with working("evaluating"), kernel_models(models, trusted=trust_models):
+    with working("evaluating"):
         evaluation = evaluate_kernels(data)
     show = partial(_show, title=_TITLE, heads=_KERNELS)
     target.write_result(evaluation, show, evaluation.warnings)
@@ -260,6 +259,7 @@ def steps(
     settings: list[str] | None = None,
     overheads: str | None = None,
     blind: bool = False,
+    timed_by: KernelOptions = PACKAGED,
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.hardware import node, with_settings

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.options import kernel_models
+from perfmodel.cli.options import PACKAGED, KernelOptions
 from perfmodel.cli.output import STDOUT, Output
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import Table
@@ -33,8 +32,7 @@ def kernel(
     op: str | None = None,
     settings: list[str] | None = None,
     hardware: list[str] | None = None,
-    models: Path | None = None,
-    trust_models: bool = False,
+    timed_by: KernelOptions = PACKAGED,
     target: Output = STDOUT,
 ) -> None:
     if op is None:
@@ -47,8 +45,7 @@ def kernel(
     from perfmodel.ops.rows import Rows
 
     rows = Rows.of([_row(op, settings or [])])
-    with kernel_models(models, trusted=trust_models):
-        answers = [_answer(rows, load(name)) for name in hardware]
+    answers = [_answer(rows, load(name)) for name in hardware]
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"
     target.write(
         lambda: {"schema": SCHEMA, "op": op, "results": answers},

@@ -6,8 +6,8 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, is_dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
@@ -122,9 +122,8 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
     def run(**given: Any) -> None:
         for name, kind in bundles.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        chosen: Any = given.get("options")
-        folder, trusted = (chosen.models, chosen.trust_models) if chosen else (None, False)
-        with kernel_models(folder, trusted=trusted):
+        timed_by = (each for each in given.values() if isinstance(each, KernelOptions))
+        with next(timed_by, PACKAGED).answering():
             verb(**given)
 
     del run.__wrapped__
@@ -174,16 +173,30 @@ def no_configuration(named: Any) -> Any:
     return named
 
 
-def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManager[None]:
-    """Within it, kernels are timed by the models of `--models`. Raises `PerfmodelError`."""
-    if folder is None:
-        if trusted:
+@dataclass(frozen=True)
+class KernelOptions:
+    """What times kernels; a verb that takes these runs where they hold."""
+
+    models: Path | None = None
+    trust_models: bool = False
+    kernels: str | None = None
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Within it, kernels are timed so. Raises `PerfmodelError`."""
+        if self.models is None and self.trust_models:
             raise UsageError("--trust-models needs --models DIR, whose code it allows to run")
-        return nullcontext()
+        if self.models is None and self.kernels is None:
+            yield
+            return
+        from perfmodel.cost.chosen import using_kernels
+        from perfmodel.cost.learned.store import using_models
 
-    from perfmodel.cost.learned.store import using_models
+        with using_models(self.models, trusted=self.trust_models), using_kernels(self.kernels):
+            yield
 
-    return using_models(folder, trusted=trusted)
+
+PACKAGED = KernelOptions()
 
 
 def steps_slice(text: str) -> slice:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.base.units import human_us
 from perfmodel.cli.console import Console
-from perfmodel.cli.options import Format
+from perfmodel.cli.options import PACKAGED, Format, KernelOptions
 from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
 from perfmodel.reporting.tables import Table, counted, interval
 
@@ -40,6 +40,7 @@ def plan(
     inference: bool = False,
     estimator: Estimator = Estimator.PERFMODEL,
     settings: list[str] | None = None,
+    timed_by: KernelOptions = PACKAGED,
     torchrec: Path | None = None,
     target: Output = STDOUT,
 ) -> None:

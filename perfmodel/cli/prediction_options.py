@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, option_name, reading
+from perfmodel.cli.options import DEFAULT_MAX_GB, KernelOptions, option_name, reading
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -64,7 +64,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True)
-class PredictionOptions:
+class PredictionOptions(KernelOptions):
     """What is predicted of a trace, and how it is read."""
 
     batch: int | None = None
@@ -80,8 +80,6 @@ class PredictionOptions:
     keep_contention: bool = False
     et: Path | None = None
     overheads: str | None = None
-    models: Path | None = None
-    trust_models: bool = False
     leave_one_step_out: bool = False
     steps: str | None = None
     steps_by: str | None = None
@@ -192,7 +190,7 @@ OF_READING = ("et", "steps", "steps_by", "strict", "max_memory")
 """Options, as fields, that say what is read, not what is predicted of it."""
 _OF_SHAPES = (
     *("batch", "hardware", "settings", "edit", "overheads", "max_memory"),
-    *("models", "trust_models"),
+    *("models", "trust_models", "kernels"),
 )
 
 

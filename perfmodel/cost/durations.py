@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.cost.chosen import GPU, KIND, chosen_model
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import (
     COLLECTIVE,
-    KERNELS,
     TIERS,
     CostModel,
     Estimate,
@@ -25,8 +25,8 @@ from perfmodel.cost.contract import (
 from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
 from perfmodel.cost.learned.features import PHYSICS
-from perfmodel.cost.learned.store import default_models, load_models
-from perfmodel.errors import ModelError, UsageError
+from perfmodel.cost.learned.store import load_models
+from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, VECTOR
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-HEURISTIC = "heuristic"
-GPU, CPU = "gpu", "cpu"
-_KIND = {"cuda": GPU, "rocm": GPU, "cpu": CPU}
 Models = Mapping[str, KernelModel]
 """Family to the model that answers for it; families that are not in it have their default."""
 
@@ -100,7 +97,7 @@ def explanations_of(
 def cost_model(family: str, machine: Cluster, models: Models | None = None) -> CostModel:
     """The model for `family` on `machine`; `ModelError` where there is none."""
     device = machine.node.device
-    is_gpu = _KIND[device.target] == GPU
+    is_gpu = KIND[device.target] == GPU
     if family not in PHYSICS and family in TIERS:  # which asks no tier for the usual families
         return TIERS[family]
     if family == COLLECTIVE and is_gpu:
@@ -117,13 +114,7 @@ def model_of(family: str, device: Device, models: Models | None = None) -> Kerne
     """The model that answers for `family` on `device`; `ModelError` where there is none."""
     if models and family in models:
         return models[family]
-    kind = _KIND[device.target]
-    if kind == GPU and family in (fitted := default_models()):
-        return fitted[family]
-    name = f"{kind}/{family}/{HEURISTIC}"
-    if name not in KERNELS:
-        raise ModelError(f"no kernel model for the family {family!r} on a {device.target} device")
-    return KERNELS[name]
+    return models[family] if models and family in models else chosen_model(family, device)
 
 
 class OverLinks:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.units import US_PER_MS
+from perfmodel.cost.chosen import using_kernels
 from perfmodel.errors import UsageError, said_dict
 from perfmodel.explore.axes import HARDWARE, NODES, Machines, Points
 from perfmodel.explore.evaluate import evaluation_of
@@ -206,7 +207,9 @@ def sensitivity(spec: Spec) -> pd.DataFrame:
     every = [base, *(base | {axis: end} for axis in axes for end in ends[axis])]
     points = Points.of({axis: [row[axis] for row in every] for axis in base})
     rows = []
-    for name, (at_base, *values) in evaluation_of(replace(spec, points=points))(points).items():
+    with using_kernels(spec.kernels):
+        found = evaluation_of(replace(spec, points=points))(points)
+    for name, (at_base, *values) in found.items():
         low, high = np.log(np.array(values).reshape(-1, 2)).T
         moved = (high - low) / np.log([ends[axis][1] / ends[axis][0] for axis in axes])
         own = {"objective": name, "base": [float(base[axis]) for axis in axes]}

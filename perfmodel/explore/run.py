@@ -17,6 +17,7 @@ import pandas as pd
 
 from perfmodel.base.arrays import Ints
 from perfmodel.base.progress import Begin, silent
+from perfmodel.cost.chosen import using_kernels
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore.axes import Points, name_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
@@ -33,12 +34,14 @@ def sweep(spec: Spec, *, workers: int = 0, begin: Begin = silent) -> Sweep:
 
     Raises `PerfmodelError` where no point has figures.
     """
-    evaluate, count = evaluation_of(spec), len(spec.points)
+    count = len(spec.points)
     at_once = AT_ONCE_OF_WORKLOAD if spec.trace is None else AT_ONCE
     parts = np.array_split(np.arange(count), -(-count // at_once))
-    begin(f"{count:,} points", 0, count)
     frames, done = list[pd.DataFrame](), 0
     with ExitStack() as stack:
+        stack.enter_context(using_kernels(spec.kernels))
+        evaluate = evaluation_of(spec)
+        begin(f"{count:,} points", 0, count)
         made: Iterator[pd.DataFrame] = map(partial(_frame, evaluate, spec.points), parts)
         if workers:
             pool = stack.enter_context(
@@ -52,13 +55,13 @@ def sweep(spec: Spec, *, workers: int = 0, begin: Begin = silent) -> Sweep:
                 begin(f"{count:,} points", done, count)
         except BrokenProcessPool:
             raise PerfmodelError(f"{spec.where}: a worker ended: try fewer --workers") from None
-    result = Sweep(spec, pd.concat(frames, ignore_index=True))
-    if result.failed == count:
-        raise PerfmodelError(f"{spec.where}: {result.frame[ERROR].iloc[0]}")
-    best = next(iter(result.best().values()), None)
-    if best is None:
-        return result
-    return replace(result, reads=evaluate.reads(spec.points.take(np.array([best]))))
+        result = Sweep(spec, pd.concat(frames, ignore_index=True))
+        if result.failed == count:
+            raise PerfmodelError(f"{spec.where}: {result.frame[ERROR].iloc[0]}")
+        best = next(iter(result.best().values()), None)
+        if best is None:
+            return result
+        return replace(result, reads=evaluate.reads(spec.points.take(np.array([best]))))
 
 
 def _frame(evaluate: Evaluate, every: Points, places: Ints) -> pd.DataFrame:
@@ -96,6 +99,8 @@ def _evaluated(
 
 _own: list[tuple[Evaluate, Points]] = []
 """What a worker has made ready."""
+_kernels = ExitStack()
+"""Holds, as long as a worker lives, which models time kernels."""
 
 
 def _prepare(spec: Spec, workers: int) -> None:
@@ -103,6 +108,7 @@ def _prepare(spec: Spec, workers: int) -> None:
     from numba import set_num_threads
 
     set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    _kernels.enter_context(using_kernels(spec.kernels))
     _own.append((evaluation_of(spec), spec.points))
 
 

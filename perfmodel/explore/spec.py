@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.base.frames import read_frame
 from perfmodel.base.schema import Limits, convert, read_toml, section
+from perfmodel.cost.chosen import using_kernels
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import Points, name_of
 from perfmodel.hardware import Part
@@ -70,6 +71,8 @@ class Keys:
     batch: _Count | None = None
     """Samples per step of a trace: no recorded shape shows it for all ranks."""
     training: bool = True
+    kernels: dict[str, str] = field(default_factory=dict)
+    """Family of kernels to the name of the model that times it."""
     table: str | None = None
     prices: Prices = field(default_factory=Prices)
     axes: dict[str, Any] = field(default_factory=dict)
@@ -112,6 +115,8 @@ def load_spec(source: str | Path | Mapping[str, Any], objectives: str | None = N
         inputs = {key: _input(key, getattr(keys, key), folder) for key in OBJECTS}
         wanted = objectives_of(objectives.split(",") if objectives else keys.objective)
         points = _points(keys, folder)
+        with using_kernels(keys.kernels):
+            """Names are known."""
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     return Spec(**vars(keys) | inputs, where=where, points=points, objectives=wanted)

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.provenance import made_by
+from perfmodel.base.provenance import OWN_MODELS, made_by
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
 from perfmodel.designs import Deployment
 from perfmodel.errors import prefixed, said_dict
@@ -155,6 +155,7 @@ class Comparison:
     source: Mapping[str, Any]
     rows: tuple[DesignResult, ...]
     over: tuple[str, ...] = ()
+    own_models: str = field(default_factory=OWN_MODELS.get, repr=False)
 
     @cached_property
     def reference(self) -> DesignResult | None:
@@ -228,7 +229,7 @@ class Comparison:
         """As JSON (`docs/schemas/compare.json`)."""
         rows = list(map(self._row_dict, self.rows))
         found = {"baselines": list(self.baselines), "designs": rows}
-        document = {"schema": SCHEMA, "made_by": made_by(), **self.source, **found}
+        document = {"schema": SCHEMA, "made_by": made_by(self.own_models), **self.source, **found}
         return document | said_dict(self.warnings)
 
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.cost.chosen import Chosen, kernels_in_use, using_kernels
 from perfmodel.cost.durations import explanations_of
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
@@ -52,6 +53,8 @@ class ModelExplainer:
     costs: HostCosts | None
     host_ratio: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     """By rank, what the trace's host times are multiplied with."""
+    kernels: Chosen = field(default_factory=kernels_in_use)
+    """Models that were chosen by name."""
 
     def lag_source(self, edge: EdgeKind) -> str:
         """The same for all machines."""
@@ -72,7 +75,8 @@ class ModelExplainer:
             return ""
         longest = pieces[int(np.argmax(self.found.durations.duration_us[pieces]))]
         one = self.found.rows.take(np.array([longest], np.int64))
-        return explanations_of(one, self.machine)[0].bound_by
+        with using_kernels(self.kernels):
+            return explanations_of(one, self.machine)[0].bound_by
 
     def reason(self, node: int) -> Reason:
         """By the node's model, profile or loader."""
@@ -95,7 +99,8 @@ class ModelExplainer:
         """By its model: of several launches an equal share, and what it loses to others beside it
         on the device."""
         about = self.found.pieces[piece]
-        why = reason_of_row(self.found.rows, self.machine, piece)
+        with using_kernels(self.kernels):
+            why = reason_of_row(self.found.rows, self.machine, piece)
         terms, alone_us = dict(why.terms), why.duration_us / about.launches
         if about.guessed:
             terms["sizes"] = "guessed: the op's arguments do not tell"

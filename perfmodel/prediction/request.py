@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from perfmodel.base.schema import parse_value
+from perfmodel.cost.chosen import Kernels
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device, Part, load, node_of, with_settings
@@ -40,7 +41,8 @@ class Request:
     Collectives are among `nodes` equal nodes. `batch` counts the samples of all ranks of a
     workload; it rescales every shape of a trace that depends on it. `overheads` names a saved
     profile, whose means replace measured host costs; where shapes alone count, one is chosen and
-    named among the warnings.
+    named among the warnings. `kernels` says which models time families of kernels:
+    `{"matmul": "heuristic"}`.
 
     The answer of a trace is from its measured times where it has them: as they are, by ratios of
     models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
@@ -67,6 +69,7 @@ class Request:
     nodes: int | None = None
     batch: int | None = None
     overheads: str | Path | None = None
+    kernels: Kernels | None = None
     mode: str | None = None
     scale: str | Sequence[str] | Mapping[str, float] = ()
     remove: str | Sequence[str] = ()

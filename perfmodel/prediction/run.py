@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from perfmodel.base.units import human_us
+from perfmodel.cost.chosen import not_learned, using_kernels
 from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.lowering.context import self_contained
@@ -48,8 +49,10 @@ Options = ParamSpec("Options")
 def predicted(request: Request) -> Prediction:
     """The answer to `request`. Raises `PerfmodelError` with one line where something does not
     fit: `WorkloadError` for what does not fit into memory."""
-    settled = request.settled()
-    return _answer(settled.source, settled)
+    with using_kernels(request.kernels):
+        settled = request.settled()
+        found = _answer(settled.source, settled)
+        return replace(found, warnings=[*found.warnings, *not_learned()])
 
 
 def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
@@ -90,7 +93,7 @@ def _of_trace(trace: Trace, request: Request) -> Prediction:
 _OF_SHAPES = ("edit", "batch", "nodes")
 """Options that change shapes, or where collectives run."""
 _MEANINGLESS = {
-    REPLAY: (*_OF_SHAPES, "hardware"),
+    REPLAY: (*_OF_SHAPES, "hardware", "kernels"),
     TRANSFER: (*_OF_SHAPES, "leave_one_step_out", "codec", "keep_contention"),
     MODEL: ("scale", "remove", "codec", "keep_contention", "leave_one_step_out"),
 }

@@ -6,13 +6,14 @@ Deployments have steps in common: each is made, and predicted, once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from perfmodel.cost.chosen import Chosen, kernels_in_use
 from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
@@ -68,6 +69,8 @@ class Step:
     train: bool
     placement: Placement | None = None
     pipeline: Pipeline | None = None
+    kernels: Chosen = field(default_factory=kernels_in_use)
+    """What times it, where that was chosen."""
 
     @property
     def hardware(self) -> str:

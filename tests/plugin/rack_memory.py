@@ -1,4 +1,5 @@
-"""A package of a user's own: memory of a rack as a tier, software, a generation, a trace format.
+"""A package of a user's own: memory of a rack as a tier, a kernel model, software, a generation, a
+trace format.
 
 `pyproject.toml` names what each of these is to perfmodel; nothing of perfmodel is edited.
 """
@@ -14,12 +15,12 @@ import numpy as np
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding.placement import Memory
-from perfmodel.hardware import Cluster
+from perfmodel.hardware import Cluster, Device
 from perfmodel.hardware.originals import Generation
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OpSpec
+from perfmodel.ops.spec import OPS, OpSpec
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.files import TraceFormat
 from perfmodel.trace.kineto import decode_kineto
@@ -101,6 +102,26 @@ class Rack:
         """Every table where it was, but in the rack."""
         edited = deployment.placement.edited(lambda *_: {"tier": "rack"})
         return deployment.with_(placement=edited)
+
+
+# Matrix products: another model of a family that has one, chosen by --kernels matmul=at_peak.
+class _AtPeak:
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """FLOP over the peak of the vector units, whatever the dtype."""
+        flop = np.zeros(len(rows))
+        for op, index in rows.groups():
+            flop[index] = OPS[op].flop(rows.dims_of(op, index))
+        us = flop / (device.fp32_tflop_per_s * 1e6)
+        return Estimate(us, us, us, "at peak", "its data sheet", measured_frac=1.0)
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """Its FLOP."""
+        taken = self.estimate(rows, device).duration_us.tolist()
+        peak = device.fp32_tflop_per_s * 1e6
+        return [Explanation(us, "compute", us * peak, 0.0, 0.0, 1.0) for us in taken]
+
+
+AT_PEAK = _AtPeak()
 
 
 # Software: the forward pass of PyTorch, run twice.

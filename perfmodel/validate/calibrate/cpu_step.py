@@ -7,9 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from perfmodel.cost.chosen import HEURISTIC
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.parameters import reference_cpu, section_of, spread_of
-from perfmodel.cost.durations import HEURISTIC, durations_of
+from perfmodel.cost.durations import durations_of
 from perfmodel.cost.models import waiting_frac
 from perfmodel.hardware import Device
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
