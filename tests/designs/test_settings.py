@@ -102,7 +102,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("smartnic", "adapter", "bluefield-3", "nic"),
     ("smartnic", "cache_gib", 0.01, "nic"),
     ("smartnic", "remote_frac", 0.0, "nic"),
-    ("smartnic", "applied", "never", "nic"),
+    ("smartnic", "applied", "if_worth", "nic"),
     ("software_cache", "kept_by", "operators", "rm3"),
     ("software_cache", "cache_frac", 0.1, "dcn"),
     ("software_cache", "policy", "static", "dcn"),
