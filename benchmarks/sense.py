@@ -170,7 +170,7 @@ def _moves(found: Prediction | None) -> str:
     """Whether the answer says that rows come and go between phases for a notable part of a step, or
     that no mini-batch of popular samples is run for that: a larger share of these needs more rows.
     """
-    if any("popular_frac 0 in the place of" in note for note in (found.warnings if found else ())):
+    if any("hot_mib 0 in the place of" in note for note in (found.warnings if found else ())):
         return "popular mini-batches are no faster"
     bounds = (found.results[0].bound_by if found else None) or {}
     is_notable = bounds.get(SWITCH, 0.0) > 0.05 * us(found)

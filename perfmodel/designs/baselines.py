@@ -41,17 +41,18 @@ class GpuOnly(settings.Checked, of="gpu_only"):
 class CpuOnly(settings.Checked, of="cpu_only"):
     """CPUs alone: tables in host memory, all layers on the hosts' cores, one rank per socket.
 
-    `nodes`: hosts that take part, each with `sockets` of them; 0: as many as the machine has. Each
-    socket trains and holds its part of the tables (parameter servers beside the trainers); ranks
-    meet once per step, as a synchronous system does. Raises `WorkloadError` where the batch cannot
-    be shared among them.
+    `nodes`: hosts that take part, each with `sockets` of them; `auto`: as many as the machine has.
+    Each socket trains and holds its part of the tables (parameter servers beside the trainers);
+    ranks meet once per step, as a synchronous system does. Raises `WorkloadError` where the batch
+    cannot be shared among them.
     """
 
-    nodes: settings.Count = 0
-    sockets: settings.Count = 0
+    nodes: settings.SomeCount | settings.Auto = settings.AUTO
+    sockets: settings.SomeCount | settings.Auto = settings.AUTO
 
     def apply(self, deployment: Deployment) -> Deployment:
-        machine = hosts_of(deployment.machine, self.nodes, self.sockets)
+        nodes, sockets = (None if n == settings.AUTO else n for n in (self.nodes, self.sockets))
+        machine = hosts_of(deployment.machine, nodes, sockets)
         if deployment.batch % machine.gpus:
             raise WorkloadError(
                 f"cpu_only: a batch of {deployment.batch} cannot be shared among {machine.gpus} "
@@ -63,7 +64,7 @@ class CpuOnly(settings.Checked, of="cpu_only"):
         return replace(deployed, notes=(*deployment.notes, *deployed.notes, Note(about)))
 
 
-def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
+def hosts_of(machine: Cluster, nodes: int | None = None, sockets: int | None = None) -> Cluster:
     """The hosts of `machine` as a machine of CPUs, a rank per socket."""
     name = f"hosts of {machine.name}"
     of_gpus = ("link", "link_domain_gpus", "power_w", "price_usd", "price_usd_per_hour")

@@ -26,13 +26,14 @@ class SoftwareCache(settings.Checked, of="software_cache"):
 
     `kept_by` `kernels` is FBGEMM's UVM caching, `operators` the frequency-aware
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
-    fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
+    fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01; 0: every lookup
+    goes over the bus). Rows of
     `batches_ahead` batches are fetched at once; `rows_ahead`: during the step before. Tables of at
     most `keep_bytes`, and those that every rank has, stay in device memory.
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
-    cache_frac: settings.SomeShare = 0.2
+    cache_frac: settings.Share = 0.2
     policy: str = "lru"
     batches_ahead: settings.SomeCount = 1
     rows_ahead: bool = False
@@ -45,6 +46,11 @@ class SoftwareCache(settings.Checked, of="software_cache"):
             raise WorkloadError(
                 "software_cache: operators wait for every count, so no rows are fetched beside a "
                 "step: fetch those of several batches at once (batches_ahead)"
+            )
+        if self.cache_frac < settings.LEAST and self.kept_by == "operators":
+            raise WorkloadError(
+                "software_cache: operators look rows up in their cache alone: expected a "
+                f"cache_frac from {settings.LEAST:g}, got {self.cache_frac:g}"
             )
 
     def apply(self, deployment: Deployment) -> Deployment:
@@ -62,20 +68,21 @@ class SoftwareCache(settings.Checked, of="software_cache"):
         if not total:
             raise WorkloadError("software_cache: no table in device memory that could be cached")
         size = self.cache_frac * total / deployment.ranks
-        cache = RowCache("rows", "hbm", size, self.policy, self.kept_by, self.batches_ahead)
+        about = self.policy, self.kept_by, self.batches_ahead
+        caches = (RowCache("rows", "hbm", size, *about),) if size else ()
+        place = {"tier": HOST, "caches": tuple(each.name for each in caches)}
         placement = deployment.placement.edited(
-            lambda number, _: {"tier": HOST, "caches": ("rows",)} if moved[number] else {},
-            caches=(cache,),
+            lambda number, _: place if moved[number] else {}, caches=caches
         )
         pipeline = replace(deployment.pipeline, rows_ahead=self.rows_ahead)
-        note = f"software cache: {cache.capacity_bytes / 1e9:.3g} GB of rows on each device"
+        note = f"software cache: {size / 1e9:.3g} GB of rows on each device"
         return deployment.with_(note, placement=placement, pipeline=pipeline)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With a smaller cache."""
-        return [
-            replace(self, cache_frac=frac) for frac in settings.halved(self.cache_frac, MIN_FRAC)
-        ]
+        """Without a cache, and with a smaller one."""
+        fracs = settings.halved(self.cache_frac, MIN_FRAC)
+        least = 0 if self.kept_by == "kernels" else 1
+        return [replace(self, cache_frac=frac) for frac in fracs[least:]]
 
 
 CACHE = "popular"
@@ -87,12 +94,12 @@ class RecShard(settings.Checked, of="recshard"):
     """RecShard: popular rows in device memory, the others in the host's; whole tables, by cost.
 
     The rows that are looked up most per byte, of all tables together, fill `hbm_gb` of each device
-    and stay there; tables go, the costliest first, to the rank that has least to read. What stays
-    is a static set, so nothing is evicted. Source: Sethi et al., RecShard (ASPLOS 2022), abstract;
-    its integer programme as a greedy assignment, assumed as good.
+    (0: none) and stay there; tables go, the costliest first, to the rank that has least to read.
+    What stays is a static set, so nothing is evicted. Source: Sethi et al., RecShard (ASPLOS 2022),
+    abstract; its integer programme as a greedy assignment, assumed as good.
     """
 
-    hbm_gb: settings.SomeAmount = 24.0
+    hbm_gb: settings.Amount = 24.0
 
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables in host memory, their popular rows in a static cache of device memory."""
@@ -103,18 +110,20 @@ class RecShard(settings.Checked, of="recshard"):
         read = np.array([t.pooling * s / t.rows for t, s in zip(tables, sizes, strict=True)])
         cost = read * (hot / device.hbm_gb_per_s + (1 - hot) / (device.pcie_gb_per_s or 1.0))
         ranks = ranks_by_load(cost, deployment.ranks)
+        most_bytes = float(np.bincount(ranks, sizes, deployment.ranks).max())
+        size = min(capacity_bytes, most_bytes)
+        caches = (RowCache(CACHE, "hbm", size, "static"),) if size else ()
+        names = tuple(each.name for each in caches)
 
         def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
             place = {"sharding": "table_wise", "ranks": (int(ranks[number]),), "tier": "host"}
-            return {**place, "pooled_on": "device", "hot_rows": 0, "caches": (CACHE,)}
+            return {**place, "pooled_on": "device", "hot_rows": 0, "caches": names}
 
-        most_bytes = np.bincount(ranks, sizes, deployment.ranks).max()
-        cache = RowCache(CACHE, "hbm", min(capacity_bytes, float(most_bytes)), "static")
-        placed = deployment.placement.edited(edit, caches=(cache,)).tables
-        return deployment.with_(placement=Placement(placed, (cache,)))
+        placed = deployment.placement.edited(edit, caches=caches).tables
+        return deployment.with_(placement=Placement(placed, caches))
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer rows in device memory."""
+        """Without rows in device memory, and with fewer."""
         return [replace(self, hbm_gb=size) for size in settings.halved(self.hbm_gb, MIN_GB)]
 
 

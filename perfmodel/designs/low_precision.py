@@ -29,7 +29,8 @@ ROUNDING_ERRORS = {
 """Root mean square of the error over that of the values. Floating point: half a unit in the last
 place, evenly spread (fp8: e4m3). Integers: as many steps over the range of a row, values spread
 evenly over it (a long-tailed row rounds worse: scale the budget)."""
-WIDEST = "fp32"
+KEEP = "keep"
+"""The type that something has already, which every budget bears."""
 
 
 def error_of(dtype: str) -> float:
@@ -39,8 +40,8 @@ def error_of(dtype: str) -> float:
 
 
 def within(budget: float, dtypes: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `dtypes` whose error is at most `budget`; fp32 where none is."""
-    return tuple(dtype for dtype in dtypes if error_of(dtype) <= budget) or (WIDEST,)
+    """Those of `dtypes` whose error is at most `budget`."""
+    return tuple(dtype for dtype in dtypes if error_of(dtype) <= budget)
 
 
 BUDGET, SPEED = "error budget", "no faster"
@@ -64,10 +65,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Search:
-    """Choices of all layers (bottom MLP, then top) and of all tables."""
+    """Choices of all layers (bottom MLP, then top) and of all tables, and the type of what is
+    exchanged."""
 
     layers: tuple[Choice, ...]
     tables: tuple[Choice, ...]
+    exchange: str
 
     @property
     def higher(self) -> tuple[str, ...]:
@@ -165,14 +168,22 @@ def _times_along(stages: Sequence[Stage], path: Sequence[str]) -> list[float]:
 HALF = ("fp16", "bf16", "fp32", "tf32")
 
 
+def _named(dtypes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `dtypes` that are the name of a type."""
+    return tuple(dtype for dtype in dtypes if dtype != KEEP)
+
+
 @dataclass(frozen=True)
 class LowPrecision(settings.Checked, of="low_precision"):
     """Rows, layers and exchanges in fewer bits, layer by layer within the user's error budgets.
 
     `layer_errors`: relative rounding error that each layer bears (bottom MLP, then top), one for
     all or one for each; the first and the last bear `ends_error` unless each has its own.
-    `table_errors`: the same of tables.
-    `layer_dtypes`, `row_dtypes`: what may be chosen; `exchange` of pooled rows. In training 16 bits
+    `table_errors`: the same of tables; `exchange_errors`: of pooled rows on the wire, and of their
+    gradients on the way back, one for both or one for each (software has one type for both ways).
+    `layer_dtypes`, `row_dtypes`: what may be chosen beside the type that each has; `exchange`: that
+    of the wire, where it is borne. `keep` as any of them leaves what there is; without a budget for
+    anything narrower the step is that without the design. In training 16 bits
     are the fewest. Defaults: int8 is borne but at the ends; assumed, as production ranking keeps
     them (Deng et al. 2021 search per model; their budgets are not published).
     """
@@ -180,6 +191,7 @@ class LowPrecision(settings.Checked, of="low_precision"):
     layer_errors: tuple[settings.Amount, ...] = (0.005,)
     table_errors: tuple[settings.Amount, ...] = (0.005,)
     ends_error: settings.Amount = 0.001
+    exchange_errors: tuple[settings.Amount, ...] = (0.005,)
     layer_dtypes: tuple[str, ...] = ("fp16", "int8")
     row_dtypes: tuple[str, ...] = ("fp16", "int8")
     exchange: str = "fp16"
@@ -187,17 +199,17 @@ class LowPrecision(settings.Checked, of="low_precision"):
     def __post_init__(self) -> None:
         super().__post_init__()
         for what, none in (("layer_dtypes", "int4"), ("row_dtypes", "tf32")):
-            for dtype in getattr(self, what):
+            for dtype in _named(getattr(self, what)):
                 error_of(dtype)
                 if dtype == none:
                     raise WorkloadError(f"low_precision: {what}: {dtype} is none of them")
         wires = get_args(get_type_hints(Implementation)["exchange_precision"])
-        settings.require_known(self.of, "exchange", self.exchange, wires)
+        settings.require_known(self.of, "exchange", self.exchange, (*wires, KEEP))
 
     def search(self, deployment: Deployment) -> Search:
         """Types with which all layers are fastest, each within its budget, and per table the
         narrowest; what keeps each from fewer bits. Raises `WorkloadError`."""
-        layers, rows = self.layer_dtypes, self.row_dtypes
+        layers, rows = _named(self.layer_dtypes), _named(self.row_dtypes)
         if deployment.train:
             layers = tuple(dtype for dtype in layers if dtype in HALF)
             rows = tuple(dtype for dtype in rows if dtype not in QUANTISED)
@@ -205,9 +217,12 @@ class LowPrecision(settings.Checked, of="low_precision"):
         budgets = self.layer_errors
         if len(budgets) == 1:
             budgets = (self.ends_error, *budgets * (count - 2), self.ends_error)
+        borne = min(_one_each(self.exchange_errors, 2, "ways of the exchange"))
+        wire = within(borne, _named((self.exchange,)))
         return Search(
             tuple(_layers(deployment, budgets, layers)),
             tuple(_tables(deployment, self.table_errors, rows)),
+            *(wire or (deployment.workload.implementation.exchange_precision,)),
         )
 
     def apply(self, deployment: Deployment) -> Deployment:
@@ -220,15 +235,20 @@ class LowPrecision(settings.Checked, of="low_precision"):
             raise WorkloadError(
                 "low_precision: layers over sequences have one type: implementation.precision"
             )
-        result = self.search(deployment)
-        workload = deployment.workload.with_(
-            implementation__name="torchrec",
-            implementation__layer_precisions=[choice.dtype for choice in result.layers],
-            implementation__exchange_precision=self.exchange,
-        )
+        result, workload = self.search(deployment), deployment.workload
+        layers, wide = [choice.dtype for choice in result.layers], workload.implementation.precision
+        if any(dtype != wide for dtype in layers):
+            workload = workload.with_(
+                implementation__name="torchrec", implementation__layer_precisions=layers
+            )
+        workload = workload.with_(implementation__exchange_precision=result.exchange)
         placement = deployment.placement.edited(
             lambda number, _: {"dtype": result.tables[number].dtype}
         )
+        if (workload, placement) == (deployment.workload, deployment.placement):
+            note = "not applied, the step is as without it: no budget bears a faster, narrower type"
+            said = (*deployment.without_gain, note)
+            return deployment.with_(f"low_precision: {note}", without_gain=said)
         higher = [name for name in result.higher if not name.startswith("tables")]
         note = (
             f"low precision: {result.saved_bytes / 1e9:.3g} GB less of weights and rows; in higher "
@@ -239,11 +259,10 @@ class LowPrecision(settings.Checked, of="low_precision"):
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With layers, or what is exchanged, or both as wide as they were, and rows as well: casts
         may cost more than fewer bits save."""
-        wire = deployment.workload.implementation.exchange_precision
         ways = [
             replace(self, layer_dtypes=dtypes, exchange=exchange)
-            for dtypes in (self.layer_dtypes, ())
-            for exchange in (self.exchange, wire)
+            for dtypes in (self.layer_dtypes, (KEEP,))
+            for exchange in (self.exchange, KEEP)
         ]
-        ways.append(replace(ways[-1], row_dtypes=()))
+        ways.append(replace(ways[-1], row_dtypes=(KEEP,)))
         return [less for less in dict.fromkeys(ways) if less != self]

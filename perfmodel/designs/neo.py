@@ -45,6 +45,7 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
     sizes = np.array([shard_bytes(*pair, optimizer) for pair in pairs])
     room = TABLES_FRAC * (node.device.hbm_bytes - CONTEXT_BYTES)
     hosted, cached = _hosted(deployment, sizes, room, cache_frac)
+    names = (CACHE,) if cached and hosted.any() else ()
     work = np.array([(table.pooling + 1) * table.dim for table in tables])
     mean = float(work.sum()) / ranks
     host_bytes = node.host_memory_bytes or np.inf
@@ -72,13 +73,13 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
                 break
         busy[own] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
         filled[:, own] += shard
-        place = {"tier": "host", "caches": (CACHE,)} if hosted[number] else {"tier": "hbm"}
+        place = {"tier": "host", "caches": names} if hosted[number] else {"tier": "hbm"}
         where = {"sharding": sharding, "ranks": tuple(own.tolist())}
         placed[number] = {"pooled_on": "device", "hot_rows": 0, "caches": (), **where, **place}
         if hosted[number]:
             cached_bytes[own] += shard[0]
     largest = float(cached_bytes.max())
-    caches = (RowCache(CACHE, "hbm", largest),) if hosted.any() else ()
+    caches = tuple(RowCache(name, "hbm", largest) for name in names)
     edited = deployment.placement.edited(lambda number, _: placed[number], caches=caches)
     return Placement(edited.tables, caches)
 
@@ -170,7 +171,7 @@ class Neo(settings.Checked, of="neo"):
     `sharding` `balanced` lays tables out by bytes and work per rank (table-, row-, column-wise,
     data-parallel, row-wise within a node); `as_deployed` keeps the layout, such as a plan's.
     `rows` are stored, and pooled rows sent (`wire`, both ways), in 16 bits. Tables beyond device
-    memory lie in the hosts', behind a cache with at most `cache_frac` of their rows.
+    memory lie in the hosts', behind a cache with at most `cache_frac` of their rows (0: none).
     `own_groups`: a process group each for keys, pooled rows and dense gradients; TorchRec has one
     for all, and one for keys as an option (github.com/meta-pytorch/torchrec, pull request 812).
     Source: Mudigere et al., Neo (ISCA 2022); formats and cache as recalled; the share is FBGEMM's
@@ -180,7 +181,7 @@ class Neo(settings.Checked, of="neo"):
     sharding: Layout = "balanced"
     rows: RowDtype = "fp16"
     wire: Wire = "fp16"
-    cache_frac: settings.SomeShare = 0.2
+    cache_frac: settings.Share = 0.2
     input_ahead: bool = True
     rows_ahead: bool = True
     own_groups: bool = False

@@ -14,7 +14,7 @@ from perfmodel.base.schema import Limits
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
 from perfmodel.designs.deployment import Deployment, Design, Phase
-from perfmodel.embedding import HotSet, MicroBatch, Pipeline, Placement, hot_set, mixed_hot_frac
+from perfmodel.embedding import HotSet, MicroBatch, Pipeline, Placement, hot_set
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
 from perfmodel.ops.dtypes import row_bytes
@@ -49,18 +49,17 @@ def choose_hot_rows(
 
     They are known, or learned on `sampled` samples: then as many of the most popular as have as
     many hits stand for them. `popular_frac` is a measured share of popular samples; without it,
-    lookups of a sample are taken as independent. On several nodes each host has an equal part of
-    all rows, and every device all hot ones.
+    lookups of a sample are taken as independent; it overrules a skew of the tables by which fewer
+    are. On several nodes each host has an equal part of all rows, and every device all hot ones.
 
-    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be, and
-    samples that are parted already.
+    Raises `WorkloadError` for a budget that holds no row of some table, and samples that are parted
+    already.
     """
     if any(part.popular for part in deployment.pipeline.micro_batches):
         raise WorkloadError("hot rows: the samples are already split by hot rows")
     dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
     kept, choice = _hot_rows(deployment.workload.tables, dtypes, budget_bytes, sampled)
     share = choice.popular_frac if popular_frac is None else popular_frac
-    mixed_hot_frac(choice.hot_frac, share)  # raises for a share that cannot be
     usual = {"sharding": "data_parallel", "ranks": tuple(range(deployment.ranks))}
     usual |= {"tier": "host", "pooled_on": "device", "caches": ()}
     rows = [round(count) for count in choice.rows.tolist()]
@@ -93,8 +92,8 @@ def _hot_rows(
 class _WithHotRows(settings.Checked):
     """What `fae` and `hotline` have in common."""
 
-    hot_mib: settings.SomeAmount
-    popular_frac: settings.Share | None
+    hot_mib: settings.Amount
+    popular_frac: settings.Share | settings.Auto
 
     @property
     @abstractmethod
@@ -104,7 +103,8 @@ class _WithHotRows(settings.Checked):
     def choose(self, deployment: Deployment) -> tuple[HotRowChoice, str, str]:
         """The hot rows, what a user should know of them; and why hardly a sample is popular, where
         that is so."""
-        budget_bytes, share = self.hot_mib * MIB, self.popular_frac
+        budget_bytes, given = self.hot_mib * MIB, self.popular_frac
+        share = None if isinstance(given, str) else given
         choice = choose_hot_rows(deployment, budget_bytes, sampled=self.sampled, popular_frac=share)
         mib, share, why = choice.kept_bytes / MIB, choice.popular_frac, ""
         note = (
@@ -112,6 +112,12 @@ class _WithHotRows(settings.Checked):
             f"{choice.found.overall_hot_frac:.1%} of the lookups; {share:.1%} of the samples need "
             "no other"
         )
+        least = float(choice.found.hot_frac.min())
+        if share > least:
+            note += (
+                f"; {self.of}.popular_frac, as measured, overrules the tables' skew, by which only "
+                f"{least:.1%} of one table's lookups are hot: of those by other samples, none"
+            )
         if share < 1e-3:
             lookups = sum(table.pooling for table in deployment.workload.tables)
             few = f"{share:.2g} of the samples are" if share > 1e-9 else "no sample is"
@@ -121,9 +127,16 @@ class _WithHotRows(settings.Checked):
             )
         return choice, note, why
 
+    def without(self, hybrid: Deployment) -> Deployment:
+        """The step without hot rows, which says so."""
+        note = f"not applied, the step is that of hybrid: no hot rows ({self.of}.hot_mib 0)"
+        return hybrid.with_(without_gain=(*hybrid.without_gain, note))
+
     def fewer(self) -> list[Self]:
-        """With half of the hot rows, a quarter and so on."""
-        sizes = settings.halved(self.hot_mib, MIN_MIB)
+        """Without hot rows, with half of them, a quarter and so on: a measured share of popular
+        samples is of those that are set."""
+        least = MIN_MIB if self.popular_frac == settings.AUTO else np.inf
+        sizes = settings.halved(self.hot_mib, least)
         return [replace(self, hot_mib=size) for size in sizes]  # type: ignore[type-var]
 
 
@@ -131,10 +144,10 @@ class _WithHotRows(settings.Checked):
 class Fae(_WithHotRows, of="fae"):
     """Mini-batches of popular samples run from hot rows on every GPU, others as CPU-GPU training.
 
-    `hot_mib` of every GPU hold the most popular rows of all tables, learned once on `sampled_frac`
-    of `inputs` before training. `popular_frac` is a measured share of the samples that need no
-    other; without it, lookups are taken as independent, so that of samples with many lookups
-    hardly any is popular and steps are those of `hybrid` (a note says so). After
+    `hot_mib` of every GPU (0: `hybrid`) hold the most popular rows of all tables, learned once on
+    `sampled_frac` of `inputs` before training. `popular_frac` is a measured share of the samples
+    that need no other; `auto`: lookups are taken as independent, so that of samples with many
+    lookups hardly any is popular and steps are those of `hybrid` (a note says so). After
     `switch_every_steps` steps, on average, mini-batches of the other kind follow: in training the
     hot rows go to the GPUs, or back. `pooled_on` is as in `hybrid`; several nodes share the tables.
 
@@ -143,10 +156,10 @@ class Fae(_WithHotRows, of="fae"):
     Inputs are Criteo Kaggle's; the steps between switches are assumed.
     """
 
-    hot_mib: settings.SomeAmount = 256.0
+    hot_mib: settings.Amount = 256.0
     sampled_frac: settings.SomeShare = 0.05
     inputs: Inputs = 39.3e6
-    popular_frac: settings.Share | None = None
+    popular_frac: settings.Share | settings.Auto = settings.AUTO
     switch_every_steps: settings.SomeAmount = 64.0
     pooled_on: OnHost = "host"
 
@@ -155,8 +168,10 @@ class Fae(_WithHotRows, of="fae"):
         return self.sampled_frac * self.inputs
 
     def apply(self, deployment: Deployment) -> Deployment:
-        choice, note, why = self.choose(deployment)
         cold = Hybrid(pooled_on=self.pooled_on).apply(deployment)
+        if not self.hot_mib:
+            return self.without(cold)
+        choice, note, why = self.choose(deployment)
         share = choice.popular_frac
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
         moved: dict[str, float] = {}
@@ -182,14 +197,13 @@ class Fae(_WithHotRows, of="fae"):
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With no hot rows, where those cost more than the host's lookups, and with fewer."""
-        none = replace(self, hot_mib=min(self.hot_mib, MIN_MIB), popular_frac=0.0)
-        return [none, *self.fewer()]
+        return self.fewer()
 
 
 SAMPLES = 8
 """assumed: a device's popular samples come in multiples of so many, the rest with the others: else
 products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers User's Guide)."""
-Launches = Literal["whole_batches", "as_they_come", "micro_batches", "by_host"]
+Launches = Literal["whole_batches", "as_they_come", "micro_batches"]
 NO_PART, USUAL_PART = "none", "hotline"
 
 
@@ -197,25 +211,25 @@ NO_PART, USUAL_PART = "none", "hotline"
 class Hotline(_WithHotRows, of="hotline"):
     """Popular samples run from hot rows on every GPU while an accelerator gathers others' rows.
 
-    `hot_mib` of every GPU hold the most popular rows of all tables, known from the first
-    `learning_frac` of `inputs`, during which the host looks all rows up (0: known beforehand).
-    `popular_frac` is a measured share of the samples that need no other; without it, lookups are
-    taken as independent. `accelerator`: a part of the catalogue or a file; empty: the machine's
-    own, else `hotline`; `none`: the host's cores gather.
+    `hot_mib` of every GPU (0: `hybrid`) hold the most popular rows of all tables, known from the
+    first `learning_frac` of `inputs`, during which the host looks all rows up (0: known
+    beforehand). `popular_frac` is a measured share of the samples that need no other; `auto`:
+    lookups are taken as independent. `accelerator`: a part of the catalogue or a file; empty: the
+    machine's own, else `hotline`; `none`: the host's cores gather.
 
     `launches`: how samples reach the GPUs. `whole_batches`: the accelerator keeps samples until a
     whole batch of one kind is there; rows of others come, and go back, while popular ones run.
     `as_they_come`: batches are not split, rows that one lacks come at its start. `micro_batches`:
-    each batch is split, and both parts launched. `by_host`: the host looks all rows up as in
-    `hybrid`. `compare` takes the second or the last where it is faster.
+    each batch is split, and both parts launched. `compare` takes the second, or no hot rows, where
+    that is faster.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled; what it learns on
     is assumed to be as in FAE.
     """
 
-    hot_mib: settings.SomeAmount = 512.0
-    popular_frac: settings.Share | None = None
+    hot_mib: settings.Amount = 512.0
+    popular_frac: settings.Share | settings.Auto = settings.AUTO
     launches: Launches = "whole_batches"
     accelerator: str = ""
     learning_frac: settings.PartShare = 0.05
@@ -232,8 +246,8 @@ class Hotline(_WithHotRows, of="hotline"):
 
     def apply(self, deployment: Deployment) -> Deployment:
         host = Hybrid(pooled_on="host").apply(deployment)
-        if self.launches == "by_host":
-            return host
+        if not self.hot_mib:
+            return self.without(host)
         choice, note, why = self.choose(deployment)
         machine = self._machine(deployment.machine)
         learns = self.learning_frac if deployment.train else 0.0
@@ -259,12 +273,12 @@ class Hotline(_WithHotRows, of="hotline"):
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """Without the accelerator, with fewer hot rows, and with batches as they come."""
+        """Without hot rows, with fewer, and with batches as they come."""
         fewer = self.fewer()
         if self.launches != "whole_batches":
             return fewer
-        come = [replace(each, launches="as_they_come") for each in (self, *fewer)]
-        return [replace(self, launches="by_host"), *fewer, *come]
+        come = [replace(each, launches="as_they_come") for each in (self, *fewer[1:])]
+        return [*fewer, *come]
 
     def _machine(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, get_type_hints
 
 from perfmodel.base.schema import Limits, convert
 from perfmodel.designs.deployment import DESIGNS, Deployment
@@ -43,6 +43,9 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 MOST, LEAST = 1e15, 1e-12
+AUTO: Literal["auto"] = "auto"
+"""A setting that follows from the rest; 0 is none of it."""
+Auto: TypeAlias = Literal["auto"]
 Count: TypeAlias = Annotated[int, Limits(0, MOST)]
 SomeCount: TypeAlias = Annotated[int, Limits(1, MOST)]
 Amount: TypeAlias = Annotated[float, Limits(0.0, MOST)]
@@ -59,8 +62,8 @@ def require_known(design: str, setting: str, value: str, known: Iterable[str]) -
 
 
 def halved(most: float, least: float) -> list[float]:
-    """Half of `most`, a quarter of it, and so on, as long as it is `least` or more."""
-    halves, size = [], most / 2
+    """Nothing, half of `most`, a quarter of it, and so on, as long as it is `least` or more."""
+    halves, size = [0.0], most / 2
     while size >= least:
         halves.append(size)
         size /= 2

@@ -22,22 +22,22 @@ class SmartNic(settings.Checked, of="smartnic"):
     """Hot rows in the adapters' memory: of the own tables, and of other ranks'; sums made there.
 
     `adapter`: a name of the catalogue, in place of the machine's (empty: its own). Of its memory
-    `cache_gib` holds rows (0: half), `remote_frac` of them other ranks'. Which share is whose is
-    not published: assumed half. A remote cache reads rows only of bags that it has whole, whose
-    answers it spares; so tables are served that lie whole, or in columns.
+    `cache_gib` holds rows (`auto`: half; 0: none), `remote_frac` of them other ranks'. Which share
+    is whose is not published: assumed half. A remote cache reads rows only of bags that it has
+    whole, whose answers it spares; so tables are served that lie whole, or in columns.
 
     `applied`: `if_worth` holds rows of other ranks alone (the device has its own hot rows in its
     L2), and whether that pays the schedule decides: `compare` and sweeps take the step without it
-    where that is as fast; `always` holds own rows as well; `never`.
+    where that is as fast; `always` holds own rows as well.
     In training a remote cache holds only rows that a rank's batch looks up once or more, of tables
     where that spares as many answers as it takes writes: each step writes every row that it changed
     through to every adapter. There is no local cache then: it would take writes over the bus.
     """
 
     adapter: str = ""
-    cache_gib: settings.Amount = 0.0
+    cache_gib: settings.Amount | settings.Auto = settings.AUTO
     remote_frac: settings.Share = 0.5
-    applied: Literal["if_worth", "always", "never"] = "if_worth"
+    applied: Literal["if_worth", "always"] = "if_worth"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,13 +62,15 @@ class SmartNic(settings.Checked, of="smartnic"):
             )
         elif not any(served):
             why = "no table in device memory is whole or in columns and without a cache"
-        elif self.applied == "never":
-            why = "rows in adapters are not asked for"
+        elif self.cache_gib == 0:
+            why = "no rows in adapters are asked for (smartnic.cache_gib 0)"
         else:
             cached = self._cached(deployment.with_(machine=machine), served)
             if cached is not None:
                 return cached
-            why = "rows are written as often as they are looked up"
+            why = "no rows of other ranks are asked for (smartnic.remote_frac 0)"
+            if self.remote_frac:
+                why = "rows are written as often as they are looked up"
         note = f"not applied, the step is as without it: {why}"
         return deployment.with_(f"smartnic: {note}", without_gain=(*deployment.without_gain, note))
 
@@ -106,15 +108,14 @@ class SmartNic(settings.Checked, of="smartnic"):
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
-        fewer = [replace(self, cache_gib=size) for size in settings.halved(most, MIN_GIB)]
-        return [replace(self, applied="never"), *fewer]
+        return [replace(self, cache_gib=size) for size in settings.halved(most, MIN_GIB)]
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""
         node = machine.node
         assert node.nic is not None
         memory = (node.nic.memory_bytes or 0) * (node.nics or 1) / node.gpus
-        asked = self.cache_gib * 2.0**30 or memory / 2
+        asked = memory / 2 if isinstance(self.cache_gib, str) else self.cache_gib * 2.0**30
         if asked > memory:
             raise WorkloadError(
                 f"smartnic: {asked / 2**30:.3g} GiB of rows: {node.nic.name} has "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
@@ -24,8 +25,8 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
     lookups per byte move first, until those that stay take at most `keep_gib` per rank; replicas
-    that training updates stay. `cache_gib` of each node's host memory holds rows of those on
-    drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
+    that training updates stay. `cache_gib` of each node's host memory (0: none) holds rows of
+    those on drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
     during this step; `writes_behind`: rows go back during the next. In inference, moved tables are
     looked up once per `items_per_query` samples (a user's features are those of all items; pooled
     rows are still sent per item), and `pooled_frac` of what they pool is found pooled.
@@ -37,7 +38,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     drive: str = "pm9a3"
     drives: settings.SomeCount = 2
     keep_gib: settings.Amount = 0.0
-    cache_gib: settings.SomeAmount = 16.0
+    cache_gib: settings.Amount = 16.0
     rows_ahead: bool = True
     writes_behind: bool = True
     device_cache_gib: settings.Amount = 0.0
@@ -74,8 +75,9 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                 f"{drive} on each of {machine.nodes} nodes"
             )
         cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
-        caches = [RowCache("rows in host memory", "host", cache_bytes)]
-        if (closer := self.device_cache_gib * GIB) >= cache_bytes:
+        caches = [RowCache("rows in host memory", "host", cache_bytes)] if cache_bytes else []
+        closer = self.device_cache_gib * GIB
+        if caches and closer >= cache_bytes:
             raise WorkloadError(
                 f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
                 f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
@@ -105,13 +107,13 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With a smaller cache of the host, without the device's, without tables that stay."""
+        """With a smaller cache of the host or none, without the device's, or tables that stay."""
         own = (self.cache_gib, self.device_cache_gib, self.keep_gib)
         for cache in (self.cache_gib, *settings.halved(self.cache_gib, MIN_GIB)):
             for closer in dict.fromkeys((self.device_cache_gib, 0.0)):
                 for kept in dict.fromkeys((self.keep_gib, 0.0)):
                     sizes = (cache, closer, kept)
-                    if closer < cache and sizes != own:
+                    if closer < (cache or inf) and sizes != own:
                         yield replace(self, cache_gib=cache, device_cache_gib=closer, keep_gib=kept)
 
     def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:

@@ -40,7 +40,7 @@ def test_rounding_errors_by_hand() -> None:
     assert error_of("int4") == pytest.approx(1 / 15)
     assert error_of("fp16") == pytest.approx(2**-11 / 3**0.5)
     assert within(0.005, ("fp16", "int8", "int4")) == ("fp16", "int8")
-    assert within(0.0, ("fp16", "int8")) == ("fp32",)
+    assert within(0.0, ("fp16", "int8")) == ()
 
 
 def test_int8_where_it_is_borne_and_faster() -> None:
@@ -150,6 +150,37 @@ def test_the_exchange_carries_what_its_type_takes() -> None:
     assert sent["int8"] / sent["fp32"] == pytest.approx((128 + 8) / 512)
 
 
+@pytest.mark.parametrize(("train", "precision"), [(False, "fp32"), (True, "fp32"), (True, "fp16")])
+@pytest.mark.parametrize("kept", ["budgets", "types"])
+def test_what_may_not_be_narrowed_is_the_step_without_it(
+    *, train: bool, precision: str, kept: str
+) -> None:
+    """No type but the own has an error below 1e-9, that of fp32 being 2^-24 / 3^0.5 = 3.4e-8."""
+    plain = deployment_of(
+        MINE.with_(implementation__precision=precision), MACHINE, 4_096, train=train
+    )
+    tiny = dict.fromkeys(("layer_errors", "table_errors", "exchange_errors"), (1e-9,))
+    none = {
+        "budgets": LowPrecision(**tiny, ends_error=1e-9),  # type: ignore[arg-type]
+        "types": LowPrecision(layer_dtypes=("keep",), row_dtypes=("keep",), exchange="keep"),
+    }[kept]
+    low = none.apply(plain)
+    assert low.workload == plain.workload
+    assert low.placement == plain.placement
+    assert "no budget bears" in low.without_gain[0]
+    assert step_us(low) == step_us(plain)
+
+
+@pytest.mark.parametrize(
+    ("errors", "wire"),
+    [((0.005,), "int8"), ((0.005, 0.005), "int8"), ((0.005, 0.001), "fp32"), ((0.001,), "fp32")],
+)
+def test_the_exchange_is_as_narrow_as_both_ways_bear(errors: tuple[float, ...], wire: str) -> None:
+    """int8 rounds by 1 / 255 = 0.0039 of the range."""
+    low = LowPrecision(exchange="int8", exchange_errors=errors)
+    assert low.apply(deployed()).workload.implementation.exchange_precision == wire
+
+
 def test_it_goes_with_a_smartnic_in_that_order_alone() -> None:
     nic = load("u280")
     machine = cluster(replace(node("a100-sxm-40gb"), gpus=1, nics=1, nic=nic), 8)  # type: ignore[arg-type]
@@ -165,6 +196,7 @@ def test_it_goes_with_a_smartnic_in_that_order_alone() -> None:
     ("design", "message"),
     [
         (LowPrecision(layer_errors=(0.1, 0.1)), "2 error budgets for 7 layers"),
+        (LowPrecision(exchange_errors=(0.1,) * 3), "3 error budgets for 2 ways of the exchange"),
     ],
 )
 def test_what_cannot_be_is_refused(design: LowPrecision, message: str) -> None:
@@ -178,7 +210,7 @@ def test_an_exchange_in_no_known_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize("budget", [-1.0, float("nan")])
-@pytest.mark.parametrize("name", ["layer_errors", "table_errors", "ends_error"])
+@pytest.mark.parametrize("name", ["layer_errors", "table_errors", "exchange_errors", "ends_error"])
 def test_error_budgets_that_cannot_be(name: str, budget: float) -> None:
     each = (budget,) if name.endswith("errors") else budget
     with pytest.raises(WorkloadError, match=f"{name}.*got {budget}"):

@@ -59,7 +59,7 @@ def test_more_device_memory_never_hurts() -> None:
 
 @pytest.mark.parametrize(
     ("size", "message"),
-    [(0.0, r"recshard\.hbm_gb: .*got 0\.0"), (float("inf"), "got inf")],
+    [(-1.0, r"recshard\.hbm_gb: .*got -1\.0"), (float("inf"), "got inf")],
 )
 def test_memory_that_cannot_be_is_refused(size: float, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
@@ -68,7 +68,7 @@ def test_memory_that_cannot_be_is_refused(size: float, message: str) -> None:
 
 def test_of_more_than_a_device_has_half_is_taken_and_so_on() -> None:
     """The default of 24 GB on devices of 16 GB, for tables of 68 GB."""
-    start = deployment_of(load_workload("hotline-rm3"), cluster("hotline-server"), 4096)
+    start = deployment_of(load_workload("hotline-rm3"), cluster("hotline-server"), 32_768)
     deployed, found = fastest(composed("recshard"), start)
     assert found.results[0].memory is not None
     assert deployed.placement.caches[0].capacity_bytes <= 12e9

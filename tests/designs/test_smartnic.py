@@ -226,7 +226,7 @@ def test_where_nothing_can_be_gained_the_step_stays_and_says_why() -> None:
         (linked, SmartNic(adapter="u280"), "links join all"),
         (deployed(), SmartNic(adapter="connectx-7"), "no memory for rows"),
         (deployed().with_(placement=on_host), SmartNic(), "whole or in columns"),
-        (deployed(), SmartNic(applied="never"), "not asked for"),
+        (deployed(), SmartNic(cache_gib=0), "no rows in adapters are asked for"),
     ):
         found = design.apply(plain)
         assert replace(found, notes=()) == replace(plain, notes=())

@@ -147,7 +147,6 @@ def test_fetching_beside_the_step_before_hides_it() -> None:
     ("changes", "word"),
     [
         ({"cache_frac": 1.5}, "cache_frac: .*to 1, got 1.5"),
-        ({"cache_frac": 0.0}, "cache_frac: .*got 0.0"),
         ({"cache_frac": -1.0}, "cache_frac: .*got -1"),
         ({"batches_ahead": 0}, "batches_ahead: .*got 0"),
         ({"keep_bytes": -5}, "keep_bytes: .*got -5"),

@@ -152,7 +152,7 @@ def test_on_processors_alone(plain: Deployment) -> None:
         ({"cache_gib": 4.0, "device_cache_gib": 8.0}, "less than the host's 4 GiB for each"),
         ({"device_cache_gib": -1.0}, "device_cache_gib: .*got -1"),
         ({"keep_gib": 100.0}, "all tables fit"),
-        ({"cache_gib": 0.0}, "cache_gib: .*got 0"),
+        ({"cache_gib": -1.0}, "cache_gib: .*got -1"),
         ({"drives": 0}, "drives: .*got 0"),
         ({"items_per_query": 0}, "items_per_query: .*got 0"),
         ({"pooled_frac": 1.0}, "pooled_frac: .*got 1"),

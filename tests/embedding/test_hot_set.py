@@ -99,5 +99,5 @@ def test_what_cannot_be(budget: float, sampled: float) -> None:
 
 
 def test_more_popular_samples_than_hot_lookups() -> None:
-    with pytest.raises(WorkloadError, match=r"0\.9 of one"):
-        mixed_hot_frac(hot_set([access(SKEWED)], 80).hot_frac, 0.95)
+    """Of 0.9 hot lookups 0.95 of the samples cannot live: the others look up none."""
+    assert mixed_hot_frac(hot_set([access(SKEWED)], 80).hot_frac, 0.95).tolist() == [0.0]

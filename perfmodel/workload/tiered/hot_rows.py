@@ -47,10 +47,7 @@ class HotUse:
 @lru_cache(maxsize=256)
 def hot_use(group: Group) -> HotUse:
     """Of the samples of `group.run.micro_batch`; samples that are not popular have the hot lookups
-    that the popular ones of the pipeline leave.
-
-    Raises `WorkloadError` for more popular samples than the hot rows allow.
-    """
+    that the popular ones of the pipeline leave."""
     pipeline, is_popular = _pipeline(group.run), group.run.micro_batch.popular
     pairs = list(zip(group.tables, group.hot_rows, strict=True))
     hot_frac = np.ones(len(pairs))
