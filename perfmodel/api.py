@@ -100,16 +100,18 @@ def compare(
     over: str | Sequence[str] = (),
     overheads: str | None = None,
     plan: str | Path | None = None,
+    ladder: bool = False,
 ) -> Comparison:
     """Co-designs side by side on one workload and one machine: time, energy, cost, memory.
 
     `designs` are names, combined with `+`; `settings` change a design (`hotline.hot_mib`), the
     workload (`workload.training.loss`) or the hardware (`node.gpus`). `batch` counts the samples of
     all ranks. `rate_per_s` asks for latency where samples arrive at it; `over` are designs that
-    speed-ups are over. All start from the layout of the file `plan`, where there is one.
+    speed-ups are over. All start from the layout of the file `plan`, where there is one. `ladder`:
+    each design's steps one on top of the other, each with its gain, from a start without them.
     """
     from perfmodel.designs.composed import UNDESIGNED, composed
-    from perfmodel.prediction.compare import compare_designs, with_default
+    from perfmodel.prediction.compare import compare_designs, compare_steps, with_default
     from perfmodel.prediction.running_cost import Prices
     from perfmodel.prediction.step import cluster_of
 
@@ -127,18 +129,21 @@ def compare(
         from perfmodel.explore.planner.torchrec import read_plan
 
         placement = read_plan(plan, model, machine)
-    compared = compare_designs(
-        model,
-        machine,
-        with_default(asked, model),
-        batch=batch,
-        train=train,
-        rate_per_s=rate_per_s,
-        prices=Prices(**prices, usd_per_hour=usd_per_hour),
-        overheads=overheads,
-        placement=placement,
-        over=baselines,
-    )
+    about: dict[str, Any] = {
+        "batch": batch,
+        "train": train,
+        "rate_per_s": rate_per_s,
+        "prices": Prices(**prices, usd_per_hour=usd_per_hour),
+        "overheads": overheads,
+        "placement": placement,
+    }
+    if ladder:
+        stepped = [design for design in asked if design.designs]
+        if baselines or not stepped:
+            what = "--over" if baselines else ", ".join(names)
+            raise UsageError(f"--ladder: {what}: a ladder is of designs, each over its own start")
+        return compare_steps(model, machine, stepped, **about)
+    compared = compare_designs(model, machine, with_default(asked, model), **about, over=baselines)
     missing = [name for name in baselines if name not in [row.design for row in compared.rows]]
     if missing:
         raise UsageError(f"--over: {missing[0]} is not among the designs compared")

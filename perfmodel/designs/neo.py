@@ -72,13 +72,14 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
                 break
         busy[own] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
         filled[:, own] += shard
-        place = {"tier": "host", "caches": (CACHE,)} if hosted[number] else {"tier": "hbm"}
+        kept = (CACHE,) if hosted[number] and cached else ()
         where = {"sharding": sharding, "ranks": tuple(own.tolist())}
-        placed[number] = {"pooled_on": "device", "hot_rows": 0, "caches": (), **where, **place}
+        place = {"tier": "host" if hosted[number] else "hbm", "caches": kept}
+        placed[number] = {"pooled_on": "device", "hot_rows": 0, **where, **place}
         if hosted[number]:
             cached_bytes[own] += shard[0]
     largest = float(cached_bytes.max())
-    caches = (RowCache(CACHE, "hbm", largest),) if hosted.any() else ()
+    caches = (RowCache(CACHE, "hbm", largest),) if largest else ()
     edited = deployment.placement.edited(lambda number, _: placed[number], caches=caches)
     return Placement(edited.tables, caches)
 
@@ -158,6 +159,7 @@ def _ranks(
 
 
 MIN_FRAC = 0.005
+BEYOND = "tables that device memory does not hold"
 Layout = Literal["balanced", "as_deployed"]
 Wire = Literal["fp32", "fp16", "bf16"]
 WIRES: tuple[Wire, ...] = ("fp32", "fp16", "bf16")
@@ -170,20 +172,25 @@ class Neo(settings.Checked, of="neo"):
     `sharding` `balanced` lays tables out by bytes and work per rank (table-, row-, column-wise,
     data-parallel, row-wise within a node); `as_deployed` keeps the layout, such as a plan's.
     `rows` are stored, and pooled rows sent (`wire`, both ways), in 16 bits. Tables beyond device
-    memory lie in the hosts', behind a cache with at most `cache_frac` of their rows.
+    memory lie in the hosts', behind a cache with at most `cache_frac` of their rows (0: none).
     `own_groups`: a process group each for keys, pooled rows and dense gradients; TorchRec has one
     for all, and one for keys as an option (github.com/meta-pytorch/torchrec, pull request 812).
     Source: Mudigere et al., Neo (ISCA 2022); formats and cache as recalled; the share is FBGEMM's
     default.
     """
 
-    sharding: Layout = "balanced"
-    rows: RowDtype = "fp16"
-    wire: Wire = "fp16"
-    cache_frac: settings.SomeShare = 0.2
-    input_ahead: bool = True
-    rows_ahead: bool = True
-    own_groups: bool = False
+    sharding: Layout = settings.step(
+        "balanced",
+        plain="as_deployed",
+        start={"sharding": "table_wise"},
+        acts_on="tables that differ in size or work",
+    )
+    rows: RowDtype = settings.step("fp16", plain="fp32", start={"table_precision": "fp32"})
+    wire: Wire = settings.step("fp16", plain="fp32", start={"exchange_precision": "fp32"})
+    cache_frac: settings.Share = settings.step(0.2, plain=0.0, acts_on=BEYOND)
+    input_ahead: bool = settings.step(True, plain=False, start={"prefetch": False})
+    rows_ahead: bool = settings.step(True, plain=False, acts_on=BEYOND)
+    own_groups: bool = settings.step(False, plain=False)
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The deployment with Neo's formats, layout and pipeline."""

@@ -216,8 +216,8 @@ class Hotline(_WithHotRows, of="hotline"):
 
     hot_mib: settings.SomeAmount = 512.0
     popular_frac: settings.Share | None = None
-    launches: Launches = "whole_batches"
-    accelerator: str = ""
+    launches: Launches = settings.step("whole_batches", plain="by_host")
+    accelerator: str = settings.step("", plain=NO_PART)
     learning_frac: settings.PartShare = 0.05
     inputs: Inputs = 39.3e6
 
