@@ -111,7 +111,7 @@ def compare(
     each design's steps one on top of the other, each with its gain, from a start without them.
     """
     from perfmodel.designs.composed import UNDESIGNED, composed
-    from perfmodel.prediction.compare import compare_designs, compare_steps, with_default
+    from perfmodel.prediction.compare import compare_designs, with_default
     from perfmodel.prediction.running_cost import Prices
     from perfmodel.prediction.step import cluster_of
 
@@ -129,21 +129,23 @@ def compare(
         from perfmodel.explore.planner.torchrec import read_plan
 
         placement = read_plan(plan, model, machine)
-    about: dict[str, Any] = {
-        "batch": batch,
-        "train": train,
-        "rate_per_s": rate_per_s,
-        "prices": Prices(**prices, usd_per_hour=usd_per_hour),
-        "overheads": overheads,
-        "placement": placement,
-    }
-    if ladder:
-        stepped = [design for design in asked if design.designs]
-        if baselines or not stepped:
-            what = "--over" if baselines else ", ".join(names)
-            raise UsageError(f"--ladder: {what}: a ladder is of designs, each over its own start")
-        return compare_steps(model, machine, stepped, **about)
-    compared = compare_designs(model, machine, with_default(asked, model), **about, over=baselines)
+    stepped = [design for design in asked if design.designs]
+    if ladder and (baselines or not stepped):
+        what = "--over" if baselines else ", ".join(names)
+        raise UsageError(f"--ladder: {what}: a ladder is of designs, each over its own start")
+    compared = compare_designs(
+        model,
+        machine,
+        stepped if ladder else with_default(asked, model),
+        batch=batch,
+        train=train,
+        rate_per_s=rate_per_s,
+        prices=Prices(**prices, usd_per_hour=usd_per_hour),
+        overheads=overheads,
+        placement=placement,
+        over=baselines,
+        ladder=ladder,
+    )
     missing = [name for name in baselines if name not in [row.design for row in compared.rows]]
     if missing:
         raise UsageError(f"--over: {missing[0]} is not among the designs compared")

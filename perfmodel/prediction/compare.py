@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import islice, product
+from dataclasses import replace
+from itertools import chain, islice, product
 from math import inf
-from typing import Any
+from typing import NamedTuple
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.designs import Deployment, deployment_of
@@ -128,87 +128,56 @@ def compare_designs(
     overheads: str | None = None,
     placement: Placement | None = None,
     over: Sequence[str] = (),
+    ladder: bool = False,
 ) -> Comparison:
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
     `over`: the designs over which speed-ups are; else the fastest baseline among them.
+    `ladder`: of each design its steps, one on top of the other and each as it is set, from a
+    deployment that has none of them.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
     where the deployment that all start from cannot be, `UsageError` for a rate, `ModelError` for
     a profile.
     """
-    asked = Asked(rate_per_s, prices, overheads)
-    start = _start(workload, machine, batch, train, placement)
-    rows = tuple(_compared(design, start, asked) for design in designs)
-    return Comparison(_source(start, asked), rows, tuple(over))
+    if overheads is not None:
+        load_profile(overheads)
+    if rate_per_s is not None:
+        require_rate(rate_per_s)
 
+    def started(model: Workload) -> Deployment:
+        start = deployment_of(model, machine, batch, train=train)
+        return start if placement is None else start.with_(placement=placement, own_layout=None)
 
-def compare_steps(
-    workload: Workload,
-    machine: Cluster,
-    designs: Sequence[Composed],
-    *,
-    batch: int | None = None,
-    train: bool = True,
-    rate_per_s: float | None = None,
-    prices: Prices | None = None,
-    overheads: str | None = None,
-    placement: Placement | None = None,
-) -> Ladder:
-    """The steps of each of `designs` one on top of the other, each as it is set, from a deployment
-    that has none of them, or has its tables where `placement` has them. Arguments and errors are
-    those of `compare_designs`."""
-    asked = Asked(rate_per_s, prices, overheads)
-    rows: list[DesignResult] = []
-    usual = _start(workload, machine, batch, train, placement)
-    for design in designs:
-        start = _start(plain(workload, design), machine, batch, train, placement)
-        rows += _ladder(design, start, asked, DEFAULT if same_step(start, usual) else PLAIN_START)
-    return Ladder(_source(usual, asked), tuple(rows))
+    start, asked = started(workload), Asked(rate_per_s, prices, overheads)
+    source = {
+        "workload": workload.name,
+        "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
+        "devices": machine.gpus,
+        "batch": start.batch,
+        "training": train,
+        "rate_per_s": rate_per_s,
+    }
+    if not ladder:
+        rows = [_compared(design, start, asked) for design in designs]
+        return Comparison(source, tuple(rows), tuple(over))
+    firsts = [(design, started(plain(workload, design))) for design in designs]
+    names = [DEFAULT if same_step(first, start) else PLAIN_START for _, first in firsts]
+    steps = [_ladder(*each, asked, name) for each, name in zip(firsts, names, strict=True)]
+    return Ladder(source, tuple(chain.from_iterable(steps)))
 
 
 PLAIN_START = "plain"
 """Where a ladder begins that takes away what the workload's own settings do."""
 
 
-def _start(
-    workload: Workload,
-    machine: Cluster,
-    batch: int | None,
-    train: bool,
-    placement: Placement | None,
-) -> Deployment:
-    start = deployment_of(workload, machine, batch, train=train)
-    return start if placement is None else start.with_(placement=placement, own_layout=None)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of each design: latency at a rate, prices, the host's profile. Raises
-    `UsageError` for a rate, `ModelError` for a profile."""
+class Asked(NamedTuple):
+    """What is asked of each design: latency at a rate, prices, the host's profile."""
 
     rate_per_s: float | None
     prices: Prices | None
     overheads: str | None
-
-    def __post_init__(self) -> None:
-        if self.overheads is not None:
-            load_profile(self.overheads)
-        if self.rate_per_s is not None:
-            require_rate(self.rate_per_s)
-
-
-def _source(start: Deployment, asked: Asked) -> dict[str, Any]:
-    machine = start.machine
-    return {
-        "workload": start.workload.name,
-        "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
-        "devices": machine.gpus,
-        "batch": start.batch,
-        "training": start.train,
-        "rate_per_s": asked.rate_per_s,
-    }
 
 
 def _ladder(whole: Composed, start: Deployment, asked: Asked, first: str) -> list[DesignResult]:
