@@ -102,6 +102,7 @@ def compare(
     overheads: str | None = None,
     plan: str | Path | None = None,
     kernels: Kernels | None = None,
+    ladder: bool = False,
 ) -> Comparison:
     """Co-designs side by side on one workload and one machine: time, energy, cost, memory.
 
@@ -109,7 +110,8 @@ def compare(
     workload (`workload.training.loss`) or the hardware (`node.gpus`). `batch` counts the samples of
     all ranks. `rate_per_s` asks for latency where samples arrive at it; `over` are designs that
     speed-ups are over. All start from the layout of the file `plan`, where there is one. `kernels`
-    as of `predict`.
+    as of `predict`. `ladder`: each design's steps one on top of the other, each with its gain, from
+    a start without them.
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs.composed import UNDESIGNED, composed
@@ -133,11 +135,15 @@ def compare(
         from perfmodel.explore.planner.torchrec import read_plan
 
         placement = read_plan(plan, model, machine)
+    stepped = [design for design in asked if design.designs]
+    if ladder and (baselines or not stepped):
+        what = "--over" if baselines else ", ".join(names)
+        raise UsageError(f"--ladder: {what}: a ladder is of designs, each over its own start")
     with using_kernels(kernels):
         compared = compare_designs(
             model,
             machine,
-            with_default(asked, model),
+            stepped if ladder else with_default(asked, model),
             batch=batch,
             train=train,
             rate_per_s=rate_per_s,
@@ -145,6 +151,7 @@ def compare(
             overheads=overheads,
             placement=placement,
             over=baselines,
+            ladder=ladder,
         )
     missing = [name for name in baselines if name not in [row.design for row in compared.rows]]
     if missing:

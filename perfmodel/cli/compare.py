@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ _BOTTLENECKS = (
     "design:name;words=waits for;share_frac=share:.0%;gain=max gain:s;lever=by the best single fix!"
 )
 _TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
+_STEPS = "step:name;step_us=step:us;gain:s;gain_over_first=over first:s"
 _COSTS = "power_w=power (W):,.0f;kwh_per_million_samples=kWh:.3g;usd_per_million_samples=USD:.3g"
 
 
@@ -52,6 +53,7 @@ def compare(
     overheads: str | None = None,
     plan: Path | None = None,
     timed_by: KernelOptions = PACKAGED,
+    ladder: bool = False,
     figure: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
@@ -80,9 +82,10 @@ def compare(
             over=over or (),
             overheads=overheads,
             plan=plan,
+            ladder=ladder,
         )
     save_figure(figure, comparison.plot)
-    target.write_result(comparison, _show, comparison.warnings)
+    target.write_result(comparison, _show_steps if ladder else _show, comparison.warnings)
     if comparison.reference is None:
         raise typer.Exit(NONE_POSSIBLE)
 
@@ -104,9 +107,7 @@ def _list(target: Output) -> None:
 def _show(console: Console, comparison: Comparison) -> None:
     """Designs by time, then by what they need and cost, then those that cannot be, and why."""
     source = comparison.source
-    what = "training" if source["training"] else "inference"
-    where = f"{source['hardware']} ({counted(source['devices'], 'device')})"
-    console.say(f"{source['workload']} on {where}, {what}, batch {source['batch']:,}")
+    _say_source(console, source)
     feasible = [row for row in comparison.rows if row.is_feasible]
     plain = [row.to_dict() | {"label": _label(row)} for row in feasible]
     if feasible:
@@ -127,11 +128,46 @@ def _show(console: Console, comparison: Comparison) -> None:
         console.show(Table(title, ";".join(["label=design:name", *known, _COSTS]), records))
     for row in comparison.rows:
         if not row.is_feasible:
-            why = row.why_not.removeprefix(f"{row.design}: ")
-            console.say(f"{row.design} is not possible here: {why}")
+            _say_why_not(console, row)
         elif row.load is not None and row.load.note:
             console.say(f"{row.design}: {row.load.note}")
     console.say_assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
+
+
+def _say_source(console: Console, source: Mapping[str, Any]) -> None:
+    what = "training" if source["training"] else "inference"
+    where = f"{source['hardware']} ({counted(source['devices'], 'device')})"
+    console.say(f"{source['workload']} on {where}, {what}, batch {source['batch']:,}")
+
+
+def _say_why_not(console: Console, row: DesignResult) -> None:
+    why = row.why_not.removeprefix(f"{row.design}: ")
+    console.say(f"{row.title} is not possible here: {why}")
+
+
+def _show_steps(console: Console, ladder: Comparison) -> None:
+    """Of each design its steps: time, gains, memory and what the step then waits for."""
+    _say_source(console, ladder.source)
+    tiers = dict.fromkeys(f"{tier}={tier} GB:,.1f" for row in ladder.rows for tier in row.memory_gb)
+    heads = ";".join((_STEPS, *tiers, "words=waits for"))
+    steps: dict[str, list[dict[str, Any]]] = {row.design: [] for row in ladder.rows}
+    for row, told in zip(ladder.rows, ladder.to_dict()["designs"], strict=True):
+        if row.bottleneck:
+            gains = {key: f"{_ratio(told[key])}x" for key in ("gain", "gain_over_first")}
+            steps[row.design].append(told | row.memory_gb | gains | {"words": row.bottleneck.words})
+    for design, records in steps.items():
+        console.show(Table(f"{design}, step by step", heads, records, full_names=True))
+    for row in ladder.rows:
+        if not row.is_feasible:
+            _say_why_not(console, row)
+        for why in row.without_gain:
+            console.say(f"{row.design}: {why}")
+    console.say_assumed(ladder.source["hardware"], [each.to_dict() for each in ladder.assumed])
+
+
+def _ratio(value: float) -> str:
+    """Two digits at least: what is hundreds of times slower is not 0.00 times as fast."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _label(row: DesignResult) -> str:
@@ -147,11 +183,6 @@ def _times(
     comparison: Comparison, rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]
 ) -> Table:
     """Steps with their intervals, speed-ups over the baselines, and latency at a rate."""
-
-    def ratio(value: float) -> str:
-        """Two digits at least: what is hundreds of times slower is not 0.00 times as fast."""
-        return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
-
     times = Times(each["high_us"] for each in plain)
     rate = comparison.source["rate_per_s"]
     latency = ("p50_us", "p99_us") if rate is not None else ()
@@ -160,9 +191,9 @@ def _times(
         record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
         for name in comparison.baselines:
             gain, ends = comparison.speed_up(row, name), comparison.speed_up_interval(row, name)
-            record[f"over {name}"] = None if gain is None else f"{ratio(gain)}x"
+            record[f"over {name}"] = None if gain is None else f"{_ratio(gain)}x"
             if ends and row.design != name:
-                record[f"ends {name}"] = " to ".join(map(ratio, ends))
+                record[f"ends {name}"] = " to ".join(map(_ratio, ends))
         load = each["latency"] or {}
         record |= {key: "unstable" if load.get(key) is None else load[key] for key in latency}
         records.append(record)

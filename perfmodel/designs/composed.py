@@ -79,9 +79,14 @@ class Composed:
     text: str
     designs: tuple[Design, ...]
 
-    def apply(self, deployment: Deployment) -> Deployment:
-        """`deployment` under all of them. Raises `WorkloadError` where that makes no sense, or one
-        of several does not show in what they make together."""
+    @property
+    def named(self) -> tuple[tuple[str, Design], ...]:
+        """Each with its name."""
+        names = [name.strip() for name in self.text.split(PLUS)]
+        return tuple(zip(names, self.designs, strict=False))  # the deployment as it is has none
+
+    def deployed(self, deployment: Deployment) -> Deployment:
+        """`deployment` under all of them. Raises `WorkloadError` where that makes no sense."""
         deployed = without_unused(_applied(self.designs, deployment))
         tables, caches = deployed.placement.tables, deployed.placement.caches
         has_other = any(table.tier == "host" for table in tables)
@@ -91,17 +96,20 @@ class Composed:
                 f"{deployed.machine.name}: without GPUs there is one memory, so no design can "
                 "place tables or caches outside of it"
             )
-        names = self.text.split(PLUS) if len(self.designs) > 1 else ()
-        for number, name in enumerate(names):
+        return deployed
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        """`deployed`; `WorkloadError` as well where one of several does not show in what they make
+        together."""
+        deployed = self.deployed(deployment)
+        for number, (name, _) in enumerate(self.named if len(self.designs) > 1 else ()):
             others = self.designs[:number] + self.designs[number + 1 :]
             try:
                 without = without_unused(_applied(others, deployment))
             except WorkloadError:
                 continue
-            if _step(without) == _step(deployed):
-                raise WorkloadError(
-                    f"{self.text}: {name.strip()} has no effect in this combination"
-                )
+            if same_step(without, deployed):
+                raise WorkloadError(f"{self.text}: {name} has no effect in this combination")
         return deployed
 
     def within(self, deployment: Deployment) -> Iterator[Composed]:
@@ -112,6 +120,11 @@ class Composed:
         ]
         for chosen in islice(product(*ways), 1, None):
             yield replace(self, designs=chosen)
+
+
+def same_step(one: Deployment, other: Deployment) -> bool:
+    """Whether both are of one step."""
+    return _step(one) == _step(other)
 
 
 def _step(deployment: Deployment) -> Deployment:

@@ -35,8 +35,8 @@ class SoftwareCache(settings.Checked, of="software_cache"):
     kept_by: Literal["kernels", "operators"] = "kernels"
     cache_frac: settings.Share = 0.2
     policy: str = "lru"
-    batches_ahead: settings.SomeCount = 1
-    rows_ahead: bool = False
+    batches_ahead: settings.SomeCount = settings.step(1, plain=1)
+    rows_ahead: bool = settings.step(False, plain=False)
     keep_bytes: settings.Count = 0
 
     def __post_init__(self) -> None:

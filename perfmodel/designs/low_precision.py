@@ -192,9 +192,11 @@ class LowPrecision(settings.Checked, of="low_precision"):
     table_errors: tuple[settings.Amount, ...] = (0.005,)
     ends_error: settings.Amount = 0.001
     exchange_errors: tuple[settings.Amount, ...] = (0.005,)
-    layer_dtypes: tuple[str, ...] = ("fp16", "int8")
-    row_dtypes: tuple[str, ...] = ("fp16", "int8")
-    exchange: str = "fp16"
+    layer_dtypes: tuple[str, ...] = settings.step(("fp16", "int8"), plain=(KEEP,))
+    row_dtypes: tuple[str, ...] = settings.step(("fp16", "int8"), plain=(KEEP,))
+    exchange: str = settings.step(
+        "fp16", plain="fp32", start={"exchange_precision": "fp32"}, acts_on="several devices"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -45,7 +45,6 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
     sizes = np.array([shard_bytes(*pair, optimizer) for pair in pairs])
     room = TABLES_FRAC * (node.device.hbm_bytes - CONTEXT_BYTES)
     hosted, cached = _hosted(deployment, sizes, room, cache_frac)
-    names = (CACHE,) if cached and hosted.any() else ()
     work = np.array([(table.pooling + 1) * table.dim for table in tables])
     mean = float(work.sum()) / ranks
     host_bytes = node.host_memory_bytes or np.inf
@@ -73,13 +72,14 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
                 break
         busy[own] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
         filled[:, own] += shard
-        place = {"tier": "host", "caches": names} if hosted[number] else {"tier": "hbm"}
+        kept = (CACHE,) if hosted[number] and cached else ()
         where = {"sharding": sharding, "ranks": tuple(own.tolist())}
-        placed[number] = {"pooled_on": "device", "hot_rows": 0, "caches": (), **where, **place}
+        place = {"tier": "host" if hosted[number] else "hbm", "caches": kept}
+        placed[number] = {"pooled_on": "device", "hot_rows": 0, **where, **place}
         if hosted[number]:
             cached_bytes[own] += shard[0]
     largest = float(cached_bytes.max())
-    caches = tuple(RowCache(name, "hbm", largest) for name in names)
+    caches = (RowCache(CACHE, "hbm", largest),) if largest else ()
     edited = deployment.placement.edited(lambda number, _: placed[number], caches=caches)
     return Placement(edited.tables, caches)
 
@@ -159,6 +159,7 @@ def _ranks(
 
 
 MIN_FRAC = 0.005
+BEYOND = "tables that device memory does not hold"
 Layout = Literal["balanced", "as_deployed"]
 Wire = Literal["fp32", "fp16", "bf16"]
 WIRES: tuple[Wire, ...] = ("fp32", "fp16", "bf16")
@@ -178,13 +179,18 @@ class Neo(settings.Checked, of="neo"):
     default.
     """
 
-    sharding: Layout = "balanced"
-    rows: RowDtype = "fp16"
-    wire: Wire = "fp16"
-    cache_frac: settings.Share = 0.2
-    input_ahead: bool = True
-    rows_ahead: bool = True
-    own_groups: bool = False
+    sharding: Layout = settings.step(
+        "balanced",
+        plain="as_deployed",
+        start={"sharding": "table_wise"},
+        acts_on="tables that differ in size or work",
+    )
+    rows: RowDtype = settings.step("fp16", plain="fp32", start={"table_precision": "fp32"})
+    wire: Wire = settings.step("fp16", plain="fp32", start={"exchange_precision": "fp32"})
+    cache_frac: settings.Share = settings.step(0.2, plain=0.0, acts_on=BEYOND)
+    input_ahead: bool = settings.step(True, plain=False, start={"prefetch": False})
+    rows_ahead: bool = settings.step(True, plain=False, acts_on=BEYOND)
+    own_groups: bool = settings.step(False, plain=False)
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The deployment with Neo's formats, layout and pipeline."""

@@ -230,8 +230,8 @@ class Hotline(_WithHotRows, of="hotline"):
 
     hot_mib: settings.Amount = 512.0
     popular_frac: settings.Share | settings.Auto = settings.AUTO
-    launches: Launches = "whole_batches"
-    accelerator: str = ""
+    launches: Launches = settings.step("whole_batches", plain="by_host")
+    accelerator: str = settings.step("", plain=NO_PART)
     learning_frac: settings.PartShare = 0.05
     inputs: Inputs = 39.3e6
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from dataclasses import field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, get_type_hints
 
@@ -53,6 +53,20 @@ SomeAmount: TypeAlias = Annotated[float, Limits(LEAST, MOST)]
 Share: TypeAlias = Annotated[float, Limits(0.0, 1.0)]
 SomeShare: TypeAlias = Annotated[float, Limits(LEAST, 1.0)]
 PartShare: TypeAlias = Annotated[float, Limits(0.0, 1.0 - LEAST)]  # less than all
+
+
+PLAIN, START, ACTS_ON = "plain", "start", "acts_on"
+
+
+def step(
+    value: object, *, plain: object, start: Mapping[str, object] | None = None, acts_on: str = ""
+) -> Any:
+    """A field of a design that is a step of its own: `value` by default, `plain` without the step.
+
+    `start`: settings of the workload's implementation that do what this one does, as they are
+    without it. `acts_on`: what there must be for it to have an effect.
+    """
+    return field(default=value, metadata={PLAIN: plain, START: start or {}, ACTS_ON: acts_on})
 
 
 def require_known(design: str, setting: str, value: str, known: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
 
 GIB = 2**30
+TRAINING = "rows that training writes"
 MIN_GIB = 1 / 32  # of a cache, less than this is not tried in the place of more
 
 
@@ -38,12 +39,12 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     drive: str = "pm9a3"
     drives: settings.SomeCount = 2
     keep_gib: settings.Amount = 0.0
-    cache_gib: settings.Amount = 16.0
-    rows_ahead: bool = True
-    writes_behind: bool = True
-    device_cache_gib: settings.Amount = 0.0
-    items_per_query: settings.SomeCount = 1
-    pooled_frac: settings.PartShare = 0.0
+    cache_gib: settings.Amount = settings.step(16.0, plain=0.0)
+    rows_ahead: bool = settings.step(True, plain=False)
+    writes_behind: bool = settings.step(True, plain=False, acts_on=TRAINING)
+    device_cache_gib: settings.Amount = settings.step(0.0, plain=0.0)
+    items_per_query: settings.SomeCount = settings.step(1, plain=1)
+    pooled_frac: settings.PartShare = settings.step(0.0, plain=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -159,10 +159,15 @@ class TablePlacement:
 
 @dataclass(frozen=True)
 class Placement:
-    """All tables of a workload, in its order, and the caches that they share."""
+    """All tables of a workload, in its order, and the caches that they share.
+
+    `group_ranks`: of so many ranks in a row each group has a copy of all tables, laid out over it
+    as `tables` say of the first; None: all ranks together have one.
+    """
 
     tables: tuple[TablePlacement, ...]
     caches: tuple[RowCache, ...] = ()
+    group_ranks: int | None = None
 
     def __post_init__(self) -> None:
         known = [cache.name for cache in self.caches]
@@ -175,6 +180,10 @@ class Placement:
                         f"placement: tables[{number}]: cache {name!r} is not among "
                         f"{', '.join(known) or 'none'}"
                     )
+
+    def within(self, ranks: int) -> int:
+        """How many of the `ranks` of a machine share a copy of the tables."""
+        return self.group_ranks or ranks
 
     def cache(self, name: str) -> RowCache:
         return next(cache for cache in self.caches if cache.name == name)
@@ -195,7 +204,7 @@ class Placement:
             if key not in made:
                 made[key] = replace(table, **changed)
             tables.append(made[key])
-        return Placement(tuple(tables), self.caches + caches)
+        return replace(self, tables=tuple(tables), caches=self.caches + caches)
 
 
 @dataclass(frozen=True)
@@ -224,6 +233,7 @@ class Pipeline:
     ones before it. `writes_behind`: rows go back to the slower tier beside the next step.
     `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
     share wires but do not wait for one another; else all are of one group, one after the other.
+    `averages_copies`: after the step, copies of tables that groups of ranks have become their mean.
     `popular_frac`: of all samples, those that are popular and have steps of their own, during which
     rows that the others' steps need come and go.
     """
@@ -234,6 +244,7 @@ class Pipeline:
     rows_beside: bool = False
     writes_behind: bool = False
     own_groups: bool = False
+    averages_copies: bool = False
     popular_frac: float = 0.0
 
     def __post_init__(self) -> None:

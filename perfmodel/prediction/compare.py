@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import inf
+from typing import NamedTuple
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
+from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed, same_step
 from perfmodel.designs.deployment import Budgeted, Design, changes
+from perfmodel.designs.ladder import Rung, idle, plain, rungs, without_effect
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, prefixed
+from perfmodel.errors import Note, PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.families import COMMUNICATION
-from perfmodel.prediction.comparison import Comparison, DesignResult
+from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
 from perfmodel.prediction.step import least_us
@@ -126,12 +128,15 @@ def compare_designs(
     overheads: str | None = None,
     placement: Placement | None = None,
     over: Sequence[str] = (),
+    ladder: bool = False,
 ) -> Comparison:
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
     `over`: the designs over which speed-ups are; else the fastest baseline among them.
+    `ladder`: of each design its steps, one on top of the other and each as it is set, from a
+    deployment that has none of them.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
     where the deployment that all start from cannot be, `UsageError` for a rate, `ModelError` for
     a profile.
@@ -140,10 +145,12 @@ def compare_designs(
         load_profile(overheads)
     if rate_per_s is not None:
         require_rate(rate_per_s)
-    start = deployment_of(workload, machine, batch, train=train)
-    if placement is not None:
-        start = start.with_(placement=placement, own_layout=None)
-    rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
+
+    def started(model: Workload) -> Deployment:
+        start = deployment_of(model, machine, batch, train=train)
+        return start if placement is None else start.with_(placement=placement, own_layout=None)
+
+    start, asked = started(workload), Asked(rate_per_s, prices, overheads)
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
@@ -152,16 +159,48 @@ def compare_designs(
         "training": train,
         "rate_per_s": rate_per_s,
     }
-    return Comparison(source, rows, tuple(over))
+    if not ladder:
+        rows = [_compared(design, start, asked) for design in designs]
+        return Comparison(source, tuple(rows), tuple(over))
+    firsts = [(design, started(plain(workload, design))) for design in designs]
+    names = [DEFAULT if same_step(first, start) else PLAIN_START for _, first in firsts]
+    steps = [_ladder(*each, asked, name) for each, name in zip(firsts, names, strict=True)]
+    return Ladder(source, tuple(chain.from_iterable(steps)))
 
 
-def _compared(
-    design: Composed,
-    start: Deployment,
-    rate_per_s: float | None,
-    prices: Prices | None,
-    overheads: str | None,
-) -> DesignResult:
+PLAIN_START = "plain"
+"""Where a ladder begins that takes away what the workload's own settings do."""
+
+
+class Asked(NamedTuple):
+    """What is asked of each design: latency at a rate, prices, the host's profile."""
+
+    rate_per_s: float | None
+    prices: Prices | None
+    overheads: str | None
+
+
+def _ladder(whole: Composed, start: Deployment, asked: Asked, first: str) -> list[DesignResult]:
+    """A row for `start`, which is called `first`, and for each step of `whole`."""
+    rows, before = list[DesignResult](), start
+    for step, designs, acts_on, is_plain in Rung(first, Composed(DEFAULT, ())), *rungs(whole):
+        try:
+            deployment = designs.deployed(start)
+            is_same = bool(rows) and same_step(deployment, before)
+            if is_same and is_plain:
+                continue
+            row = _row(whole.text, deployment, _predicted(deployment, asked.overheads), asked)
+        except PerfmodelError as error:
+            rows.append(DesignResult(whole.text, step=step, why_not=str(error)))
+            continue
+        why = ": ".join((idle(acts_on), *deployment.without_gain))
+        told = (Note(f"{step} {why}"),) if is_same else ()
+        rows.append(replace(row, step=step, notes=(*row.notes, *told), without_gain=told))
+        before = deployment
+    return rows
+
+
+def _compared(design: Composed, start: Deployment, asked: Asked) -> DesignResult:
     try:
         is_native = design.text == OWN_SETTINGS
         if not is_native and start.workload.sequence.layers:  # tables stay where they are
@@ -174,26 +213,37 @@ def _compared(
                 hardware=[deployment.machine],
                 batch=deployment.batch,
                 train=deployment.train,
-                overheads=overheads,
+                overheads=asked.overheads,
             )
         else:
-            deployment, compared = fastest(design, start, overheads=overheads)
+            deployment, compared = fastest(design, start, overheads=asked.overheads)
+            idle_settings = without_effect(design, start)
+            compared = replace(compared, warnings=[*compared.warnings, *idle_settings])
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
-    result, warnings = compared.results[0], compared.warnings
     if is_native:
+        result = compared.results[0]
         memory = result.memory or {}
         tables_bytes, device = memory["tables_bytes"], deployment.machine.node.device
         use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
         result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
-        warnings = [*deployment.notes[len(start.notes) :], *warnings]
-    notes = tuple(type(each)(each.removeprefix(f"{result.hardware}: ")) for each in warnings)
+        warnings = [*deployment.notes[len(start.notes) :], *compared.warnings]
+        compared = replace(compared, results=[result], warnings=warnings)
+    return _row(design.text, deployment, compared, asked)
+
+
+def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) -> DesignResult:
+    """What is said of a deployment that is predicted."""
+    result = compared.results[0]
+    notes = tuple(
+        type(each)(each.removeprefix(f"{result.hardware}: ")) for each in compared.warnings
+    )
     rate = deployment.batch / result.step_us * US_PER_S
-    bill = operating_costs(deployment.machine, prices).economics(
+    bill = operating_costs(deployment.machine, asked.prices).economics(
         rate, activity_of(result, deployment)
     )
-    row = DesignResult(design.text, deployment, result, bill, None, notes, deployment.without_gain)
-    return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
+    row = DesignResult(text, deployment, result, bill, None, notes, deployment.without_gain)
+    return row if asked.rate_per_s is None else replace(row, load=row.latency(asked.rate_per_s))
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:

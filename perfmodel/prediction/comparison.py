@@ -50,7 +50,8 @@ class Bottleneck:
 class DesignResult:
     """One design: its prediction, what it costs, its latency at the rate; or why it cannot be.
 
-    `without_gain`: what of it was left out because it is no faster, or cannot be.
+    `without_gain`: what of it was left out because it is no faster, or cannot be. `step`: of a
+    ladder, the last one that is taken.
     """
 
     design: str
@@ -61,6 +62,12 @@ class DesignResult:
     notes: tuple[str, ...] = ()
     without_gain: tuple[str, ...] = ()
     why_not: str = ""
+    step: str = ""
+
+    @property
+    def title(self) -> str:
+        """The design, and on a ladder the step."""
+        return f"{self.design}: {self.step}" if self.step else self.design
 
     @property
     def is_feasible(self) -> bool:
@@ -143,6 +150,8 @@ BASELINES = ("default", "own", "cpu_only", "hybrid", "gpu_only")
 """Designs that others are measured against; the fastest of them where none is asked for."""
 _COLUMNS = ("design", "feasible", "why_not", *STEP, "samples_per_s", *COSTS, "speed_up")
 """Of the frame, those that the JSON has as they are."""
+STEPS = ("step", "gain", "gain_over_first")
+"""What a row of a ladder has as well."""
 SAME = 1e-9
 """Two rates that differ by no more are of one step."""
 
@@ -249,7 +258,8 @@ class Comparison:
         rows = []
         for row in self.rows:
             told, why, load = self._row_dict(row), row.bottleneck, row.load
-            plain = {name: told[name] for name in _COLUMNS} | {"bound_by": row.bound_by}
+            plain = {name: told[name] for name in (*_COLUMNS, *STEPS) if name in told}
+            plain |= {"bound_by": row.bound_by}
             plain |= {name: getattr(why, name, None) for name in ("lever", "lever_speed_up")}
             for name, gain in told["speed_ups"].items():
                 low, high = told["speed_up_intervals"][name] or (None, None)
@@ -265,11 +275,11 @@ class Comparison:
 
         source = self.source
         title = f"{source['workload']} on {source['hardware']}, batch {source['batch']:,}"
-        results = {row.design: row.result for row in self.rows if row.result is not None}
+        results = {row.title: row.result for row in self.rows if row.result is not None}
         return parts_figure({name: of.bound_by or {} for name, of in results.items()}, title=title)
 
     def __repr__(self) -> str:
-        steps = [(row.result.step_us, row.design) for row in self.rows if row.result is not None]
+        steps = [(row.result.step_us, row.title) for row in self.rows if row.result is not None]
         step_us, design = min(steps, key=lambda step: step[0], default=(0.0, ""))
         told = f"fastest {design}, {human_us(step_us)}" if steps else "none possible"
         where = f"{self.source['workload']} on {self.source['hardware']}"
@@ -282,3 +292,26 @@ class Comparison:
         return table_html(
             frame.itertuples(index=False), list(frame.columns), self.source["workload"]
         )
+
+
+@dataclass(frozen=True)
+class Ladder(Comparison):
+    """The steps of each design one on top of the other, a design after the other."""
+
+    def gain(self, row: DesignResult) -> float | None:
+        """Samples per second over those of the step before that can be."""
+        return self._over(row, -1)
+
+    def gain_over_first(self, row: DesignResult) -> float | None:
+        """The same over the first step that can be."""
+        return self._over(row, 0)
+
+    def _over(self, row: DesignResult, place: int) -> float | None:
+        own = [each for each in self.rows if each.design == row.design]
+        before = [each for each in own[: own.index(row)] if each.is_feasible]
+        base = before[place].samples_per_s if before else row.samples_per_s
+        return row.samples_per_s / base if row.samples_per_s and base else None
+
+    def _row_dict(self, row: DesignResult) -> dict[str, Any]:
+        gains = (row.step, self.gain(row), self.gain_over_first(row))
+        return super()._row_dict(row) | dict(zip(STEPS, gains, strict=True))

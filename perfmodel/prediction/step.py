@@ -94,7 +94,9 @@ class Step:
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         """The ranks that stand for all."""
-        return self._every_class if every_rank else deciding_classes(self._every_class)
+        averages = self.pipeline is not None and self.pipeline.averages_copies
+        works = ("held_rows_bytes",) * averages
+        return self._every_class if every_rank else deciding_classes(self._every_class, *works)
 
     def fuller(self, edits: Sequence[NamedEdit]) -> list[OpGraph]:
         """What ranks run that hold more than those that stand for all, under `edits`, for their
@@ -119,7 +121,8 @@ class Step:
         # Of its node's drives: as many ranks like it would miss what all of the node do.
         missed = {at: it.missed_rows for it in self._every_class for at in it.ranks}
         gpus = machine.node.gpus
-        together = sum(missed[at] for at in range(rank - rank % gpus, rank - rank % gpus + gpus))
+        of_node = range(rank - rank % gpus, rank - rank % gpus + gpus)
+        together = sum(missed[at % len(missed)] for at in of_node)
         return _cached_op_graph(
             self.workload,
             self.batch,

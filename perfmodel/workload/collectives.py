@@ -11,12 +11,13 @@ from perfmodel.workload.step import Run
 
 GROUP = "0"
 KEYS, DENSE = "keys", "dense"
-"""Process groups of a pipeline's `own_groups`."""
+"""Process groups of a pipeline's `own_groups`; layers have theirs where tables have copies too."""
 
 
 def group_of(run: Run, name: str) -> str:
     """The process group of `KEYS` or `DENSE`."""
-    return name if run.pipeline is not None and run.pipeline.own_groups else GROUP
+    has_own = run.pipeline is not None and run.pipeline.own_groups
+    return name if has_own or (name == DENSE and run.copies > 1) else GROUP
 
 
 CALLS = {
@@ -103,8 +104,16 @@ def all_to_all(
 
 
 def all_reduce(
-    r: Recorder, bucket: Tensor, ranks: int, *, in_network: bool = False, group: str = GROUP
+    r: Recorder,
+    bucket: Tensor,
+    ranks: int,
+    *,
+    in_network: bool = False,
+    nodes: int | None = None,
+    group: str = GROUP,
 ) -> None:
-    """The sum over all ranks, into `bucket`. `in_network`: switches of the network may add up."""
+    """The sum over all ranks, into `bucket`. `in_network`: switches of the network may add up;
+    `nodes` as in `all_to_all_call`."""
     about = {"in_network": "1"} if in_network else {}
+    about |= {} if nodes is None else {"nodes": str(nodes)}
     linked_collective(r, "all_reduce", bucket, bucket, ranks, group, **about)

@@ -206,7 +206,8 @@ def tier_use(
     optimizer = workload.training.table_optimizer if train else None
     pairs = list(zip(workload.tables, placement.tables, strict=True))
     named = {name for table in placement.tables for name in table.caches}
-    held = {tier: _tables(pairs, machine, optimizer, tier) for tier in all_memories()}
+    within = placement.within(machine.gpus)
+    held = {tier: _tables(pairs, machine, within, optimizer, tier) for tier in all_memories()}
     cached = dict.fromkeys(held, 0.0)
     for each in placement.caches:
         cached[each.memory] += each.capacity_bytes * (each.name in named)
@@ -283,10 +284,11 @@ def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> f
 def _tables(
     pairs: Sequence[tuple[Table, TablePlacement]],
     machine: Cluster,
+    within: int,
     optimizer: str | None,
     tier: str,
 ) -> list[float]:
-    """Bytes per rank of device memory, per node of others."""
+    """Bytes per rank of device memory, per node of others; a copy for each `within` ranks."""
     shared_by = 1 if MEMORIES[tier].is_of_rank else machine.node.gpus
     bytes_of = [0.0] * -(-machine.gpus // shared_by)
     for table, placed in pairs:
@@ -295,7 +297,8 @@ def _tables(
         size = shard_bytes(table, placed, optimizer)
         if placed.hot_rows and tier != HBM:
             size /= len(bytes_of)
-        places = [rank // shared_by for rank in placed.ranks]
+        copies = range(0, machine.gpus, within)
+        places = [(first + rank) // shared_by for first in copies for rank in placed.ranks]
         for at in set(places) if placed.sharding == "data_parallel" else places:
             bytes_of[at] += size
     return bytes_of

@@ -37,6 +37,7 @@ Target = Literal["cuda", "rocm", "cpu"]
 class Run:
     """A step of `workload` on one of `ranks`: `batch` samples of each rank, trained or not.
 
+    These share one of `copies` of the tables, and their layers with the ranks of all copies.
     `plan` says which tables each rank holds; links join `linked` ranks each. `placement` and
     `pipeline` are what the implementation `tiered` runs, and no other.
     """
@@ -57,10 +58,19 @@ class Run:
     """By the all-to-all of whole tables, where parts of one lie on several ranks."""
     sharers: float = 0.0
     """Ranks like this one that ask as much of the node's drives as all its ranks do."""
+    copies: int = 1
+    copies_nodes: int = 1
+    """Over so many groups of linked ranks those of one place in each copy are spread."""
 
     @property
     def global_batch(self) -> int:
+        """Samples whose rows come from the copy of the tables that this rank shares."""
         return self.batch * self.ranks
+
+    @property
+    def world(self) -> int:
+        """Ranks that share the layers."""
+        return self.ranks * self.copies
 
     @property
     def groups(self) -> int:
@@ -158,14 +168,17 @@ def op_graph(
     """
     total = workload.batch if batch is None else batch
     check_ranks(workload, total, ranks, rank)
-    near = linked if linked and ranks % linked == 0 else ranks
+    within = ranks if placement is None else placement.within(ranks)
+    near = linked if linked and within % linked == 0 else within
     if placement is None:
         name, layout = workload.implementation.name, plan(workload, ranks, near)
     else:
         name = workload.implementation.name if workload.sequence.layers else TIERED
-        layout = plan_of_placement(workload, placement, ranks, near)
-    about = (workload, total // ranks, ranks, rank, target, train, layout, near)
-    run = Run(*about, placement, pipeline, sharers=sharers)
+        layout = plan_of_placement(workload, placement, within, near)
+    about = (workload, total // ranks, within, rank % within, target, train, layout, near)
+    spread = ranks // max(within, linked or ranks)
+    of_copies = ranks // within, max(spread, 1)
+    run = Run(*about, placement, pipeline, MicroBatch(), False, sharers, *of_copies)
     recorder = Recorder("cpu" if target == "cpu" else "cuda")
     recorder.tape = {} if train else None
     was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
@@ -222,7 +235,8 @@ def rank_classes(
     placement: Placement | None = None,
     batch: int | None = None,
 ) -> list[RankClass]:
-    """The classes of `ranks` under `placement`, else the plan of `workload`, by their first rank.
+    """The classes of `ranks` under `placement`, else the plan of `workload`, by their first rank;
+    of groups with a copy of the tables each, those of one.
 
     `batch` is global, the workload's where it is not given.
 
@@ -232,7 +246,9 @@ def rank_classes(
     if placement is None:
         shares = plan(workload, ranks, linked).shards
     else:
-        shares = plan_of_placement(workload, placement, ranks, linked).shards
+        within = placement.within(ranks)
+        batch = (batch or workload.batch) * within // ranks
+        shares = plan_of_placement(workload, placement, within, linked).shards
         ways = [replace(each, ranks=(0,), sharding="table_wise") for each in placement.tables]
     by_work: dict[tuple[tuple[Table, TablePlacement | None], ...], list[int]] = {}
     for rank, shards in enumerate(shares):
@@ -250,11 +266,12 @@ def rank_classes(
     ]
 
 
-def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
-    """The class that looks up and sends most, and where others send or miss most, those too."""
+def deciding_classes(classes: list[RankClass], *works: str) -> list[RankClass]:
+    """The class that looks up and sends most, and where others send or miss most, or have most of
+    another of the `works`, those too."""
     first = max(classes, key=lambda each: each.looked_up + each.pooled)
     deciding = [first]
-    for work in ("pooled", "missed_bytes", "missed_rows"):
+    for work in ("pooled", "missed_bytes", "missed_rows", *works):
         other = max([*deciding, *classes], key=attrgetter(work))
         if other not in deciding:
             deciding.append(other)

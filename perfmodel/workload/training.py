@@ -181,8 +181,8 @@ def backward_and_update(
     """
     given = [module for module in modules if module]
     group, bucket_bytes = group_of(run, DENSE), run.workload.implementation.ddp_bucket_bytes
-    is_wrapped = wrapped or run.ranks > 1
-    reducers = [Reducer(each, run.ranks, bucket_bytes, group) for each in given if is_wrapped]
+    is_wrapped = wrapped or run.world > 1
+    reducers = [Reducer(each, run.world, bucket_bytes, group) for each in given if is_wrapped]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
@@ -194,7 +194,7 @@ def backward_and_update(
         for reducer in reversed(reducers):
             reducer.finish(r)
         for weight in replicated:
-            all_reduce(r, r.tensor(weight.shape), run.ranks, group=group)
+            all_reduce(r, r.tensor(weight.shape), run.world, group=group)
     optimizer = run.workload.training.dense_optimizer
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]

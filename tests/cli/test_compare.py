@@ -240,3 +240,14 @@ def test_a_profile_that_is_none_is_one_line(run: Run) -> None:
     assert found.status == 2
     assert not found.out
     assert "house: no such overhead profile" in found.err
+
+
+def test_a_ladder_has_a_row_for_each_step(run: Run) -> None:
+    asked = ("compare", *SMALL, "--designs", "neo,smartnic", "--ladder")
+    answer = json.loads(run(*asked, "-f", "json").out)
+    check_schema("compare", answer)
+    assert [row["design"] for row in answer["designs"]] == ["neo"] * 7 + ["smartnic"] * 2
+    shown = run(*asked).out
+    for row in answer["designs"]:
+        assert row["step"] in shown
+    assert "+ smartnic has no effect here: not applied" in shown

@@ -91,7 +91,7 @@ def test_a_plan_is_kept() -> None:
     [
         ({"sharding": "random"}, "sharding: .*'random'"),
         ({"wire": "int3"}, "wire: .*'int3'"),
-        ({"cache_frac": -1.0}, r"cache_frac: .*got -1\.0"),
+        ({"cache_frac": 1.5}, r"cache_frac: .*got 1\.5"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:

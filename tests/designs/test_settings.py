@@ -1,7 +1,7 @@
 """Every setting of every design has an effect: for each, a value and a step that it moves.
 
 On one node of V100 (`rm3`, six tables), inference on A100
-(`kaggle`, `dense`), training there (`dcn`),
+(`kaggle`, `dense`), training there (`dcn`; `cached`: behind a cache),
 16 nodes with an adapter (`nic`, `nic_train`), and two nodes that host memory must help
 (`large`, forty tables of 13 GB).
 """
@@ -16,6 +16,7 @@ import pytest
 from slow import slow_but
 
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
+from perfmodel.designs.device_caches import SoftwareCache
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
 from perfmodel.prediction import predict
@@ -58,6 +59,7 @@ def start(name: str) -> Deployment:
     made = {
         "rm3": lambda: deployment_of(rm3, v100, 65_536),
         "dcn": lambda: deployment_of(_small("dlrm-dcnv2", 6), a100, 55_296),
+        "cached": lambda: SoftwareCache(cache_frac=0.1).apply(start("dcn")),
         "kaggle": lambda: deployment_of(_small("criteo-kaggle", 12), a100, 32_768, train=False),
         "dense": lambda: deployment_of(padded, a100, 16_384, train=False),
         "nic": lambda: deployment_of(one_hot, networked, 8_192, train=False),
@@ -78,6 +80,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("fae", "popular_frac", 0.1, "rm3"),
     ("fae", "switch_every_steps", 1.0, "rm3"),
     ("fae", "pooled_on", "one_process", "rm3"),
+    ("gradient_accumulation", "micro_batches", 2, "rm3"),
     ("hotline", "hot_mib", 1.0, "rm3"),
     ("hotline", "popular_frac", 0.1, "rm3"),
     ("hotline", "launches", "as_they_come", "rm3"),
@@ -98,6 +101,8 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("neo", "input_ahead", False, "dcn"),
     ("neo", "rows_ahead", False, "large"),
     ("neo", "own_groups", True, "large"),
+    ("prefetch_pipeline", "input_ahead", False, "dcn"),
+    ("prefetch_pipeline", "rows_ahead", False, "cached"),
     ("recshard", "hbm_gb", 0.01, "rm3"),
     ("smartnic", "adapter", "bluefield-3", "nic"),
     ("smartnic", "cache_gib", 0.01, "nic"),
@@ -118,6 +123,8 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("software_memory", "device_cache_gib", 0.01, "rm3"),
     ("software_memory", "items_per_query", 2, "kaggle"),
     ("software_memory", "pooled_frac", 0.5, "kaggle"),
+    ("two_d_sharding", "group_ranks", 4, "nic_train"),
+    ("two_d_sharding", "sync_every", 2, "nic_train"),
 ]
 USED: dict[str, dict[str, Any]] = {
     "recshard": {"hbm_gb": 1.0},

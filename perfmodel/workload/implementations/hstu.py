@@ -65,7 +65,7 @@ def hstu(r: Recorder, run: Run) -> None:
     if problem := next(_problems(run), ""):
         raise WorkloadError(f"{workload.name}: {problem}")
     dtype = COMPUTE[workload.implementation.precision]
-    lengths = slowest_lengths(workload, run.batch, run.ranks)
+    lengths = slowest_lengths(workload, run.batch, run.world)
     names = sum(table.pooling > 1 for table in workload.tables)
     extra_rows = run.batch * (len(workload.tables) - names)
     positions = max(lengths.tokens - extra_rows, run.batch)

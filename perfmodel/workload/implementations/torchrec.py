@@ -46,6 +46,7 @@ from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import finish_writes
+from perfmodel.workload.tiered.device_kernels import average_copies
 from perfmodel.workload.tiered.source import (
     POOLED,
     REDUCED,
@@ -98,6 +99,8 @@ def tiered(r: Recorder, run: Run) -> None:
             finish_writes(r, run, sources)
             for source in sources:
                 source.finish(r, run)
+            if pipeline.averages_copies and run.copies > 1:
+                average_copies(r, run, zip(sources, groups_of(run), strict=True))
 
 
 def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:
@@ -166,7 +169,7 @@ def _learn(
         replicated = [
             source.parameters[0]
             for source, group in pairs
-            if group.replicated and run.ranks > 1 and group.placed.tier == "hbm"
+            if group.replicated and run.world > 1 and group.placed.tier == "hbm"
         ]
         backward_and_update(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
         return []

@@ -13,13 +13,17 @@ without asynchronous copies; `torch.isin` by sorting, as PyTorch does where both
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
+from perfmodel.embedding.placement import HBM
 from perfmodel.errors import WorkloadError
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
+from perfmodel.workload.collectives import all_reduce
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
 from perfmodel.workload.eager.embedding_bag import (
     Batched,
@@ -32,6 +36,7 @@ from perfmodel.workload.eager.embedding_bag import (
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import reshape, to_device, transpose
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
+from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookup_attributes, lookups
 from perfmodel.workload.tiered.source import (
     Group,
@@ -59,6 +64,28 @@ class DeviceTables(Source):
 def table_batched(r: Recorder, group: Group) -> Batched:
     optimizer = group.run.workload.training.table_optimizer
     return batched(r, lookups(*group.read), dtype=group.placed.dtype, optimizer=optimizer)
+
+
+def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]]) -> None:
+    """Rows of this rank's shards, and the optimizer's state, become the mean over all copies; the
+    step waits for it. Raises `WorkloadError` for tables beyond device memory.
+
+    Source: TorchRec, `DMPCollection.sync`: an all-reduce (mean) of weights, one of states.
+    """
+    place = f"copies of {run.rank}"
+    for source, group in pairs:
+        if group.replicated:
+            continue
+        if type(source) is not DeviceTables or group.placed.tier != HBM:
+            raise WorkloadError("placement: copies of tables beyond device memory are not averaged")
+        weights = source.tables.weights
+        items = float(item_bytes(["fp32"])[0] / item_bytes([weights.dtype])[0])
+        states = [round(state.elements * items) for state in source.tables.states]
+        for elements in (weights.elements, *states):  # which lie with the rows
+            held = r.view(weights, (elements,), (1,))
+            all_reduce(r, held, run.copies, group=place, nodes=run.copies_nodes)
+        first = r.view(weights, (1,), (1,))
+        r.leaf("aten::mul_", (first, 1), first)  # stands for the wait
 
 
 HOST = "cpu"
