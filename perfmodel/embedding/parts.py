@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -64,7 +65,8 @@ class Scattered:
     weight: float
 
 
-def busiest_load(tables: Sequence[Scattered], mean: Floats) -> float:
+@lru_cache(maxsize=64)
+def busiest_load(tables: tuple[Scattered, ...], mean: tuple[float, ...]) -> float:
     """The expected load of the busiest of the ranks with a part of any of `tables`, where `mean`
     `[ranks]` are the expected loads, everything in them."""
     generator = np.random.default_rng(SEED)
@@ -72,7 +74,7 @@ def busiest_load(tables: Sequence[Scattered], mean: Floats) -> float:
     by_ranks: dict[tuple[int, ...], list[Scattered]] = {}
     for table in tables:
         by_ranks.setdefault(table.ranks, []).append(table)
-    least = HEAVY_FRAC * float(mean.mean())
+    least = HEAVY_FRAC * sum(mean) / len(mean)
     for ranks, own in by_ranks.items():
         parts, deviation, variance = len(ranks), np.zeros((DRAWS, len(ranks))), 0.0
         for table in own:
@@ -89,7 +91,7 @@ def busiest_load(tables: Sequence[Scattered], mean: Floats) -> float:
         normal = generator.standard_normal((DRAWS, parts))
         normal -= normal.mean(axis=1, keepdims=True)  # what one has, others have not
         load[:, list(ranks)] += deviation + normal * np.sqrt(variance / parts)
-    load += mean - load.mean(axis=0)
+    load += np.array(mean) - load.mean(axis=0)
     holders = sorted({rank for ranks in by_ranks for rank in ranks})
     return float(load[:, holders].max(axis=1).mean())
 

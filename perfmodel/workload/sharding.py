@@ -15,8 +15,6 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from math import inf
 
-import numpy as np
-
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.embedding.parts import Scattered, busiest_load, tilts
 from perfmodel.errors import WorkloadError
@@ -245,27 +243,32 @@ def _cut(
     rank has the most popular ones. Else they fall by chance: of the ranks that have most in the
     mean, the first stands for the busiest, and the others have what it leaves.
     """
-    block, spread = dict[tuple[int, int], int](), dict[int, Scattered]()
+    shard_of = {shard.table: shard for own in held for shard in own}
+    block, spread = dict[tuple[int, int], Shard](), dict[int, Scattered]()
     for number, ranks in holders.items():
-        table = tables[number]
+        table, part = tables[number], shard_of[number]
         if table.ids == "by_popularity" and not hashed:
-            block |= {(number, rank): at for at, rank in enumerate(ranks)}
+            block |= {(number, rank): replace(part, block=at) for at, rank in enumerate(ranks)}
         elif len((popularity := table.popularity()).rows) > 1:
             spread[number] = Scattered(popularity, tuple(ranks), table.pooling * table.dim)
-    cut = [
-        [replace(shard, block=block.get((shard.table, rank))) for shard in own]
-        for rank, own in enumerate(held)
-    ]
+    cut = [[block.get((it.table, rank), it) for it in own] for rank, own in enumerate(held)]
     if spread:
-        pooled = ((shard.of(tables) for shard in own) for own in cut)
-        mean = np.array([sum(part.pooling * part.dim for part in own) for own in pooled])
-        busiest = max({at: None for each in spread.values() for at in each.ranks}, key=mean.item)
+        every = {shard: shard.of(tables) for own in cut for shard in own}
+        looked_up = {shard: part.pooling * part.dim for shard, part in every.items()}
+        mean = tuple(sum(map(looked_up.__getitem__, own)) for own in cut)
+        busiest = max(
+            {at: None for each in spread.values() for at in each.ranks}, key=mean.__getitem__
+        )
         own = {number: each for number, each in spread.items() if busiest in each.ranks}
         excess = busiest_load(tuple(spread.values()), mean) - mean[busiest]
-        tilt = dict(zip(own, tilts(tuple(own.values()), excess), strict=True))
+        tilted = dict(zip(own, tilts(tuple(own.values()), excess), strict=True))
+        first, other = (
+            {n: replace(shard_of[n], tilt=sign * tilt) for n, tilt in tilted.items()}
+            for sign in (1, -1)
+        )
         for rank, shards in enumerate(cut):
-            sign = 1.0 if rank == busiest else -1.0
-            cut[rank] = [replace(it, tilt=sign * tilt.get(it.table, 0.0)) for it in shards]
+            at_rank = first if rank == busiest else other
+            cut[rank] = [at_rank.get(it.table, it) for it in shards]
     return tuple(map(tuple, cut))
 
 
