@@ -272,6 +272,12 @@ def _cut(
     return tuple(map(tuple, cut))
 
 
+def busiest_part(tables: tuple[Table, ...], number: int, parts: int) -> Table:
+    """Of a table in row-wise parts the busiest rank's, were it the only table."""
+    alone = [[Shard(number, parts)]] * parts
+    return _cut(tables, alone, {number: range(parts)})[0][0].of(tables)
+
+
 def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked: int) -> None:
     where = f"placement: tables[{number}]"
     count = len(about.ranks)
