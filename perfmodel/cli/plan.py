@@ -77,7 +77,7 @@ def _show(console: Console, planned: Plan) -> None:
     bounds = interval(result.low_us, result.high_us)
     console.say(
         f"{result.hardware}: {human_us(result.step_us)} per step ({bounds}), "
-        f"the busiest rank looks up {planned.layout.imbalance:.2f} times the mean; "
+        f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
         f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
     )
     console.say_assumed(result.hardware, [each.to_dict() for each in result.assumed])

@@ -74,11 +74,15 @@ class Popularity:
         ends, mass = self._cumulative
         return np.asarray(np.interp(np.asarray(covered_frac, np.float64), mass, ends), np.float64)
 
-    def part(self, rows_frac: float) -> Popularity:
-        """A shard that holds `rows_frac` of the rows of every class (row-wise, rows hashed)."""
-        if not 0.0 < rows_frac <= 1.0:
-            raise WorkloadError(f"popularity: a shard of {rows_frac:g} of the rows")
-        return Popularity(self.rows * rows_frac, self.share)
+    def part(self, rows_frac: ArrayLike) -> Popularity:
+        """A shard that holds `rows_frac` of the rows of every class, one number or `[classes]`."""
+        frac = np.broadcast_to(np.asarray(rows_frac, np.float64), self.rows.shape)
+        if not (frac.min() >= 0.0 and 0.0 < frac.max() <= 1.0):
+            raise WorkloadError(f"popularity: a shard of {frac.min():g} to {frac.max():g} of rows")
+        share = self.share * frac
+        if not share.any():  # nobody looks its rows up
+            share = self.rows * frac
+        return Popularity(self.rows * frac, share / share.sum())
 
     @cached_property
     def _cumulative(self) -> tuple[Floats, Floats]:

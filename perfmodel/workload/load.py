@@ -30,6 +30,7 @@ class _Group:
     distribution: Literal["uniform", "zipf", "histogram"] | None = None
     histogram: Histogram = ()
     bags: Literal["independent", "by_key"] = "independent"
+    ids: Literal["scattered", "by_popularity"] = "scattered"
     count: Annotated[int | None, Limits(1, 100_000)] = None
     source: str = ""
 
@@ -58,7 +59,8 @@ class _Group:
             if isinstance(each, tuple) and len(each) != count:
                 raise WorkloadError(f"{where}: {key} has {len(each)} entries for {count} tables")
         columns = (each if isinstance(each, tuple) else (each,) * count for each in given)
-        return [Table(*row, histogram=self.histogram) for row in zip(*columns, strict=True)]  # type: ignore[misc]
+        rows = zip(*columns, strict=True)
+        return [Table(*row, histogram=self.histogram, ids=self.ids) for row in rows]  # type: ignore[misc]
 
 
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")

@@ -23,8 +23,8 @@ class Software:
     `fused_optimizers`: rows are updated in the backward pass, by any optimizer, else by SGD alone;
     `int32_keys` on the wire; `fp8` products. Software of `placements` runs a placement of tables,
     and cannot be named by a workload. `groups_by_node`: a group of linked ranks is a node, also
-    where links join several. `overheads`: the package's profile that times its host, on any
-    machine.
+    where links join several. `hashes_rows`: rows of row-wise parts go to ranks by hash, else in
+    blocks. `overheads`: the package's profile that times its host, on any machine.
     """
 
     record: RecordStep
@@ -35,6 +35,7 @@ class Software:
     fp8: bool = False
     placements: bool = False
     groups_by_node: bool = False
+    hashes_rows: bool = False
     overheads: str = EAGER
 
 

@@ -16,10 +16,12 @@ from heapq import heappop, heappush
 from math import inf
 
 from perfmodel.embedding import Placement, TablePlacement
+from perfmodel.embedding.parts import Scattered, busiest_load, tilts
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.eager.arithmetic import STATES
 from perfmodel.workload.model import Workload
-from perfmodel.workload.tables import Table
+from perfmodel.workload.settings import IMPLEMENTATIONS
+from perfmodel.workload.tables import Table, row_wise_part
 
 ROUNDS = 20
 """How often the largest part is parted, at most."""
@@ -103,20 +105,22 @@ ROUND_ROBIN = ("pytorch", "reference", "fbgemm")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of `parts` equal row-wise parts of table number `table`, each with its share of the
-    lookups; or one of `columns` equal column-wise parts, each with all of them."""
+    """One of `parts` equal row-wise parts of table number `table`, with the lookups of its rows:
+    `block` and `tilt` say which these are (`tables.row_wise_part`); or one of `columns` equal
+    column-wise parts, each with all lookups."""
 
     table: int
     parts: int = 1
     columns: int = 1
+    block: int | None = None
+    tilt: float = 0.0
 
     def of(self, tables: tuple[Table, ...]) -> Table:
         """The shard as a table."""
         whole = tables[self.table]
-        if self.parts == self.columns == 1:
-            return whole
-        rows, pooling = -(-whole.rows // self.parts), whole.pooling / self.parts
-        return replace(whole, rows=rows, pooling=pooling, dim=whole.dim // self.columns)
+        if self.parts > 1:
+            return row_wise_part(whole, self.parts, self.block, self.tilt)
+        return replace(whole, dim=whole.dim // self.columns) if self.columns > 1 else whole
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,18 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
+    """The `layout`, with the rows that fall to each part."""
+    about = layout(workload, ranks, linked)
+    software, holders = IMPLEMENTATIONS[workload.implementation.name], dict[int, list[int]]()
+    for rank, own in enumerate(about.shards):
+        for shard in own:
+            if shard.parts > 1:
+                holders.setdefault(shard.table, []).append(rank)
+    shards = _cut(workload.tables, about.shards, holders, hashed=software.hashes_rows)
+    return replace(about, shards=shards)
+
+
+def layout(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     """How `workload.implementation.sharding` lays the tables out over `ranks`.
 
     `table_wise`: whole tables. `row_wise`: a part of every table on every rank; `hybrid` as well,
@@ -181,6 +197,7 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     return Plan(tuple(tuple(by_table[at] for at in sorted(own)) for own in held), replicated)
 
 
+@lru_cache(maxsize=64)
 def plan_of_placement(
     workload: Workload, placement: Placement, ranks: int, linked: int | None = None
 ) -> Plan:
@@ -196,7 +213,7 @@ def plan_of_placement(
             f"{workload.name} has {len(workload.tables)}"
         )
     held: list[list[Shard]] = [[] for _ in range(ranks)]
-    replicated = []
+    replicated, holders = [], dict[int, Sequence[int]]()
     for number, about in enumerate(placement.tables):
         _check(number, about, workload.tables[number], ranks, near)
         if about.sharding == "data_parallel":
@@ -205,9 +222,60 @@ def plan_of_placement(
         count = len(about.ranks)
         by_column = about.sharding == "column_wise"
         shard = Shard(number, columns=count) if by_column else Shard(number, parts=count)
+        if shard.parts > 1:
+            holders[number] = about.ranks
         for rank in about.ranks:
             held[rank].append(shard)
-    return Plan(tuple(map(tuple, held)), tuple(replicated))
+    return Plan(_cut(workload.tables, held, holders), tuple(replicated))
+
+
+def _cut(
+    tables: tuple[Table, ...],
+    held: Sequence[Sequence[Shard]],
+    holders: Mapping[int, Sequence[int]],
+    *,
+    hashed: bool = False,
+) -> tuple[tuple[Shard, ...], ...]:
+    """What each rank has `held`, with the rows that fall to row-wise parts; `holders`: of each
+    table that is in such, its ranks in order.
+
+    Rows are cut in blocks, unless they are `hashed`: of those in the order of popularity the first
+    rank has the most popular ones. Else they fall by chance: of the ranks that have most in the
+    mean, the first stands for the busiest, and the others have what it leaves.
+    """
+    shard_of = {shard.table: shard for own in held for shard in own}
+    block, spread = dict[tuple[int, int], Shard](), dict[int, Scattered]()
+    for number, ranks in holders.items():
+        table, part = tables[number], shard_of[number]
+        if table.ids == "by_popularity" and not hashed:
+            block |= {(number, rank): replace(part, block=at) for at, rank in enumerate(ranks)}
+        elif len((popularity := table.popularity()).rows) > 1:
+            spread[number] = Scattered(popularity, tuple(ranks), table.pooling * table.dim)
+    cut = [[block.get((it.table, rank), it) for it in own] for rank, own in enumerate(held)]
+    if spread:
+        every = {shard: shard.of(tables) for own in cut for shard in own}
+        looked_up = {shard: part.pooling * part.dim for shard, part in every.items()}
+        mean = tuple(sum(map(looked_up.__getitem__, own)) for own in cut)
+        busiest = max(
+            {at: None for each in spread.values() for at in each.ranks}, key=mean.__getitem__
+        )
+        own = {number: each for number, each in spread.items() if busiest in each.ranks}
+        excess = busiest_load(tuple(spread.values()), mean) - mean[busiest]
+        tilted = dict(zip(own, tilts(tuple(own.values()), excess), strict=True))
+        first, other = (
+            {n: replace(shard_of[n], tilt=sign * tilt) for n, tilt in tilted.items()}
+            for sign in (1, -1)
+        )
+        for rank, shards in enumerate(cut):
+            at_rank = first if rank == busiest else other
+            cut[rank] = [at_rank.get(it.table, it) for it in shards]
+    return tuple(map(tuple, cut))
+
+
+def busiest_part(tables: tuple[Table, ...], number: int, parts: int) -> Table:
+    """Of a table in row-wise parts the busiest rank's, were it the only table."""
+    alone = [[Shard(number, parts)]] * parts
+    return _cut(tables, alone, {number: range(parts)})[0][0].of(tables)
 
 
 def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked: int) -> None:
@@ -273,11 +341,11 @@ def placement_of(plan: Plan, workload: Workload) -> Placement:
     placed = {
         number: TablePlacement("data_parallel", every, dtype=dtype) for number in plan.replicated
     }
-    held: dict[Shard, list[int]] = {}
+    held: dict[int, tuple[Shard, list[int]]] = {}
     for rank, own in enumerate(plan.shards):
         for shard in own:
-            held.setdefault(shard, []).append(rank)
-    for shard, ranks in held.items():
+            held.setdefault(shard.table, (shard, []))[1].append(rank)
+    for shard, ranks in held.values():
         most = workload.tables[shard.table].rows if shard.parts > 1 else len(ranks)
         kind = "row_wise" if shard.parts > 1 else "column_wise" if shard.columns > 1 else None
         holders = tuple(dict.fromkeys(ranks))[:most]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.schema import Limits
 from perfmodel.embedding.cache import TableAccess
+from perfmodel.embedding.parts import block_frac, tilted_frac
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
@@ -29,7 +30,8 @@ class Table:
     `key_rows` a sample draws one key of so many, by `alpha`, and always the same rows come with the
     same key, spread evenly over the table (synthetic multi-hot data). `histogram`, in place of
     `alpha`, lists classes of rows as pairs of shares: of the lookups, and of the rows that these go
-    to, evenly.
+    to, evenly. `ids`: popular rows are anywhere in the table (`scattered`), or row numbers are in
+    the order of popularity, the most popular first, as of vocabularies sorted by frequency.
     """
 
     rows: Annotated[int, Limits(1, 1e13)]
@@ -38,6 +40,7 @@ class Table:
     alpha: Annotated[float, Limits(0, 10)] = 0.0
     key_rows: Annotated[int, Limits(0, 1e13)] = 0
     histogram: Histogram = ()
+    ids: Literal["scattered", "by_popularity"] = "scattered"
 
     def lookups(self, batch: int) -> int:
         """Rows that `batch` samples look up, repeats counted."""
@@ -47,9 +50,10 @@ class Table:
         """Distinct rows expected among them, as independent lookups touch them (uniform: exactly;
         Zipf: within 0.1 % of the sum over all rows)."""
         if not self.key_rows:
-            return _unique_rows(self.rows, self.alpha, self.histogram, self.lookups(batch))
-        keys = _unique_rows(self.key_rows, self.alpha, self.histogram, batch)
-        return _unique_rows(self.rows, 0.0, (), max(1, round(keys * self.pooling)))
+            return _unique_rows(self.popularity(), self.lookups(batch))
+        keys = _unique_rows(_popularity(self.key_rows, self.alpha, self.histogram), batch)
+        evenly = _popularity(self.rows, 0.0, ())
+        return _unique_rows(evenly, max(1, round(keys * self.pooling)))
 
     def access(self, lookups: float, row_bytes: float) -> TableAccess:
         """So many lookups of it, as a cache of rows of `row_bytes` sees them."""
@@ -64,6 +68,32 @@ class Table:
         if not self.key_rows:
             return _popularity(self.rows, self.alpha, self.histogram)
         return _popularity_by_key(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(Table):
+    """A row-wise part of a table, its `pooling` that of its share of the lookups; `classes`: how
+    often each of its rows is looked up."""
+
+    classes: Popularity
+
+    def unique_rows(self, batch: int) -> float:
+        return _unique_rows(self.classes, self.lookups(batch))
+
+    def popularity(self) -> Popularity:
+        return self.classes
+
+
+@lru_cache(maxsize=1 << 14)
+def row_wise_part(table: Table, parts: int, block: int | None, tilt: float) -> Part:
+    """One of `parts` equal parts of `table`: of rows in the order of popularity the `block` of that
+    number, else of rows that lie anywhere, by `tilt` (`tilted_frac`)."""
+    whole = table.popularity()
+    frac = tilted_frac(whole, parts, tilt) if block is None else block_frac(whole, block, parts)
+    about = {each.name: getattr(table, each.name) for each in fields(table)}
+    about["rows"] = -(-table.rows // parts)
+    about["pooling"] = table.pooling * float(np.dot(frac, whole.share))
+    return Part(**about, classes=whole.part(frac))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -112,8 +142,8 @@ def _equivalent_alpha(table: Table, batch: int) -> float:
 
 
 @lru_cache(maxsize=1 << 16)
-def _unique_rows(rows: int, alpha: float, histogram: Histogram, lookups: int) -> float:
-    return float(_popularity(rows, alpha, histogram).distinct_rows(lookups))
+def _unique_rows(popularity: Popularity, lookups: int) -> float:
+    return float(popularity.distinct_rows(lookups))
 
 
 @lru_cache(maxsize=1 << 10)

@@ -29,6 +29,7 @@ from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.explore.planner.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
+from perfmodel.workload.step import rank_classes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,6 +81,17 @@ class Plan:
         return lower_bound(self.best.problem)
 
     @property
+    def imbalance(self) -> float:
+        """Elements of rows that the busiest rank looks up over the mean."""
+        case, tables = self.deployment, self.deployment.workload.tables
+        about = case.ranks, case.machine.linked_gpus, case.placement, case.batch
+        classes = rank_classes(case.workload, *about)
+        pairs = zip(tables, case.placement.tables, strict=True)
+        own = sum(t.pooling * t.dim for t, it in pairs if it.sharding == "data_parallel")
+        busiest = max(each.looked_up for each in classes) + own / case.ranks
+        return busiest * case.ranks / sum(table.pooling * table.dim for table in tables)
+
+    @property
     def gap_frac(self) -> float:
         """How far above the lower bound the search's best layout is, on the surrogate."""
         return self.best.step_us / self.bound_us - 1 if self.bound_us else 0.0
@@ -107,7 +119,7 @@ class Plan:
             "surrogate_us": self.layout.step_us,
             "best_us": self.best.step_us,
             "bound_us": self.bound_us,
-            "imbalance": self.layout.imbalance,
+            "imbalance": self.imbalance,
             "parts": self.layout.parts,
             "tried": list(self.tried),
             "caches": [

@@ -22,6 +22,7 @@ from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
 from perfmodel.embedding import RowDtype, Sharding, TablePlacement
 from perfmodel.workload.memory_tiers import shard_bytes
+from perfmodel.workload.sharding import Shard
 from perfmodel.workload.tables import Table
 
 MIN_COLUMNS = 32
@@ -35,7 +36,8 @@ GRADIENT_BYTES = 4.0
 
 @dataclass(frozen=True)
 class Way:
-    """One way to lay out table `number`: `shard` is what each of `parts` ranks looks up."""
+    """One way to lay out table `number`: `shard` is what each of `parts` ranks looks up, of rows
+    the mean of them."""
 
     number: int
     sharding: Sharding
@@ -67,21 +69,19 @@ def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
     ranks, linked = deployment.ranks, deployment.machine.linked_gpus
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
     unpooled = deployment.workload.sequence.layers > 0
-    for number, table in enumerate(deployment.workload.tables):
+    tables = deployment.workload.tables
+    for number, table in enumerate(tables):
         dtype = deployment.placement.tables[number].dtype
         columns, parts = list[tuple[Sharding, int, int, Table]](), 2
         while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
             columns.append(("column_wise", parts, ANY, replace(table, dim=table.dim // parts)))
             parts *= 2
 
-        def rows_in(parts: int, table: Table = table) -> Table:
-            return replace(table, rows=-(-table.rows // parts), pooling=table.pooling / parts)
-
         kinds: list[tuple[Sharding, int, int, Table]] = [("table_wise", 1, ANY, table), *columns]
         if 1 < ranks <= table.rows:
-            kinds.append(("row_wise", ranks, EVERY, rows_in(ranks)))
+            kinds.append(("row_wise", ranks, EVERY, Shard(number, ranks).of(tables)))
         if 1 < linked < ranks and ranks % linked == 0 and table.rows >= linked:
-            kinds.append(("table_row_wise", linked, GROUP, rows_in(linked)))
+            kinds.append(("table_row_wise", linked, GROUP, Shard(number, linked).of(tables)))
         if ranks > 1 and not unpooled:
             kinds.append(("data_parallel", ranks, EVERY, table))
         for sharding, parts, reach, shard in kinds:
@@ -146,6 +146,33 @@ class Problem:
     fixed_us: tuple[float, ...] = ()
     beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
+    excess_us: Floats | float = 0.0
+    """What the busiest of a table's ranks works more than the mean of them, `[ways]` or of all."""
+
+    @cached_property
+    def first_us(self) -> Floats:
+        """Of it, `[ways]`, what is the first rank's: blocks of rows in the order of popularity."""
+        in_blocks = np.array([way.shard.ids == "by_popularity" for way in self.ways])
+        return np.asarray(in_blocks * self.excess_us, np.float64)
+
+    @cached_property
+    def scattered_us(self) -> Floats:
+        """Of it, `[ways]`, what is that of rows which fall to ranks by chance."""
+        return np.asarray(self.excess_us - self.first_us, np.float64)
+
+    def taken(self, choice: int) -> Floats:
+        """What the shards of a way take of their ranks, `[parts, held]`, or `[held]` of each."""
+        each, more, parts = self.sizes[choice], self.first_us[choice], self.ways[choice].parts
+        if not more:
+            return each
+        taken = np.tile(each, (parts, 1))
+        taken[:, 0] += np.where(np.arange(parts) == 0, more, -more / (parts - 1))
+        return taken
+
+    def spread_us(self, chosen: Ints) -> float:
+        """What the busiest rank works more for rows that fall to ranks by chance: of several tables
+        independent deviations."""
+        return float(np.sqrt((self.scattered_us[chosen] ** 2).sum()))
 
     @cached_property
     def parts(self) -> Ints:
@@ -218,6 +245,7 @@ class Problem:
         largest: of two layouts with one busiest rank, the more even one is better."""
         top = held[:, :2].max(axis=0) + 1e-12
         work_us, sent_us = top * ((held[:, :2] / top) ** SMOOTH).mean(axis=0) ** (1 / SMOOTH)
+        work_us += self.spread_us(chosen)
         shared_us, summed_us = self.shared(chosen)
         step_us = float(self.step_us(work_us, sent_us + shared_us, summed_us))
         return step_us * self.shards_factor(chosen)
@@ -236,7 +264,7 @@ class Layout:
         """Per rank the sums of `Problem.sizes` over its tables, `[ranks, held]`."""
         held = np.zeros((self.problem.ranks, HELD))
         for choice, ranks in zip(self.chosen.tolist(), self.ranks, strict=True):
-            held[list(ranks)] += self.problem.sizes[choice]
+            held[list(ranks)] += self.problem.taken(choice)
         return held
 
     @cached_property
@@ -245,6 +273,7 @@ class Layout:
         busiest = self.held[:, :2].max(axis=0).tolist()
         shared_us, summed_us = self.problem.shared(self.chosen)
         exchange_us = busiest[1] + shared_us
+        busiest[0] += self.problem.spread_us(self.chosen)
         return {"busiest_us": busiest[0], "exchange_us": exchange_us, "summed_us": summed_us}
 
     @property
@@ -261,9 +290,3 @@ class Layout:
     def fits(self) -> bool:
         """Whether no rank holds more than it can."""
         return bool((self.held <= self.problem.limits * (1 + 1e-9)).all())
-
-    @property
-    def imbalance(self) -> float:
-        """Work of the busiest rank over the mean."""
-        mean = float(self.held[:, 0].mean())
-        return float(self.held[:, 0].max()) / mean if mean else 1.0

@@ -40,7 +40,7 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
     from scipy.optimize import linprog
     from scipy.sparse import coo_array, csr_array, hstack, vstack
 
-    it, count, ways = problem.beside, problem.tables, len(problem.ways)
+    it, count, ways, heading = problem.beside, problem.tables, len(problem.ways), 7
     heads, shares, kinds, limits = [], [], [], []
     fixed = np.array(problem.fixed_us, np.float64)
     table = np.repeat(np.arange(count), [len(own) for own in problem.of_table])
@@ -56,7 +56,7 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
         """Sums of `values` times shares of ways, of the columns of `head` and of kinds."""
         rows = csr_array(values.reshape(1, -1) if isinstance(values, np.ndarray) else values)
         number = rows.shape[0]
-        first = np.zeros((number, 6))
+        first = np.zeros((number, heading))
         first[:, list(head)] = list(head.values())
         heads.append(first)
         shares.append(rows)
@@ -64,15 +64,17 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
         kinds.append(np.tile(needed, (number, 1)))
         limits.extend([limit] * number)
 
-    busiest, sent, forward, backward, step, everywhere = range(6)
+    busiest, sent, forward, backward, step, everywhere, even = range(heading)
     mean = problem.parts / problem.ranks
-    on_all = np.where(problem.reach == EVERY, problem.work_us, 0.0)
+    least_us = problem.work_us - problem.first_us / np.maximum(problem.parts - 1, 1)
+    on_all = np.where(problem.reach == EVERY, least_us, 0.0)
     at_most({everywhere: -1.0}, on_all)
     if problem.ranks > 1:
-        alone = of_table * (problem.work_us - on_all)[None, :]
+        alone = of_table * (problem.work_us + problem.first_us - on_all)[None, :]
         at_most({everywhere: 1.0, busiest: -1.0}, alone)
         at_most({sent: -1.0}, of_table * problem.sent_us[None, :])
-    at_most({busiest: -1.0}, problem.work_us * mean)
+    at_most({even: -1.0}, problem.work_us * mean)
+    at_most({even: 1.0, busiest: -1.0}, of_table * problem.scattered_us[None, :])
     at_most({sent: -1.0}, problem.sent_us * mean)
     for at, most in enumerate(problem.room_bytes, HBM):
         if np.isfinite(most):
@@ -85,22 +87,23 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
     together = problem.shared_us + problem.summed_us
     at_most({sent: 1.0, step: -1.0}, together, -it.reduced_us - it.top_us, fixed)
     head = csr_array(np.vstack(heads))
-    bounds = np.zeros((6 + ways + len(fixed), 2))
+    bounds = np.zeros((heading + ways + len(fixed), 2))
     bounds[:, 1] = np.inf
     bounds[[forward, backward], 0] = it.bottom_us
-    bounds[6 : 6 + ways, 1] = ~problem.too_large
+    bounds[heading : heading + ways, 1] = ~problem.too_large
     found = linprog(
         [float(at == step) for at in range(len(bounds))],
         A_ub=hstack([head, vstack(shares), csr_array(np.vstack(kinds))]),
         b_ub=limits,
-        A_eq=hstack([csr_array((count, 6)), of_table, csr_array((count, len(fixed)))]),
+        A_eq=hstack([csr_array((count, heading)), of_table, csr_array((count, len(fixed)))]),
         b_eq=np.ones(count),
         bounds=bounds,
         method="highs",
     )
     if found.x is None:
         return None
-    return Averaged(float(found.fun), found.x[busiest], found.x[sent], found.x[6 : 6 + ways])
+    shares_of = found.x[heading : heading + ways]
+    return Averaged(float(found.fun), found.x[busiest], found.x[sent], shares_of)
 
 
 def lower_bound(problem: Problem) -> float:
@@ -150,7 +153,7 @@ def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | No
     scale[:2] = np.maximum(layout.held[:, :2].max(axis=0), 1e-12)
     held, chosen, ranks = layout.held.copy(), layout.chosen.copy(), list(layout.ranks)
     for table in taken:
-        held[list(ranks[table])] -= problem.sizes[chosen[table]]
+        held[list(ranks[table])] -= problem.taken(chosen[table])
     for table in taken:
         best_us, best = np.inf, None
         for choice in ways[table].tolist():
@@ -158,7 +161,7 @@ def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | No
             if where is None:
                 continue
             after, chosen[table] = held.copy(), choice
-            after[where] += problem.sizes[choice]
+            after[where] += problem.taken(choice)
             step_us = problem.smooth_us(after, chosen)
             if step_us < best_us:
                 best_us, best = step_us, (choice, where, after)
@@ -229,7 +232,7 @@ def _packed_in_order(
         else:
             return None
         chosen[number] = choice
-        held[where] += problem.sizes[choice]
+        held[where] += problem.taken(choice)
         ranks[number] = tuple(sorted(where.tolist()))
     return Layout(problem, chosen, tuple(ranks))
 
@@ -266,7 +269,7 @@ def variations(layout: Layout) -> Iterator[Layout]:
         if not busiest & set(ranks):
             continue
         others = held.copy()
-        others[list(ranks)] -= problem.sizes[layout.chosen[number]]
+        others[list(ranks)] -= problem.taken(layout.chosen[number])
         for choice in problem.of_table[number].tolist():
             where = room(problem, others, choice, scale)
             if where is None:

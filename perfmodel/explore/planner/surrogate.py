@@ -30,6 +30,7 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.workload.memory_tiers import CONTEXT_BYTES, memory_use, shard_bytes
+from perfmodel.workload.sharding import busiest_part
 from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table, state_bytes
 
@@ -192,7 +193,7 @@ def surrogate(
             beside.append(tier)
         nearer += each
     here = tuple(ways(deployment, beside)) if beside else here
-    work = lookup_us(deployment, here) + missed_us(deployment, here) + _copied_us(deployment, here)
+    work = _rows_us(deployment, here) + _copied_us(deployment, here)
     kind, exchanged, fixed_us = _exchange_us(deployment, here)
     sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
     return Problem(
@@ -212,7 +213,22 @@ def surrogate(
         fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
+        excess_us=np.round(_excess_us(deployment, here), DECIMALS),
     )
+
+
+def _rows_us(deployment: Deployment, here: Sequence[Way]) -> Floats:
+    return lookup_us(deployment, here) + missed_us(deployment, here)
+
+
+def _excess_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
+    """Per way what the rank with the busiest of its row-wise parts works more than the mean."""
+    by_row = [at for at, way in enumerate(here) if "row_wise" in way.sharding]
+    mean, tables = [here[at] for at in by_row], deployment.workload.tables
+    busiest = [replace(way, shard=busiest_part(tables, way.number, way.parts)) for way in mean]
+    excess = np.zeros(len(here))
+    excess[by_row] = _rows_us(deployment, busiest) - _rows_us(deployment, mean)
+    return excess
 
 
 def _as_asked(deployment: Deployment) -> Deployment:

@@ -44,7 +44,12 @@ FP32_BYTES = 4
 
 
 @implementation(
-    "hugectr", mixed_dims=False, layer_precisions=False, int32_keys=False, groups_by_node=True
+    "hugectr",
+    mixed_dims=False,
+    layer_precisions=False,
+    int32_keys=False,
+    groups_by_node=True,
+    hashes_rows=True,
 )
 def hugectr(r: Recorder, run: Run) -> None:
     """One step of one rank."""
