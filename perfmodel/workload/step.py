@@ -35,10 +35,11 @@ Target = Literal["cuda", "rocm", "cpu"]
 
 @dataclass(frozen=True)
 class Run:
-    """A step of `workload` on one of `ranks`: `batch` samples of each rank, trained or not.
+    """A step of `workload` on one of `ranks`: its `batch` samples, trained or not.
 
-    `plan` says which tables each rank holds; links join `linked` ranks each. `placement` and
-    `pipeline` are what the implementation `tiered` runs, and no other.
+    The rank has most samples of all; on average ranks have `fill_frac` of them. `plan` says which
+    tables each rank holds; links join `linked` ranks each. `placement` and `pipeline` are what the
+    implementation `tiered` runs, and no other.
     """
 
     workload: Workload
@@ -57,10 +58,11 @@ class Run:
     """By the all-to-all of whole tables, where parts of one lie on several ranks."""
     sharers: float = 0.0
     """Ranks like this one that ask as much of the node's drives as all its ranks do."""
+    fill_frac: float = 1.0
 
     @property
     def global_batch(self) -> int:
-        return self.batch * self.ranks
+        return max(round(self.batch * self.ranks * self.fill_frac), 1)
 
     @property
     def groups(self) -> int:
@@ -147,7 +149,8 @@ def op_graph(
     pipeline: Pipeline | None = None,
     sharers: float = 0.0,
 ) -> OpGraph:
-    """The ops of one step of `rank`; `batch` is global, of all `ranks`.
+    """The ops of one step of `rank`; `batch` is global, of all `ranks`, shared out as evenly as can
+    be: of ranks with one sample more, which decide the step.
 
     Links join `linked` ranks each (all, unless given); a network joins these groups. `target`
     decides what each op calls and on which thread the backward pass runs. With `train` off: the
@@ -164,8 +167,9 @@ def op_graph(
     else:
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, ranks, near)
-    about = (workload, total // ranks, ranks, rank, target, train, layout, near)
-    run = Run(*about, placement, pipeline, sharers=sharers)
+    samples = samples_of_rank(total, ranks)
+    about = (workload, samples, ranks, rank, target, train, layout, near, placement, pipeline)
+    run = Run(*about, sharers=sharers, fill_frac=total / (samples * ranks))
     recorder = Recorder("cpu" if target == "cpu" else "cuda")
     recorder.tape = {} if train else None
     was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
@@ -193,12 +197,13 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
     """Raise `WorkloadError` for an impossible batch, rank or number of ranks."""
     if ranks < 1 or not 0 <= rank < ranks:
         raise WorkloadError(f"{workload.name}: there is no rank {rank} among {ranks} ranks")
-    if batch < 1 or batch % ranks:
-        near = max(ranks, round(batch / ranks) * ranks)
-        raise WorkloadError(
-            f"{workload.name}: a global batch of {batch} cannot be divided among {ranks} ranks; "
-            f"nearest: {near}"
-        )
+    if batch < 1:
+        raise WorkloadError(f"{workload.name}: a global batch of {batch}: expected 1 or more")
+
+
+def samples_of_rank(batch: int, ranks: int) -> int:
+    """Of a global `batch`, what the ranks with most have."""
+    return -(-batch // ranks)
 
 
 @dataclass(frozen=True)
