@@ -43,8 +43,7 @@ class CpuOnly(settings.Checked, of="cpu_only"):
 
     `nodes`: hosts that take part, each with `sockets` of them; `auto`: as many as the machine has.
     Each socket trains and holds its part of the tables (parameter servers beside the trainers);
-    ranks meet once per step, as a synchronous system does. Raises `WorkloadError` where the batch
-    cannot be shared among them.
+    ranks meet once per step, as a synchronous system does.
     """
 
     nodes: settings.SomeCount | settings.Auto = settings.AUTO
@@ -53,11 +52,6 @@ class CpuOnly(settings.Checked, of="cpu_only"):
     def apply(self, deployment: Deployment) -> Deployment:
         nodes, sockets = (None if n == settings.AUTO else n for n in (self.nodes, self.sockets))
         machine = hosts_of(deployment.machine, nodes, sockets)
-        if deployment.batch % machine.gpus:
-            raise WorkloadError(
-                f"cpu_only: a batch of {deployment.batch} cannot be shared among {machine.gpus} "
-                "sockets: set cpu_only.nodes or cpu_only.sockets"
-            )
         workload = deployment.workload.with_(implementation__cuda_graphs=False)
         deployed = deployment_of(workload, machine, deployment.batch, train=deployment.train)
         about = "assumed: synchronous, every socket trains and holds its part of the tables"

@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from perfmodel.base.registry import Registry
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.errors import Note, WorkloadError
+from perfmodel.errors import Note
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import fits, greedy_placement
 from perfmodel.workload.sharding import placement_of, plan
-from perfmodel.workload.step import check_ranks
+from perfmodel.workload.step import check_ranks, samples_of_rank
 from perfmodel.workload.tables import row_bytes
 
 
@@ -59,6 +59,11 @@ class Deployment:
     def ranks(self) -> int:
         """One per device."""
         return self.machine.gpus
+
+    @property
+    def samples(self) -> int:
+        """Of the batch, what the ranks with most have."""
+        return samples_of_rank(self.batch, self.ranks)
 
     @property
     def table_bytes(self) -> list[float]:
@@ -128,25 +133,14 @@ def deployment_of(
     """`workload` on `machine`, its tables in device memory as `implementation.sharding` lays them
     out, its input ahead where `implementation.prefetch` says so; `batch` is global.
 
-    Where whole tables are too few for the devices, sharding is `balanced`, and where the layout
-    does not fit but one by size does, it is that; `notes` say so. Raises `WorkloadError` for a
-    batch that the devices cannot share.
+    Where the layout does not fit but one by size does, it is that; `notes` say so. Raises
+    `WorkloadError` for a batch below 1, and for software that is asked for parts it has not.
     """
     total = workload.batch if batch is None else batch
     ranks = machine.gpus
     check_ranks(workload, total, ranks, 0)
     notes: tuple[str, ...] = ()
-    try:
-        layout = plan(workload, ranks, machine.linked_gpus)
-    except WorkloadError:
-        software = {"implementation__name": "torchrec", "implementation__sharding": "balanced"}
-        parted = workload.with_(**software)  # for the layout alone: software that has parts
-        layout = plan(parted, ranks, machine.linked_gpus)
-        notes = (
-            f"{len(workload.tables)} tables cannot be distributed whole among {ranks} devices: "
-            "implementation.sharding 'balanced' in the place of "
-            f"{workload.implementation.sharding!r}",
-        )
+    layout = plan(workload, ranks, machine.linked_gpus)
     placement, own_layout = placement_of(layout, workload), None
     if not fits(workload, placement, machine, train=train):
         by_size = greedy_placement(workload, machine, train=train)

@@ -81,7 +81,7 @@ def adapter_shares(deployment: Deployment) -> list[float]:
     machine, ranks = deployment.machine, deployment.ranks
     linked, placement = machine.linked_gpus, deployment.placement
     layout = plan_of_placement(deployment.workload, placement, ranks, linked)
-    about = (deployment.workload, deployment.batch // ranks, ranks, 0, machine.node.device.target)
+    about = (deployment.workload, deployment.samples, ranks, 0, machine.node.device.target)
     use = adapter_use(Run(*about, deployment.train, layout, linked, placement))
     if use is None:
         return [0.0] * len(placement.tables)
@@ -99,8 +99,8 @@ def _cache_use(deployment: Deployment, cache: RowCache) -> dict[int, Floats]:
     """Per table, of all ranks: lookups per batch, those that miss, rows fetched."""
     workload, placement, ranks = deployment.workload, deployment.placement, deployment.ranks
     layout = plan_of_placement(workload, placement, ranks, deployment.machine.linked_gpus)
-    local = deployment.batch // ranks
-    every = [(number, workload.tables[number], local) for number in layout.replicated]
+    samples = deployment.samples
+    every = [(number, workload.tables[number], samples) for number in layout.replicated]
     total: dict[int, Floats] = defaultdict(lambda: np.zeros(3))
     for shards in layout.shards:
         held = [(shard.table, shard.of(workload.tables), deployment.batch) for shard in shards]

@@ -101,8 +101,9 @@ def _layers(
     ]
     each = _one_each(budgets, len(named), "layers")
     tried = (wide, *(dtype for dtype in dtypes if dtype != wide))
-    samples = deployment.batch // deployment.ranks
-    stages = layer_stages(workload, deployment.machine, samples, tried, train=deployment.train)
+    stages = layer_stages(
+        workload, deployment.machine, deployment.samples, tried, train=deployment.train
+    )
     allowed = [[dtype for dtype in tried if dtype in {wide, *within(b, dtypes)}] for b in each]
     free = _shortest_path(stages, [tried] * len(stages))
     path = _shortest_path(stages, allowed)

@@ -304,7 +304,7 @@ class Hotline(_WithHotRows, of="hotline"):
                 for each in (True, False)
             )
             return [("popular", popular_frac, popular), ("other", 1.0 - popular_frac, other)]
-        share, samples = popular_frac, deployment.batch // deployment.ranks
+        share, samples = popular_frac, deployment.samples
         if SAMPLES <= (count := round(share * samples)) < samples:
             share = count // SAMPLES * SAMPLES / samples
         parts = [MicroBatch(share, popular=True), MicroBatch(1.0 - share)]

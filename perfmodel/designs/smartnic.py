@@ -127,7 +127,7 @@ class SmartNic(settings.Checked, of="smartnic"):
 def worth_writing(deployment: Deployment) -> list[float]:
     """Per table, bytes of the rows that each rank's batch looks up once or more; 0 where these
     spare fewer answers to whole bags than they are."""
-    sizes, samples = [], deployment.batch // deployment.ranks
+    sizes, samples = [], deployment.samples
     pairs = zip(deployment.workload.tables, deployment.table_bytes, strict=True)
     for table, held_bytes in pairs:
         popularity = table.popularity()

@@ -78,11 +78,17 @@ def all_to_all_call(
     linked_collective(r, "all_to_all", sent, received, len(sizes), group, **about)
 
 
+def shares(count: int, ranks: int) -> list[int]:
+    """`count` among `ranks` as evenly as can be."""
+    less, more = divmod(count, ranks)
+    return [less + 1] * more + [less] * (ranks - more)
+
+
 def even_all_to_all(
     r: Recorder, sent: Tensor, received: Tensor, ranks: int, *, nodes: int | None = None
 ) -> None:
     """From each of `ranks` its share of `received`, to each one of `sent`."""
-    own, theirs = ([x.elements // ranks] * ranks for x in (sent, received))
+    own, theirs = (shares(x.elements, ranks) for x in (sent, received))
     all_to_all_call(r, sent, received, own, theirs, nodes=nodes)
 
 

@@ -13,6 +13,7 @@ from perfmodel.workload.collectives import (
     even_all_to_all,
     group_of,
     linked_collective,
+    shares,
 )
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import send_from_host, to_device, to_dtype
@@ -161,10 +162,10 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
     with r.during(INPUT):
         to_device(r, splits, "cpu")
         own = [len(shards) * batch for shards in places]
-        theirs = [got.lengths.shape[0] // run.ranks] * run.ranks
+        theirs = shares(got.lengths.shape[0], run.ranks)
         all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, group=group)
         own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
-        theirs = [got.values.shape[0] // run.ranks] * run.ranks
+        theirs = shares(got.values.shape[0], run.ranks)
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)
         all_to_all_call(r, ordered.values, got.values, own, theirs, group=group)

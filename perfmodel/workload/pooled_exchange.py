@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
-from perfmodel.workload.collectives import GROUP, all_to_all_call, linked_collective
+from perfmodel.workload.collectives import GROUP, all_to_all_call, linked_collective, shares
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import cast, cat, copy, to_dtype, view
 from perfmodel.workload.jagged import add_remote_rows
@@ -65,7 +65,9 @@ def exchanged_rows(
     rank, nodes = (run.rank, None) if group == GROUP else (run.rank // run.linked, run.groups)
     sizes = [run.batch * dim for dim in dims]
     on_wire = [wire_elements(size, wire) for size in sizes]
-    own, theirs = [wire_elements(pooled.elements // ranks, wire)] * ranks, on_wire
+    samples, own_dim = pooled.shape
+    back_sizes = [wire_elements(count * own_dim, wire) for count in shares(samples, ranks)]
+    own, theirs = back_sizes, on_wire
     r.begin("All2All_Pooled_Req", pooled)
     flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
     sent, received = r.like(flat), r.tensor((sum(on_wire),), wire_dtype(wire))
@@ -92,9 +94,8 @@ def exchanged_rows(
         parts = [part for part in _split(r, gradient, dims, 1) if part.shape[1]]
         back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
         back = encode_wire(r, back, wire)
-        mine = [on_wire[rank]] * ranks
-        returned = r.tensor((sum(mine),), back.dtype)
-        all_to_all_call(r, back, returned, on_wire, mine, nodes=nodes, group=group)
+        returned = r.tensor((sum(back_sizes),), back.dtype)
+        all_to_all_call(r, back, returned, on_wire, back_sizes, nodes=nodes, group=group)
         return returned
 
     return _requested(r, "All2All_Pooled", pooled, out, ranks, wire, send)
@@ -135,7 +136,7 @@ def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = 
     wire = run.workload.implementation.exchange_precision
     r.begin("ReduceScatter_Req", pooled)
     sent = cast(r, pooled, wire)
-    out = r.tensor((pooled.shape[0] // ranks, pooled.shape[1]), wire)
+    out = r.tensor((run.batch * run.ranks // ranks, pooled.shape[1]), wire)
     linked_collective(r, "reduce_scatter", sent, out, ranks, group)
     r.end()
     r.begin("ReduceScatter_Wait", r.tensor((1,)))
@@ -144,9 +145,8 @@ def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = 
 
     def send(gradient: Tensor) -> Tensor:
         """The gradients of all ranks' samples start on their way to each."""
-        samples, dim = gradient.shape
         sent = cast(r, gradient, wire)
-        returned = r.tensor((samples * ranks, dim), wire)
+        returned = r.tensor(pooled.shape, wire)
         linked_collective(r, "all_gather", sent, returned, ranks, group)
         return returned
 

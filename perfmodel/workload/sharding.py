@@ -158,8 +158,8 @@ def layout(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     groups.
     Tables of at most `data_parallel_max_bytes` are replicated, of several groups those of at most
     `remote_data_parallel_max_bytes`.
-    Raises `WorkloadError` where whole tables are too few for the ranks, or what deals them out is
-    asked for parts.
+    Where tables are fewer than ranks, some ranks have none. Raises `WorkloadError` where what deals
+    out whole tables is asked for parts.
     """
     software, scheme = workload.implementation, workload.implementation.sharding
     near = min(linked or ranks, ranks)
@@ -184,11 +184,6 @@ def layout(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     shards = [Shard(number) for number in split]
     if scheme == "balanced":
         shards = _in_parts(workload, split, ranks)
-    elif len(split) < ranks:
-        raise WorkloadError(
-            f"{workload.name}: {len(split)} whole tables cannot be distributed among {ranks} "
-            'ranks: set implementation.sharding to "row_wise" or "balanced"'
-        )
     if deals_out:
         return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)))
     by_table = {shard.table: shard for shard in shards}

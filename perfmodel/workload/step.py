@@ -35,11 +35,12 @@ Target = Literal["cuda", "rocm", "cpu"]
 
 @dataclass(frozen=True)
 class Run:
-    """A step of `workload` on one of `ranks`: `batch` samples of each rank, trained or not.
+    """A step of `workload` on one of `ranks`: its `batch` samples, trained or not.
 
-    These share one of `copies` of the tables, and their layers with the ranks of all copies.
-    `plan` says which tables each rank holds; links join `linked` ranks each. `placement` and
-    `pipeline` are what the implementation `tiered` runs, and no other.
+    The rank has most samples of all; on average ranks have `fill_frac` of them. They share one of
+    `copies` of the tables, and their layers with the ranks of all copies. `plan` says which tables
+    each rank holds; links join `linked` ranks each. `placement` and `pipeline` are what the
+    implementation `tiered` runs, and no other.
     """
 
     workload: Workload
@@ -61,11 +62,12 @@ class Run:
     copies: int = 1
     copies_nodes: int = 1
     """Over so many groups of linked ranks those of one place in each copy are spread."""
+    fill_frac: float = 1.0
 
     @property
     def global_batch(self) -> int:
         """Samples whose rows come from the copy of the tables that this rank shares."""
-        return self.batch * self.ranks
+        return max(round(self.batch * self.ranks * self.fill_frac), 1)
 
     @property
     def world(self) -> int:
@@ -157,7 +159,8 @@ def op_graph(
     pipeline: Pipeline | None = None,
     sharers: float = 0.0,
 ) -> OpGraph:
-    """The ops of one step of `rank`; `batch` is global, of all `ranks`.
+    """The ops of one step of `rank`; `batch` is global, of all `ranks`, shared out as evenly as can
+    be: of ranks with one sample more, which decide the step.
 
     Links join `linked` ranks each (all, unless given); a network joins these groups. `target`
     decides what each op calls and on which thread the backward pass runs. With `train` off: the
@@ -175,10 +178,16 @@ def op_graph(
     else:
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
-    about = (workload, total // ranks, within, rank % within, target, train, layout, near)
-    spread = ranks // max(within, linked or ranks)
-    of_copies = ranks // within, max(spread, 1)
-    run = Run(*about, placement, pipeline, MicroBatch(), False, sharers, *of_copies)
+    samples = samples_of_rank(total, ranks)
+    run = Run(
+        *(workload, samples, within, rank % within, target, train, layout, near),
+        placement=placement,
+        pipeline=pipeline,
+        sharers=sharers,
+        copies=ranks // within,
+        copies_nodes=max(ranks // max(within, linked or ranks), 1),
+        fill_frac=total / (samples * ranks),
+    )
     recorder = Recorder("cpu" if target == "cpu" else "cuda")
     recorder.tape = {} if train else None
     was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
@@ -206,12 +215,13 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
     """Raise `WorkloadError` for an impossible batch, rank or number of ranks."""
     if ranks < 1 or not 0 <= rank < ranks:
         raise WorkloadError(f"{workload.name}: there is no rank {rank} among {ranks} ranks")
-    if batch < 1 or batch % ranks:
-        near = max(ranks, round(batch / ranks) * ranks)
-        raise WorkloadError(
-            f"{workload.name}: a global batch of {batch} cannot be divided among {ranks} ranks; "
-            f"nearest: {near}"
-        )
+    if batch < 1:
+        raise WorkloadError(f"{workload.name}: a global batch of {batch}: expected 1 or more")
+
+
+def samples_of_rank(batch: int, ranks: int) -> int:
+    """Of a global `batch`, what the ranks with most have."""
+    return -(-batch // ranks)
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,14 @@ def test_the_optimizers_state_takes_room_in_training_alone() -> None:
     assert greedy_placement(adam, machine(40), train=False) is not None
 
 
-def test_too_few_tables_are_in_parts() -> None:
+def test_of_more_devices_than_tables_some_have_none() -> None:
     few = workload().with_(batch=2048 * 4)
     found = deployment_of(few, cluster("dgx-a100-80gb", 4))
-    assert len({table.ranks for table in found.placement.tables}) == 26
-    assert "cannot be distributed whole among 32 devices" in found.notes[0]
+    assert [table.ranks for table in found.placement.tables] == [(rank,) for rank in range(26)]
+    assert not found.notes
 
 
-def test_a_batch_that_devices_cannot_share() -> None:
-    with pytest.raises(WorkloadError, match="2049 cannot be divided among 8 ranks"):
-        deployment_of(workload(), machine(80), 2049)
+def test_batches_that_devices_share_unequally_and_none() -> None:
+    assert deployment_of(workload(), machine(80), 2049).samples == 257
+    with pytest.raises(WorkloadError, match="a global batch of 0: expected 1 or more"):
+        deployment_of(workload(), machine(80), 0)

@@ -91,7 +91,7 @@ def _shape(deployment: Deployment, way: Way) -> Shape:
     samples = deployment.batch
     share = {ANY: 1, EVERY: deployment.ranks}.get(way.reach, deployment.machine.linked_gpus)
     if way.sharding == "data_parallel":
-        samples //= deployment.ranks
+        samples = deployment.samples
     per_rank = round(len(deployment.placement.tables) * share / deployment.ranks)
     together = min(max(per_rank, 1), MAX_TOGETHER)
     if deployment.workload.sequence.layers:
@@ -178,7 +178,7 @@ def surrogate(
     if hbm_bytes <= 0:
         raise WorkloadError(
             f"{deployment.workload.name}: layers and activations of "
-            f"{deployment.batch // ranks:,} samples need about {other_bytes / BYTES_PER_GB:.3g} GB "
+            f"{deployment.samples:,} samples need about {other_bytes / BYTES_PER_GB:.3g} GB "
             f"of {node.device.name}, {-hbm_bytes / BYTES_PER_GB:.3g} GB more than it has, tables "
             "apart: take a smaller batch"
         )
@@ -306,7 +306,7 @@ def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
 
 def _beside(deployment: Deployment) -> FixedTimes:
     """Layers of both MLPs forward, twice as long backward, and the sum of their gradients."""
-    workload, local = deployment.workload, float(deployment.batch // deployment.ranks)
+    workload, local = deployment.workload, float(deployment.samples)
     dtype = workload.implementation.precision
     linear = {"op": "linear", "m": local, "dtype": dtype}
     sizes = [
@@ -332,7 +332,7 @@ def _other_bytes(deployment: Deployment) -> float:
         use = memory_use(op_graph(*of, ranks=deployment.ranks, target=target, train=train))
         assert use is not None
         return CONTEXT_BYTES + use.resident_bytes + use.temporary_bytes
-    workload, local = deployment.workload, deployment.batch / deployment.ranks
+    workload, local = deployment.workload, deployment.samples
     copies = 2 + STATES[workload.training.dense_optimizer] if deployment.train else 1
     dense = workload.dense_parameters * FP32_BYTES * copies
     layers = sum(workload.bottom_widths) + sum(workload.top_widths)

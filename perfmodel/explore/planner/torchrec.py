@@ -143,7 +143,7 @@ def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
         host_bytes_per_s=(node.device.pcie_gb_per_s or 1.0) * BYTES_PER_GB,
         intra_bytes_per_s=node.peer_gb_per_s * BYTES_PER_GB,
         inter_bytes_per_s=inter * BYTES_PER_GB,
-        batch_per_rank=max(deployment.batch // deployment.ranks, 1),
+        batch_per_rank=deployment.samples,
     )
     wire = float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
     total_ms = np.empty(len(problem.ways))

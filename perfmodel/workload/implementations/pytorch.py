@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import all_to_all
+from perfmodel.workload.collectives import all_to_all, shares
 from perfmodel.workload.dense import (
     COMPUTE,
     Dense,
@@ -102,14 +102,14 @@ FBGEMM = "fbgemm"
 def fbgemm(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     layers, bags = dense_layers(r, run.workload), run.global_batch
-    tables = fused_tables(r, run, run.tables, bags, is_modern=False)
+    tables = fused_tables(r, run, run.tables, bags, is_modern=False) if run.tables else None
     width = run.workload.model.dense_features
     with r.during(INPUT):
         indices = send_from_host(r, (total_lookups(run.tables, bags),), "int32", pinned=False)
         offsets = send_from_host(r, (len(run.tables) * bags + 1,), "int32", pinned=False)
         dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
     features = _module(r, run, dense, layers.bottom, "relu")
-    pooled = look_up(r, tables, indices, offsets, bags)
+    pooled = _nothing(r) if tables is None else look_up(r, tables, indices, offsets, bags)
     if run.ranks == 1:
         sparse = reshape(r, pooled, (run.batch, len(run.tables), run.workload.dim))
     else:
@@ -161,9 +161,18 @@ def _module(r: Recorder, run: Run, x: Tensor, stack: Sequence[Layer], last: str)
 
 
 def _exchange(r: Recorder, run: Run, pooled: Sequence[Tensor]) -> Tensor:
-    """Pooled rows of own tables for the global batch -> of all tables for the own batch."""
-    each = [reshape(r, rows, (run.ranks, run.batch, -1)) for rows in pooled]
-    return _exchanged(r, run, stack(r, each, 1))
+    """Pooled rows of own tables for the global batch -> of all tables for the own batch; of ranks
+    with unequal batches sample by sample."""
+    shape = (run.ranks, run.batch, -1) if run.fill_frac == 1.0 else (run.global_batch, 1, -1)
+    each = [reshape(r, rows, shape) for rows in pooled]
+    return _exchanged(r, run, stack(r, each, 1) if each else _nothing(r))
+
+
+def _nothing(r: Recorder) -> Tensor:
+    """What a rank without tables sends."""
+    empty = r.tensor((0,))
+    r.parameter(empty)
+    return empty
 
 
 def _exchanged(r: Recorder, run: Run, sent: Tensor) -> Tensor:
@@ -171,7 +180,8 @@ def _exchanged(r: Recorder, run: Run, sent: Tensor) -> Tensor:
     width = run.batch * run.workload.dim
     held = [len(shards) * width for shards in run.plan.shards]
     received = r.made("aten::new_empty", (sent, (sum(held),)), (sum(held),), sent.dtype)
-    mine = [len(run.tables) * width] * run.ranks
+    own_dim = len(run.tables) * run.workload.dim
+    mine = [count * own_dim for count in shares(run.global_batch, run.ranks)]
     got = all_to_all(r, reshape(r, sent, (-1,)), received, mine, held)
     shape = (len(run.workload.tables), run.batch, -1)
     return transpose(r, reshape(r, got, shape), 0, 1)

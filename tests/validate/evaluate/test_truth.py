@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -143,9 +144,8 @@ def test_a_table_of_something_else_is_named(tmp_path: Path) -> None:
         read_steps(path)
 
 
-def test_tables_that_cannot_be_shared_out_name_the_row(tmp_path: Path) -> None:
-    steps = read_steps(_table(tmp_path / "t.csv", ROW.replace("cpu,1,2", "cpu,9,2")))
-    with pytest.raises(
-        UsageError, match=r"t\.csv: row 1: small: 3 whole tables cannot be distributed"
-    ):
-        evaluate_steps(steps, MACHINE)
+def test_a_step_that_cannot_be_predicted_names_the_row(tmp_path: Path) -> None:
+    (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
+    with pytest.raises(UsageError, match=r"t\.csv: row 1: small: a global batch of 0"):
+        evaluate_steps([replace(step, workload=replace(step.workload, batch=0))], MACHINE)
+    assert evaluate_steps([replace(step, ranks=9)], MACHINE).rows  # of which 6 have no table
