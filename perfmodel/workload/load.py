@@ -21,7 +21,7 @@ class _Group:
     """The tables of one `[[tables]]`: numbers hold for all of them, lists have one for each.
 
     With bags `independent` rows of a bag are drawn one by one; `by_key` one key is, and with it
-    always come the same rows.
+    always come the same rows. Of tables that are not `pooled` each row is given by itself.
     """
 
     rows: Annotated[int | tuple[int, ...], Limits(1, 1e13)]
@@ -31,6 +31,7 @@ class _Group:
     distribution: Literal["uniform", "zipf", "histogram"] | None = None
     histogram: Histogram = ()
     bags: Literal["independent", "by_key"] = "independent"
+    pooled: bool = True
     count: Annotated[int | None, Limits(1, 100_000)] = None
     source: str = ""
 
@@ -51,6 +52,8 @@ class _Group:
             raise WorkloadError(
                 f"{where}: alpha: a {distribution} distribution has none, got {short(self.alpha)}"
             )
+        if self.bags == "by_key" and not self.pooled:
+            raise WorkloadError(f"{where}: bags: rows that are not pooled are drawn one by one")
         keys = self.rows if self.bags == "by_key" else 0
         given = (self.rows, self.dim, self.pooling, self.alpha or 0.0, keys)
         lengths = [len(each) for each in given if isinstance(each, tuple)]
@@ -59,7 +62,8 @@ class _Group:
             if isinstance(each, tuple) and len(each) != count:
                 raise WorkloadError(f"{where}: {key} has {len(each)} entries for {count} tables")
         columns = (each if isinstance(each, tuple) else (each,) * count for each in given)
-        return [Table(*row, histogram=self.histogram) for row in zip(*columns, strict=True)]  # type: ignore[misc]
+        about: dict[str, Any] = {"histogram": self.histogram, "pooled": self.pooled}
+        return [Table(*row, **about) for row in zip(*columns, strict=True)]  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

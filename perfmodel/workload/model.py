@@ -205,6 +205,8 @@ def _layer_problems(workload: Workload, by: str, limits: Software) -> Iterator[s
         yield "recorded: layers are recorded: leave model and sequence.layers out"
     if about is not None and (count or software.precision not in ("fp32", "tf32")):
         yield "implementation: precision: recorded layers keep the one that they were recorded in"
+    if about is None and not all(table.pooled for table in workload.tables):
+        yield "tables: pooled: rows are given one by one to recorded layers alone"
     if about is None and workload.model == NO_MLPS:
         yield "model is missing"
     elif is_dot and bottom[-1] != workload.dim:

@@ -182,7 +182,9 @@ class _Call:
 
 def storage_key(tensor: Tensor) -> int:
     """Of its storage, else of itself; `NO_OP` where it is not known which it is."""
-    return tensor.storage_id or -tensor.tensor_id
+    if tensor.storage_id > 0:
+        return tensor.storage_id
+    return NO_OP if tensor.tensor_id < 0 else NO_OP - 1 - tensor.tensor_id
 
 
 def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:

@@ -218,7 +218,11 @@ def _rows(
             with r.with_attributes(INPUT_STREAM if is_ahead else {}):
                 keys = keys_by_table(r, run, keys)
         for way in _output_routes(run):
-            taken = [pair for pair in own if output_route(pair[1].placed, run) == way]
+            taken = [
+                (source, group)
+                for source, group in own
+                if output_route(group.placed, group.tables[0], run) == way
+            ]
             pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
             parts.append(_distribute_pooled(r, run, pooled, way))
     for source, group in pairs:
@@ -226,15 +230,17 @@ def _rows(
             own_keys = _own_keys(r, group)
             if not is_fetched:
                 source.fetch(r, group, own_keys)
-            parts.append(source.look_up(r, group, own_keys))
+            parts.append(_by_sample(r, group, source.look_up(r, group, own_keys), run.batch))
     out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
-    tables = run.workload.tables
-    is_whole = out.shape[1] == sum(table.dim for table in tables)
-    if len({table.dim for table in tables}) > 1 or (run.workload.recorded and is_whole):
+    tables, dim = run.workload.tables, run.workload.dim
+    width = round(sum(table.width for table in tables))
+    if len({table.dim for table in tables}) > 1 or (
+        run.workload.recorded and out.shape[1] <= width
+    ):
         return out
-    out = reshape(r, out, (-1, out.shape[1] // run.workload.dim, run.workload.dim))
+    out = reshape(r, out, (-1, out.shape[1] // dim, dim))
     # partial sums of a table that is in parts are added up
-    return out if out.shape[1] == len(tables) else sum_parts(r, out, len(tables))
+    return out if out.shape[1] == width // dim else sum_parts(r, out, width // dim)
 
 
 def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool) -> Tensor:
@@ -248,8 +254,13 @@ def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool
             values = r.view(keys.values, (group.lookups,), (1,))
             own = Jagged(values, r.view(keys.lengths, (len(group.tables) * group.samples,), (1,)))
         source.fetch(r, group, own)
-        parts.append(source.look_up(r, group, own))
+        parts.append(_by_sample(r, group, source.look_up(r, group, own), run.global_batch))
     return parts[0] if len(parts) == 1 else cat(r, parts, 1)
+
+
+def _by_sample(r: Recorder, group: Group, rows: Tensor, samples: int) -> Tensor:
+    """Rows of `samples` side by side, those of all positions of each where they are not pooled."""
+    return rows if group.tables[0].pooled else reshape(r, rows, (samples, -1))
 
 
 def _own_keys(r: Recorder, group: Group) -> Jagged:
@@ -265,7 +276,8 @@ def _output_routes(run: Run) -> list[str]:
     """The ways that any rank's pooled rows take, in the order in which all ranks call them."""
     assert run.placement is not None
     held = {shard.table for own in run.plan.shards for shard in own}
-    routes = {output_route(run.placement.tables[number], run) for number in held}
+    placed, tables = run.placement.tables, run.workload.tables
+    routes = {output_route(placed[number], tables[number], run) for number in held}
     return [way for way in (POOLED, REDUCED, WITHIN) if way in routes]
 
 
@@ -302,11 +314,12 @@ def _empty_pooled(r: Recorder, samples: int) -> Tensor:
 
 
 def _widths(run: Run, way: str) -> list[list[int]]:
-    """Per rank the dims of its shards that go this way."""
+    """Per rank what a sample gets of each of its shards that go this way."""
     assert run.placement is not None
-    goes = [run.ranks == 1 or output_route(each, run) == way for each in run.placement.tables]
     tables = run.workload.tables
+    pairs = zip(run.placement.tables, tables, strict=True)
+    goes = [run.ranks == 1 or output_route(*pair, run) == way for pair in pairs]
     return [
-        [tables[shard.table].dim // shard.columns for shard in own if goes[shard.table]]
+        [round(shard.of(tables).width) for shard in own if goes[shard.table]]
         for own in run.plan.shards
     ]
