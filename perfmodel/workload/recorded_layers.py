@@ -12,7 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.batch import batch_of, rebatch
@@ -24,6 +26,7 @@ from perfmodel.ops.graph import (
     INPUT,
     NO_OP,
     OPTIMIZER,
+    Argument,
     Op,
     OpGraph,
     Tensor,
@@ -38,6 +41,8 @@ from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 _ACCUMULATED = f"{AUTOGRAD_NODE}torch::autograd::AccumulateGrad"
 _TABLE_WORDS, _REORDERED = ("embedding", "Embedding", "lookup", "Lookup"), "permute"
 _OF_LOSS = "aten::ones_like"
+_EXCHANGES = ("All2All_", "ReduceScatter_")
+"""What TorchRec calls those of rows."""
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 
 
@@ -146,8 +151,14 @@ class _Call:
         return self.ops[0].phase
 
     @property
-    def is_collective(self) -> bool:
-        return any("collective" in op.attributes for op in self.ops)
+    def is_exchange(self) -> bool:
+        is_named = self.name.removeprefix(AUTOGRAD_NODE).startswith(_EXCHANGES)
+        return is_named or any("collective" in op.attributes for op in self.ops)
+
+    @property
+    def is_of_ids(self) -> bool:
+        """Whether all that it reads are numbers of rows, of bags, of ranks."""
+        return bool(self.tensors) and all(x.dtype in _INTEGERS for x in self.tensors)
 
     def looks_up(self, batch: int) -> bool:
         """Whether it reads rows of tables for a batch, or updates them; not for positions."""
@@ -164,27 +175,22 @@ class _Call:
     @cached_property
     def read(self) -> set[int]:
         """Storages that it reads."""
-        return set(map(storage_key, self.tensors)) - {NO_OP}
+        return {x.storage_id for x in self.tensors} - {NO_OP}
+
+    @cached_property
+    def returned(self) -> set[int]:
+        """Storages of what it makes, views among it."""
+        return {x.storage_id for op in self.ops for x in tensors_in(op.outputs)} - {NO_OP}
 
     @cached_property
     def written(self) -> set[int]:
-        """Storages that it writes: of what is returned and was given, only the same tensor is
-        written; others are views."""
+        """Of these, all but what an op was given and returned as another tensor: a view."""
         keys: set[int] = set()
         for op in self.ops:
-            ids, given = {x.tensor_id for x in op.tensors}, set(map(storage_key, op.tensors))
+            ids, given = {x.tensor_id for x in op.tensors}, {x.storage_id for x in op.tensors}
             made = tensors_in(op.outputs)
-            keys |= {
-                storage_key(x) for x in made if x.tensor_id in ids or storage_key(x) not in given
-            }
+            keys |= {x.storage_id for x in made if x.tensor_id in ids or x.storage_id not in given}
         return keys - {NO_OP}
-
-
-def storage_key(tensor: Tensor) -> int:
-    """Of its storage, else of itself; `NO_OP` where it is not known which it is."""
-    if tensor.storage_id > 0:
-        return tensor.storage_id
-    return NO_OP if tensor.tensor_id < 0 else NO_OP - 1 - tensor.tensor_id
 
 
 def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
@@ -196,8 +202,12 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     graph = _one_step(graph)
     batch = batch_of(graph) if batch is None else batch
     calls = _calls(graph.ops)
-    back = _cut_backward([call for call in calls if call.phase == BACKWARD], batch)
-    every = [call for call in calls if call.phase == FORWARD]
+    backward = [call for call in calls if call.phase == BACKWARD]
+    nodes = [number for number, call in enumerate(backward) if call.name.startswith(AUTOGRAD_NODE)]
+    # behind the last node comes what DDP, or a pipeline, does
+    back = _cut_backward(backward[: nodes[-1] + 1 if nodes else None], batch)
+    start = next((number for number, call in enumerate(calls) if call.phase == BACKWARD), None)
+    every = [call for call in calls[:start] if call.phase == FORWARD]
     lookups = [call for call in every if call.looks_up(batch)]
     if not lookups:
         raise WorkloadError(f"{graph.source}: no op looks up rows of tables for its batch")
@@ -209,15 +219,15 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     leaves = Leaves(graph, batch)
     rows, inputs, held = list[Tensor](), dict[int, Tensor](), list[Tensor]()
     for tensor, at, place in _read_first(kept):
-        if storage_key(tensor) in gone:
+        if tensor.storage_id in gone:
             rows.append(tensor)
-        elif storage_key(tensor) in brought or (
+        elif tensor.storage_id in brought or (
             tensor.shape and leaves.grows_at(at, place, tensor) is not None
         ):
-            inputs[storage_key(tensor)] = tensor
+            inputs[tensor.storage_id] = tensor
         elif tensor.dtype not in _INTEGERS:
             held.append(tensor)
-    before_loss = _before_loss(kept, set(map(storage_key, held)), set(inputs))
+    before_loss = _before_loss(kept, {x.storage_id for x in held}, set(inputs))
     features = {key for call in before_loss for key in call.read}
     ends, gradients = [at for at, _ in back.gradients], [tensor for _, tensor in back.gradients]
     return RecordedLayers(
@@ -260,8 +270,38 @@ def _one_step(graph: OpGraph) -> OpGraph:
     (step, _), *_ = Counter(op.step for op in graph.ops).most_common(1)
     kept = [at for at, op in enumerate(graph.ops) if op.step == step and op.thread in threads]
     place = {old: new for new, old in enumerate(kept)}
-    ops = (graph.ops[at] for at in kept)
-    return replace(graph, ops=tuple(replace(op, parent=place.get(op.parent, NO_OP)) for op in ops))
+    ops = [replace(graph.ops[at], parent=place.get(graph.ops[at].parent, NO_OP)) for at in kept]
+    return replace(graph, ops=_told_apart(ops))
+
+
+def _told_apart(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """`ops` with other ids: traces give those of freed tensors and storages to new ones. What an op
+    returns on a storage that it was not given is new, but to the calls around it."""
+    storages, tensors, numbers = dict[Any, int](), dict[Any, int](), count(1)
+    made: defaultdict[int, set[Any]] = defaultdict(set)
+
+    def place(tensor: Tensor) -> Any:
+        return tensor.storage_id if tensor.storage_id >= 0 else ("alone", tensor.tensor_id)
+
+    def named(argument: Argument) -> Argument:
+        if isinstance(argument, tuple):
+            return tuple(map(named, argument))
+        if not isinstance(argument, Tensor) or argument.tensor_id < 0:
+            return argument
+        storage = storages.setdefault(place(argument), next(numbers))
+        which = argument.tensor_id, storage, argument.shape, argument.strides
+        number = tensors.setdefault(which, next(numbers))
+        return replace(argument, tensor_id=number, storage_id=storage)
+
+    found = []
+    for op, top in zip(ops, outermost_of(ops), strict=True):
+        new = set(map(place, tensors_in(op.outputs))) - set(map(place, op.tensors)) - made[top]
+        for each in new:
+            storages[each] = next(numbers)
+        made[top] |= new
+        inputs, outputs = (tuple(map(named, each)) for each in (op.inputs, op.outputs))
+        found.append(replace(op, inputs=inputs, outputs=outputs))
+    return tuple(found)
 
 
 def _calls(ops: Sequence[Op]) -> list[_Call]:
@@ -299,20 +339,21 @@ def _cut_backward(calls: Iterable[_Call], batch: int) -> _Backward:
     found, at = _Backward(), 0
     made, gone = set[int](), set[int]()
     for call in calls:
-        is_gradient = call.name.startswith(_ACCUMULATED)
-        if is_gradient and call.tensors and storage_key(call.tensors[0]) not in gone:
+        is_gradient, looks_up = call.name.startswith(_ACCUMULATED), call.looks_up(batch)
+        if is_gradient and call.tensors and call.tensors[0].storage_id not in gone:
             found.gradients.append((at, call.tensors[0]))
-            made.discard(storage_key(call.tensors[0]))
-        elif not (is_gradient or call.is_collective or call.looks_up(batch) or call.read & gone):
-            found.kept.append(call)
-            at += len(call.ops)
-            made |= call.written
+            made.discard(call.tensors[0].storage_id)
+        elif not (is_gradient or looks_up or call.is_exchange or call.read & gone):
+            if not call.is_of_ids:
+                found.kept.append(call)
+                at += len(call.ops)
+                made |= call.written
             continue
-        elif given := [x for x in call.tensors if storage_key(x) in made]:
-            found.row_gradients += given
+        given = [x for x in call.tensors if x.storage_id in made and x.elements >= batch]
+        if given or (looks_up and not is_gradient):
+            found.row_gradients += given[:1]
             found.row_gradients_at = at
         gone |= call.written
-    found.row_gradients = list({x.tensor_id: x for x in found.row_gradients}.values())
     return found
 
 
@@ -321,9 +362,8 @@ def _cut_forward(calls: Sequence[_Call], batch: int, needed: set[int]) -> list[_
     backward pass reads."""
     kept, wanted = list[_Call](), set[int]()
     for call in reversed(calls):
-        is_of_ids = all(x.dtype in _INTEGERS for x in call.tensors) and call.read & wanted
-        is_for_them = (call.written & wanted or is_of_ids) and not call.written & needed
-        if call.is_collective or call.looks_up(batch) or is_for_them:
+        is_for_them = (call.written & wanted or call.is_of_ids) and not call.returned & needed
+        if call.is_exchange or call.looks_up(batch) or is_for_them:
             wanted |= call.read
         else:
             kept.append(call)
@@ -338,10 +378,10 @@ def _read_first(calls: Iterable[_Call]) -> Iterator[tuple[Tensor, int, int]]:
         for at, op in zip(call.at, call.ops, strict=True):
             for place, item in enumerate(op.inputs):
                 for tensor in tensors_in(item):
-                    if storage_key(tensor) not in known:
-                        known.add(storage_key(tensor))
+                    if tensor.storage_id not in known:
+                        known.add(tensor.storage_id)
                         yield tensor, at, place
-            known.update(map(storage_key, tensors_in(op.outputs)))
+            known.update(x.storage_id for x in tensors_in(op.outputs))
 
 
 def _parameters(gradients: Iterable[Tensor], held: Sequence[Tensor]) -> Iterator[Tensor]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Argument, Op, Tensor
 from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, contiguous
-from perfmodel.workload.recorded_layers import RecordedLayers, storage_key
+from perfmodel.workload.recorded_layers import RecordedLayers
 from perfmodel.workload.step import Run
 
 CPU, UNNAMED = "cpu", ""
@@ -116,12 +116,12 @@ class _Names:
 
     def put(self, recorded: Tensor, own: Tensor) -> None:
         """`own` holds what `recorded` did."""
-        self._by_storage[storage_key(recorded)] = own
+        self._by_storage[recorded.storage_id] = own
 
     def of(self, recorded: Tensor) -> Tensor:
         """The step's own; one that is not known is new. Which of them is which is unknown where it
         was recorded so."""
-        r, key = self._r, storage_key(recorded)
+        r, key = self._r, recorded.storage_id
         on_host = r.is_cpu or (recorded.device == CPU and not self._is_of_cpu)
         place = CPU if on_host else r.place
         if recorded.tensor_id < 0:
