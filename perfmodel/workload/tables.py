@@ -31,7 +31,8 @@ class Table:
     same key, spread evenly over the table (synthetic multi-hot data). `histogram`, in place of
     `alpha`, lists classes of rows as pairs of shares: of the lookups, and of the rows that these go
     to, evenly. `ids`: popular rows are anywhere in the table (`scattered`), or row numbers are in
-    the order of popularity, the most popular first, as of vocabularies sorted by frequency.
+    the order of popularity, the most popular first, as of vocabularies sorted by frequency. Rows of
+    a table that is not `pooled` are given one by one: as of a sequence.
     """
 
     rows: Annotated[int, Limits(1, 1e13)]
@@ -41,6 +42,12 @@ class Table:
     key_rows: Annotated[int, Limits(0, 1e13)] = 0
     histogram: Histogram = ()
     ids: Literal["scattered", "by_popularity"] = "scattered"
+    pooled: bool = True
+
+    @property
+    def width(self) -> float:
+        """Values that a sample gets of it."""
+        return self.dim * (1.0 if self.pooled else self.pooling)
 
     def lookups(self, batch: int) -> int:
         """Rows that `batch` samples look up, repeats counted."""
