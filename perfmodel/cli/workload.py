@@ -70,11 +70,10 @@ _TRAINED = {True: "trained", False: "its forward pass alone"}
 
 def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """What is shown of a table, but for its number."""
-    is_blind = record["skew_told"] is False
-    unique = f"{record['unique_rows']:,.0f}"
+    least, most = (f"{each:,.0f}" for each in record["unique_rows"])
     shown = {key: record[key] for key in ("rows", "dim", "pooling")}
-    shown["alpha"] = "unknown" if is_blind else f"{record['alpha']:.4g}"
-    shown["unique"] = f"up to {unique}" if is_blind else unique
+    shown["alpha"] = "unknown" if record["skew_told"] is False else f"{record['alpha']:.4g}"
+    shown["unique"] = least if least == most else f"{least} to {most}"
     ranks = record["ranks"]
     shown["where"] = None if ranks is None else ",".join(map(str, ranks))
     shown["told"] = _TOLD.get(record["told"])

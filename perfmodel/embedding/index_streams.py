@@ -106,25 +106,27 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
     return Popularity(sizes, weight / weight.sum())
 
 
-_HALVINGS = 40
+_HALVINGS, _DEVIATIONS = 40, 3.0
 
 
 def stream_alpha(rows: Ints, table_rows: int) -> float:
     """The exponent of the Zipf distribution over `table_rows` under which two lookups are as often
-    of one row as those of the stream `rows` `[lookups]`; 0 where no more often than uniform ones.
+    of one row as those of the stream `rows` `[lookups]`; 0 where uniform ones may be (within three
+    standard deviations).
 
-    That share estimates the sum of squared chances without bias, however many rows were touched
-    (U-statistic: `sum c (c - 1) / (n (n - 1))` over the rows' counts c). By bisection to 1e-11.
+    That share, `sum c (c - 1) / (n (n - 1))` over the rows' counts c, estimates the sum of squared
+    chances without bias, however many rows were touched (a U-statistic). By bisection.
     """
     counts = np.unique(rows, return_counts=True)[1].astype(np.float64)
-    repeats = float(counts @ (counts - 1.0)) / max(float(len(rows)) * (len(rows) - 1.0), 1.0)
+    pairs, alike = 0.5 * len(rows) * (len(rows) - 1.0), 0.5 * float(counts @ (counts - 1.0))
+    usual = pairs / table_rows
     low, high = 0.0, MAX_ALPHA
-    if repeats <= 1.0 / table_rows:
+    if alike <= usual + _DEVIATIONS * usual**0.5:
         return low
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         drawn = zipf(table_rows, middle, smooth=True)
-        is_above = float(drawn.share @ drawn.chance) > repeats
+        is_above = float(drawn.share @ drawn.chance) * pairs > alike
         low, high = (low, middle) if is_above else (middle, high)
     return 0.5 * (low + high)
 

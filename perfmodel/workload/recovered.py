@@ -4,7 +4,7 @@ and recorded steps alike, since all of them are op graphs."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,10 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.trace.window import MAIN_THREAD
 from perfmodel.workload.model import Workload, check_workload
-from perfmodel.workload.recovered_layers import DensePart, NoDlrm, dense_part, told_by_signs
+from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
 from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, Recorded, held_tables
 from perfmodel.workload.recovered_tables import FLOATS, WHOLE, exchange_of, split_of, tables_seen
-from perfmodel.workload.settings import IMPLEMENTATIONS, Implementation, Training
+from perfmodel.workload.settings import IMPLEMENTATIONS, SECTIONS, Implementation, Training
 from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
 from perfmodel.workload.tables import Table
 from perfmodel.workload.written import document_of
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.recovered/1"
 RECORDED, DEFAULT = "recorded", "default"
+STEEPEST = 1.25
+"""The steepest skew of the catalogue's tables: what an unknown one may be. Source: cached-avazu."""
+UNKNOWN = f"how often rows repeat is not recorded: uniform is taken, {STEEPEST} may be (--ids)"
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A setting of the workload by its key, its value, and whether the ops tell it (`recorded`) or
-    it is taken (`default`); `why` says what tells it, or what is missing."""
+    """A setting of the workload by its key, its value, and whether it is `recorded` or a `default`;
+    `why` says what tells it, or what is missing."""
 
     setting: str
     value: Any
@@ -43,7 +46,7 @@ class Fact:
 @dataclass(frozen=True)
 class Recovered:
     """The `workload` that ran on `ranks`, trained or not; where its tables lay, in the workload's
-    order; how each of its settings is known. `source` is what the ops were read from."""
+    order; how each of its settings is known. `source` is what it was read from."""
 
     workload: Workload
     ranks: int = 1
@@ -52,27 +55,26 @@ class Recovered:
     facts: tuple[Fact, ...] = ()
     source: str = ""
 
-    def told(self, setting: str, value: Any, why: str) -> Recovered:
-        """With a setting that is told, by `why`, in the place of what was known of it."""
-        facts = [each for each in self.facts if each.setting != setting]
-        return replace(self, facts=(*facts, Fact(setting, value, RECORDED, why)))
+    def told(self, fact: Fact) -> Recovered:
+        """With `fact` in the place of what was known of its setting."""
+        facts = [each for each in self.facts if each.setting != fact.setting]
+        return replace(self, facts=(*facts, fact))
 
     def with_tables(self, tables: Sequence[Table], why: str) -> Recovered:
         """With `tables` in the place of its own, whose skew `why` tells."""
         pairs = zip(self.held, tables, strict=False)
-        held = tuple(replace(each, table=table, has_skew=True) for each, table in pairs)
+        held = tuple(replace(each, table=table, skew_told=True) for each, table in pairs)
         made = replace(self, workload=replace(self.workload, tables=tuple(tables)), held=held)
-        return made.told("tables.alpha", len(tables), why)
+        return made.told(Fact("tables.alpha", len(tables), RECORDED, why))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the workload's settings as its file has them, where tables lie, facts."""
         return {
             "schema": SCHEMA,
             "source": self.source,
-            "workload": self.workload.name,
             "ranks": self.ranks,
             "train": self.train,
-            "settings": document_of(self.workload),
+            "workload": document_of(self.workload),
             "tables": self.records(),
             "facts": [vars(each) for each in self.facts],
         }
@@ -84,43 +86,41 @@ class Recovered:
         return pd.DataFrame(self.records())
 
     def records(self) -> list[dict[str, Any]]:
-        """Of each table its size, lookups and skew, and, where that is recorded, its place; rows of
-        a batch that differ, as its skew has it and were accesses uniform."""
+        """Of each table its size, lookups and skew, the distinct rows of a batch (at least and at
+        most, where the skew is unknown) and, where that is recorded, its place."""
         batch, records = self.workload.batch, []
         for number, table in enumerate(self.workload.tables):
-            uniform = replace(table, alpha=0.0, key_rows=0, histogram=())
-            place = self.held[number] if self.held else None
+            held = self.held[number] if self.held else None
+            steep = table if held is None or held.skew_told else replace(table, alpha=STEEPEST)
             records.append(
                 {
                     "table": number,
                     **{key: getattr(table, key) for key in ("rows", "dim", "pooling", "alpha")},
-                    "unique_rows": table.unique_rows(batch),
-                    "uniform_unique_rows": uniform.unique_rows(batch),
-                    "ranks": list(place.ranks) if place else None,
-                    "device": place.device if place else None,
-                    "told": place.told if place else None,
-                    "skew_told": place.has_skew if place else None,
+                    "unique_rows": [each.unique_rows(batch) for each in (steep, table)],
+                    "ranks": list(held.ranks) if held else None,
+                    "device": held.seen.device if held else None,
+                    "told": held.told if held else None,
+                    "skew_told": held.skew_told if held else None,
                 }
             )
         return records
 
 
-def recovered(graphs: Sequence[OpGraph], name: str) -> Recovered:
+def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     """The workload `name` of which `graphs` are one step or several of some of its ranks or of all.
 
-    What they do not tell is taken as a default, and listed. Raises `WorkloadError`, in one line,
-    where the ops look up no table or are not a DLRM's.
+    What they do not tell is taken as a default, and listed. Raises `WorkloadError`, in one line
+    that begins with `source`, where the ops look up no table or are not a DLRM's.
     """
-    where = graphs[0].source or name
     steps = {graph.rank: one_step(graph.ops) for graph in graphs}
-    seen = {rank: tables_seen(ops, where) for rank, ops in steps.items()}
+    seen = {rank: tables_seen(ops, source) for rank, ops in steps.items()}
     if not any(seen.values()):
-        raise WorkloadError(f"{where}: none of its ops looks up an embedding table")
+        raise WorkloadError(f"{source}: none of its ops looks up an embedding table")
     ops = next(iter(steps.values()))
     try:
         dense = dense_part(ops)
     except NoDlrm as problem:
-        raise WorkloadError(f"{where}: not a DLRM: {problem}") from None
+        raise WorkloadError(f"{source}: not a DLRM: {problem}") from None
     widths = split_of(exchange_of(ops, FLOATS), "out_split")
     sent = split_of(exchange_of(ops, WHOLE), "in_split")
     ranks = max([len(graphs), len(widths), *(graph.world_size for graph in graphs)])
@@ -130,132 +130,91 @@ def recovered(graphs: Sequence[OpGraph], name: str) -> Recovered:
     total = sum(each.table.dim for each in held)
     if total != dense.sparse_width:
         raise WorkloadError(
-            f"{where}: not a DLRM: its interaction takes {dense.sparse_width} features of tables, "
-            f"the tables that are seen have {total}"
+            f"{source}: not a DLRM: its interaction takes {dense.sparse_width} features of tables, "
+            f"those that are seen have {total}"
         )
-    train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
-    facts = _Facts(told_by_signs(ops))
-    facts.add("batch", dense.batch * ranks, f"{dense.batch:,} samples on each of {ranks} ranks")
-    training = Training(
-        facts.sign("training.loss", "bce_with_logits"),
-        facts.sign("training.dense_optimizer", "sgd"),
-        _table_optimizer(held, facts),
+    facts = [
+        Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} on each of {ranks} ranks")
+    ]
+    facts += _settings(ops, dense, held, sharding)
+    by_key = {each.setting: each.value for each in facts}
+    training, software = (
+        {key.removeprefix(f"{section}."): x for key, x in by_key.items() if key.startswith(section)}
+        for section in ("training", "implementation")
     )
-    software = _implementation(ops, dense, held, sharding, facts)
     workload = Workload(
         name,
         dense.model,
         tuple(each.table for each in held),
         dense.batch * ranks,
         dense.interaction,
-        training,
-        replace(software, cuda_graphs=graphs[0].cuda_graphs),
+        Training(**training),
+        Implementation(**software, cuda_graphs=graphs[0].cuda_graphs),
     )
-    _add_tables(facts, held, len(graphs))
-    check_workload(workload, where)
-    return Recovered(workload, ranks, train, tuple(held), tuple(facts.found), where)
+    check_workload(workload, source)
+    train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
+    facts += _of_tables(held, len(graphs))
+    return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
 
 
 def one_step(ops: Sequence[Op]) -> list[Op]:
     """The ops of one whole step: of the profiler's steps, else from one forward pass behind a
     backward pass to the next, the one with most ops, of equal ones the last."""
-    if len({op.step for op in ops}) > 1:
-        keys = [op.step for op in ops]
-    else:
-        keys, number, is_behind = [], 0, False
-        for op in ops:
+    keys, number, is_behind = [op.step for op in ops], 0, False
+    if len(set(keys)) == 1:
+        for index, op in enumerate(ops):
             is_next = is_behind and op.phase == FORWARD and op.parent == NO_OP
             is_next = is_next and op.thread == MAIN_THREAD
-            number, is_behind = (
-                number + is_next,
-                op.phase == BACKWARD or (is_behind and not is_next),
-            )
-            keys.append(number)
+            is_behind = op.phase == BACKWARD or (is_behind and not is_next)
+            number += is_next
+            keys[index] = number
     best = max(Counter(keys).items(), key=lambda each: (each[1], each[0]))[0]
     own = [index for index, key in enumerate(keys) if key == best]
     place = {index: number for number, index in enumerate(own)}
     return [replace(ops[index], parent=place.get(ops[index].parent, NO_OP)) for index in own]
 
 
-class _Facts:
-    """What is found out, one setting after the other."""
-
-    def __init__(self, signs: Mapping[str, tuple[Any, str]]) -> None:
-        self.signs, self.found = signs, list[Fact]()
-
-    def add(self, setting: str, value: Any, why: str, by: str = RECORDED) -> Any:
-        self.found.append(Fact(setting, value, by, why))
-        return value
-
-    def sign(self, setting: str, usual: Any, missing: str = "nothing tells") -> Any:
-        """What a sign tells, else what is usual."""
-        if setting in self.signs:
-            return self.add(setting, *self.signs[setting])
-        return self.add(setting, usual, missing, DEFAULT)
-
-    def known(self, setting: str, value: Any, usual: Any, why: str, missing: str) -> Any:
-        """The `value`, else (None) what is usual."""
-        if value is None:
-            return self.add(setting, usual, missing, DEFAULT)
-        return self.add(setting, value, why)
-
-
-def _table_optimizer(held: Sequence[HeldTable], facts: _Facts) -> Any:
-    fused = Counter(each.optimizer for each in held if each.optimizer).most_common(1)
-    found, setting = fused[0][0] if fused else None, "training.table_optimizer"
-    missing = "no optimizer is fused into the lookups"
-    return facts.known(setting, found, "sgd", "the lookups' fused update", missing)
-
-
-def _implementation(
-    ops: Sequence[Op], dense: DensePart, held: Sequence[HeldTable], sharding: str, facts: _Facts
-) -> Implementation:
-    """The software and its settings."""
-    name = facts.sign("implementation.name", "pytorch")
+def _settings(
+    ops: Sequence[Op], dense: DensePart, held: Sequence[HeldTable], sharding: str
+) -> Iterator[Fact]:
+    """Of training and software what is told, then what is taken."""
+    own, rows, keys = "implementation.", exchange_of(ops, FLOATS), exchange_of(ops, WHOLE)
+    given = [x for op in ops if op.phase == INPUT for x in op.tensors if x.dtype in WHOLE]
+    key = max(given, key=lambda x: x.elements).dtype if given else None
+    copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
+    fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
+    stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
+    bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
+    found: dict[str, tuple[Any, str]] = {
+        "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
+        own + "precision": (dense.precision, "operands of its layers"),
+        own + "table_precision": (stored, "weights of the lookups"),
+        own + "exchange_precision": (rows.get("dtype"), "the exchange of pooled rows"),
+        own + "key_dtype": (keys.get("dtype", key), "its keys"),
+        own + "sharding": (sharding, "which ranks look up what"),
+        own + "data_parallel_max_bytes": (max(copies, default=None), "tables on every rank"),
+        own + "ddp_bucket_bytes": (bucket, "all-reduces of gradients"),
+        **told_by_signs(ops),
+    }
+    name = found.get(own + "name", ("pytorch",))[0]
     is_mixed = len({each.table.dim for each in held}) > 1
     if (is_mixed and not IMPLEMENTATIONS[name].mixed_dims) or (
         sharding != "table_wise" and name in ROUND_ROBIN
     ):
-        why = f"{name} has tables of one dim alone, whole ones; torchrec stands in"
-        name = facts.add("implementation.name", "torchrec", why, DEFAULT)
-    rows, keys = exchange_of(ops, FLOATS), exchange_of(ops, WHOLE)
-    given = max(
-        (x for op in ops if op.phase == INPUT for x in op.tensors if x.dtype in WHOLE),
-        key=lambda x: x.elements,
-        default=None,
-    )
-    own = "implementation."
-    wire, key_dtype = own + "exchange_precision", None
-    if IMPLEMENTATIONS[name].int32_keys and (keys or given):
-        key_dtype = keys.get("dtype") or (given.dtype if given else None)
-    if wire in facts.signs:
-        exchange = facts.sign(wire, "fp32")
-    else:
-        sent = "the exchange of pooled rows"
-        exchange = facts.known(wire, rows.get("dtype"), "fp32", sent, "no exchange is recorded")
-    style = facts.signs.get(own + "optimizer_style")
-    on_cpu = all(not each.device.startswith("cuda") for each in held)
-    usual = "loop" if on_cpu else "foreach"
-    copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
-    stored = Counter(each.dtype for each in held).most_common(1)[0][0]
-    bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
-    return Implementation(
-        name=name,
-        precision=facts.add(own + "precision", dense.precision, "operands of the layers' products"),
-        table_precision=facts.add(own + "table_precision", stored, "weights of the lookups"),
-        exchange_precision=exchange,
-        key_dtype=facts.known(own + "key_dtype", key_dtype, "int64", "keys", "nothing tells"),
-        optimizer_style="default" if style is None or style[0] == usual else style[0],
-        sharding=facts.add(own + "sharding", sharding, "which ranks look up what"),
-        data_parallel_max_bytes=max(copies, default=0),
-        ddp_bucket_bytes=facts.known(
-            own + "ddp_bucket_bytes", bucket, DDP_BYTES, "all-reduces", "no sign of another"
-        ),
-        prefetch=facts.sign(own + "prefetch", False, "no sign of a pipeline"),
-    )
+        found[own + "name"] = "torchrec", f"in the place of {name}, which has no such tables"
+    elif not IMPLEMENTATIONS[name].int32_keys:
+        del found[own + "key_dtype"]
+    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
+    if found.get(own + "optimizer_style", ("",))[0] == ("foreach" if on_gpu else "loop"):
+        found[own + "optimizer_style"] = "default", found[own + "optimizer_style"][1]
+    told = {setting: each for setting, each in found.items() if each[0] is not None}
+    yield from (Fact(setting, value, RECORDED, why) for setting, (value, why) in told.items())
+    for setting in dict.fromkeys([*found, *(sign[0] for sign in SIGNS)]):
+        if setting not in told:
+            section, _, key = setting.partition(".")
+            yield Fact(setting, getattr(SECTIONS[section](), key), DEFAULT, "nothing tells")
 
 
-DDP_BYTES = Implementation().ddp_bucket_bytes
 _SMALLER = 4
 """Buckets below their size that two modules may have: the first and the last of each."""
 
@@ -266,32 +225,22 @@ def _ddp_bucket_bytes(ops: Sequence[Op], largest: int, apart: Sequence[int]) -> 
     sizes = [
         int(op.attributes["in_elements"]) * int(item_bytes([op.attributes["dtype"]])[0])
         for op in ops
-        if op.attributes.get("collective") == "all_reduce"
-        and op.phase == BACKWARD
-        and op.name.startswith("c10d::")
+        if op.attributes.get("collective") == "all_reduce" and op.name.startswith("c10d::")
     ]
+    usual = Implementation().ddp_bucket_bytes
     sizes = sorted(size for size in sizes if size not in apart)
-    is_usual = sum(size < DDP_BYTES for size in sizes) <= _SMALLER and sizes[-1:] <= [
-        DDP_BYTES + largest
-    ]
-    return None if is_usual else sizes[len(sizes) // 2]
+    is_usual = sum(size < usual for size in sizes) <= _SMALLER
+    return None if is_usual and sizes[-1:] <= [usual + largest] else sizes[len(sizes) // 2]
 
 
-def _add_tables(facts: _Facts, held: Sequence[HeldTable], records: int) -> None:
+def _of_tables(held: Sequence[HeldTable], records: int) -> Iterator[Fact]:
     """What is not told of tables, by how many."""
-    sums = sum(each.told == SUMS for each in held)
-    unseen = sum(each.told == UNSEEN for each in held)
-    if told := len(held) - sums - unseen:
-        facts.add("tables", told, "each one's rows, dim and lookups")
-    if sums:
-        why = "one call looks up several: of rows and lookups it tells sums, taken in equal parts"
-        facts.add("tables.rows", sums, why, DEFAULT)
-    if unseen:
-        why = f"of ranks that are not among the {records}: the exchange tells width and lookups, "
-        facts.add("tables.rows", unseen, why + "rows are the mean of the others", DEFAULT)
-    blind = [each.table for each in held if not each.has_skew]
-    if blind:
-        facts.add("tables.alpha", 0.0, f"how often rows repeat is not recorded: {UNKNOWN}", DEFAULT)
-
-
-UNKNOWN = "uniform, the slowest; published skews go to 1.25 (--ids FILE tells it)"
+    told = Counter(each.told for each in held)
+    if told[SUMS]:
+        why = "rows and lookups of those in one call are told as sums: equal parts are taken"
+        yield Fact("tables.rows", told[SUMS], DEFAULT, why)
+    if told[UNSEEN]:
+        why = f"on ranks that are not among the {records}: rows are the mean of the others"
+        yield Fact("tables.rows", told[UNSEEN], DEFAULT, why)
+    if blind := sum(not each.skew_told for each in held):
+        yield Fact("tables.alpha", blind, DEFAULT, UNKNOWN)

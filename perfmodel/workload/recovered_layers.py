@@ -84,7 +84,9 @@ def _products(forward: Sequence[tuple[int, Op]]) -> Iterator[Product]:
         if at is None or len(op.tensors) < at + 2:
             continue
         given, weight = op.tensors[at : at + 2]
-        yield Product(index, *given.shape, weight.shape[1], at == 1, given.dtype)
+        if len(given.shape) == len(weight.shape) == 2:
+            (m, k), n = given.shape, weight.shape[1]
+            yield Product(index, m, k, n, at == 1, given.dtype)
 
 
 _Found = tuple[Sequence[Product], Interaction, Sequence[Product], int]
@@ -132,7 +134,8 @@ _PADDINGS = (1, 8, *range(2, 4097))
 
 def _padding(width: int, given: int) -> int:
     """The multiple that `width` is rounded up to where `given` is what a layer gets."""
-    pad_to = next((each for each in _PADDINGS if -(-width // each) * each == given), None)
+    fits = (each for each in _PADDINGS if -(-width // each) * each == given)
+    pad_to: int | None = next(fits, None)
     if pad_to is None:
         raise NoDlrm(f"its top MLP gets {given} features, its interaction makes {width}")
     return pad_to

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from perfmodel.base.arrays import Ints
 from perfmodel.embedding.index_streams import read_stream, stream_alpha
 from perfmodel.embedding.popularity import population, reuse_histogram, zipf
@@ -16,8 +18,6 @@ from perfmodel.workload.tables import Table
 _FEW_OFF = 0.05
 """By so much may the distinct rows that a Zipf distribution expects be off, for it to stand; and
 two exponents of one table."""
-_UNIFORM = 0.02
-"""Below this exponent accesses are uniform."""
 
 
 def tables_with_ids(
@@ -56,21 +56,16 @@ def with_skew(table: Table, ids: Ints, where: str) -> Table:
     if largest >= table.rows:
         raise WorkloadError(f"{where}: row {largest}, of {table.rows:,} rows from 0")
     alpha, histogram = stream_alpha(ids, table.rows), reuse_histogram(ids, where)
-    alpha = alpha if alpha > _UNIFORM else 0.0
     expected = float(zipf(table.rows, alpha, smooth=True).distinct_rows(len(ids)))
     plain = replace(table, alpha=round(alpha, 4), key_rows=0, histogram=())
     if abs(expected - histogram.distinct_rows) <= _FEW_OFF * histogram.distinct_rows:
         return plain
     found = population(histogram, table.rows)
-    unused = max(table.rows - found.total_rows, 0.0)
-    shares = [
-        (float(s), float(n)) for s, n in zip(found.share, found.rows / table.rows, strict=True)
-    ]
-    classes = [each for each in shares if each[0] > 0]
-    unused += sum(each[1] for each in shares if not each[0]) * table.rows
-    spare = [(_UNSEEN_SHARE, unused / table.rows)] if unused >= 1 else []
-    return replace(plain, alpha=0.0, histogram=tuple([*classes, *spare]))
+    rows = np.append(found.rows, max(table.rows - found.total_rows, 0.0)) / table.rows
+    shares = np.maximum(np.append(found.share, 0.0), _UNSEEN_SHARE)
+    classes = zip(shares.tolist(), rows.tolist(), strict=True)
+    return replace(plain, alpha=0.0, histogram=tuple(each for each in classes if each[1] > 0))
 
 
-_UNSEEN_SHARE = 1e-12
+_UNSEEN_SHARE = 1e-15
 """Of lookups that go to rows of which a stream has none."""

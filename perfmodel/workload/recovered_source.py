@@ -13,7 +13,7 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.execution_trace import op_graph
 from perfmodel.ops.read.module import graph_of_program, program_of
 from perfmodel.trace import Trace, read
-from perfmodel.workload.recovered import Recovered, recovered
+from perfmodel.workload.recovered import RECORDED, Fact, Recovered, recovered
 from perfmodel.workload.recovered_skew import tables_with_ids, with_skew
 
 
@@ -24,20 +24,20 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
     Raises `TraceError` for what cannot be read, and `WorkloadError` for what is no workload.
     """
     if isinstance(source, OpGraph):
-        return recovered([source], _name(source.source))
+        return recovered([source], source.source, _name(source.source))
     program = program_of(str(source)) if isinstance(source, (str, Path)) else None
     if program is not None:
-        return recovered([graph_of_program(program)], program.class_name)
+        return recovered([graph_of_program(program)], program.name, program.class_name)
     trace = source if isinstance(source, Trace) else read(source)
     try:
         graphs = op_graph(trace)
     except TraceError as problem:
         raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
-    found = recovered(graphs, _name(trace.source))
+    found = recovered(graphs, trace.source, _name(trace.source))
     if any(uses_tf32(rank) for rank in trace.ranks):
         software = replace(found.workload.implementation, precision="tf32")
         found = replace(found, workload=replace(found.workload, implementation=software))
-        found = found.told("implementation.precision", "tf32", "names of kernels")
+        found = found.told(Fact("implementation.precision", "tf32", RECORDED, "names of kernels"))
     recordings = _saved_ids(Path(trace.source))
     return _with_saved_ids(found, recordings) if recordings else found
 
@@ -67,7 +67,7 @@ def _with_saved_ids(found: Recovered, files: Sequence[Path]) -> Recovered:
 
 def with_ids(found: Recovered, path: str | Path) -> Recovered:
     """With the skew of the ids in the file at `path`; see `tables_with_ids`."""
-    known = [each.table.alpha if each.has_skew else None for each in found.held]
+    known = [each.table.alpha if each.skew_told else None for each in found.held]
     tables = found.workload.tables
     skewed = tables_with_ids(tables, path, known or [None] * len(tables))
     return found.with_tables(skewed, f"ids in {path}")

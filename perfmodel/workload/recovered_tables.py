@@ -10,7 +10,7 @@ from functools import cache
 from typing import TypeAlias
 
 from perfmodel.base.registry import Registry
-from perfmodel.embedding.popularity import zipf_alpha_of
+from perfmodel.embedding.popularity import uniform, zipf_alpha_of
 from perfmodel.errors import WorkloadError
 from perfmodel.lowering.piece import MissingArguments
 from perfmodel.lowering.rules.fbgemm import call_of
@@ -106,18 +106,27 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
         rows = max(round(dims["hash_size"] * tables), tables)
         every = [replace(usual, rows=(rows + number) // tables) for number in range(tables)]
     else:
-        names = ("rows", "dim", "lookups", "bags", "alpha")
         columns = (about.hash_size, about.dim, about.lookups, about.batch, _alphas(about))
-        each = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        every = [replace(usual, **row, is_mean=False) for row in each]
+        every = [
+            replace(usual, rows=r, dim=d, lookups=n, bags=b, alpha=a, is_mean=False)
+            for r, d, n, b, a in zip(*columns, strict=True)
+        ]
     return [replace(t, key=(*key, n) if key else ()) for n, t in enumerate(every)]
 
 
+UNIFORM = 0.02
+"""Accesses with a smaller exponent, or by so little fewer distinct rows, are taken as uniform."""
+
+
 def _alphas(about: Lookups) -> list[float]:
-    """The exponents that are told; of a table without, one that touches as many rows."""
-    columns = about.hash_size, about.lookups, about.unique_rows
-    alike = zipf_alpha_of(*columns).tolist()
-    return [told or found for told, found in zip(about.alpha, alike, strict=True)]
+    return list(map(_alpha, about.alpha, about.hash_size, about.lookups, about.unique_rows))
+
+
+def _alpha(told: float, rows: int, lookups: float, unique_rows: float) -> float:
+    """The exponent that is told, else one that touches as few rows."""
+    if told or unique_rows > (1.0 - UNIFORM) * uniform(rows).distinct_rows(lookups):
+        return told
+    return float(zipf_alpha_of(rows, lookups, unique_rows))
 
 
 _FUSED = ("rowwise_adagrad", "adagrad", "adam", "sgd")
