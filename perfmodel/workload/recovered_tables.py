@@ -40,6 +40,7 @@ class SeenTable:
     is_mean: bool = False
 
 
+FLOATS, WHOLE = ("fp32", "fp16", "bf16", "uint8"), ("int64", "int32")
 Reader: TypeAlias = Callable[[Op], Sequence[SeenTable]]
 LOOKUPS: Registry[Reader] = Registry("lookup", "perfmodel.lookups")
 """What a call looks up, by the op's name; `*` stands for any text."""
@@ -49,27 +50,39 @@ LOOKUPS: Registry[Reader] = Registry("lookup", "perfmodel.lookups")
     *("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 )
 def embedding_bag(op: Op) -> Sequence[SeenTable]:
-    """`(weight, indices, offsets, …, include_last_offset at 7)`; of two-dimensional indices each
-    line is a bag."""
-    weight, indices, offsets = op.tensors[:3]
-    is_flat = len(indices.shape) == 1
-    bags = offsets.elements - (argument(op, 7) is True) if is_flat else indices.shape[0]
-    return _one(op, weight, indices.elements, bags)
+    """Weight, indices and offsets, in any order of the first two, `include_last_offset` at 7; of
+    two-dimensional indices each line is a bag."""
+    weight, indices, offsets = _weight_and_keys(op)
+    if indices is None or (len(indices.shape) == 1 and offsets is None):
+        return ()
+    if offsets is None or len(indices.shape) > 1:
+        return _one(op, weight, indices.elements, indices.shape[0])
+    return _one(op, weight, indices.elements, offsets.elements - (argument(op, 7) is True))
 
 
 @LOOKUPS.register("aten::embedding")
 def embedding(op: Op) -> Sequence[SeenTable]:
-    """`(weight, indices)`: the indices of a sample are one line."""
-    weight, indices = op.tensors[:2]
-    return _one(op, weight, indices.elements, indices.shape[0] if indices.shape else 1)
-
-
-def _one(op: Op, weight: Tensor, lookups: int, bags: int) -> Sequence[SeenTable]:
-    if len(weight.shape) != 2 or not lookups or bags < 1:
+    """Weight and indices: those of a sample are one line."""
+    weight, indices, _ = _weight_and_keys(op)
+    if indices is None:
         return ()
-    about, key = Lookups.of(op.attributes), (weight.storage_id,) if weight.storage_id > 0 else ()
+    return _one(op, weight, indices.elements, (*indices.shape, 1)[0])
+
+
+def _weight_and_keys(op: Op) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The first matrix of floats, and the first two tensors of whole numbers."""
+    weights = (x for x in op.tensors if x.dtype not in WHOLE and len(x.shape) == 2)
+    keys = [*(x for x in op.tensors if x.dtype in WHOLE), None, None]
+    return next(weights, None), keys[0], keys[1]
+
+
+def _one(op: Op, weight: Tensor | None, lookups: int, bags: int) -> Sequence[SeenTable]:
+    if weight is None or not lookups or bags < 1:
+        return ()
+    (rows, dim), key = weight.shape, (weight.storage_id,) if weight.storage_id > 0 else ()
+    about = Lookups.of(op.attributes)
     asked = (lookups, None) if about is None else (about.lookups[0], _alphas(about)[0])
-    usual = SeenTable(*weight.shape, float(asked[0]), bags, key, alpha=asked[1])
+    usual = SeenTable(rows, dim, float(asked[0]), bags, key, alpha=asked[1])
     return (replace(usual, dtype=weight.dtype, device=weight.device),)
 
 
@@ -88,7 +101,7 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
         return ()
     dims, dtype = call[0].dims, op.attributes.get("weights_dtype", call[0].dtype)
     tables, bags, lookups = round(dims["tables"]), round(dims["batch"]), dims["lookups"]
-    held = [x for x in tensors_in(op.inputs) if x.dtype not in ("int64", "int32")]
+    held = [x for x in tensors_in(op.inputs) if x.dtype not in WHOLE]
     weights = max(held, key=lambda x: x.elements)
     key = (weights.storage_id,) if weights.storage_id > 0 else ()
     usual = SeenTable(
@@ -177,12 +190,9 @@ def _lookups(ops: Sequence[Op]) -> Iterator[tuple[int, Sequence[SeenTable]]]:
             inside.add(index)
             continue
         reader = reader_of(op.name) if op.phase in (FORWARD, INPUT) else None
-        if reader is not None and len(op.tensors) > 1:
+        if reader is not None and (found := reader(op)):
             inside.add(index)
-            yield index, reader(op)
-
-
-FLOATS, WHOLE = ("fp32", "fp16", "bf16", "uint8"), ("int64", "int32")
+            yield index, found
 
 
 def exchange_of(ops: Sequence[Op], dtypes: Sequence[str]) -> Mapping[str, str]:
