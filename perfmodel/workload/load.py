@@ -13,6 +13,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import OpGraph
 from perfmodel.trace import Trace
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
+from perfmodel.workload.recorded_layers import layers_of_source
 from perfmodel.workload.recovered import Recovered
 from perfmodel.workload.recovered_source import recovered_of, with_ids
 from perfmodel.workload.settings import SECTIONS
@@ -24,7 +25,7 @@ class _Group:
     """The tables of one `[[tables]]`: numbers hold for all of them, lists have one for each.
 
     With bags `independent` rows of a bag are drawn one by one; `by_key` one key is, and with it
-    always come the same rows.
+    always come the same rows. Of tables that are not `pooled` each row is given by itself.
     """
 
     rows: Annotated[int | tuple[int, ...], Limits(1, 1e13)]
@@ -34,6 +35,7 @@ class _Group:
     distribution: Literal["uniform", "zipf", "histogram"] | None = None
     histogram: Histogram = ()
     bags: Literal["independent", "by_key"] = "independent"
+    pooled: bool = True
     count: Annotated[int | None, Limits(1, 100_000)] = None
     source: str = ""
 
@@ -54,6 +56,8 @@ class _Group:
             raise WorkloadError(
                 f"{where}: alpha: a {distribution} distribution has none, got {short(self.alpha)}"
             )
+        if self.bags == "by_key" and not self.pooled:
+            raise WorkloadError(f"{where}: bags: rows that are not pooled are drawn one by one")
         keys = self.rows if self.bags == "by_key" else 0
         given = (self.rows, self.dim, self.pooling, self.alpha or 0.0, keys)
         lengths = [len(each) for each in given if isinstance(each, tuple)]
@@ -62,15 +66,28 @@ class _Group:
             if isinstance(each, tuple) and len(each) != count:
                 raise WorkloadError(f"{where}: {key} has {len(each)} entries for {count} tables")
         columns = (each if isinstance(each, tuple) else (each,) * count for each in given)
-        return [Table(*row, histogram=self.histogram) for row in zip(*columns, strict=True)]  # type: ignore[misc]
+        about: dict[str, Any] = {"histogram": self.histogram, "pooled": self.pooled}
+        return [Table(*row, **about) for row in zip(*columns, strict=True)]  # type: ignore[misc]
 
 
-TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")
+@dataclass(frozen=True)
+class _Recorded:
+    """`[recorded]`: a trace, or `FILE.py:CLASS`, at a path from the workload's file."""
+
+    source: str
+
+
+RECORDED_SOFTWARE = "torchrec"
+"""What runs recorded layers unless the file says otherwise."""
+TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "recorded", "tables")
 """Of a file; `source`, also in each section, tells where its figures come from."""
 
 
-def workload_from_document(document: dict[str, Any], name: str, where: str) -> Workload:
-    """The workload that a file's `document` describes; `where` names the file in messages.
+def workload_from_document(
+    document: dict[str, Any], name: str, where: str, folder: Path = Path()
+) -> Workload:
+    """The workload that a file's `document` describes; `where` names the file in messages, paths
+    are from its `folder`.
 
     Raises `WorkloadError` that names file and key.
     """
@@ -82,12 +99,18 @@ def workload_from_document(document: dict[str, Any], name: str, where: str) -> W
     tables = [each for at, group in groups for each in group.tables(f"{where}: tables[{at}]")]
     if not tables:
         raise WorkloadError(f"{where}: tables is missing: expected at least one [[tables]]")
-    parts: dict[str, Any] = {"name": name, "tables": ()}
-    for key in document.keys() - {"schema", "source", "tables"}:
+    parts: dict[str, Any] = {"name": name}
+    for key in document.keys() - {"schema", "source", "recorded", "tables"}:
         parts[key] = document[key]
         if key in SECTIONS and isinstance(parts[key], dict):
             parts[key] = {name: each for name, each in parts[key].items() if name != "source"}
-    workload = replace(section(Workload, parts, where, WorkloadError), tables=tuple(tables))
+    recorded = None
+    if "recorded" in document:
+        about = section(_Recorded, document["recorded"], f"{where}: recorded", WorkloadError)
+        recorded = layers_of_source(about.source, folder)
+        parts["implementation"] = {"name": RECORDED_SOFTWARE, **parts.get("implementation", {})}
+    workload = section(Workload, parts, where, WorkloadError)
+    workload = replace(workload, tables=tuple(tables), recorded=recorded)
     check_workload(workload, where)
     return workload
 
@@ -173,4 +196,4 @@ def _named(name: str) -> Workload:
 
 def _read(path: Path, name: str, where: str) -> Workload:
     document = read_toml(path, MAX_FILE_BYTES, WorkloadError, where)
-    return workload_from_document(document, name, where)
+    return workload_from_document(document, name, where, path.parent)
