@@ -45,10 +45,13 @@ def comments(found: Recovered) -> list[str]:
 
 def _show(console: Console, found: Recovered) -> None:
     asked, layers = found.workload, found.workload.model
+    made = f"recorded layers of {asked.dense_parameters:,} elements"
+    if asked.recorded is None:
+        bottom, top = _widths(layers.bottom_mlp), _widths(asked.top_widths)
+        made = f"MLPs {layers.dense_features}-{bottom} and {top}, {asked.interaction.kind}"
     console.say(
         f"{found.source}: {counted(len(asked.tables), 'table')}, {asked.table_parameters:,} "
-        f"elements; MLPs {layers.dense_features}-{_widths(layers.bottom_mlp)} and "
-        f"{_widths(asked.top_widths)}, {asked.interaction.kind}; batch {asked.batch:,}"
+        f"elements; {made}; batch {asked.batch:,}"
         + (f" of {counted(found.ranks, 'rank')}, {_TRAINED[found.train]}" if found.facts else "")
     )
     facts = [vars(each) | {"value": _text(each.value)} for each in found.facts]

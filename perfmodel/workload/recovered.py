@@ -4,7 +4,7 @@ and recorded steps alike, since all of them are op graphs."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,25 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.trace.window import MAIN_THREAD
 from perfmodel.workload.model import Workload, check_workload
+from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
 from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, Recorded, held_tables
-from perfmodel.workload.recovered_tables import FLOATS, WHOLE, exchange_of, split_of, tables_seen
-from perfmodel.workload.settings import IMPLEMENTATIONS, SECTIONS, Implementation, Training
+from perfmodel.workload.recovered_tables import (
+    FLOATS,
+    WHOLE,
+    SeenTable,
+    exchange_of,
+    split_of,
+    tables_seen,
+)
+from perfmodel.workload.settings import (
+    IMPLEMENTATIONS,
+    NO_MLPS,
+    SECTIONS,
+    Implementation,
+    Interaction,
+    Training,
+)
 from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
 from perfmodel.workload.tables import Table
 from perfmodel.workload.written import document_of
@@ -110,36 +125,34 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     """The workload `name` of which `graphs` are one step or several of some of its ranks or of all.
 
     What they do not tell is taken as a default, and listed. Raises `WorkloadError`, in one line
-    that begins with `source`, where the ops look up no table or are not a DLRM's.
+    that begins with `source`,
+    where the ops look up no table or are not a DLRM's.
     """
     steps = {graph.rank: one_step(graph.ops) for graph in graphs}
     seen = {rank: tables_seen(ops, source) for rank, ops in steps.items()}
     if not any(seen.values()):
         raise WorkloadError(f"{source}: none of its ops looks up an embedding table")
     ops = next(iter(steps.values()))
+    ranks = max([len(graphs), *(graph.world_size for graph in graphs)])
+    facts = []
     try:
         dense = dense_part(ops)
+        held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
-        raise WorkloadError(f"{source}: not a DLRM: {problem}") from None
-    widths = split_of(exchange_of(ops, FLOATS), "out_split")
-    sent = split_of(exchange_of(ops, WHOLE), "in_split")
-    ranks = max([len(graphs), len(widths), *(graph.world_size for graph in graphs)])
-    per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
-    recorded = Recorded(ranks, dense.batch, seen, dense.sparse_width, *per_sample)
-    held, sharding = held_tables(recorded)
-    total = sum(each.table.dim for each in held)
-    if total != dense.sparse_width:
-        raise WorkloadError(
-            f"{source}: not a DLRM: its interaction takes {dense.sparse_width} features of tables, "
-            f"those that are seen have {total}"
-        )
-    facts = [
-        Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} on each of {ranks} ranks")
-    ]
+        dense = _carried(graphs[0], source, str(problem))
+        held, sharding = _laid_out(ops, dense, ranks, seen)
+        facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
+    ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
+    facts.append(
+        Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} a rank, of {ranks}")
+    )
     facts += _settings(ops, dense, held, sharding)
-    by_key = {each.setting: each.value for each in facts}
     training, software = (
-        {key.removeprefix(f"{section}."): x for key, x in by_key.items() if key.startswith(section)}
+        {
+            fact.setting.removeprefix(f"{section}."): fact.value
+            for fact in facts
+            if section in fact.setting
+        }
         for section in ("training", "implementation")
     )
     workload = Workload(
@@ -150,11 +163,36 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
         dense.interaction,
         Training(**training),
         Implementation(**software, cuda_graphs=graphs[0].cuda_graphs),
+        recorded=dense.recorded,
     )
     check_workload(workload, source)
     train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
     facts += _of_tables(held, len(graphs))
     return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
+
+
+def _carried(graph: OpGraph, source: str, why: str) -> DensePart:
+    """Layers as they are recorded. Raises `WorkloadError` with `why` they are no DLRM's."""
+    try:
+        layers = recorded_layers(replace(graph, source=source))
+    except WorkloadError as problem:
+        raise WorkloadError(f"{problem}; not a DLRM: {why}") from None
+    return DensePart(layers.batch, NO_MLPS, Interaction(), "", recorded=layers)
+
+
+def _laid_out(
+    ops: Sequence[Op], dense: DensePart, ranks: int, seen: Mapping[int, Sequence[SeenTable]]
+) -> tuple[list[HeldTable], str]:
+    """Tables, and how they are sharded. Raises `NoDlrm` where the interaction takes others."""
+    widths = split_of(exchange_of(ops, FLOATS), "out_split")
+    sent = split_of(exchange_of(ops, WHOLE), "in_split")
+    per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
+    width, ranks = dense.sparse_width, max(ranks, len(widths))
+    held, sharding = held_tables(Recorded(ranks, dense.batch, seen, width, *per_sample))
+    total = sum(each.table.dim for each in held)
+    if width is not None and total != width:
+        raise NoDlrm(f"its interaction takes {width} features of tables that have {total}")
+    return held, sharding
 
 
 def one_step(ops: Sequence[Op]) -> list[Op]:
@@ -187,7 +225,7 @@ def _settings(
     bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
-        own + "precision": (dense.precision, "operands of its layers"),
+        own + "precision": (dense.precision or None, "operands of its layers"),
         own + "table_precision": (stored, "weights of the lookups"),
         own + "exchange_precision": (rows.get("dtype"), "the exchange of pooled rows"),
         own + "key_dtype": (keys.get("dtype", key), "its keys"),
@@ -198,11 +236,12 @@ def _settings(
     }
     name = found.get(own + "name", ("pytorch",))[0]
     is_mixed = len({each.table.dim for each in held}) > 1
-    if (is_mixed and not IMPLEMENTATIONS[name].mixed_dims) or (
-        sharding != "table_wise" and name in ROUND_ROBIN
-    ):
+    limits = IMPLEMENTATIONS[name]
+    if dense.recorded is not None and not limits.recorded_layers:
+        found[own + "name"] = "torchrec", f"in the place of {name}, which has no recorded layers"
+    elif (is_mixed and not limits.mixed_dims) or (sharding != "table_wise" and name in ROUND_ROBIN):
         found[own + "name"] = "torchrec", f"in the place of {name}, which has no such tables"
-    elif not IMPLEMENTATIONS[name].int32_keys:
+    elif not limits.int32_keys:
         del found[own + "key_dtype"]
     on_gpu = any(each.seen.device.startswith("cuda") for each in held)
     if found.get(own + "optimizer_style", ("",))[0] == ("foreach" if on_gpu else "loop"):

@@ -11,7 +11,7 @@ from perfmodel.errors import TraceError, WorkloadError
 from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.execution_trace import op_graph
-from perfmodel.ops.read.module import graph_of_program, program_of
+from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.workload.recovered import RECORDED, Fact, Recovered, recovered
 from perfmodel.workload.recovered_skew import tables_with_ids, with_skew
@@ -27,7 +27,8 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
         return recovered([source], source.source, _name(source.source))
     program = program_of(str(source)) if isinstance(source, (str, Path)) else None
     if program is not None:
-        return recovered([graph_of_program(program)], program.name, program.class_name)
+        graph = graph_of_program(program, Call(training=True))
+        return recovered([graph], program.name, program.class_name)
     trace = source if isinstance(source, Trace) else read(source)
     try:
         graphs = op_graph(trace)

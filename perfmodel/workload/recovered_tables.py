@@ -23,7 +23,8 @@ class SeenTable:
     """A table, or a rank's part of one, as a step looks it up: `lookups` rows for `bags` samples.
 
     `alpha` is None where nothing tells how often rows repeat, `optimizer` empty where rows are not
-    updated in the backward pass. `is_mean`: of several tables in one call only the sums are told.
+    updated in the backward pass. `is_mean`: of several tables in one call only the sums are told;
+    rows of a bag are added up where it `is_pooled`.
     `key` tells tables of one rank apart, `op` is the index of the op that looked it up.
     """
 
@@ -38,6 +39,7 @@ class SeenTable:
     optimizer: str = ""
     alpha: float | None = None
     is_mean: bool = False
+    is_pooled: bool = True
 
 
 FLOATS, WHOLE = ("fp32", "fp16", "bf16", "uint8"), ("int64", "int32")
@@ -66,7 +68,10 @@ def embedding(op: Op) -> Sequence[SeenTable]:
     weight, indices, _ = _weight_and_keys(op)
     if indices is None:
         return ()
-    return _one(op, weight, indices.elements, (*indices.shape, 1)[0])
+    bags = (*indices.shape, 1)[0]
+    is_pooled = indices.elements == bags
+    found = _one(op, weight, indices.elements, bags)
+    return [replace(each, is_pooled=is_pooled) for each in found]
 
 
 def _weight_and_keys(op: Op) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
