@@ -211,7 +211,9 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     for tensor, at, place in _read_first(kept):
         if storage_key(tensor) in gone:
             rows.append(tensor)
-        elif storage_key(tensor) in brought or leaves.grows_at(at, place, tensor) is not None:
+        elif storage_key(tensor) in brought or (
+            tensor.shape and leaves.grows_at(at, place, tensor) is not None
+        ):
             inputs[storage_key(tensor)] = tensor
         elif tensor.dtype not in _INTEGERS:
             held.append(tensor)
