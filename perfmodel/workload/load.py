@@ -1,17 +1,21 @@
-"""From a TOML file, of the catalogue or of the user, to a workload."""
+"""From a TOML file, of the catalogue or of the user, or from a recording to a workload."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from perfmodel.base.registry import offered
 from perfmodel.base.schema import Limits, convert, read_toml, require_keys, section, short
 from perfmodel.errors import WorkloadError
+from perfmodel.ops.graph import OpGraph
+from perfmodel.trace import Trace
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.recorded_layers import layers_of_source
+from perfmodel.workload.recovered import Recovered
+from perfmodel.workload.recovered_source import recovered_of, with_ids
 from perfmodel.workload.settings import SECTIONS
 from perfmodel.workload.tables import Histogram, Table
 
@@ -115,6 +119,7 @@ def workload_from_document(
 
 FOLDER = Path(__file__).parent / "catalogue"
 MAX_FILE_BYTES = 10_000_000
+TOML = ".toml"
 
 
 def workloads() -> list[str]:
@@ -123,13 +128,56 @@ def workloads() -> list[str]:
 
 
 def load_workload(name_or_path: str | Path) -> Workload:
-    """The workload of that name in the catalogue, or in the TOML file at that path.
+    """The workload of that name in the catalogue, in the TOML file at that path, or that a
+    recording shows: a trace, a folder of ranks, or the module `FILE.py:CLASS`.
 
     What ends in `.toml` or holds a `/` is a path. Raises `WorkloadError`: an unknown name (with the
-    nearest ones), or a file that does not hold.
+    nearest ones), a file that does not hold, or a recording of no such model; `TraceError` for one
+    that cannot be read.
     """
+    return workload_of(name_or_path).workload
+
+
+def workload_of(
+    source: str | Path | Trace | OpGraph, *, ids: str | Path | None = None
+) -> Recovered:
+    """The same, with how each setting is known, and where tables lay. With `ids`, a file of ids
+    that were looked up, rows are as popular as these look them up.
+
+    Raises as `load_workload` does, and `WorkloadError` for ids of other tables.
+    """
+    if not isinstance(source, (str, Path)):
+        found = recovered_of(source)
+    elif is_recording(source):
+        found = _recorded(str(source), _stamp(Path(source)))
+    else:
+        written = _written(source)
+        found = Recovered(written, source=str(source))
+    return found if ids is None else with_ids(found, ids)
+
+
+def is_recording(name_or_path: str | Path) -> bool:
+    """Whether it names a trace, a folder of ranks or a module, not a workload."""
+    path = Path(name_or_path)
+    suffix = path.suffix.lower()
+    is_file = suffix not in ("", TOML) or (path.exists() and suffix != TOML)
+    return is_file and str(name_or_path) not in workloads()
+
+
+def _stamp(path: Path) -> int:
+    """Changes when a file, or one in a folder, does."""
+    files = [path, *path.iterdir()] if path.is_dir() else [path.with_name(path.name.split(":")[0])]
+    return max((each.stat().st_mtime_ns for each in files if each.exists()), default=0)
+
+
+@lru_cache(maxsize=8)
+def _recorded(source: str, stamp: int) -> Recovered:
+    return recovered_of(source)
+
+
+def _written(name_or_path: str | Path) -> Workload:
     text = str(name_or_path)
-    if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
+    if isinstance(name_or_path, Path) or text.endswith(TOML) or "/" in text:
         path = Path(name_or_path)
         return _read(path, path.stem, str(path))
     return _named(text)
