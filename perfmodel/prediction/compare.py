@@ -12,6 +12,8 @@ from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
+from perfmodel.designs.layouts.memory import holds
+from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.embedding import Placement
 from perfmodel.errors import PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
@@ -20,7 +22,7 @@ from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
-from perfmodel.prediction.step import least_us
+from perfmodel.prediction.step import in_designs_software, least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import require_rate
 from perfmodel.workload import Workload
@@ -110,8 +112,6 @@ def _predicted(deployment: Deployment, overheads: str | None) -> Prediction:
 
 BUSY_HOST_FRAC = 0.5
 """Assumed: of a host's cores, at work while its devices are."""
-_DEPLOYED = ("torchrec", "tiered")
-"""Implementations that designs' software equals where nothing is edited."""
 
 
 def compare_designs(
@@ -143,7 +143,13 @@ def compare_designs(
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
         start = start.with_(placement=placement, own_layout=None)
-    rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
+    lacks_memory = placement is None and not holds(start)
+    rows = tuple(
+        DesignResult(design.text, why_not=shortage(start))
+        if lacks_memory and design.text == DEFAULT
+        else _compared(design, start, rate_per_s, prices, overheads)
+        for design in designs
+    )
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
@@ -190,20 +196,20 @@ def _compared(
     notes = tuple(type(each)(each.removeprefix(f"{result.hardware}: ")) for each in warnings)
     rate = deployment.batch / result.step_us * US_PER_S
     bill = operating_costs(deployment.machine, prices).economics(
-        rate, activity_of(result, deployment)
+        rate, activity_of(result, deployment.machine)
     )
     row = DesignResult(design.text, deployment, result, bill, None, notes, deployment.without_gain)
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
 
 
-def activity_of(result: Result, deployment: Deployment) -> Activity:
+def activity_of(result: Result, machine: Cluster) -> Activity:
     """Shares of the period that devices (by the ranks that are shown), hosts, adapters and drives
     (by the slowest) work."""
     active_us = sum(rank.gpu_active_us for rank in result.ranks) / len(result.ranks)
     step_us = result.step_us
     busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
-    is_cpu = deployment.machine.node.device.target == "cpu"
-    across = deployment.machine.nodes > 1
+    is_cpu = machine.node.device.target == "cpu"
+    across = machine.nodes > 1
     return Activity(
         device_frac=1.0 if is_cpu else min(active_us / step_us, 1.0),
         host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
@@ -218,7 +224,6 @@ def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Compo
     names = [design.text for design in designs]
     listed = designs if DEFAULT in names else (Composed(DEFAULT, ()), *designs)
     place = names.index(DEFAULT) + 1 if DEFAULT in names else 1
-    is_other = workload.implementation.name not in _DEPLOYED and not workload.sequence.layers
-    has_own = is_other and OWN_SETTINGS not in names
+    has_own = not in_designs_software(workload) and OWN_SETTINGS not in names
     own = (Composed(OWN_SETTINGS, ()),) if has_own else ()
     return (*listed[:place], *own, *listed[place:])

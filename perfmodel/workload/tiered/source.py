@@ -153,7 +153,7 @@ def output_route(placed: TablePlacement, run: Run) -> str:
     """
     holders = len(placed.ranks)
     by_row = placed.sharding in ("row_wise", "table_row_wise")
-    if not by_row or run.ranks == 1 or run.sends_partial_sums:
+    if not by_row or run.ranks == 1:
         return POOLED
     if holders == run.ranks:
         return REDUCED
