@@ -16,11 +16,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.plan import mix
+from perfmodel.designs.layouts.problem import ANY, EVERY, Layout, Problem
+from perfmodel.designs.layouts.search import placement_of
+from perfmodel.designs.layouts.surrogate import surrogate
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore.planner import plan_deployment
-from perfmodel.explore.planner.problem import ANY, EVERY, Layout, Problem
-from perfmodel.explore.planner.search import placement_of
-from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction import predict
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.api import predict_module as predict_module
     from perfmodel.api import sweep as sweep
     from perfmodel.cost.durations import durations as durations
-    from perfmodel.designs.deployment import deployment_of as deployment_of
+    from perfmodel.designs.layouts.default import deployment_of as deployment_of
     from perfmodel.errors import PerfmodelError as PerfmodelError
     from perfmodel.lowering.host.profile import Profile as Profile
     from perfmodel.lowering.host.profile import load_profile as load_profile

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.base.units import human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import PACKAGED, Format, KernelOptions
 from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
@@ -80,6 +80,12 @@ def _show(console: Console, planned: Plan) -> None:
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
         f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
     )
+    console.say(f"{result.hardware}: {_software(planned)}")
+    fullest, mean, left = (size / BYTES_PER_GB for size in planned.memory.values())
+    console.say(
+        f"{result.hardware}: {fullest:.1f} GB on the fullest rank, {mean:.1f} GB in the mean, "
+        f"{left:.1f} GB left"
+    )
     console.say_assumed(result.hardware, [each.to_dict() for each in result.assumed])
     fastest = sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]
     tried = [
@@ -104,6 +110,29 @@ def _show(console: Console, planned: Plan) -> None:
     console.show(Table(title, _TABLES, records, full_names=True))
     if len(ordered) > SHOWN:
         console.say(f"and {len(ordered) - SHOWN} more: --format csv or json has all")
+
+
+def _software(planned: Plan) -> str:
+    """Whose steps are told, and what the layout before takes; the workload's own where that is
+    other software."""
+    from perfmodel.prediction.step import in_designs_software
+
+    about, before, own = planned.deployment, planned.before, planned.own
+    software = about.workload.implementation
+    scheme = software.sharding
+    was = "as a search has it" if about.own_layout is not None else scheme
+    told = f"the layout before ({was}) takes {human_us(before.step_us)}" if before else ""
+    told = told or f"the layout before ({scheme}) does not fit"
+    if in_designs_software(about.workload):
+        return f"steps of {software.name}, the workload's own software; {told}"
+    takes = "does not fit"
+    if own is not None:
+        less = ", less than this plan" if own.step_us < planned.result.step_us else ""
+        takes = f"takes {human_us(own.step_us)}{less}"
+    return (
+        f"steps of TorchRec, the software of designs; {told}; {software.name}, the workload's own "
+        f"software, {takes}"
+    )
 
 
 def _ranks(ranks: list[int]) -> str:

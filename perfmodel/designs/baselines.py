@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from perfmodel.cost.tiers.host_memory import cpu_of
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, deployment_of
+from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.embedding import TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Node

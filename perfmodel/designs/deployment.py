@@ -11,9 +11,7 @@ from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import fits, greedy_placement
-from perfmodel.workload.sharding import placement_of, plan
-from perfmodel.workload.step import check_ranks, samples_of_rank
+from perfmodel.workload.step import samples_of_rank
 from perfmodel.workload.tables import row_bytes
 
 
@@ -125,33 +123,3 @@ def _text(value: object) -> str:
     if value is None or isinstance(value, float):
         return "unset" if value is None else f"{value:g}"
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
-
-
-def deployment_of(
-    workload: Workload, machine: Cluster, batch: int | None = None, *, train: bool = True
-) -> Deployment:
-    """`workload` on `machine`, its tables in device memory as `implementation.sharding` lays them
-    out, its input ahead where `implementation.prefetch` says so; `batch` is global.
-
-    Where the layout does not fit but one by size does, it is that; `notes` say so. Raises
-    `WorkloadError` for a batch below 1, and for software that is asked for parts it has not.
-    """
-    total = workload.batch if batch is None else batch
-    ranks = machine.gpus
-    check_ranks(workload, total, ranks, 0)
-    notes: tuple[str, ...] = ()
-    layout = plan(workload, ranks, machine.linked_gpus)
-    placement, own_layout = placement_of(layout, workload), None
-    if not fits(workload, placement, machine, train=train):
-        by_size = greedy_placement(workload, machine, train=train)
-        if by_size is not None:
-            placement, own_layout = by_size, placement
-            in_rows = sum(table.sharding == "row_wise" for table in by_size.tables)
-            notes = (
-                f"tables laid out by size, {in_rows} of {len(by_size.tables)} in row-wise parts: "
-                f"implementation.sharding {workload.implementation.sharding!r} does not fit",
-            )
-    pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
-    return Deployment(
-        workload, machine, total, placement, pipeline, train, notes, own_layout=own_layout
-    )

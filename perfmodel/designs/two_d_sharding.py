@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Phase, deployment_of
+from perfmodel.designs.deployment import Deployment, Phase
+from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.designs import DESIGNS, Deployment, deployment_of
+from perfmodel.designs import DESIGNS, deployment_of
 from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import (
@@ -222,13 +222,13 @@ class WorkloadFigures:
             values = self._acting(points.at(point))
             key = tuple(values.items())
             if key not in columns:
-                result, start = self._predicted(values)
+                result, machine, batch = self._predicted(values)
                 told = figures(
                     self.columns,
                     np.array([result.step_us]),
-                    start.batch,
-                    operating_costs(start.machine, self.spec.prices),
-                    activity_of(result, start),
+                    batch,
+                    operating_costs(machine, self.spec.prices),
+                    activity_of(result, machine),
                 )
                 columns[key] = {name: float(each[0]) for name, each in told.items()}
             rows.append(columns[key])
@@ -243,17 +243,19 @@ class WorkloadFigures:
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of the point's prediction, and what the running of its machine costs."""
         values = self._acting(point.at(0))
-        result, start = self._predicted(values)
-        return tuple(dict.fromkeys((*result.reads, *running_figures(self.columns, start.machine))))
+        result, machine, _ = self._predicted(values)
+        return tuple(dict.fromkeys((*result.reads, *running_figures(self.columns, machine))))
 
-    def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Deployment]:
-        """The step of a point, and what is deployed there."""
+    def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Cluster, int]:
+        """The step of a point, the machine that it runs on, and its batch."""
         workload, design = self._workload(values), self._designed(values)
         batch = whole_number(BATCH, values.get(BATCH, workload.batch))
         machine = self.machines.at(values)
-        train = self.spec.training
+        plan, train = values.get(PLAN), self.spec.training
+        if design is None and not _is_planner(plan):
+            own = predict(workload, hardware=[machine], batch=batch, train=train)
+            return own.results[0], machine, batch
         start = deployment_of(workload, machine, batch, train=train)
-        plan = values.get(PLAN)
         if plan in ESTIMATORS:
             start = plan_deployment(start, estimator=plan).deployment
         elif _is_planner(plan):
@@ -261,11 +263,9 @@ class WorkloadFigures:
             start = start.with_(placement=placement)
         if design is not None:
             start, result = fastest(design, start)
-        elif _is_planner(plan):
-            result = predict(start)
         else:
-            result = predict(workload, hardware=[machine], batch=batch, train=train)
-        return result.results[0], start
+            result = predict(start)
+        return result.results[0], start.machine, start.batch
 
     def _workload(self, values: Mapping[str, Any]) -> Workload:
         workload = self.workload or self.read(values[NAME])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, eye_array
 
 from perfmodel.base.arrays import Floats, Ints
+from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.contract import LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
@@ -20,7 +21,7 @@ from perfmodel.hardware import Cluster, cluster, node_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratios import carried_frac
-from perfmodel.prediction.scheduled import host_ratio, place_collectives
+from perfmodel.prediction.scheduled import host_ratio
 from perfmodel.prediction.transferred import Transfer, source_machine
 from perfmodel.timeline.graph.recorded_steps import is_window
 from perfmodel.timeline.graph.types import ExecutionGraph

@@ -14,6 +14,8 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed, same_step
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.designs.ladder import Rung, idle, plain, rungs, without_effect
+from perfmodel.designs.layouts.memory import holds
+from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.embedding import Placement
 from perfmodel.errors import Note, PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
@@ -22,7 +24,7 @@ from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
-from perfmodel.prediction.step import least_us
+from perfmodel.prediction.step import in_designs_software, least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import require_rate
 from perfmodel.workload import Workload
@@ -112,8 +114,6 @@ def _predicted(deployment: Deployment, overheads: str | None) -> Prediction:
 
 BUSY_HOST_FRAC = 0.5
 """Assumed: of a host's cores, at work while its devices are."""
-_DEPLOYED = ("torchrec", "tiered")
-"""Implementations that designs' software equals where nothing is edited."""
 
 
 def compare_designs(
@@ -160,7 +160,13 @@ def compare_designs(
         "rate_per_s": rate_per_s,
     }
     if not ladder:
-        rows = [_compared(design, start, asked) for design in designs]
+        lacks_memory = placement is None and not holds(start)
+        rows = (
+            DesignResult(design.text, why_not=shortage(start))
+            if lacks_memory and design.text == DEFAULT
+            else _compared(design, start, asked)
+            for design in designs
+        )
         return Comparison(source, tuple(rows), tuple(over))
     firsts = [(design, started(plain(workload, design))) for design in designs]
     names = [DEFAULT if same_step(first, start) else PLAIN_START for _, first in firsts]
@@ -240,20 +246,20 @@ def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) 
     )
     rate = deployment.batch / result.step_us * US_PER_S
     bill = operating_costs(deployment.machine, asked.prices).economics(
-        rate, activity_of(result, deployment)
+        rate, activity_of(result, deployment.machine)
     )
     row = DesignResult(text, deployment, result, bill, None, notes, deployment.without_gain)
     return row if asked.rate_per_s is None else replace(row, load=row.latency(asked.rate_per_s))
 
 
-def activity_of(result: Result, deployment: Deployment) -> Activity:
+def activity_of(result: Result, machine: Cluster) -> Activity:
     """Shares of the period that devices (by the ranks that are shown), hosts, adapters and drives
     (by the slowest) work."""
     active_us = sum(rank.gpu_active_us for rank in result.ranks) / len(result.ranks)
     step_us = result.step_us
     busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
-    is_cpu = deployment.machine.node.device.target == "cpu"
-    across = deployment.machine.nodes > 1
+    is_cpu = machine.node.device.target == "cpu"
+    across = machine.nodes > 1
     return Activity(
         device_frac=1.0 if is_cpu else min(active_us / step_us, 1.0),
         host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
@@ -268,7 +274,6 @@ def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Compo
     names = [design.text for design in designs]
     listed = designs if DEFAULT in names else (Composed(DEFAULT, ()), *designs)
     place = names.index(DEFAULT) + 1 if DEFAULT in names else 1
-    is_other = workload.implementation.name not in _DEPLOYED and not workload.sequence.layers
-    has_own = is_other and OWN_SETTINGS not in names
+    has_own = not in_designs_software(workload) and OWN_SETTINGS not in names
     own = (Composed(OWN_SETTINGS, ()),) if has_own else ()
     return (*listed[:place], *own, *listed[place:])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
+from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.collectives.durations import collective_durations, device_shares_of_rows
 from perfmodel.cost.contract import COLLECTIVE
 from perfmodel.cost.gpu.analysis import groups_of
@@ -20,7 +21,7 @@ from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.scheduled import ScheduledSteps, place_collectives
+from perfmodel.prediction.scheduled import ScheduledSteps
 from perfmodel.prediction.transferred import known_machine
 from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import NodeKind

@@ -31,7 +31,13 @@ from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, Noted, predict_passes, with_reads
-from perfmodel.prediction.step import Step, cluster_of, deployment_period, step_period
+from perfmodel.prediction.step import (
+    Step,
+    cluster_of,
+    deployment_period,
+    placed,
+    step_period,
+)
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
@@ -235,15 +241,15 @@ def _of_name(name: str | Path, request: Request) -> Prediction:
 
 @_answer.register
 def _of_workload(workload: Workload, request: Request) -> Prediction:
-    """The period of a workload's step in its own software, on each machine."""
+    """The period of a workload's step on each machine, in its own software; where memory does not
+    hold its own layout, as it is deployed there."""
     _require_configuration(request, "a workload")
     if not request.targets:
         raise UsageError(f"{workload.name}: say on which hardware to predict it")
     batch = workload.batch if request.batch is None else request.batch
     machines = [cluster_of(each, request.nodes) for each in request.targets]
     steps = [Step(workload, machine, batch, request.train) for machine in machines]
-    software = workload.implementation
-    return _of_configuration(request, steps, step_period, software.name, software.stands_for)
+    return _of_configuration(request, [step if request.edit else placed(step) for step in steps])
 
 
 @_answer.register
@@ -259,21 +265,19 @@ def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
 @_answer.register
 def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
     _require_configuration(request, "a deployment", "hardware", "nodes", "batch", "train")
-    return _of_configuration(request, [deployment], deployment_period, TIERED)
+    return _of_configuration(request, [deployment])
 
 
-def _of_configuration(
-    request: Request,
-    cases: Sequence[Step | Deployment],
-    period: Callable[..., Noted],
-    software: str,
-    stands_for: str = "",
-) -> Prediction:
-    """Each case on its machine: its ops' pieces timed by models, `period` after period."""
+def _of_configuration(request: Request, cases: Sequence[Step | Deployment]) -> Prediction:
+    """Each case on its machine: its ops' pieces timed by models, period after period."""
     first, edits = cases[0], tuple(request.edits())
-    answers = []
+    own = first.workload.implementation
+    answers, used = [], []
     for case in cases:
-        costs = costs_of(case.machine, request.profile, software)
+        is_own = isinstance(case, Step)
+        used.append(own.name if is_own else TIERED)
+        costs = costs_of(case.machine, request.profile, used[-1])
+        period: Callable[..., Noted] = step_period if is_own else deployment_period
         found = period(case, costs, edits, request.every_rank)
         answers.append(with_reads(found, case.machine, costs))
     results = [result for result, _ in answers]
@@ -281,8 +285,8 @@ def _of_configuration(
     source = {
         "trace": first.workload.name,
         "workload": first.workload.name,
-        "implementation": software,
-        "stands_for": stands_for,
+        "implementation": ", ".join(dict.fromkeys(used)),
+        "stands_for": own.stands_for if own.name in used else "",
         "device": ", ".join(result.hardware for result in results),
         "batch": first.batch,
         "training": first.train,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.arrays import Mask
+from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.errors import SharedNote
 from perfmodel.hardware import Cluster, Device, Host, host
@@ -40,15 +41,6 @@ from perfmodel.workload.settings import IMPLEMENTATIONS
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-def place_collectives(rows: Rows, machine: Cluster) -> Rows:
-    """`rows` with their collectives among as many nodes as their ranks fill, unless they say."""
-    if "ranks" not in rows.dims or machine.nodes == 1:
-        return rows
-    nodes = np.ceil(rows.dims["ranks"] / machine.node.gpus).clip(1, machine.nodes)
-    given = rows.dims.get("nodes", np.full(len(rows), np.nan))
-    return replace(rows, dims={**rows.dims, "nodes": np.where(np.isnan(given), nodes, given)})
 
 
 OWN_STATISTIC = "mean_us"

@@ -15,6 +15,9 @@ from typing import Any
 
 from perfmodel.cost.chosen import Chosen, kernels_in_use
 from perfmodel.designs import Deployment, Phase
+from perfmodel.designs.layouts.default import deployment_of
+from perfmodel.designs.layouts.memory import fits, holds
+from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
@@ -27,7 +30,7 @@ from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
 from perfmodel.prediction.shapes import Noted, predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.timeline.steady import Recurrence
-from perfmodel.workload import Workload, op_graph
+from perfmodel.workload import Workload
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import to_device
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
@@ -35,17 +38,15 @@ from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.step import (
     TIERED,
     RankClass,
+    cached_op_graph,
+    cached_rank_classes,
     data_edges,
     deciding_classes,
-    rank_classes,
 )
 
 EVALUATION, SWITCH = "evaluation", "switch"
 FP32_BYTES = 4
 FP8 = "fp8"
-_cached_op_graph = lru_cache(maxsize=8)(op_graph)
-_cached_rank_classes = lru_cache(maxsize=8)(rank_classes)
-"""Of a sweep's points many run the same ops."""
 
 
 def cluster_of(given: str | Path | Part, nodes: int | None) -> Cluster:
@@ -90,7 +91,7 @@ class Step:
     @property
     def _every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
-        return _cached_rank_classes(self.workload, *where)
+        return cached_rank_classes(self.workload, *where)
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         """The ranks that stand for all."""
@@ -123,7 +124,7 @@ class Step:
         gpus = machine.node.gpus
         of_node = range(rank - rank % gpus, rank - rank % gpus + gpus)
         together = sum(missed[at % len(missed)] for at in of_node)
-        return _cached_op_graph(
+        return cached_op_graph(
             self.workload,
             self.batch,
             ranks=machine.gpus,
@@ -219,6 +220,27 @@ def step_period(
     held_bytes = tiers[0].tables_bytes + tiers[0].caches_bytes
     use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
     return replace(result, memory={**use, "tiers": [each.to_dict() for each in tiers]}), notes
+
+
+def in_designs_software(workload: Workload) -> bool:
+    """Whether the software that designs edit is the workload's own where nothing is edited."""
+    return workload.implementation.name in ("torchrec", TIERED) or workload.sequence.layers > 0
+
+
+def placed(step: Step) -> Step | Deployment:
+    """`step` in its workload's own software where memory holds it, else its workload as it is
+    deployed there. Raises `WorkloadError` where no layout fits, by how much, and what would do."""
+    about = (step.workload, step.machine, step.batch, step.train)
+    if fits(*about, step.linked):
+        return step
+    deployment = deployment_of(*about[:3], train=step.train)
+    if not holds(deployment):
+        raise WorkloadError(shortage(deployment))
+    if in_designs_software(step.workload):
+        return deployment
+    software = step.workload.implementation.name
+    note = f"implementation.name {software!r} does not fit: TorchRec, as for designs, in its place"
+    return replace(deployment, notes=(*deployment.notes, note))
 
 
 def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:

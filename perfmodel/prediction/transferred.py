@@ -16,6 +16,7 @@ import numpy as np
 
 from perfmodel import hardware as catalogue
 from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.contract import WIRES
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.gpu.program import ROWS_ANYWHERE
@@ -32,7 +33,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import UNKNOWN
 from perfmodel.prediction.ratios import carried_frac, transfer_ratio
-from perfmodel.prediction.scheduled import host_ratio, place_collectives
+from perfmodel.prediction.scheduled import host_ratio
 from perfmodel.timeline.graph.kinds import NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace

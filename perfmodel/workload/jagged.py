@@ -170,10 +170,10 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
     with r.during(INPUT):
         to_device(r, splits, "cpu")
         own = [len(shards) * batch for shards in places]
-        theirs = shares(got.lengths.shape[0], run.ranks)
+        theirs = shares(len(run.tables) * run.global_batch, run.ranks)
         all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, group=group)
         own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
-        theirs = shares(got.values.shape[0], run.ranks)
+        theirs = shares(total_lookups(run.tables, run.global_batch), run.ranks)
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)
         all_to_all_call(r, ordered.values, got.values, own, theirs, group=group)

@@ -69,7 +69,7 @@ class _Group:
         columns = (each if isinstance(each, tuple) else (each,) * count for each in given)
         about: dict[str, Any] = {"histogram": self.histogram, "ids": self.ids}
         about["pooled"] = self.pooled
-        return [Table(*row, **about) for row in zip(*columns, strict=True)]  # type: ignore[misc]
+        return [Table(*row, **about) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Memory that a placement needs tier by tier, and a plain placement that fits.
+"""Memory that a placement needs tier by tier.
 
 Memory that one rank's ops need, from the storages that they read and write.
 """
@@ -302,47 +302,3 @@ def _tables(
         for at in set(places) if placed.sharding == "data_parallel" else places:
             bytes_of[at] += size
     return bytes_of
-
-
-ROOM_FRAC = 0.1  # assumed: of device memory, left for parameters and activations
-
-
-def fits(workload: Workload, placement: Placement, machine: Cluster, *, train: bool) -> bool:
-    """Whether tables, caches and hot rows leave `ROOM_FRAC` of every device's memory."""
-    use = tier_use(workload, placement, machine, train=train)[0]
-    assert use.capacity_bytes is not None
-    return use.total_bytes <= (1 - ROOM_FRAC) * use.capacity_bytes
-
-
-def greedy_placement(workload: Workload, machine: Cluster, *, train: bool) -> Placement | None:
-    """All tables in device memory, or None where that is too little even in equal parts.
-
-    The largest first, each whole to the rank with most room left; as few as possible, the largest
-    again, in row-wise parts on all ranks.
-    """
-    ranks, tables = machine.gpus, workload.tables
-    dtype = workload.implementation.table_precision
-    optimizer = workload.training.table_optimizer if train else None
-    whole = TablePlacement("table_wise", (0,), dtype=dtype)
-    size = [shard_bytes(table, whole, optimizer) for table in tables]
-    order = sorted(range(len(tables)), key=lambda number: -size[number])
-    room_bytes = (1 - ROOM_FRAC) * machine.node.device.hbm_bytes - CONTEXT_BYTES
-    for parted in range(len(tables) + 1):
-        in_rows, owner = sum(size[number] for number in order[:parted]) / ranks, dict[int, int]()
-        left = [room_bytes - in_rows] * ranks
-        for number in order[parted:]:
-            owner[number] = left.index(max(left))
-            left[owner[number]] -= size[number]
-        if min(left) >= 0:
-            break
-    else:
-        return None
-    every = tuple(range(ranks))
-    return Placement(
-        tuple(
-            TablePlacement("table_wise", (owner[number],), dtype=dtype)
-            if number in owner
-            else TablePlacement("row_wise", every[: table.rows], dtype=dtype)
-            for number, table in enumerate(tables)
-        )
-    )

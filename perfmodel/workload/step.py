@@ -55,8 +55,6 @@ class Run:
     pipeline: Pipeline | None = None
     micro_batch: MicroBatch = field(default_factory=MicroBatch)
     """Which part of the step's samples `batch` is, where a pipeline parts them."""
-    sends_partial_sums: bool = False
-    """By the all-to-all of whole tables, where parts of one lie on several ranks."""
     sharers: float = 0.0
     """Ranks like this one that ask as much of the node's drives as all its ranks do."""
     copies: int = 1
@@ -211,6 +209,11 @@ def op_graph(
     )
 
 
+cached_op_graph = lru_cache(maxsize=8)(op_graph)
+"""Of a sweep's points, and of what asks whether a step fits and how long it takes, many run the
+same ops; likewise `cached_rank_classes`."""
+
+
 def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
     """Raise `WorkloadError` for an impossible batch, rank or number of ranks."""
     if ranks < 1 or not 0 <= rank < ranks:
@@ -274,6 +277,9 @@ def rank_classes(
         )
         for key, own in by_work.items()
     ]
+
+
+cached_rank_classes = lru_cache(maxsize=8)(rank_classes)
 
 
 def deciding_classes(classes: list[RankClass], *works: str) -> list[RankClass]:

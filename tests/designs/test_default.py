@@ -1,14 +1,17 @@
-"""The deployment that a workload's settings mean, and the one by size where that does not fit."""
+"""The deployment that a workload's settings mean, and the searched one where that does not fit."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs import deployment_of
+from perfmodel.designs.layouts.memory import holds
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, cluster
+from perfmodel.prediction import predict
+from perfmodel.prediction.compare import compare_designs, with_default
 from perfmodel.workload import Workload, load_workload
-from perfmodel.workload.memory_tiers import greedy_placement, tier_use
 
 GB = 10**9
 
@@ -24,10 +27,6 @@ def workload(sharding: str = "table_wise") -> Workload:
     return found.with_(implementation__name="torchrec", implementation__sharding=sharding)
 
 
-def most_bytes(found: Deployment) -> float:
-    return tier_use(found.workload, found.placement, found.machine)[0].total_bytes
-
-
 def test_what_fits_is_left_as_it_is() -> None:
     found = deployment_of(workload(), machine(90))
     assert {table.sharding for table in found.placement.tables} == {"table_wise"}
@@ -35,25 +34,77 @@ def test_what_fits_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("hbm_gb", [40, 32])
-def test_what_does_not_fit_is_laid_out_by_size(hbm_gb: float) -> None:
-    small = machine(hbm_gb)
-    found = deployment_of(workload(), small)
-    assert most_bytes(found) <= 0.9 * small.node.device.hbm_bytes
-    assert "laid out by size" in found.notes[0]
-    kinds = [table.sharding for table in found.placement.tables]
-    assert 0 < kinds.count("row_wise") < len(kinds)
+def test_what_does_not_fit_is_searched_for(hbm_gb: float) -> None:
+    """226 GB of tables on 8 devices, the largest table 51 GB: in parts 28 GB each."""
+    found = deployment_of(workload(), machine(hbm_gb))
+    assert holds(found)
+    assert found.notes[0].startswith("implementation.sharding 'table_wise' does not fit")
+    assert {table.tier for table in found.placement.tables} == {"hbm"}
+    assert found.own_layout == deployment_of(workload(), machine(90)).placement
 
 
 def test_of_what_fits_nowhere_the_settings_stay() -> None:
-    assert greedy_placement(workload(), machine(20), train=True) is None
     found = deployment_of(workload(), machine(20))
+    assert not holds(found)
     assert {table.sharding for table in found.placement.tables} == {"table_wise"}
+    assert not found.notes
 
 
 def test_the_optimizers_state_takes_room_in_training_alone() -> None:
     adam = workload().with_(training__table_optimizer="adam")
-    assert greedy_placement(adam, machine(40), train=True) is None
-    assert greedy_placement(adam, machine(40), train=False) is not None
+    assert not holds(deployment_of(adam, machine(40)))
+    assert holds(deployment_of(adam, machine(40), train=False))
+
+
+@pytest.mark.parametrize("name", ["torchrec", "reference"])
+def test_all_who_ask_for_a_workload_get_one_answer(name: str) -> None:
+    """In its own software where that fits; else as it is deployed, which they say."""
+    asked = workload().with_(implementation__name=name)
+    for hbm_gb, is_own in ((90, name == "reference"), (40, False)):
+        here = machine(hbm_gb)
+        found = predict(asked, hardware=[here])
+        row = "own" if is_own else "default"
+        compared = compare_designs(asked, here, with_default([], asked))
+        (same,) = (each for each in compared.rows if each.design == row)
+        assert same.result is not None
+        assert same.result.step_us == found.results[0].step_us
+        assert found.source["implementation"] == (name if hbm_gb == 90 else "tiered")
+        told = "\n".join(found.warnings)
+        assert ("implementation.sharding 'table_wise' does not fit" in told) == (hbm_gb == 40)
+        is_other = hbm_gb == 40 and name == "reference"
+        assert ("implementation.name 'reference' does not fit" in told) == is_other
+
+
+def test_what_fits_nowhere_says_by_how_much_and_what_would_do() -> None:
+    """226.0 GB of tables, 8 x (20 - about 1) GB. With 40 GB fp16 rows would be enough, and 16
+    devices hold 16 x 19 GB."""
+    with pytest.raises(WorkloadError) as raised:
+        predict(workload(), hardware=[machine(20)])
+    said = str(raised.value)
+    assert re.search(r"tables need 226\.0 GB of device memory, 7\d\.\d GB more than the 15\d", said)
+    assert re.search(r"6\d\.\d% of the rows", said)
+    assert "fp16 rows" in said
+    assert "host memory behind a cache" in said
+    assert said.endswith("2 nodes")
+    one = machine(20)
+    enough = replace(one, nodes=2)
+    assert holds(deployment_of(workload(), enough))
+    fewer = workload().with_(implementation__table_precision="fp16")
+    assert holds(deployment_of(fewer, one))
+    compared = compare_designs(workload(), one, with_default([], workload()))
+    assert compared.rows[0].why_not == said
+
+
+def test_activations_that_do_not_fit_ask_for_a_smaller_batch() -> None:
+    one = machine(2)
+    small = load_workload("nvidia-dlrm-small").with_(batch=1 << 20)
+    small = replace(small, tables=small.tables[:4])
+    with pytest.raises(WorkloadError, match=r"what would do: a batch of [\d,]+;") as raised:
+        predict(small, hardware=[one])
+    batch = int(re.search(r"a batch of ([\d,]+)", str(raised.value))[1].replace(",", ""))  # type: ignore[index]
+    assert predict(small.with_(batch=batch), hardware=[one]).results
+    with pytest.raises(WorkloadError):
+        predict(small.with_(batch=int(batch * 1.3)), hardware=[one])
 
 
 def test_of_more_devices_than_tables_some_have_none() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -198,3 +198,12 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         exchange_frac=np.full(n, fabric.exchange_frac or 0.0),
         in_network=(in_network > 0) & (fabric.network == INFINIBAND),
     )
+
+
+def place_collectives(rows: Rows, machine: Cluster) -> Rows:
+    """`rows` with their collectives among as many nodes as their ranks fill, unless they say."""
+    if "ranks" not in rows.dims or machine.nodes == 1:
+        return rows
+    nodes = np.ceil(rows.dims["ranks"] / machine.node.gpus).clip(1, machine.nodes)
+    given = rows.dims.get("nodes", np.full(len(rows), np.nan))
+    return replace(rows, dims={**rows.dims, "nodes": np.where(np.isnan(given), nodes, given)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -14,10 +15,9 @@ from perfmodel.base.progress import Begin, silent
 from perfmodel.base.provenance import made_by
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
-from perfmodel.embedding import Placement
-from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.problem import HBM, Layout, Problem
-from perfmodel.explore.planner.search import (
+from perfmodel.designs.layouts.memory import holds
+from perfmodel.designs.layouts.problem import HBM, Layout, Problem
+from perfmodel.designs.layouts.search import (
     layout_of,
     lower_bound,
     packed_best,
@@ -25,11 +25,14 @@ from perfmodel.explore.planner.search import (
     search,
     variations,
 )
-from perfmodel.explore.planner.surrogate import surrogate
+from perfmodel.designs.layouts.surrogate import RESERVED_FRACS, surrogate
+from perfmodel.embedding import Placement
+from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
+from perfmodel.prediction.step import in_designs_software
 from perfmodel.prediction.types import Result
-from perfmodel.workload.step import rank_classes
+from perfmodel.workload.step import TIERED, rank_classes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,9 +46,6 @@ VERIFIED = 5
 MAX_VARIATIONS, MIN_VARIATIONS, SCHEDULED_TABLES = 20, 3, 3000
 """Variations of the fastest layout that are scheduled: so many, fewer of many tables, as schedules
 take longer."""
-RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
-"""Of a device's memory, what searches keep free, one after the other, until the best layout's step
-fits: what its activations take is known only then."""
 
 
 class _Trial(NamedTuple):
@@ -59,7 +59,9 @@ class Plan:
     """A placement of a deployment's tables, what its step takes, and why it is so.
 
     `layout` is the plan in the search's own model, `best` the search's best layout by that.
-    `tried`: every layout that was scheduled in full.
+    `tried`: every layout that was scheduled in full. `before` is the step of the layout that it
+    started from, in the same software; None where memory does not hold it. `own` is what the
+    workload takes by itself, in its own software; None where that is the same software.
     """
 
     deployment: Deployment
@@ -69,6 +71,22 @@ class Plan:
     best: Layout
     tables: tuple[dict[str, Any], ...]
     tried: tuple[dict[str, Any], ...]
+    before: Result | None = None
+    own: Result | None = None
+
+    @property
+    def memory(self) -> dict[str, float]:
+        """Device memory of the fullest rank, of ranks in the mean, and what the fullest has left,
+        in bytes."""
+        use = (self.result.memory or {})["tiers"][0]
+        held = self.layout.held[:, HBM]
+        spread = float(held.max() - held.mean())
+        fullest, capacity = use["total_bytes"], use["capacity_bytes"]
+        return {
+            "fullest_bytes": fullest,
+            "mean_bytes": fullest - spread,
+            "left_bytes": capacity - fullest,
+        }
 
     @property
     def placement(self) -> Placement:
@@ -119,6 +137,11 @@ class Plan:
             "surrogate_us": self.layout.step_us,
             "best_us": self.best.step_us,
             "bound_us": self.bound_us,
+            "software": TIERED,
+            "before_us": self.before and self.before.step_us,
+            "own_software": self.deployment.workload.implementation.name,
+            "own_us": self.own and self.own.step_us,
+            "memory": self.memory,
             "imbalance": self.imbalance,
             "parts": self.layout.parts,
             "tried": list(self.tried),
@@ -179,7 +202,9 @@ def plan_deployment(
 
     for reserved in RESERVED_FRACS:
         begin("searching", 0, 0)
-        problem = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
+        beside = ("host", "storage") if own else ("host",)
+        reserved_bytes = reserved * device.hbm_bytes
+        problem = surrogate(deployment, reserved_bytes=reserved_bytes, beside=beside)
         placed = {}
         for layout in search(problem) if own else _torchrec_layouts(problem, deployment):
             placed.setdefault(placement_of(deployment, layout), layout)
@@ -234,7 +259,22 @@ def plan_deployment(
         min(alike, key=lambda layout: layout.step_us),
         tuple(reasons(best.layout, best.deployment)),
         tuple(rows),
+        predict(deployment, overheads=overheads).results[0] if holds(deployment) else None,
+        _in_own_software(deployment, overheads),
     )
+
+
+def _in_own_software(deployment: Deployment, overheads: str | None) -> Result | None:
+    it = deployment
+    own = it.workload.implementation.name
+    if in_designs_software(it.workload):
+        return None
+    with suppress(WorkloadError):
+        options: dict[str, Any] = {"batch": it.batch, "train": it.train, "overheads": overheads}
+        found = predict(it.workload, hardware=[it.machine], **options)
+        if found.source["implementation"] == own:
+            return found.results[0]
+    return None
 
 
 def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:

@@ -29,9 +29,9 @@ from perfmodel.base.files import read_bytes
 from perfmodel.base.schema import section
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
+from perfmodel.designs.layouts.problem import NO_KIND, FixedTimes, Problem
 from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement
 from perfmodel.errors import PerfmodelError, WorkloadError
-from perfmodel.explore.planner.problem import NO_KIND, FixedTimes, Problem
 from perfmodel.hardware import Cluster
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.workload import Workload

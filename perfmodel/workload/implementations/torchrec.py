@@ -1,10 +1,11 @@
 """TorchRec: sharded embedding collections, fused optimizers, DDP for the dense part.
 
 What it stands for: `DistributedModelParallel` with the operators of TorchRec 1.x and FBGEMM 1.x;
-compared op by op with the project's own traces of it. Row-wise and balanced sharding send partial
-sums by the same all-to-all. With `prefetch`, the pipeline of three stages: a step copies the batch
-after the next, distributes the keys of the next (sizes before its forward pass, keys after it) and
-computes its own. Source: torchrec/distributed/train_pipeline, and the recorded traces of it.
+compared op by op with the project's own traces of it. Partial sums of rows on all ranks are added
+up by a reduce-scatter; those of parts on some ranks (balanced sharding) travel as whole tables do.
+With `prefetch`, the pipeline of three stages: a step copies the batch after the next, distributes
+the keys of the next (sizes before its forward pass, keys after it) and computes its own. Source:
+torchrec/distributed/train_pipeline, and the recorded traces of it.
 
 With a placement and a pipeline the same step has its tables in any memory, sharded in any way.
 Micro-batch after micro-batch: keys to the ranks that look them up, lookups tier by tier, pooled
@@ -66,7 +67,7 @@ def torchrec(r: Recorder, run: Run) -> None:
     """One step of one rank, its tables in device memory as the run's plan has them."""
     pipeline = Pipeline(input_ahead=run.workload.implementation.prefetch)
     placement = placement_of(run.plan, run.workload)
-    tiered(r, replace(run, placement=placement, pipeline=pipeline, sends_partial_sums=True))
+    tiered(r, replace(run, placement=placement, pipeline=pipeline))
 
 
 class Mlps:

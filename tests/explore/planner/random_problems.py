@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.designs.layouts.problem import ANY, EVERY, GROUP, FixedTimes, Problem, Way
 from perfmodel.embedding import Sharding
-from perfmodel.explore.planner.problem import ANY, EVERY, GROUP, FixedTimes, Problem, Way
 from perfmodel.workload.tables import Table
 
 KINDS = {"table_wise": 0, "column_wise": 0, "row_wise": 1, "table_row_wise": 2, "data_parallel": 3}

@@ -13,12 +13,12 @@ import pytest
 from slow import slow_but
 
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.layouts.problem import ANY, GROUP, Layout, Problem
+from perfmodel.designs.layouts.search import lower_bound, placement_of, search
+from perfmodel.designs.layouts.surrogate import surrogate
 from perfmodel.embedding import population, read_histograms
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import Plan, plan_deployment
-from perfmodel.explore.planner.problem import ANY, GROUP, Layout, Problem
-from perfmodel.explore.planner.search import lower_bound, placement_of, search
-from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.explore.planner.torchrec import read_plan, torchrec_document
 from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.prediction import predict

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import slow_but
 
-from perfmodel.explore.planner.problem import ANY, EVERY, Layout, Problem
-from perfmodel.explore.planner.search import improved, lower_bound, search
+from perfmodel.designs.layouts.problem import ANY, EVERY, Layout, Problem
+from perfmodel.designs.layouts.search import improved, lower_bound, search
 from perfmodel.workload.tables import Table
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.designs import deployment_of
+from perfmodel.designs.layouts.surrogate import surrogate
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import plan_deployment
-from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload

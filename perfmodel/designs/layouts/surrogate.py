@@ -11,8 +11,11 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.units import BYTES_PER_GB
+from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import durations_of
-from perfmodel.designs import Deployment
+from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.layouts.memory import beside_bytes
+from perfmodel.designs.layouts.problem import ANY, EVERY, FixedTimes, Problem, Way, ways
 from perfmodel.embedding import (
     RowDtype,
     TableAccess,
@@ -21,17 +24,14 @@ from perfmodel.embedding import (
 )
 from perfmodel.embedding.placement import STORAGE
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.problem import ANY, EVERY, FixedTimes, Problem, Way, ways
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.scheduled import place_collectives
-from perfmodel.workload.memory_tiers import CONTEXT_BYTES, memory_use, shard_bytes
+from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
-from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table, state_bytes
 
 MAX_TOGETHER = 16
@@ -155,22 +155,27 @@ KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
 FP32_BYTES = 4.0
 STREAM_FRAC = 0.85
 """assumed: of the peak of device memory, what copies reach."""
-STATES = {"sgd": 0, "adagrad": 1, "adam": 2}
-JOINED_COPIES, LAYER_COPIES = 8, 3
-"""assumed: how often a batch's pooled rows, and its layers' outputs, are held at once; whether a
-plan fits is checked on its step."""
 DECIMALS = 6
 """Of microseconds: models may differ in the last bits from call to call, plans must not."""
 FILLED = 0.9
 """Where tables fill more of all memories considered, so is the next: hosts', drives."""
 
 
+RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
+"""Of a device's memory, what searches keep free, one after the other, until the best layout's step
+fits: what its activations take is known only then."""
+
+
 def surrogate(
-    deployment: Deployment, *, reserved_bytes: float = 0.0, with_drives: bool = True
+    deployment: Deployment,
+    *,
+    reserved_bytes: float = 0.0,
+    beside: Sequence[str] = ("host", "storage"),
 ) -> Problem:
     """The problem of laying out the deployment's tables; of each device's memory so much more than
-    usual is `reserved_bytes`. Raises `WorkloadError` where nothing is left for tables."""
-    other_bytes = _other_bytes(deployment) + reserved_bytes
+    usual is `reserved_bytes`. Where the tables fill more than that, they may lie in the memories
+    `beside` it. Raises `WorkloadError` where nothing is left for tables."""
+    other_bytes = beside_bytes(deployment) + reserved_bytes
     deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
     node = machine.node
@@ -183,16 +188,16 @@ def surrogate(
             "apart: take a smaller batch"
         )
     room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
-    if node.storage is not None and with_drives:
+    if node.storage is not None:
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
     here = tuple(ways(deployment))
     whole = sum(way.size_bytes for way in here if way.sharding == "table_wise")
-    beside, nearer = list[str](), hbm_bytes
-    for tier, each in room.items():
-        if whole > FILLED * nearer * ranks and each:
-            beside.append(tier)
-        nearer += each
-    here = tuple(ways(deployment, beside)) if beside else here
+    needed, nearer = list[str](), hbm_bytes
+    for tier in beside:
+        if whole > FILLED * nearer * ranks and room[tier]:
+            needed.append(tier)
+        nearer += room[tier]
+    here = tuple(ways(deployment, needed)) if needed else here
     work = _rows_us(deployment, here) + _copied_us(deployment, here)
     kind, exchanged, fixed_us = _exchange_us(deployment, here)
     sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
@@ -322,19 +327,3 @@ def _beside(deployment: Deployment) -> FixedTimes:
     reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
     bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
     return FixedTimes((1 + back) * top, (bottom, back * bottom), top, reduced_us)
-
-
-def _other_bytes(deployment: Deployment) -> float:
-    """Device memory that is not for tables; of sequences, what the step's graph needs."""
-    if deployment.workload.sequence.layers:
-        of, train = (deployment.workload, deployment.batch), deployment.train
-        target = deployment.machine.node.device.target
-        use = memory_use(op_graph(*of, ranks=deployment.ranks, target=target, train=train))
-        assert use is not None
-        return CONTEXT_BYTES + use.resident_bytes + use.temporary_bytes
-    workload, local = deployment.workload, deployment.samples
-    copies = 2 + STATES[workload.training.dense_optimizer] if deployment.train else 1
-    dense = workload.dense_parameters * FP32_BYTES * copies
-    layers = sum(workload.bottom_widths) + sum(workload.top_widths)
-    held = JOINED_COPIES * workload.joined_width + LAYER_COPIES * layers
-    return CONTEXT_BYTES + dense + local * held * FP32_BYTES

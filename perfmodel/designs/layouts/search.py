@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.designs import Deployment
+from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.layouts.problem import ANY, EVERY, HBM, HELD, SMOOTH, Layout, Problem
 from perfmodel.embedding import Placement, RowCache, TablePlacement
-from perfmodel.explore.planner.problem import ANY, EVERY, HBM, HELD, SMOOTH, Layout, Problem
 
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""

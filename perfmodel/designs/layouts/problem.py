@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.designs import Deployment
+from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import RowDtype, Sharding, TablePlacement
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import Shard
