@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from perfmodel.trace.read import read as read
     from perfmodel.validate.calibrate.fit import fit as fit
     from perfmodel.workload.load import load_workload as load_workload
+    from perfmodel.workload.load import workload_of as workload_of
 
 __getattr__, __dir__, _later = exports(__name__)
 __all__ = sorted([*_later, "__version__"])

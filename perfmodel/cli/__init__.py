@@ -22,7 +22,7 @@ from perfmodel.errors import ON_COMMAND_LINE, UsageError
 
 VERBS = (
     *("predict", "breakdown", "diff", "compare", "plan", "check", "export", "report"),
-    *("hardware", "kernel", "sweep", "collect"),
+    *("hardware", "kernel", "workload", "sweep", "collect"),
 )
 GROUPS = ("evaluate", "fit")
 """Verbs of several nouns."""

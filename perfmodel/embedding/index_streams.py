@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Ints
 from perfmodel.base.files import check_input, read_bytes
 from perfmodel.base.frames import frame_of
-from perfmodel.embedding.popularity import Popularity
+from perfmodel.embedding.popularity import MAX_ALPHA, Popularity, zipf
 from perfmodel.errors import WorkloadError
 
 _MAX_SINGLE = 64
@@ -24,8 +24,8 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
     """Row numbers looked up in each table, by the table's name; one without a name is `""`.
 
     By the file's ending: `.npy` (integers `[lookups]`, or `[lookups, 2]` of table and row), `.npz`
-    (one array per table), `.parquet` and `.csv` (columns `row` and, with several tables, `table`),
-    `.txt` (one row number per line).
+    (one array per table), `.parquet` and `.csv` (columns `row` and, with several tables, `table`;
+    without `row` a column per table), `.txt` (one row number per line).
 
     Raises `WorkloadError` that names the file where it cannot be read, holds no lookups, or holds
     what are no row numbers.
@@ -75,7 +75,7 @@ def _columns(path: Path) -> dict[str, NDArray[np.generic]]:
         content = read_bytes(path, max_bytes=MAX_STREAM_BYTES)
         frame = frame_of(content, max_bytes=MAX_STREAM_BYTES)
         if "row" not in frame:
-            raise ValueError("no column 'row'")
+            return {str(name): frame[name].to_numpy() for name in frame}
         rows = frame["row"].to_numpy()
         table = frame["table"].to_numpy() if "table" in frame else None
     if table is None:
@@ -104,6 +104,31 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
     if table_rows and unused > 0:
         sizes, weight = np.append(sizes, unused), np.append(weight, 0.0)
     return Popularity(sizes, weight / weight.sum())
+
+
+_HALVINGS, _DEVIATIONS = 40, 3.0
+
+
+def stream_alpha(rows: Ints, table_rows: int) -> float:
+    """The exponent of the Zipf distribution over `table_rows` under which two lookups are as often
+    of one row as those of the stream `rows` `[lookups]`; 0 where uniform ones may be (within three
+    standard deviations).
+
+    That share, `sum c (c - 1) / (n (n - 1))` over the rows' counts c, estimates the sum of squared
+    chances without bias, however many rows were touched (a U-statistic). By bisection.
+    """
+    counts = np.unique(rows, return_counts=True)[1].astype(np.float64)
+    pairs, alike = 0.5 * len(rows) * (len(rows) - 1.0), 0.5 * float(counts @ (counts - 1.0))
+    usual = pairs / table_rows
+    low, high = 0.0, MAX_ALPHA
+    if alike <= usual + _DEVIATIONS * usual**0.5:
+        return low
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        drawn = zipf(table_rows, middle, smooth=True)
+        is_above = float(drawn.share @ drawn.chance) * pairs > alike
+        low, high = (low, middle) if is_above else (middle, high)
+    return 0.5 * (low + high)
 
 
 LOOKUPS = ("aten::embedding_bag", "aten::embedding")

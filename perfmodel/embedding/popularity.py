@@ -93,7 +93,7 @@ def _chance(rows: Floats, share: Floats) -> Floats:
 
 _HEAD, _TAIL = 192, 256
 """Ranks that are a class of their own, and classes that share the others evenly by logarithm."""
-_MAX_ALPHA = 10.0
+MAX_ALPHA = 10.0
 _HALVINGS = 24  # of the exponents up to the steepest, down to 1e-6
 
 
@@ -113,8 +113,8 @@ def zipf(rows: int, alpha: float, *, smooth: bool = False) -> Popularity:
     Raises `WorkloadError` where there are not row numbers, or `alpha` is not within 0 to 10.
     """
     _require_rows(rows)
-    if not 0.0 <= alpha <= _MAX_ALPHA:
-        raise WorkloadError(f"zipf: alpha {alpha:g}: expected 0 to {_MAX_ALPHA:g}")
+    if not 0.0 <= alpha <= MAX_ALPHA:
+        raise WorkloadError(f"zipf: alpha {alpha:g}: expected 0 to {MAX_ALPHA:g}")
     if alpha == 0.0:
         return uniform(rows)
     size, exponent = np.array([float(rows)]), np.array([alpha])

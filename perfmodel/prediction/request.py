@@ -16,9 +16,9 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, program_of
 from perfmodel.prediction.what_if import Codec, Scale
 from perfmodel.trace import Trace, read
-from perfmodel.workload import Workload, load_workload, workloads
+from perfmodel.workload import Workload, load_workload
+from perfmodel.workload.load import is_recording
 
-TOML = ".toml"
 OF_WORKLOAD = "workload."
 Source: TypeAlias = Trace | OpGraph | Deployment | Workload | str | Path
 Hardware = str | Path | Part
@@ -167,9 +167,7 @@ def sourced(source: Source) -> Source:
         from perfmodel.ops.read.module import graph_of_program
 
         return graph_of_program(program, Call())
-    suffix = Path(source).suffix.lower()
-    is_file = suffix not in ("", TOML) or (Path(source).exists() and suffix != TOML)
-    return read(source) if is_file and str(source) not in workloads() else source
+    return read(source) if is_recording(source) else source
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfmodel.ops.dtypes import row_bytes
@@ -14,7 +15,7 @@ from perfmodel.workload.collectives import (
     group_of,
     linked_collective,
 )
-from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.recorder import Recorder, Shape
 from perfmodel.workload.eager.tensors import send_from_host, to_device, to_dtype
 from perfmodel.workload.embedding_tables import total_lookups
 from perfmodel.workload.step import Run
@@ -123,16 +124,23 @@ class Jagged:
     lengths: Tensor
 
 
-def local_batch(r: Recorder, run: Run) -> tuple[Tensor, Jagged, Tensor]:
-    """Dense features, indices of all tables and labels of the rank's own samples, from the host."""
+def local_batch(
+    r: Recorder, run: Run, others: Sequence[tuple[Shape, str]]
+) -> tuple[list[Tensor], Jagged]:
+    """The rank's own samples, from the host: indices of all tables, and `others` (shape, dtype),
+    the first of them before the indices."""
     workload, batch = run.workload, run.batch
+
+    def sent(shape: Shape, dtype: str) -> Tensor:
+        return send_from_host(r, shape, dtype, pinned=True)
+
     with r.during(INPUT):
-        dense = send_from_host(r, (batch, workload.model.dense_features), "fp32", pinned=True)
+        brought = [sent(*each) for each in others[:1]]
         keys = workload.implementation.key_dtype
-        values = send_from_host(r, (total_lookups(workload.tables, batch),), keys, pinned=True)
-        lengths = send_from_host(r, (len(workload.tables) * batch,), "int32", pinned=True)
-        labels = send_from_host(r, (batch,), "int32", pinned=True)
-    return dense, Jagged(values, lengths), labels
+        values = sent((total_lookups(workload.tables, batch),), keys)
+        lengths = sent((len(workload.tables) * batch,), "int32")
+        brought += [sent(*each) for each in others[1:]]
+    return brought, Jagged(values, lengths)
 
 
 def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from perfmodel.base.schema import Limits, convert, unknown_key
 from perfmodel.errors import WorkloadError
+from perfmodel.workload.recorded_layers import RecordedLayers
 from perfmodel.workload.settings import (
     IMPLEMENTATIONS,
+    NO_MLPS,
     SECTIONS,
     Evaluation,
     Implementation,
     Interaction,
     Model,
+    Software,
     Training,
     implementation_names,
 )
@@ -35,8 +38,8 @@ class Workload:
     """A model configuration; `batch` is the global batch that it is usually trained with."""
 
     name: str
-    model: Model
-    tables: tuple[Table, ...]
+    model: Model = NO_MLPS
+    tables: tuple[Table, ...] = ()
     batch: Annotated[int, Limits(1, 1e9)] = 2048
     interaction: Interaction = field(default_factory=Interaction)
     training: Training = field(default_factory=Training)
@@ -44,16 +47,23 @@ class Workload:
     evaluation: Evaluation = field(default_factory=Evaluation)
     title: str = ""
     sequence: SequenceSettings = field(default_factory=SequenceSettings)
+    recorded: RecordedLayers | None = None
+    """Layers in place of those of `model` and `interaction`."""
 
     @property
     def dim(self) -> int:
         """The dim of every table, which the interaction needs to be one."""
         return self.tables[0].dim
 
+    @property
+    def dense_features(self) -> float:
+        """Values that the host brings of each sample, indices of tables apart."""
+        return self.recorded.input_elements if self.recorded else self.model.dense_features
+
     @cached_property
     def joined_width(self) -> int:
         """Features side by side: the bottom MLP's and every table's."""
-        return self.model.bottom_mlp[-1] + sum(table.dim for table in self.tables)
+        return sum(self.model.bottom_mlp[-1:]) + sum(table.dim for table in self.tables)
 
     @cached_property
     def top_width(self) -> int:
@@ -92,6 +102,8 @@ class Workload:
     @cached_property
     def dense_parameters(self) -> int:
         """Weights and biases of all layers."""
+        if self.recorded is not None:
+            return self.recorded.parameter_elements
         mlps, count, about = [self.bottom_widths, self.top_widths], 0, self.interaction
         if about.kind == "dcn_v2":
             count += about.layers * self.joined_width * (2 * about.rank + 1)
@@ -149,28 +161,13 @@ def check_workload(workload: Workload, where: str) -> None:
 def _problems(workload: Workload) -> Iterator[str]:
     """Each with the section and key that it is of."""
     software, training, tables = workload.implementation, workload.training, workload.tables
-    bottom, top = workload.model.bottom_mlp, workload.model.top_mlp
-    is_dot, by = workload.interaction.kind == "dot", f'implementation.name "{software.name}"'
+    by = f'implementation.name "{software.name}"'
     if software.name not in implementation_names():
         choices = ", ".join(f'"{each}"' for each in implementation_names())
         yield f"implementation: name: expected one of {choices}, got {software.name[:80]!r}"
     limits = IMPLEMENTATIONS[software.name]
-    if is_dot and bottom[-1] != workload.dim:
-        yield (
-            f"model: bottom_mlp ends in {bottom[-1]}, and the tables have dim {workload.dim}: a "
-            "dot interaction needs them equal"
-        )
-    if top[-1] != 1 and not workload.sequence.layers:
-        yield f"model: top_mlp ends in {top[-1]}: expected 1"
-    dims, largest = sorted({table.dim for table in tables}), max(table.rows for table in tables)
-    if len(dims) > 1 and (is_dot or not limits.mixed_dims):
-        who = "a dot interaction" if is_dot else by
-        yield f"tables: dims {dims[0]} to {dims[-1]}: {who} needs them equal"
-    count, layers = len(software.layer_precisions), len(bottom) + len(top)
-    if count and count != layers:
-        yield f"implementation: layer_precisions: {count} entries for {layers} layers"
-    if count and not limits.layer_precisions:
-        yield f"implementation: layer_precisions: {by} has one precision for all layers"
+    yield from _layer_problems(workload, by, limits)
+    largest = max(table.rows for table in tables)
     if software.precision == "fp8" and not limits.fp8:
         yield f'implementation: precision: "fp8" needs "hstu", got "{software.name}"'
     if software.sharding == "hybrid" and any(table.histogram for table in tables):
@@ -193,6 +190,40 @@ def _problems(workload: Workload) -> Iterator[str]:
         if software.name != "hstu":
             yield f'implementation: name: sequence.layers needs "hstu", got "{software.name}"'
         yield from _sequence_problems(workload.sequence, tables)
+
+
+def _layer_problems(workload: Workload, by: str, limits: Software) -> Iterator[str]:
+    """Where layers fit neither one another, nor the tables, nor the software."""
+    software, about = workload.implementation, workload.recorded
+    bottom, top = workload.model.bottom_mlp, workload.model.top_mlp
+    dims, count = sorted({table.dim for table in workload.tables}), len(software.layer_precisions)
+    is_dot = about is None and workload.interaction.kind == "dot"
+    if about is not None and not limits.recorded_layers:
+        able = [each for each in implementation_names() if IMPLEMENTATIONS[each].recorded_layers]
+        yield f"implementation: name: recorded layers need {', '.join(able)}, got {software.name!r}"
+    if about is not None and (workload.model != NO_MLPS or workload.sequence.layers):
+        yield "recorded: layers are recorded: leave model and sequence.layers out"
+    if about is not None and (count or software.precision not in ("fp32", "tf32")):
+        yield "implementation: precision: recorded layers keep the one that they were recorded in"
+    if about is None and not all(table.pooled for table in workload.tables):
+        yield "tables: pooled: rows are given one by one to recorded layers alone"
+    if about is None and workload.model == NO_MLPS:
+        yield "model is missing"
+    elif is_dot and bottom[-1] != workload.dim:
+        yield (
+            f"model: bottom_mlp ends in {bottom[-1]}, and the tables have dim {workload.dim}: a "
+            "dot interaction needs them equal"
+        )
+    elif about is None and top[-1] != 1 and not workload.sequence.layers:
+        yield f"model: top_mlp ends in {top[-1]}: expected 1"
+    if len(dims) > 1 and (is_dot or not limits.mixed_dims):
+        who = "a dot interaction" if is_dot else by
+        yield f"tables: dims {dims[0]} to {dims[-1]}: {who} needs them equal"
+    layers = len(bottom) + len(top)
+    if count and count != layers:
+        yield f"implementation: layer_precisions: {count} entries for {layers} layers"
+    if count and not limits.layer_precisions:
+        yield f"implementation: layer_precisions: {by} has one precision for all layers"
 
 
 def _sequence_problems(about: SequenceSettings, tables: tuple[Table, ...]) -> Iterator[str]:

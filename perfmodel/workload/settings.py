@@ -21,10 +21,10 @@ class Software:
 
     `mixed_dims`: tables of several dims; `layer_precisions`: a precision per layer;
     `fused_optimizers`: rows are updated in the backward pass, by any optimizer, else by SGD alone;
-    `int32_keys` on the wire; `fp8` products. Software of `placements` runs a placement of tables,
-    and cannot be named by a workload. `groups_by_node`: a group of linked ranks is a node, also
-    where links join several. `overheads`: the package's profile that times its host, on any
-    machine.
+    `int32_keys` on the wire; `fp8` products; `recorded_layers` in place of MLPs. Software of
+    `placements` runs a placement of tables, and cannot be named by a workload. `groups_by_node`: a
+    group of linked ranks is a node, also where links join several. `overheads`: the package's
+    profile that times its host, on any machine.
     """
 
     record: RecordStep
@@ -33,6 +33,7 @@ class Software:
     fused_optimizers: bool = True
     int32_keys: bool = True
     fp8: bool = False
+    recorded_layers: bool = False
     placements: bool = False
     groups_by_node: bool = False
     overheads: str = EAGER
@@ -71,6 +72,10 @@ class Model:
     dense_features: Size
     bottom_mlp: Annotated[tuple[int, ...], SIZES]
     top_mlp: Annotated[tuple[int, ...], SIZES]
+
+
+NO_MLPS = Model(0, (), ())
+"""Of a workload whose layers are recorded."""
 
 
 @dataclass(frozen=True)

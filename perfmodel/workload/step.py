@@ -242,7 +242,7 @@ def rank_classes(
         RankClass(
             tuple(own),
             sum(table.pooling * table.dim for table, _ in key),
-            sum(table.dim for table, _ in key),
+            round(sum(table.width for table, _ in key)),
             *_missed(key, placement, batch or workload.batch),
             sum(table.rows * table.dim for table, _ in key) * FP32_BYTES,
         )

@@ -29,7 +29,7 @@ class Table:
     `key_rows` a sample draws one key of so many, by `alpha`, and always the same rows come with the
     same key, spread evenly over the table (synthetic multi-hot data). `histogram`, in place of
     `alpha`, lists classes of rows as pairs of shares: of the lookups, and of the rows that these go
-    to, evenly.
+    to, evenly. Rows of a table that is not `pooled` are given one by one: as of a sequence.
     """
 
     rows: Annotated[int, Limits(1, 1e13)]
@@ -38,6 +38,12 @@ class Table:
     alpha: Annotated[float, Limits(0, 10)] = 0.0
     key_rows: Annotated[int, Limits(0, 1e13)] = 0
     histogram: Histogram = ()
+    pooled: bool = True
+
+    @property
+    def width(self) -> float:
+        """Values that a sample gets of it."""
+        return self.dim * (1.0 if self.pooled else self.pooling)
 
     def lookups(self, batch: int) -> int:
         """Rows that `batch` samples look up, repeats counted."""

@@ -55,7 +55,7 @@ def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
     arrived = 0
     while ready:
         node = heappop(ready)[-1]
-        with r.of_engine(f"{AUTOGRAD_NODE}{node.name}"):
+        with r.of_engine(node.name and f"{AUTOGRAD_NODE}{node.name}"):
             if node.backward is None:
                 _accumulate(r, node, reached, hook)
             else:

@@ -42,7 +42,7 @@ def test_pairs_of_table_and_row(tmp_path: Path) -> None:
         ("a.txt", b"1\ntwo\n", "cannot be read"),
         ("a.txt", b"", "no lookups"),
         ("a.txt", b"4\n-1\n", "row -1 at lookup 1"),
-        ("a.csv", b"rows\n1\n", "no column 'row'"),
+        ("a.csv", b"t0,t1\n1,x\n", "t1: row numbers must be integers"),
         ("a.csv", b"row\n1.5\n", "must be integers"),
         ("none.npy", None, "cannot be read"),
     ],

@@ -229,7 +229,7 @@ def _as_asked(deployment: Deployment) -> Deployment:
 def _elements(deployment: Deployment, tables: Iterable[Table]) -> Floats:
     """Of a batch, what comes back from each table, or shard of one."""
     unpooled = deployment.workload.sequence.layers > 0
-    per_sample = [it.dim * (it.pooling if unpooled else 1.0) for it in tables]
+    per_sample = [it.dim * it.pooling if unpooled else it.width for it in tables]
     return deployment.batch * np.array(per_sample, np.float64)
 
 

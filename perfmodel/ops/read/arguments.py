@@ -18,7 +18,7 @@ of a row that is looked up, means of the others), and of each table in lists wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -231,6 +231,15 @@ class Lookups:
     def lookups(self) -> tuple[float, ...]:
         """Rows looked up in each table, repeats counted."""
         return tuple(bags * mean for bags, mean in zip(self.batch, self.pooling, strict=True))
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, str]) -> Lookups | None:
+        """What `to_attributes` wrote; None where it did not."""
+        kinds: dict[str, type] = dict.fromkeys(_WHOLE, int) | dict.fromkeys(_REAL, float)
+        if any(PREFIX + name not in attributes for name in kinds):
+            return None
+        texts = {name: attributes[PREFIX + name].split(",") for name in kinds}
+        return cls(**{name: tuple(map(kind, texts[name])) for name, kind in kinds.items()})
 
     def to_attributes(self) -> dict[str, str]:
         """As attributes of an op."""

@@ -161,8 +161,9 @@ class Recorder:
     def of_engine(
         self, name: str, *inputs: Argument, about: Mapping[str, str] = NOTHING
     ) -> Iterator[None]:
-        """An op of PyTorch's autograd engine around what is recorded meanwhile."""
-        if self.is_bare:
+        """An op of PyTorch's autograd engine around what is recorded meanwhile; of a node without a
+        name, whose ops bring their own, none."""
+        if self.is_bare or not name:
             yield
             return
         self.begin(name, *inputs)

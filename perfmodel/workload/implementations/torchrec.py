@@ -21,9 +21,9 @@ from itertools import chain
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
 from perfmodel.workload.collectives import GROUP
-from perfmodel.workload.dense import COMPUTE, Dense, dense_layers, interact, mlp
+from perfmodel.workload.dense import COMPUTE, dense_layers, interact, mlp
 from perfmodel.workload.eager.arithmetic import LOSSES
-from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.recorder import Recorder, Shape
 from perfmodel.workload.eager.tensors import cast, cat, detach, reshape, squeeze, to_dtype
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
@@ -42,6 +42,7 @@ from perfmodel.workload.pooled_exchange import (
     sum_parts,
     summed_rows,
 )
+from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
@@ -59,7 +60,7 @@ from perfmodel.workload.tiered.source import (
 from perfmodel.workload.training import LABEL, LAST, backward, backward_and_update
 
 
-@implementation("torchrec")
+@implementation("torchrec", recorded_layers=True)
 def torchrec(r: Recorder, run: Run) -> None:
     """One step of one rank, its tables in device memory as the run's plan has them."""
     pipeline = Pipeline(input_ahead=run.workload.implementation.prefetch)
@@ -67,15 +68,51 @@ def torchrec(r: Recorder, run: Run) -> None:
     tiered(r, replace(run, placement=placement, pipeline=pipeline, sends_partial_sums=True))
 
 
+class Mlps:
+    """Two MLPs and the interaction between them; `Replay` does the same with recorded layers."""
+
+    def __init__(self, r: Recorder, run: Run) -> None:
+        self._layers = dense_layers(r, run.workload)
+        self.parameters = self._layers.parameters
+
+    def inputs(self, run: Run) -> list[tuple[Shape, str]]:
+        """Shapes and dtypes of what the host brings of a batch, indices of tables apart."""
+        dense = (run.batch, run.workload.model.dense_features), "fp32"
+        return [dense, ((run.batch,), "int32")] if run.train else [dense]
+
+    def until_rows(self, r: Recorder, run: Run, inputs: Sequence[Tensor]) -> WithRows:
+        """What is done before pooled rows are there, and what is to be done with them."""
+        dtype, loss = COMPUTE[run.workload.implementation.precision], run.workload.training.loss
+        dense, *labels = inputs
+        features = mlp(r, dense, self._layers.bottom, dtype=dtype)
+
+        def with_rows(rows: Tensor) -> Tensor | None:
+            sparse = cast(r, rows, features.dtype)
+            joined = interact(r, run.workload, features, sparse, self._layers.crosses, dtype)
+            output = mlp(r, joined, self._layers.top, last=LAST[loss], dtype=dtype)
+            output = squeeze(r, cast(r, output, "fp32"), -1)
+            if not run.train:
+                return None
+            target = to_dtype(r, labels[0], output.dtype)
+            out = LOSSES[loss](r, output, target)
+            for tensor in (out, output, target):  # for the caller
+                detach(r, tensor)
+            return out
+
+        return with_rows
+
+
+Layers = Mlps | Replay
 Pairs = Sequence[tuple[Source, Group]]
 """What reads each group of tables, and what a micro-batch asks of it."""
 
 
-@implementation("tiered", placements=True)
+@implementation("tiered", recorded_layers=True, placements=True)
 def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     pipeline = run.pipeline or Pipeline()
-    layers = dense_layers(r, run.workload)
+    recorded = run.workload.recorded
+    layers = Mlps(r, run) if recorded is None else Replay(r, recorded)
     sources = [source_of(r, group) for group in groups_of(run)]
     parts = _micro_batches(run, pipeline)
     pairs = [list(zip(sources, groups_of(part), strict=True)) for part in parts]
@@ -113,34 +150,25 @@ def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:
 
 
 def _micro_batch(
-    r: Recorder, run: Run, layers: Dense, pairs: Pairs, pipeline: Pipeline, *, is_fetched: bool
+    r: Recorder, run: Run, layers: Layers, pairs: Pairs, pipeline: Pipeline, *, is_fetched: bool
 ) -> Tensor | None:
     """The forward pass of a micro-batch; its loss, where it is trained."""
     is_ahead = pipeline.input_ahead
     is_sharded = run.ranks > 1 and any(run.plan.shards)
     with r.with_attributes(PREFETCHED if is_ahead else {}):
-        dense, local, labels = local_batch(r, run)
+        brought, local = local_batch(r, run, layers.inputs(run))
     if is_ahead:  # an earlier step brought this one's
-        dense, labels = r.like(dense), r.like(labels)
+        brought = [r.like(each) for each in brought]
         local = Jagged(r.like(local.values), r.like(local.lengths))
-    keys, loss = local, None
+    keys = local
     if is_sharded:
         with r.with_attributes(DISTRIBUTED if is_ahead else {}):
             sending = start_key_exchange(r, run, local)
         keys = received_keys(r, run) if is_ahead else finish_key_exchange(r, run, *sending)
     with r.label(LABEL):
-        dtype = COMPUTE[run.workload.implementation.precision]
-        features = mlp(r, dense, layers.bottom, dtype=dtype)
-        sparse = _sparse(r, run, pairs, keys, is_ahead=is_ahead, is_fetched=is_fetched)
-        sparse = cast(r, sparse, features.dtype)
-        joined = interact(r, run.workload, features, sparse, layers.crosses, dtype)
-        output = mlp(r, joined, layers.top, last=LAST[run.workload.training.loss], dtype=dtype)
-        output = squeeze(r, cast(r, output, "fp32"), -1)
-        if run.train:
-            labels = to_dtype(r, labels, output.dtype)
-            loss = LOSSES[run.workload.training.loss](r, output, labels)
-            for tensor in (loss, output, labels):  # for the caller
-                detach(r, tensor)
+        with_rows = layers.until_rows(r, run, brought)
+        rows = _rows(r, run, pairs, keys, is_ahead=is_ahead, is_fetched=is_fetched)
+        loss = with_rows(rows)
     if is_ahead and is_sharded:
         with r.with_attributes(DISTRIBUTED):
             finish_key_exchange(r, run, *sending)
@@ -150,7 +178,7 @@ def _micro_batch(
 def _learn(
     r: Recorder,
     run: Run,
-    layers: Dense,
+    layers: Layers,
     pairs: Pairs,
     loss: Tensor,
     before: list[Tensor],
@@ -178,10 +206,11 @@ def _learn(
     return before or gradients
 
 
-def _sparse(
+def _rows(
     r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, is_ahead: bool, is_fetched: bool
 ) -> Tensor:
-    """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
+    """Pooled rows of all tables for the own samples, `[batch, tables, dim]`, or side by side where
+    dims differ, and for recorded layers, which take them apart as they do."""
     own = [pair for pair in pairs if not pair[1].replicated]
     parts = []
     if any(run.plan.shards):
@@ -189,7 +218,11 @@ def _sparse(
             with r.with_attributes(INPUT_STREAM if is_ahead else {}):
                 keys = keys_by_table(r, run, keys)
         for way in _output_routes(run):
-            taken = [pair for pair in own if output_route(pair[1].placed, run) == way]
+            taken = [
+                (source, group)
+                for source, group in own
+                if output_route(group.placed, group.tables[0], run) == way
+            ]
             pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
             parts.append(_distribute_pooled(r, run, pooled, way))
     for source, group in pairs:
@@ -197,14 +230,17 @@ def _sparse(
             own_keys = _own_keys(r, group)
             if not is_fetched:
                 source.fetch(r, group, own_keys)
-            parts.append(source.look_up(r, group, own_keys))
+            parts.append(_by_sample(r, group, source.look_up(r, group, own_keys), run.batch))
     out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
-    tables = run.workload.tables
-    if len({table.dim for table in tables}) > 1:
+    tables, dim = run.workload.tables, run.workload.dim
+    width = round(sum(table.width for table in tables))
+    if len({table.dim for table in tables}) > 1 or (
+        run.workload.recorded and out.shape[1] <= width
+    ):
         return out
-    out = reshape(r, out, (-1, out.shape[1] // run.workload.dim, run.workload.dim))
+    out = reshape(r, out, (-1, out.shape[1] // dim, dim))
     # partial sums of a table that is in parts are added up
-    return out if out.shape[1] == len(tables) else sum_parts(r, out, len(tables))
+    return out if out.shape[1] == width // dim else sum_parts(r, out, width // dim)
 
 
 def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool) -> Tensor:
@@ -218,8 +254,13 @@ def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool
             values = r.view(keys.values, (group.lookups,), (1,))
             own = Jagged(values, r.view(keys.lengths, (len(group.tables) * group.samples,), (1,)))
         source.fetch(r, group, own)
-        parts.append(source.look_up(r, group, own))
+        parts.append(_by_sample(r, group, source.look_up(r, group, own), run.global_batch))
     return parts[0] if len(parts) == 1 else cat(r, parts, 1)
+
+
+def _by_sample(r: Recorder, group: Group, rows: Tensor, samples: int) -> Tensor:
+    """Rows of `samples` side by side, those of all positions of each where they are not pooled."""
+    return rows if group.tables[0].pooled else reshape(r, rows, (samples, -1))
 
 
 def _own_keys(r: Recorder, group: Group) -> Jagged:
@@ -235,7 +276,8 @@ def _output_routes(run: Run) -> list[str]:
     """The ways that any rank's pooled rows take, in the order in which all ranks call them."""
     assert run.placement is not None
     held = {shard.table for own in run.plan.shards for shard in own}
-    routes = {output_route(run.placement.tables[number], run) for number in held}
+    placed, tables = run.placement.tables, run.workload.tables
+    routes = {output_route(placed[number], tables[number], run) for number in held}
     return [way for way in (POOLED, REDUCED, WITHIN) if way in routes]
 
 
@@ -243,9 +285,9 @@ def _distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tenso
     """`[global batch, own dims]` of the shards that go this `way` -> `[batch, dims of all]`."""
     widths, group = _widths(run, way), GROUP
     if run.ranks == 1:
-        return features_of(r, pooled, widths[0])
+        return _features(r, run, pooled, widths[0])
     if way == REDUCED:
-        return features_of(r, summed_rows(r, run, pooled, run.ranks), widths[run.rank])
+        return _features(r, run, summed_rows(r, run, pooled, run.ranks), widths[run.rank])
     if not widths[run.rank]:
         pooled = _empty_pooled(r, pooled.shape[0])
     if way == WITHIN:
@@ -256,7 +298,12 @@ def _distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tenso
         else:
             pooled = _empty_pooled(r, run.batch * run.groups)
     out = exchanged_rows(r, run, pooled, [sum(own) for own in widths], group)
-    return features_of(r, out, [width for own in widths for width in own])
+    return _features(r, run, out, [width for own in widths for width in own])
+
+
+def _features(r: Recorder, run: Run, pooled: Tensor, widths: Sequence[int]) -> Tensor:
+    """In the model's order, which recorded layers see to themselves."""
+    return pooled if run.workload.recorded else features_of(r, pooled, widths)
 
 
 def _empty_pooled(r: Recorder, samples: int) -> Tensor:
@@ -267,11 +314,12 @@ def _empty_pooled(r: Recorder, samples: int) -> Tensor:
 
 
 def _widths(run: Run, way: str) -> list[list[int]]:
-    """Per rank the dims of its shards that go this way."""
+    """Per rank what a sample gets of each of its shards that go this way."""
     assert run.placement is not None
-    goes = [run.ranks == 1 or output_route(each, run) == way for each in run.placement.tables]
     tables = run.workload.tables
+    pairs = zip(run.placement.tables, tables, strict=True)
+    goes = [run.ranks == 1 or output_route(*pair, run) == way for pair in pairs]
     return [
-        [tables[shard.table].dim // shard.columns for shard in own if goes[shard.table]]
+        [round(shard.of(tables).width) for shard in own if goes[shard.table]]
         for own in run.plan.shards
     ]

@@ -114,7 +114,7 @@ class HotRows(DeviceTables):
         # Keys that are looked for among the hot rows, and bytes of two batches (one of each kind)
         # that wait to be whole.
         each = group.lookups / group.samples * ITEM_BYTES
-        each += run.workload.model.dense_features * ITEM_BYTES
+        each += run.workload.dense_features * ITEM_BYTES
         parted = {"keys": float(group.lookups), "waiting_bytes": 2.0 * each * run.batch}
         if popular and run.micro_batch.popular:
             others = group.of_samples(replace(run, micro_batch=MicroBatch()))

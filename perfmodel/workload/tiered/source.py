@@ -30,7 +30,8 @@ class Group:
     """Tables, or parts of them, of one rank whose rows are reached alike.
 
     `tables` are what this rank looks up for `samples` samples: all ranks' for its shards, its own
-    for tables that are `replicated`. `hot_rows` of each are in device memory as well.
+    for tables that are `replicated`; where a sample's rows are not pooled, each of its `positions`
+    is one. `hot_rows` of each are in device memory as well.
     """
 
     run: Run
@@ -43,6 +44,7 @@ class Group:
     """Rows that come one by one, for so many keys of each table, in place of pooled ones."""
     known: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Attributes of its lookup that do not follow from its tables."""
+    positions: float = 1.0
 
     @property
     def cached_at(self) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ class Group:
     def of_samples(self, run: Run) -> Group:
         """The same tables for the samples of another micro-batch."""
         samples = run.batch if self.replicated else run.global_batch
-        return replace(self, run=run, samples=samples)
+        return replace(self, run=run, samples=max(round(samples * self.positions), 1))
 
 
 class Source(Protocol):
@@ -147,13 +149,14 @@ def source_of(r: Recorder, group: Group) -> Source:
     return TIERED[placed.tier](r, group)
 
 
-def output_route(placed: TablePlacement, run: Run) -> str:
-    """How pooled rows come to the ranks with the samples: `pooled` as they are, partial sums where
-    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones.
+def output_route(placed: TablePlacement, table: Table, run: Run) -> str:
+    """How rows come to the ranks with the samples: `pooled` as they are, each if they are not, and
+    partial sums where a table is in rows; `reduced` by adding up among all ranks; `within` first
+    among linked ones.
     """
     holders = len(placed.ranks)
     by_row = placed.sharding in ("row_wise", "table_row_wise")
-    if not by_row or run.ranks == 1 or run.sends_partial_sums:
+    if not (by_row and table.pooled) or run.ranks == 1 or run.sends_partial_sums:
         return POOLED
     if holders == run.ranks:
         return REDUCED
@@ -181,11 +184,15 @@ def groups_of(run: Run) -> tuple[Group, ...]:
         for number, table in tables:
             about = run.placement.tables[number]
             way = (about.tier, about.pooled_on, about.caches, about.dtype, about.hot_rows > 0)
-            alike.setdefault((*way, output_route(about, run)), []).append((about, table))
-        for same in alike.values():
+            positions = 1.0 if table.pooled else table.pooling
+            way += positions, output_route(about, table, run)
+            one = table if table.pooled else replace(table, pooling=1.0)
+            alike.setdefault(way, []).append((about, one))
+        for (*_, positions, _), same in alike.items():
             hot = tuple(min(about.hot_rows, table.rows) for about, table in same)
             members = tuple(table for _, table in same)
-            groups.append(Group(run, same[0][0], members, samples, replicated, hot))
+            group = Group(run, same[0][0], members, samples, replicated, hot, positions=positions)
+            groups.append(group.of_samples(run))
     return tuple(groups)
 
 

@@ -1,0 +1,92 @@
+"""`perfmodel workload`: the workload that a trace, a module or a file is, as a file to edit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cli.console import Console
+from perfmodel.cli.output import STDOUT, Output, working, wrote
+from perfmodel.reporting.tables import Table, counted
+
+if TYPE_CHECKING:
+    from perfmodel.workload.recovered import Recovered
+
+
+TOML = ".toml"
+SHOWN = 40
+_FACTS = "setting:name!;value:name!;by:name;why"
+_TABLES = (
+    "table:name;rows:,.0f;dim:,.0f;pooling:,.4g;alpha=alpha:s;unique=distinct rows|of a batch:s;"
+    "where=ranks:name;told=figures:s"
+)
+_TOLD = {"each": "its own", "sums": "mean of a call", "unseen": "mean of others"}
+
+
+def workload(source: str, ids: Path | None = None, target: Output = STDOUT) -> None:
+    from perfmodel.workload.load import workload_of
+    from perfmodel.workload.written import toml_of
+
+    with working(f"reading {source}"):
+        found = workload_of(source, ids=ids)
+    if target.path and target.path.suffix == TOML:
+        wrote(target.path, "the workload", toml_of(found.workload, comments(found)))
+        target = STDOUT
+    target.write_result(found, _show)
+
+
+def comments(found: Recovered) -> list[str]:
+    """What the head of the workload's file says: its source, and each setting that is taken."""
+    taken = [each for each in found.facts if each.by == "default"]
+    lines = [f"The workload of {found.source}."] + ["Not told, and so taken:"] * bool(taken)
+    return lines + [f"  {each.setting} = {_text(each.value)}: {each.why}" for each in taken]
+
+
+def _show(console: Console, found: Recovered) -> None:
+    asked, layers = found.workload, found.workload.model
+    console.say(
+        f"{found.source}: {counted(len(asked.tables), 'table')}, {asked.table_parameters:,} "
+        f"elements; MLPs {layers.dense_features}-{_widths(layers.bottom_mlp)} and "
+        f"{_widths(asked.top_widths)}, {asked.interaction.kind}; batch {asked.batch:,}"
+        + (f" of {counted(found.ranks, 'rank')}, {_TRAINED[found.train]}" if found.facts else "")
+    )
+    facts = [vars(each) | {"value": _text(each.value)} for each in found.facts]
+    if facts:
+        console.show(Table("Settings", _FACTS, facts))
+    records = found.records()
+    alike = Counter(_row(each) for each in records)
+    first: dict[Any, dict[str, Any]] = {}
+    for each in records:
+        first.setdefault(_row(each), each)
+    rows = [dict(row) | {"table": _numbers(each, alike[row])} for row, each in first.items()]
+    console.show(Table("Tables", _TABLES, rows[:SHOWN], full_names=True))
+    if len(rows) > SHOWN:
+        console.say(f"and {len(rows) - SHOWN} more: --format csv or json has all")
+
+
+_TRAINED = {True: "trained", False: "its forward pass alone"}
+
+
+def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """What is shown of a table, but for its number."""
+    least, most = (f"{each:,.0f}" for each in record["unique_rows"])
+    shown = {key: record[key] for key in ("rows", "dim", "pooling")}
+    shown["alpha"] = "unknown" if record["skew_told"] is False else f"{record['alpha']:.4g}"
+    shown["unique"] = least if least == most else f"{least} to {most}"
+    ranks = record["ranks"]
+    shown["where"] = None if ranks is None else ",".join(map(str, ranks))
+    shown["told"] = _TOLD.get(record["told"])
+    return tuple(shown.items())
+
+
+def _numbers(record: dict[str, Any], count: int) -> str:
+    return str(record["table"]) + (f" and {count - 1} like it" if count > 1 else "")
+
+
+def _widths(widths: tuple[int, ...]) -> str:
+    return "-".join(map(str, widths))
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if type(value) is int else str(value).lower()

@@ -1,0 +1,246 @@
+"""From the ops that a program ran to the workload that it is: of traces, execution traces, modules
+and recorded steps alike, since all of them are op graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.dtypes import item_bytes
+from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Op, OpGraph
+from perfmodel.trace.window import MAIN_THREAD
+from perfmodel.workload.model import Workload, check_workload
+from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
+from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, Recorded, held_tables
+from perfmodel.workload.recovered_tables import FLOATS, WHOLE, exchange_of, split_of, tables_seen
+from perfmodel.workload.settings import IMPLEMENTATIONS, SECTIONS, Implementation, Training
+from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
+from perfmodel.workload.tables import Table
+from perfmodel.workload.written import document_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SCHEMA = "perfmodel.recovered/1"
+RECORDED, DEFAULT = "recorded", "default"
+STEEPEST = 1.25
+"""The steepest skew of the catalogue's tables: what an unknown one may be. Source: cached-avazu."""
+UNKNOWN = f"how often rows repeat is not recorded: uniform is taken, {STEEPEST} may be (--ids)"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A setting of the workload by its key, its value, and whether it is `recorded` or a `default`;
+    `why` says what tells it, or what is missing."""
+
+    setting: str
+    value: Any
+    by: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """The `workload` that ran on `ranks`, trained or not; where its tables lay, in the workload's
+    order; how each of its settings is known. `source` is what it was read from."""
+
+    workload: Workload
+    ranks: int = 1
+    train: bool = True
+    held: tuple[HeldTable, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    source: str = ""
+
+    def told(self, fact: Fact) -> Recovered:
+        """With `fact` in the place of what was known of its setting."""
+        facts = [each for each in self.facts if each.setting != fact.setting]
+        return replace(self, facts=(*facts, fact))
+
+    def with_tables(self, tables: Sequence[Table], why: str) -> Recovered:
+        """With `tables` in the place of its own, whose skew `why` tells."""
+        pairs = zip(self.held, tables, strict=False)
+        held = tuple(replace(each, table=table, skew_told=True) for each, table in pairs)
+        made = replace(self, workload=replace(self.workload, tables=tuple(tables)), held=held)
+        return made.told(Fact("tables.alpha", len(tables), RECORDED, why))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the workload's settings as its file has them, where tables lie, facts."""
+        return {
+            "schema": SCHEMA,
+            "source": self.source,
+            "ranks": self.ranks,
+            "train": self.train,
+            "workload": document_of(self.workload),
+            "tables": self.records(),
+            "facts": [vars(each) for each in self.facts],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row per table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Of each table its size, lookups and skew, the distinct rows of a batch (at least and at
+        most, where the skew is unknown) and, where that is recorded, its place."""
+        batch, records = self.workload.batch, []
+        for number, table in enumerate(self.workload.tables):
+            held = self.held[number] if self.held else None
+            steep = table if held is None or held.skew_told else replace(table, alpha=STEEPEST)
+            records.append(
+                {
+                    "table": number,
+                    **{key: getattr(table, key) for key in ("rows", "dim", "pooling", "alpha")},
+                    "unique_rows": [each.unique_rows(batch) for each in (steep, table)],
+                    "ranks": list(held.ranks) if held else None,
+                    "device": held.seen.device if held else None,
+                    "told": held.told if held else None,
+                    "skew_told": held.skew_told if held else None,
+                }
+            )
+        return records
+
+
+def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
+    """The workload `name` of which `graphs` are one step or several of some of its ranks or of all.
+
+    What they do not tell is taken as a default, and listed. Raises `WorkloadError`, in one line
+    that begins with `source`, where the ops look up no table or are not a DLRM's.
+    """
+    steps = {graph.rank: one_step(graph.ops) for graph in graphs}
+    seen = {rank: tables_seen(ops, source) for rank, ops in steps.items()}
+    if not any(seen.values()):
+        raise WorkloadError(f"{source}: none of its ops looks up an embedding table")
+    ops = next(iter(steps.values()))
+    try:
+        dense = dense_part(ops)
+    except NoDlrm as problem:
+        raise WorkloadError(f"{source}: not a DLRM: {problem}") from None
+    widths = split_of(exchange_of(ops, FLOATS), "out_split")
+    sent = split_of(exchange_of(ops, WHOLE), "in_split")
+    ranks = max([len(graphs), len(widths), *(graph.world_size for graph in graphs)])
+    per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
+    recorded = Recorded(ranks, dense.batch, seen, dense.sparse_width, *per_sample)
+    held, sharding = held_tables(recorded)
+    total = sum(each.table.dim for each in held)
+    if total != dense.sparse_width:
+        raise WorkloadError(
+            f"{source}: not a DLRM: its interaction takes {dense.sparse_width} features of tables, "
+            f"those that are seen have {total}"
+        )
+    facts = [
+        Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} on each of {ranks} ranks")
+    ]
+    facts += _settings(ops, dense, held, sharding)
+    by_key = {each.setting: each.value for each in facts}
+    training, software = (
+        {key.removeprefix(f"{section}."): x for key, x in by_key.items() if key.startswith(section)}
+        for section in ("training", "implementation")
+    )
+    workload = Workload(
+        name,
+        dense.model,
+        tuple(each.table for each in held),
+        dense.batch * ranks,
+        dense.interaction,
+        Training(**training),
+        Implementation(**software, cuda_graphs=graphs[0].cuda_graphs),
+    )
+    check_workload(workload, source)
+    train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
+    facts += _of_tables(held, len(graphs))
+    return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
+
+
+def one_step(ops: Sequence[Op]) -> list[Op]:
+    """The ops of one whole step: of the profiler's steps, else from one forward pass behind a
+    backward pass to the next, the one with most ops, of equal ones the last."""
+    keys, number, is_behind = [op.step for op in ops], 0, False
+    if len(set(keys)) == 1:
+        for index, op in enumerate(ops):
+            is_next = is_behind and op.phase == FORWARD and op.parent == NO_OP
+            is_next = is_next and op.thread == MAIN_THREAD
+            is_behind = op.phase == BACKWARD or (is_behind and not is_next)
+            number += is_next
+            keys[index] = number
+    best = max(Counter(keys).items(), key=lambda each: (each[1], each[0]))[0]
+    own = [index for index, key in enumerate(keys) if key == best]
+    place = {index: number for number, index in enumerate(own)}
+    return [replace(ops[index], parent=place.get(ops[index].parent, NO_OP)) for index in own]
+
+
+def _settings(
+    ops: Sequence[Op], dense: DensePart, held: Sequence[HeldTable], sharding: str
+) -> Iterator[Fact]:
+    """Of training and software what is told, then what is taken."""
+    own, rows, keys = "implementation.", exchange_of(ops, FLOATS), exchange_of(ops, WHOLE)
+    given = [x for op in ops if op.phase == INPUT for x in op.tensors if x.dtype in WHOLE]
+    key = max(given, key=lambda x: x.elements).dtype if given else None
+    copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
+    fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
+    stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
+    bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
+    found: dict[str, tuple[Any, str]] = {
+        "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
+        own + "precision": (dense.precision, "operands of its layers"),
+        own + "table_precision": (stored, "weights of the lookups"),
+        own + "exchange_precision": (rows.get("dtype"), "the exchange of pooled rows"),
+        own + "key_dtype": (keys.get("dtype", key), "its keys"),
+        own + "sharding": (sharding, "which ranks look up what"),
+        own + "data_parallel_max_bytes": (max(copies, default=None), "tables on every rank"),
+        own + "ddp_bucket_bytes": (bucket, "all-reduces of gradients"),
+        **told_by_signs(ops),
+    }
+    name = found.get(own + "name", ("pytorch",))[0]
+    is_mixed = len({each.table.dim for each in held}) > 1
+    if (is_mixed and not IMPLEMENTATIONS[name].mixed_dims) or (
+        sharding != "table_wise" and name in ROUND_ROBIN
+    ):
+        found[own + "name"] = "torchrec", f"in the place of {name}, which has no such tables"
+    elif not IMPLEMENTATIONS[name].int32_keys:
+        del found[own + "key_dtype"]
+    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
+    if found.get(own + "optimizer_style", ("",))[0] == ("foreach" if on_gpu else "loop"):
+        found[own + "optimizer_style"] = "default", found[own + "optimizer_style"][1]
+    told = {setting: each for setting, each in found.items() if each[0] is not None}
+    yield from (Fact(setting, value, RECORDED, why) for setting, (value, why) in told.items())
+    for setting in dict.fromkeys([*found, *(sign[0] for sign in SIGNS)]):
+        if setting not in told:
+            section, _, key = setting.partition(".")
+            yield Fact(setting, getattr(SECTIONS[section](), key), DEFAULT, "nothing tells")
+
+
+_SMALLER = 4
+"""Buckets below their size that two modules may have: the first and the last of each."""
+
+
+def _ddp_bucket_bytes(ops: Sequence[Op], largest: int, apart: Sequence[int]) -> int | None:
+    """The size that closes a bucket of gradients, where those of `ops` are not PyTorch's usual: the
+    `largest` gradient may come on top; those of tables, of `apart` bytes, are summed alone."""
+    sizes = [
+        int(op.attributes["in_elements"]) * int(item_bytes([op.attributes["dtype"]])[0])
+        for op in ops
+        if op.attributes.get("collective") == "all_reduce" and op.name.startswith("c10d::")
+    ]
+    usual = Implementation().ddp_bucket_bytes
+    sizes = sorted(size for size in sizes if size not in apart)
+    is_usual = sum(size < usual for size in sizes) <= _SMALLER
+    return None if is_usual and sizes[-1:] <= [usual + largest] else sizes[len(sizes) // 2]
+
+
+def _of_tables(held: Sequence[HeldTable], records: int) -> Iterator[Fact]:
+    """What is not told of tables, by how many."""
+    told = Counter(each.told for each in held)
+    if told[SUMS]:
+        why = "rows and lookups of those in one call are told as sums: equal parts are taken"
+        yield Fact("tables.rows", told[SUMS], DEFAULT, why)
+    if told[UNSEEN]:
+        why = f"on ranks that are not among the {records}: rows are the mean of the others"
+        yield Fact("tables.rows", told[UNSEEN], DEFAULT, why)
+    if blind := sum(not each.skew_told for each in held):
+        yield Fact("tables.alpha", blind, DEFAULT, UNKNOWN)

@@ -1,0 +1,111 @@
+"""Which rank holds which recovered table, or which part of one; tables of ranks of which there is
+no record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from perfmodel.workload.recovered_tables import SeenTable
+from perfmodel.workload.tables import Table
+
+EACH, SUMS, UNSEEN = "each", "sums", "unseen"
+"""What tells rows and lookups of a table: its own figures; sums over the tables of one call; sums
+over those of a rank without a record, with the mean rows of the others."""
+
+
+@dataclass(frozen=True)
+class HeldTable:
+    """A table, as `seen` on the first of the `ranks` that hold it: each an equal part of its rows,
+    or all of them where it is `replicated`. `skew_told`: its alpha is no default."""
+
+    table: Table
+    ranks: tuple[int, ...]
+    seen: SeenTable
+    told: str = EACH
+    skew_told: bool = False
+    replicated: bool = False
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What is recorded of `ranks` ranks with `batch` samples each: tables `seen` per rank, the
+    `width` of all tables' rows side by side, and, of every rank, its part of that and the rows that
+    a rank's samples look up there (`widths`, `lookups`: empty where no exchange tells)."""
+
+    ranks: int
+    batch: int
+    seen: Mapping[int, Sequence[SeenTable]]
+    width: int
+    widths: Sequence[float] = ()
+    lookups: Sequence[float] = ()
+
+
+def held_tables(about: Recorded) -> tuple[list[HeldTable], str]:
+    """All tables, one from each rank in turn as software deals them out, at the end those that
+    every rank holds; and the workload's word for how they are sharded."""
+    every, alone = tuple(range(about.ranks)), about.batch if about.ranks > 1 else 0
+    own = {r: [each for each in seen if each.bags != alone] for r, seen in about.seen.items()}
+    first = next(iter(about.seen.values()))
+    copies = [_held([each], every, replicated=True) for each in first if each.bags == alone]
+    width = about.width - sum(each.table.dim for each in copies)
+    seen_width = sum(each.dim for seen in own.values() for each in seen)
+    if seen_width > width == sum(each.dim for each in next(iter(own.values()))):
+        parts = [_held(shards, tuple(own)) for shards in zip(*own.values(), strict=True)]
+        return parts + copies, "row_wise"
+    if seen_width > width:
+        return _in_parts(own, seen_width - width) + copies, "balanced"
+    turns = {rank: [_held([each], (rank,)) for each in seen] for rank, seen in own.items()}
+    turns |= _unseen(about, own, width - seen_width)
+    dealt = zip_longest(*(turns.get(rank, ()) for rank in every))
+    return [each for turn in dealt for each in turn if each] + copies, "table_wise"
+
+
+def _held(
+    parts: Sequence[SeenTable], ranks: tuple[int, ...], *, replicated: bool = False
+) -> HeldTable:
+    """The table of which these are row-wise parts."""
+    first, rows = parts[0], sum(each.rows for each in parts)
+    pooling = sum(each.lookups for each in parts) / first.bags
+    table = Table(rows, first.dim, pooling, first.alpha or 0.0)
+    told = SUMS if first.is_mean else EACH
+    return HeldTable(table, ranks, first, told, first.alpha is not None, replicated)
+
+
+def _in_parts(own: Mapping[int, Sequence[SeenTable]], surplus: int) -> list[HeldTable]:
+    """Equal parts on several ranks joined, those with most lookups first, until the rows of all
+    tables are no wider than what the interaction takes."""
+    alike: dict[tuple[float, int, int], list[tuple[int, SeenTable]]] = {}
+    for rank, seen in own.items():
+        for each in seen:
+            alike.setdefault((each.lookups, each.dim, each.rows), []).append((rank, each))
+    held = []
+    for (_, dim, _), shards in sorted(alike.items(), key=lambda item: -item[0][0] * item[0][1]):
+        joined = len(shards) if (len(shards) - 1) * dim <= surplus else 1
+        surplus -= (joined - 1) * dim
+        for at in range(0, len(shards), joined):
+            ranks, parts = zip(*shards[at : at + joined], strict=True)
+            held.append(_held(parts, ranks))
+    return held
+
+
+def _unseen(
+    about: Recorded, own: Mapping[int, Sequence[SeenTable]], width: int
+) -> dict[int, list[HeldTable]]:
+    """Tables of ranks without a record: as wide and looked up as often as the exchange says, else
+    as a mean table of the others; rows as many as that."""
+    known = [each for seen in own.values() for each in seen]
+    ranks = [rank for rank in range(about.ranks) if rank not in own]
+    if not known or not ranks or width <= 0:
+        return {}
+    dim = Counter(each.dim for each in known).most_common(1)[0][0]
+    rows = max(round(sum(each.rows for each in known) / len(known)), 1)
+    mean = sum(each.lookups / each.bags for each in known) / len(known)
+    found = {}
+    for rank in ranks:
+        count = max(round((about.widths[rank] if about.widths else width / len(ranks)) / dim), 1)
+        table = Table(rows, dim, about.lookups[rank] / count if about.lookups else mean)
+        found[rank] = [HeldTable(table, (rank,), known[0], UNSEEN)] * count
+    return found

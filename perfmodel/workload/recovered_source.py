@@ -1,0 +1,73 @@
+"""The workload of a recording: of a trace or a folder of ranks, of a module's source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfmodel.embedding.index_streams import traced_lookups
+from perfmodel.errors import TraceError, WorkloadError
+from perfmodel.lowering.observed import uses_tf32
+from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read.execution_trace import op_graph
+from perfmodel.ops.read.module import graph_of_program, program_of
+from perfmodel.trace import Trace, read
+from perfmodel.workload.recovered import RECORDED, Fact, Recovered, recovered
+from perfmodel.workload.recovered_skew import tables_with_ids, with_skew
+
+
+def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
+    """The workload of a trace (its path, or itself), of the ops of a program, or of the class
+    `FILE.py:CLASS`, whose file is executed.
+
+    Raises `TraceError` for what cannot be read, and `WorkloadError` for what is no workload.
+    """
+    if isinstance(source, OpGraph):
+        return recovered([source], source.source, _name(source.source))
+    program = program_of(str(source)) if isinstance(source, (str, Path)) else None
+    if program is not None:
+        return recovered([graph_of_program(program)], program.name, program.class_name)
+    trace = source if isinstance(source, Trace) else read(source)
+    try:
+        graphs = op_graph(trace)
+    except TraceError as problem:
+        raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
+    found = recovered(graphs, trace.source, _name(trace.source))
+    if any(uses_tf32(rank) for rank in trace.ranks):
+        software = replace(found.workload.implementation, precision="tf32")
+        found = replace(found, workload=replace(found.workload, implementation=software))
+        found = found.told(Fact("implementation.precision", "tf32", RECORDED, "names of kernels"))
+    recordings = _saved_ids(Path(trace.source))
+    return _with_saved_ids(found, recordings) if recordings else found
+
+
+def _name(source: str) -> str:
+    return Path(source).name.partition(".")[0] or "recovered"
+
+
+def _saved_ids(path: Path) -> list[Path]:
+    """Execution traces at `path`, or in that folder, beside which PyTorch saved integer tensors."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    return [each for each in files if each.with_name(f"{each.stem}_resources").is_dir()]
+
+
+def _with_saved_ids(found: Recovered, files: Sequence[Path]) -> Recovered:
+    """With the skew of the ids that were saved: of tables of the same size, in order."""
+    tables, left = list(found.workload.tables), list(range(len(found.held)))
+    for file in files:
+        for seen in traced_lookups(file):
+            size = seen.table_rows, seen.dim
+            at = next((n for n in left if (tables[n].rows, tables[n].dim) == size), None)
+            if at is not None:
+                left.remove(at)
+                tables[at] = with_skew(tables[at], seen.rows, f"{file}: table {at}")
+    return found.with_tables(tables, "ids saved beside the trace")
+
+
+def with_ids(found: Recovered, path: str | Path) -> Recovered:
+    """With the skew of the ids in the file at `path`; see `tables_with_ids`."""
+    known = [each.table.alpha if each.skew_told else None for each in found.held]
+    tables = found.workload.tables
+    skewed = tables_with_ids(tables, path, known or [None] * len(tables))
+    return found.with_tables(skewed, f"ids in {path}")

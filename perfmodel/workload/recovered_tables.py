@@ -1,0 +1,213 @@
+"""The embedding tables that ops look up: one entry of `LOOKUPS` per way in which a program can look
+a table up; what exchanges say of tables elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import TypeAlias
+
+from perfmodel.base.registry import Registry
+from perfmodel.embedding.popularity import uniform, zipf_alpha_of
+from perfmodel.errors import WorkloadError
+from perfmodel.lowering.piece import MissingArguments
+from perfmodel.lowering.rules.fbgemm import call_of
+from perfmodel.ops.graph import FORWARD, INPUT, NO_OP, Op, Tensor, argument, tensors_in
+from perfmodel.ops.read.arguments import Lookups
+
+
+@dataclass(frozen=True)
+class SeenTable:
+    """A table, or a rank's part of one, as a step looks it up: `lookups` rows for `bags` samples.
+
+    `alpha` is None where nothing tells how often rows repeat, `optimizer` empty where rows are not
+    updated in the backward pass. `is_mean`: of several tables in one call only the sums are told.
+    `key` tells tables of one rank apart, `op` is the index of the op that looked it up.
+    """
+
+    rows: int
+    dim: int
+    lookups: float
+    bags: int
+    key: tuple[object, ...] = ()
+    op: int = 0
+    dtype: str = "fp32"
+    device: str = ""
+    optimizer: str = ""
+    alpha: float | None = None
+    is_mean: bool = False
+
+
+FLOATS, WHOLE = ("fp32", "fp16", "bf16", "uint8"), ("int64", "int32")
+Reader: TypeAlias = Callable[[Op], Sequence[SeenTable]]
+LOOKUPS: Registry[Reader] = Registry("lookup", "perfmodel.lookups")
+"""What a call looks up, by the op's name; `*` stands for any text."""
+
+
+@LOOKUPS.register(
+    *("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+)
+def embedding_bag(op: Op) -> Sequence[SeenTable]:
+    """Weight, indices and offsets, in any order of the first two, `include_last_offset` at 7; of
+    two-dimensional indices each line is a bag."""
+    weight, indices, offsets = _weight_and_keys(op)
+    if indices is None or (len(indices.shape) == 1 and offsets is None):
+        return ()
+    if offsets is None or len(indices.shape) > 1:
+        return _one(op, weight, indices.elements, indices.shape[0])
+    return _one(op, weight, indices.elements, offsets.elements - (argument(op, 7) is True))
+
+
+@LOOKUPS.register("aten::embedding")
+def embedding(op: Op) -> Sequence[SeenTable]:
+    """Weight and indices: those of a sample are one line."""
+    weight, indices, _ = _weight_and_keys(op)
+    if indices is None:
+        return ()
+    return _one(op, weight, indices.elements, (*indices.shape, 1)[0])
+
+
+def _weight_and_keys(op: Op) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The first matrix of floats, and the first two tensors of whole numbers."""
+    weights = (x for x in op.tensors if x.dtype not in WHOLE and len(x.shape) == 2)
+    keys = [*(x for x in op.tensors if x.dtype in WHOLE), None, None]
+    return next(weights, None), keys[0], keys[1]
+
+
+def _one(op: Op, weight: Tensor | None, lookups: int, bags: int) -> Sequence[SeenTable]:
+    if weight is None or not lookups or bags < 1:
+        return ()
+    (rows, dim), key = weight.shape, (weight.storage_id,) if weight.storage_id > 0 else ()
+    about = Lookups.of(op.attributes)
+    asked = (lookups, None) if about is None else (about.lookups[0], _alphas(about)[0])
+    usual = SeenTable(rows, dim, float(asked[0]), bags, key, alpha=asked[1])
+    return (replace(usual, dtype=weight.dtype, device=weight.device),)
+
+
+@LOOKUPS.register(
+    *("fbgemm::split_embedding_*lookup_*_function*", "fbgemm::dense_embedding_*lookup_function*"),
+    *("fbgemm::int_nbit_split_embedding*_lookup_function*", "fbgemm::ssd_embedding_*lookup_*"),
+)
+def table_batched(op: Op) -> Sequence[SeenTable]:
+    """All tables of a rank in one call. Of several its arguments tell the sums of rows, dims and
+    lookups alone; attributes, where the call has them, each table's."""
+    try:
+        call = call_of(op.inputs, next(tensors_in(op.outputs), None), op)
+    except MissingArguments:
+        return ()
+    if call is None:
+        return ()
+    dims, dtype = call[0].dims, op.attributes.get("weights_dtype", call[0].dtype)
+    tables, bags, lookups = round(dims["tables"]), round(dims["batch"]), dims["lookups"]
+    held = [x for x in tensors_in(op.inputs) if x.dtype not in WHOLE]
+    weights = max(held, key=lambda x: x.elements)
+    key = (weights.storage_id,) if weights.storage_id > 0 else ()
+    usual = SeenTable(
+        1,
+        max(round(dims["dim"]), 1),
+        lookups / tables,
+        bags,
+        dtype=dtype,
+        device=weights.device,
+        optimizer=_fused_optimizer(op.name),
+        is_mean=tables > 1,
+    )
+    about = Lookups.of(op.attributes)
+    if about is None:
+        rows = max(round(dims["hash_size"] * tables), tables)
+        every = [replace(usual, rows=(rows + number) // tables) for number in range(tables)]
+    else:
+        columns = (about.hash_size, about.dim, about.lookups, about.batch, _alphas(about))
+        every = [
+            replace(usual, rows=r, dim=d, lookups=n, bags=b, alpha=a, is_mean=False)
+            for r, d, n, b, a in zip(*columns, strict=True)
+        ]
+    return [replace(t, key=(*key, n) if key else ()) for n, t in enumerate(every)]
+
+
+UNIFORM = 0.02
+"""Accesses with a smaller exponent, or by so little fewer distinct rows, are taken as uniform."""
+
+
+def _alphas(about: Lookups) -> list[float]:
+    return list(map(_alpha, about.alpha, about.hash_size, about.lookups, about.unique_rows))
+
+
+def _alpha(told: float, rows: int, lookups: float, unique_rows: float) -> float:
+    """The exponent that is told, else one that touches as few rows."""
+    if told or unique_rows > (1.0 - UNIFORM) * uniform(rows).distinct_rows(lookups):
+        return told
+    return float(zipf_alpha_of(rows, lookups, unique_rows))
+
+
+_FUSED = ("rowwise_adagrad", "adagrad", "adam", "sgd")
+
+
+def _fused_optimizer(name: str) -> str:
+    """The workload's word for the optimizer that a call's name holds; empty where there is none."""
+    _, _, after = name.partition("lookup_")
+    return next((each for each in _FUSED if f"{each}_" in after), "")
+
+
+@cache
+def reader_of(name: str) -> Reader | None:
+    """What reads the tables of an op of that name; None of ops that look none up."""
+    pattern = next((each for each in LOOKUPS if fnmatchcase(name, each)), None)
+    return None if pattern is None else LOOKUPS[pattern]
+
+
+def tables_seen(ops: Sequence[Op], where: str) -> list[SeenTable]:
+    """The tables that one rank's step looks up, in order of their first lookup; of a table looked
+    up several times the sums.
+
+    Raises `WorkloadError` for one that has two sizes.
+    """
+    found: dict[tuple[object, ...], SeenTable] = {}
+    for index, each in _lookups(ops):
+        for number, table in enumerate(each):
+            key = table.key or ("op", index, number)
+            before = found.get(key)
+            if before is None:
+                found[key] = replace(table, key=key, op=index)
+                continue
+            if (before.rows, before.dim) != (table.rows, table.dim):
+                raise WorkloadError(
+                    f"{where}: one table in two places: {before.rows:,} x {before.dim} in op "
+                    f"{before.op}, {table.rows:,} x {table.dim} in op {index} ({ops[index].name})"
+                )
+            total = before.lookups + table.lookups, before.bags + table.bags
+            found[key] = replace(before, lookups=total[0], bags=total[1])
+    return list(found.values())
+
+
+def _lookups(ops: Sequence[Op]) -> Iterator[tuple[int, Sequence[SeenTable]]]:
+    """Per outermost lookup of the forward pass its index and tables."""
+    inside: set[int] = set()
+    for index, op in enumerate(ops):
+        if op.parent != NO_OP and op.parent in inside:
+            inside.add(index)
+            continue
+        reader = reader_of(op.name) if op.phase in (FORWARD, INPUT) else None
+        if reader is not None and (found := reader(op)):
+            inside.add(index)
+            yield index, found
+
+
+def exchange_of(ops: Sequence[Op], dtypes: Sequence[str]) -> Mapping[str, str]:
+    """What is said of the all-to-all of most elements of such `dtypes` before the backward pass, of
+    equal ones the last (keys go behind as many lengths)."""
+    every = [
+        op.attributes
+        for op in reversed(ops)
+        if op.attributes.get("collective") == "all_to_all"
+        and op.attributes.get("dtype") in dtypes
+        and op.phase in (FORWARD, INPUT)
+    ]
+    return max(every, key=lambda each: int(each.get("in_elements", 0)), default={})
+
+
+def split_of(about: Mapping[str, str], key: str) -> list[int]:
+    """Elements of each rank: `in_split` or `out_split` of a collective, where they are recorded."""
+    return [int(each) for each in about.get(key, "").split(",") if each]

@@ -1,0 +1,311 @@
+"""A workload that ran is recovered from its ops: of recorded steps, traces and modules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from workload.captured import TRACES, workload_of
+
+from perfmodel import predict
+from perfmodel.collect.models.dlrm import zipf_indices
+from perfmodel.embedding.index_streams import stream_alpha
+from perfmodel.errors import PerfmodelError, WorkloadError
+from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.ops.read.arguments import PREFIX
+from perfmodel.workload import Table, Workload, load_workload, op_graph
+from perfmodel.workload import load as loading
+from perfmodel.workload.load import workloads
+from perfmodel.workload.recovered import Recovered, recovered
+from perfmodel.workload.recovered_layers import NoDlrm, dense_part
+from perfmodel.workload.recovered_layout import SUMS, UNSEEN
+from perfmodel.workload.recovered_tables import tables_seen
+from perfmodel.workload.written import toml_of
+
+
+def steps(workload: Workload, ranks: int, *, train: bool = True) -> list[OpGraph]:
+    return [op_graph(workload, ranks=ranks, rank=rank, train=train) for rank in range(ranks)]
+
+
+def sizes(workload: Workload) -> list[tuple[float, ...]]:
+    return [(each.rows, each.dim, round(each.pooling, 6), each.alpha) for each in workload.tables]
+
+
+def again(workload: Workload, ranks: int, *, train: bool = True) -> Recovered:
+    return recovered(steps(workload, ranks, train=train), workload.name, workload.name)
+
+
+CASES = [
+    *((name, software) for name in ("criteo-kaggle", "hotline-rm1", "lin-dlrm-ddp")
+      for software in ("reference", "pytorch", "fbgemm", "torchrec")),
+    *((name, "torchrec") for name in ("torchrec-golden", "cached-avazu", "smartnic-rm", "neo-f")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "software"), CASES)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_step_of_the_catalogue_is_its_workload(name: str, software: str, ranks: int) -> None:
+    asked = load_workload(name).with_(implementation__name=software)
+    found = again(asked, ranks).workload
+    assert (found.model, found.batch, found.training) == (asked.model, asked.batch, asked.training)
+    assert (found.interaction.kind, found.top_width) == (asked.interaction.kind, asked.top_width)
+    in_order = list if software != "torchrec" else sorted  # which deals tables out by their work
+    assert in_order(sizes(found)) == in_order(sizes(asked))
+    own, other = found.implementation, asked.implementation
+    assert (own.name, own.key_dtype) == (software, other.key_dtype)
+    assert own.ddp_bucket_bytes == other.ddp_bucket_bytes
+    if software == "torchrec":
+        assert own.prefetch == other.prefetch
+        if ranks > 1:
+            assert own.exchange_precision == other.exchange_precision
+            assert own.sharding == other.sharding
+
+
+@pytest.mark.parametrize("software", ["reference", "torchrec"])
+def test_the_recovered_step_takes_as_long(software: str) -> None:
+    asked = load_workload("criteo-kaggle").with_(implementation__name=software)
+    found = again(asked, 8).workload
+    before, after = (
+        predict(each, hardware="dgx-a100-80gb").results[0].step_us for each in (asked, found)
+    )
+    assert after == pytest.approx(before, rel=1e-6)
+
+
+def test_cross_layers_copies_and_parts_of_tables_on_eight_ranks() -> None:
+    """DLRM-DCNv2 as its planner lays it out: 13 small tables everywhere, the largest in parts; rows
+    that come by key are told by how many are distinct."""
+    asked = load_workload("dlrm-dcnv2").with_(implementation__name="torchrec", batch=16384)
+    found = again(asked, 8)
+    assert found.workload.interaction == asked.interaction
+    plain = [(each.rows, each.dim, round(each.pooling, 6)) for each in asked.tables]
+    assert sorted(each[:3] for each in sizes(found.workload)) == sorted(plain)
+    assert sum(each.replicated for each in found.held) == 13
+    limit = found.workload.implementation.data_parallel_max_bytes
+    assert limit == max(each.rows for each in asked.tables if each.rows < 8000) * 128 * 4
+    before, after = (
+        predict(each, hardware="dgx-a100-80gb").results[0].step_us
+        for each in (asked, found.workload)
+    )
+    assert after == pytest.approx(before, rel=0.02)
+
+
+def test_inference_is_recovered_and_said() -> None:
+    found = again(load_workload("criteo-kaggle"), 1, train=False)
+    assert not found.train
+    taken = {each.setting: each.by for each in found.facts}
+    assert taken["training.dense_optimizer"] == "default"
+
+
+def test_without_figures_of_each_table_sums_are_kept() -> None:
+    """One call looks up 8 tables, of which its arguments tell sums: rows and lookups come out equal
+    in sum, and each is the mean."""
+    asked = load_workload("lin-dlrm-mlperf")
+    graph = op_graph(asked)
+    bare = tuple(
+        replace(op, attributes={k: v for k, v in op.attributes.items() if not k.startswith(PREFIX)})
+        for op in graph.ops
+    )
+    found = recovered([replace(graph, ops=bare)], "bare", "bare")
+    total = sum(each.rows for each in asked.tables)
+    assert sum(each.rows for each in found.workload.tables) == pytest.approx(total, abs=26)
+    assert {each.told for each in found.held} == {SUMS}
+    assert {each.pooling for each in found.workload.tables} == {1.0}
+
+
+def test_tables_of_ranks_without_a_record_are_as_many_as_the_exchange_tells() -> None:
+    asked = load_workload("torchrec-golden").with_(batch=64)
+    found = recovered(steps(asked, 4)[:2], "half", "half")
+    assert (found.ranks, found.workload.batch) == (4, 64)
+    assert sizes(found.workload) == sizes(asked)  # its 26 tables are alike
+    assert sum(each.told == UNSEEN for each in found.held) == 12  # 7 + 7 are seen, 6 + 6 are not
+
+
+def test_many_small_buckets_tell_their_size() -> None:
+    """Layers of 1,048,576 elements: 4 MiB each, so that buckets of 8 MiB close behind two."""
+    wide = load_workload("criteo-kaggle").with_(
+        implementation__name="torchrec",
+        implementation__ddp_bucket_bytes=8 << 20,
+        model__top_mlp=(*(1024,) * 16, 1),
+    )
+    found = again(wide, 2).workload.implementation.ddp_bucket_bytes
+    assert (8 << 20) <= found <= (13 << 20)
+
+
+TRACED = [
+    "cpu_dlrm_truth/one_rank_base/trace",
+    "cpu_dlrm_truth/one_rank_tables1/trace",
+    "cpu_dlrm_26_tables/dlrm26",
+]
+
+
+@pytest.mark.parametrize("stem", TRACED)
+def test_a_captured_trace_is_the_workload_that_was_written_down(stem: str) -> None:
+    asked, batch, ranks = workload_of(TRACES / f"{stem}.json")
+    found = loading.workload_of(TRACES / f"{stem}_et.json.gz")
+    assert sizes(found.workload) == sizes(asked)
+    assert found.workload.model == asked.model
+    assert (found.workload.batch, found.ranks) == (batch * ranks, ranks)
+    assert found.workload.implementation.name == "pytorch"
+    asked = replace(asked, batch=batch)
+    before, after = (
+        predict(each, hardware="cpu-epyc").results[0].step_us for each in (asked, found.workload)
+    )
+    assert after == pytest.approx(before, rel=0.02)
+
+
+def test_a_folder_of_ranks_is_one_workload() -> None:
+    """Two ranks of TorchRec's DLRM, 8 tables in two calls."""
+    asked, batch, _ = workload_of(TRACES / "cpu_dlrm_2rank/dlrm_rank0.json")
+    found = loading.workload_of(TRACES / "cpu_dlrm_2rank")
+    assert (found.ranks, found.workload.batch) == (2, 2 * batch)
+    assert sizes(found.workload) == sizes(asked)
+    assert [each.ranks for each in found.held] == [(0,), (1,)] * 4
+    assert found.workload.training.table_optimizer == "rowwise_adagrad"
+    assert load_workload(TRACES / "cpu_dlrm_2rank") is found.workload  # read once
+
+
+def test_a_trace_of_eight_v100_of_which_four_are_here(reference: Path) -> None:
+    """26 tables of dim 16 that look up 214 rows a sample (3, 2, 1, … 27, 10, 3, 1, 1: the multi-hot
+    sizes of DLRM-DCNv2), 16 samples a rank, MLPs 256-128-16 and 512-512-256-1, Adagrad."""
+    found = loading.workload_of(reference / "traces" / "dlrm_v100x8")
+    asked = found.workload
+    assert (found.ranks, asked.batch, len(asked.tables)) == (8, 128, 26)
+    assert asked.model.bottom_mlp == (256, 128, 16)
+    assert asked.model.top_mlp == (512, 512, 256, 1)
+    assert sum(each.pooling for each in asked.tables) == pytest.approx(214)
+    assert asked.implementation.prefetch
+    assert asked.training.dense_optimizer == asked.training.table_optimizer == "adagrad"
+
+
+@pytest.mark.parametrize("name", workloads())
+def test_a_written_workload_is_read_as_it_was(name: str, tmp_path: Path) -> None:
+    asked = load_workload(name)
+    path = tmp_path / f"{name}.toml"
+    path.write_text(toml_of(asked, ["a comment"]))
+    assert load_workload(path) == asked
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.05, 1.3])
+@pytest.mark.parametrize("rows", [100, 50_000])
+def test_ids_tell_their_skew(rows: int, alpha: float) -> None:
+    ids = zipf_indices(np.random.default_rng(1), rows, 200_000, alpha)
+    assert stream_alpha(ids, rows) == pytest.approx(alpha, rel=0.05, abs=0.02)
+
+
+def written_ids(tmp_path: Path, rows: list[int], alpha: float) -> Path:
+    generator, path = np.random.default_rng(2), tmp_path / "ids.npz"
+    streams = {
+        f"table_{number}": zipf_indices(generator, each, 30_000, alpha)
+        for number, each in enumerate(rows)
+    }
+    np.savez(path, **streams)  # type: ignore[arg-type]
+    return path
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    tables = (Table(5000, 16), Table(400, 16))
+    path.write_text(toml_of(replace(load_workload("criteo-kaggle"), tables=tables), []))
+    return path
+
+
+def test_ids_of_a_file_become_the_skew_of_each_table(mine: Path, tmp_path: Path) -> None:
+    found = loading.workload_of(mine, ids=written_ids(tmp_path, [5000, 400], 1.05))
+    assert [each.alpha for each in found.workload.tables] == pytest.approx([1.05] * 2, rel=0.05)
+
+
+def test_ids_that_no_zipf_law_draws_become_a_histogram(mine: Path, tmp_path: Path) -> None:
+    """Ten rows take all lookups, evenly: ten distinct rows are expected in any batch."""
+    generator, path = np.random.default_rng(3), tmp_path / "ten.npz"
+    np.savez(path, a=generator.integers(0, 10, 20_000), b=generator.integers(0, 10, 20_000))
+    for table in loading.workload_of(mine, ids=path).workload.tables:
+        assert table.histogram
+        assert table.unique_rows(10_000) == pytest.approx(10, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([5000], "ids of 1 tables, the workload has 2"),
+        ([5000, 90_000], r"table table_1: row \d+, of 400 rows from 0"),
+    ],
+)
+def test_ids_of_other_tables_are_refused(
+    rows: list[int], told: str, mine: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkloadError, match=told):
+        loading.workload_of(mine, ids=written_ids(tmp_path, rows, 0.5))
+
+
+def test_ids_that_contradict_the_recorded_skew_are_refused(tmp_path: Path) -> None:
+    asked = replace(load_workload("criteo-kaggle"), tables=(Table(5000, 16, 1.0, 1.05),) * 2)
+    ids = written_ids(tmp_path, [5000, 5000], 0.3)
+    with pytest.raises(WorkloadError, match=r"alpha 0\.\d+, those that were recorded 1"):
+        loading.workload_of(op_graph(asked), ids=ids)
+
+
+def bag(storage: int, rows: int, dim: int) -> Op:
+    weight = Tensor((rows, dim), tensor_id=storage, storage_id=storage)
+    keys = Tensor((64,), "int64"), Tensor((32,), "int64")
+    return Op("aten::embedding_bag", (weight, *keys), (Tensor((32, dim)),))
+
+
+def layer(samples: int, given: int, made: int) -> Op:
+    shapes = (made,), (samples, given), (given, made)
+    return Op("aten::addmm", tuple(map(Tensor, shapes)), (Tensor((samples, made)),))
+
+
+def test_one_table_in_two_places_is_refused() -> None:
+    ops = [bag(7, 100, 16), bag(7, 200, 16)]
+    with pytest.raises(WorkloadError, match="one table in two places: 100 x 16 in op 0, 200 x 16"):
+        tables_seen(ops, "here")
+
+
+def test_calls_on_one_table_are_summed() -> None:
+    """64 lookups for 32 samples, twice: 128 for 64, pooling 2."""
+    (found,) = tables_seen([bag(7, 100, 16), bag(7, 100, 16)], "here")
+    assert (found.lookups, found.bags) == (128, 64)
+
+
+TOP = [layer(32, 24, 8), layer(32, 8, 1)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "told"),
+    [
+        ([], "no linear layer"),
+        ([layer(32, 13, 8), layer(640, 24, 8)], "given 640 rows of 32 samples"),
+        ([layer(32, 13, 8), *TOP, Op("aten::_softmax", ())], "calls aten::_softmax"),
+        ([layer(32, 13, 8), layer(32, 24, 8)], "last layer has 8 outputs"),
+        ([layer(32, 13, 8), layer(32, 8, 1)], "no layer gets rows of tables"),
+    ],
+)
+def test_what_is_no_dlrm_says_why(ops: list[Op], told: str) -> None:
+    with pytest.raises(NoDlrm, match=told):
+        dense_part(ops)
+
+
+def test_rows_side_by_side_and_a_step_among_several() -> None:
+    """13-8, beside 16 features of one table, 24-8-1; the second of two steps is the larger."""
+    ops = [layer(32, 13, 8), bag(7, 100, 16), *TOP, Op("BceBackward0", phase="backward")]
+    graph = OpGraph((*ops, *ops, Op("aten::add_", phase="optimizer")))
+    found = recovered([graph], "here", "two")
+    assert (found.workload.interaction.kind, found.workload.joined_width) == ("cat", 24)
+    assert found.workload.tables == (Table(100, 16, 2.0),)
+
+
+def test_ops_without_tables_and_files_that_are_not_there_are_one_line() -> None:
+    with pytest.raises(WorkloadError, match="here: none of its ops looks up an embedding table"):
+        recovered([OpGraph((layer(32, 13, 8),))], "here", "none")
+    with pytest.raises(PerfmodelError, match=r"none_such.json.gz") as problem:
+        load_workload("none_such.json.gz")
+    assert "\n" not in str(problem.value)
+
+
+def test_a_trace_without_shapes_says_what_to_record(reference: Path) -> None:
+    folder = reference / "traces" / "torchrec_v100x4" / "sst_long_a2a_optimizer_3_29220"
+    with pytest.raises(WorkloadError, match="record_shapes=True, or give its execution trace"):
+        load_workload(folder)
