@@ -87,7 +87,7 @@ def diff(
 
 
 def compare(
-    workload: str | Path | Workload,
+    workload: str | Path | Trace | Workload,
     hardware: Hardware,
     designs: str | Sequence[str] = ALL,
     *,
@@ -160,7 +160,7 @@ def compare(
 
 
 def plan(
-    workload: str | Path | Workload,
+    workload: str | Path | Trace | Workload,
     hardware: Hardware,
     *,
     settings: Settings = (),

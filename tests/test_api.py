@@ -146,6 +146,20 @@ def test_what_a_sweep_of_a_mapping_cannot_be(given: dict[str, Any], said: str) -
     assert str(error.value).startswith(said)
 
 
+def test_a_trace_is_a_workload_wherever_one_is_asked_for(trace: Trace) -> None:
+    named, machine = perfmodel.load_workload(TRACE), "dgx-a100-80gb"
+    axes = {"batch": [named.batch]}
+    answers = set()
+    for given in (TRACE, trace, named):
+        compared = perfmodel.compare(given, machine, "default").rows[0].result
+        swept = perfmodel.sweep({"workload": given, "hardware": machine, "axes": axes}).frame
+        laid_out = perfmodel.plan(given, machine, estimator="torchrec").deployment.workload
+        assert laid_out.tables == named.tables
+        assert compared is not None
+        answers.add((compared.step_us, swept["step_us"].iloc[0]))
+    assert len(answers) == 1
+
+
 def test_settings_of_a_prediction_are_values_as_of_the_other_verbs() -> None:
     settings = {"node.gpus": 4, "workload.table.alpha": 0.5}
     words = ("--set", "node.gpus=4", "--set", "workload.table.alpha=0.5")

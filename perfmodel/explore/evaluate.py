@@ -193,6 +193,7 @@ class WorkloadFigures:
     def __init__(self, spec: Spec) -> None:
         """Raises `PerfmodelError` for axes that name nothing."""
         self.spec, self.columns = spec, spec.objectives
+        self._known: dict[tuple[Any, ...], dict[str, float]] = {}
         values = spec.points.values
         self.read = lru_cache(partial(changed_workload, settings=()))
         self.workload = None if NAME in values else changed_workload(spec.workload, ())
@@ -216,12 +217,11 @@ class WorkloadFigures:
                 raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
 
     def __call__(self, points: Points) -> dict[str, Floats]:
-        columns: dict[tuple[Any, ...], dict[str, float]] = {}
         rows = []
         for point in range(len(points)):
             values = self._acting(points.at(point))
             key = tuple(values.items())
-            if key not in columns:
+            if key not in self._known:
                 result, machine, batch = self._predicted(values)
                 told = figures(
                     self.columns,
@@ -230,8 +230,8 @@ class WorkloadFigures:
                     operating_costs(machine, self.spec.prices),
                     activity_of(result, machine),
                 )
-                columns[key] = {name: float(each[0]) for name, each in told.items()}
-            rows.append(columns[key])
+                self._known[key] = {name: float(each[0]) for name, each in told.items()}
+            rows.append(self._known[key])
         return {name: np.array([row[name] for row in rows]) for name in self.columns}
 
     def _acting(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -137,7 +137,8 @@ class Sweep:
         front = self.front(names) if len(names) > 1 else np.zeros(0, np.int64)
         names = names if len(names) > 1 else (POINT, names[0])
         (across, x_text), (up, y_text) = map(self._readable, names)
-        return pareto_figure(across, up, front, labels=(x_text, y_text), names=self._names())
+        names_of, same = self._names(front)
+        return pareto_figure(across, up, front, labels=(x_text, y_text), names=names_of, same=same)
 
     def _readable(self, name: str) -> tuple[Floats, str]:
         """A column and its label; long steps in ms."""
@@ -146,15 +147,18 @@ class Sweep:
             return values / US_PER_MS, "step (ms)"
         return values, OBJECTIVES[name].text if name in OBJECTIVES else name
 
-    def _names(self) -> list[str]:
-        """Each point by its axes that are texts (its hardware, say) and its batch, else by its
-        number."""
+    def _names(self, front: Ints) -> tuple[list[str], str]:
+        """Each point by its texts (its hardware, say), its batch and its nodes, as far as they
+        differ along the front, else by its number; and what is the same all along."""
         texts = [name for name in self.axes if self.frame[name].dtype.kind not in "iufb"]
         columns = [self.frame[name].astype(str).tolist() for name in texts]
-        if BATCH in self.axes:
-            columns.append([f"batch {batch:,.12g}" for batch in self.frame[BATCH].tolist()])
-        columns = columns or [self.frame[POINT].astype(str).tolist()]
-        return [", ".join(row) for row in zip(*columns, strict=True)]
+        for name in (BATCH, NODES):
+            if name in self.axes:
+                columns.append([f"{name} {count:,.12g}" for count in self.frame[name].tolist()])
+        own = [each for each in columns if len({each[at] for at in front.tolist()}) > 1]
+        same = [each[front[0]] for each in columns if each not in own] if own else []
+        shown = own or columns or [self.frame[POINT].astype(str).tolist()]
+        return [", ".join(row) for row in zip(*shown, strict=True)], ", ".join(same)
 
     def __repr__(self) -> str:
         return f"Sweep({self.spec.where}: {len(self.frame):,} points, {', '.join(self.objectives)})"

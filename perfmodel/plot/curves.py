@@ -164,9 +164,16 @@ def roofline_figure(
 
 
 def pareto_figure(
-    across: Floats, up: Floats, front: Ints, *, labels: tuple[str, str], names: Sequence[str]
+    across: Floats,
+    up: Floats,
+    front: Ints,
+    *,
+    labels: tuple[str, str],
+    names: Sequence[str],
+    same: str = "",
 ) -> Figure:
-    """Points, and the front among them as a line, its points by their `names` where they are few.
+    """Points, and the front among them as a line, its points by their `names` where they are few;
+    the legend says what is the `same` all along it.
 
     Raises `UsageError` where no point has both.
     """
@@ -186,14 +193,17 @@ def pareto_figure(
             rasterized=True,
         )
         if len(order):
-            label = f"Pareto front ({len(order):,} of {len(known):,} points)"
+            count = f"Pareto front ({len(order):,} of {len(known):,} points)"
+            label = f"{count}: {same}" if same else count
             colour = style.FURTHER_COLOURS[0]
             axes.plot(across[order], up[order], label=label, color=colour, marker="o", markersize=4)
             axes.legend()
+        far = np.quantile(axes.get_xlim(), 0.7)
         for at in order.tolist() if len(order) <= _MAX_NUMBERED else ():
+            side, away = ("left", 5) if across[at] < far else ("right", -5)
             axes.annotate(
-                names[at], (across[at], up[at]), xytext=(-5, 5), textcoords="offset points",
-                ha="right", fontsize=7, bbox={"facecolor": "white", "alpha": 0.8, "pad": 1},
+                names[at], (across[at], up[at]), xytext=(away, 5), textcoords="offset points",
+                ha=side, fontsize=7, bbox={"facecolor": "white", "alpha": 0.8, "pad": 1},
             )  # fmt: skip
         axes.locator_params(axis="x", nbins=6)
         style.write_numbers(axes, ",.12g")

@@ -137,7 +137,7 @@ def machine_settings(texts: Iterable[str]) -> list[str]:
     return [text for text in texts if not text.strip().startswith(OF_WORKLOAD)]
 
 
-def changed_workload(workload: str | Path | Workload, settings: Iterable[str]) -> Workload:
+def changed_workload(workload: str | Path | Trace | Workload, settings: Iterable[str]) -> Workload:
     """The workload with those settings that are its own: `workload.implementation.precision=bf16`
     and their like."""
     changes = {}

@@ -127,9 +127,9 @@ def workloads() -> list[str]:
     return sorted(_files())
 
 
-def load_workload(name_or_path: str | Path) -> Workload:
+def load_workload(name_or_path: str | Path | Trace) -> Workload:
     """The workload of that name in the catalogue, in the TOML file at that path, or that a
-    recording shows: a trace, a folder of ranks, or the module `FILE.py:CLASS`.
+    recording shows: a trace (or itself), a folder of ranks, or the module `FILE.py:CLASS`.
 
     What ends in `.toml` or holds a `/` is a path. Raises `WorkloadError`: an unknown name (with the
     nearest ones), a file that does not hold, or a recording of no such model; `TraceError` for one

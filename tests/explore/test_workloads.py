@@ -120,12 +120,12 @@ def test_axes_that_name_nothing(tmp_path: Path, text: str, expected: str) -> Non
     assert str(error.value).startswith(str(path))
 
 
-def test_a_figure_names_the_batch_of_each_point_of_its_front(tmp_path: Path) -> None:
+def test_a_figure_names_what_differs_along_its_front(tmp_path: Path) -> None:
     path = tmp_path / "batches.toml"
     path.write_text(
         'workload = "criteo-terabyte"\nobjective = ["step_us", "samples_per_s"]\n'
         '[axes]\nhardware = ["dgx-h100"]\nbatch = [8192, 16384]\n'
     )
     axes = sweep(load_spec(path)).plot().axes[0]
-    named = {text.get_text() for text in axes.texts}
-    assert named == {"dgx-h100, batch 8,192", "dgx-h100, batch 16,384"}
+    assert {text.get_text() for text in axes.texts} == {"batch 8,192", "batch 16,384"}
+    assert axes.get_legend().texts[0].get_text() == "Pareto front (2 of 2 points): dgx-h100"
