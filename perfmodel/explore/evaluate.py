@@ -66,7 +66,7 @@ def figures(
 
 
 RUNNING = (
-    *("cluster", "node", "device.target"),
+    *("cluster", "node", "device.target", "device.boost_mhz"),
     *(f"{kind}.{name}" for kind in KINDS for name in ("tdp_w", "price_usd", "capacity_bytes")),
 )
 """What running a machine costs by: prices, watts, how many of each part."""
@@ -103,6 +103,8 @@ class TraceSteps:
         return slowest
 
 
+POWER_LIMIT = "device.tdp_w"
+"""Which clock it leaves, a whole step decides: of traces a sweep moves kernels one by one."""
 RANKS = "ranks"
 """With `BATCH`, what changes shapes: samples per rank, and how many ranks of equal work."""
 
@@ -119,6 +121,8 @@ class TraceFigures:
                     f"axis {axis} names nothing that a trace can change: expected "
                     "hardware, nodes, batch, ranks or KIND.KEY such as device.hbm_gb_per_s"
                 )
+            if axis == POWER_LIMIT:
+                raise UsageError(f"axis {axis}: `predict --set {axis}=W` says it of a trace")
         self.columns, self.samples = spec.objectives, spec.batch
         for name in self.columns:
             if OBJECTIVES[name].needs_samples and spec.batch is None and BATCH not in values:

@@ -10,7 +10,8 @@ from typing import Any
 from perfmodel.base.schema import Table, parse_value
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import lookup_from
-from perfmodel.hardware.parts import KINDS, Part, kind_of
+from perfmodel.hardware.clock import following
+from perfmodel.hardware.parts import KINDS, Device, Part, kind_of
 from perfmodel.hardware.schema import P, build_part, fields_of, merge
 
 OPTION = "--set"
@@ -25,7 +26,8 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
 
     KIND is one of `KINDS` (`device`, `nic`, `accelerator`, `node`, …); KEY and VALUE are as in a
     TOML file, where a name needs no quotes. A device's `link_gb_per_s` is its node's link as
-    well, unless `link.gb_per_s` is set. The name of what is returned tells the settings.
+    well, unless `link.gb_per_s` is set; a GPU's peaks follow its `boost_mhz`, unless they are. The
+    name of what is returned tells the settings.
     Raises `HardwareError`, as for a file.
     """
     if not settings:
@@ -65,7 +67,17 @@ def _changes(part: Part, settings: Sequence[str]) -> Table:
     has_link = getattr(getattr(part, "node", part), "link", None) is not None
     if isinstance(device, dict) and "link_gb_per_s" in device and has_link:
         _changes_within(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
+    _let_follow(getattr(part, "node", part), changes if isinstance(part, Device) else device)
     return changes
+
+
+def _let_follow(part: Part, changes: Any) -> None:
+    """Rates of a GPU follow its clock, where they are not set themselves."""
+    device: Any = getattr(part, "device", part)
+    clock_mhz = changes.get("boost_mhz") if isinstance(changes, dict) else None
+    if isinstance(clock_mhz, (int, float)) and "extends" not in changes and device.target != "cpu":
+        for name, value in following(device, clock_mhz / device.boost_mhz).items():
+            changes.setdefault(name, value)
 
 
 def _changes_within(changes: Table, key: str) -> Table:

@@ -22,6 +22,7 @@ from perfmodel.hardware import Cluster
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
+from perfmodel.prediction.power import active_frac
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
 from perfmodel.prediction.step import in_designs_software, least_us
@@ -255,13 +256,12 @@ def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) 
 def activity_of(result: Result, machine: Cluster) -> Activity:
     """Shares of the period that devices (by the ranks that are shown), hosts, adapters and drives
     (by the slowest) work."""
-    active_us = sum(rank.gpu_active_us for rank in result.ranks) / len(result.ranks)
     step_us = result.step_us
     busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
     is_cpu = machine.node.device.target == "cpu"
     across = machine.nodes > 1
     return Activity(
-        device_frac=1.0 if is_cpu else min(active_us / step_us, 1.0),
+        device_frac=1.0 if is_cpu else active_frac(result),
         host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
         nic_frac=busy.get(COMMUNICATION, 0.0) if across else 0.0,
         storage_frac=busy.get("storage", 0.0),

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from perfmodel.errors import Note, UsageError, prefixed
-from perfmodel.hardware import Cluster, Device, Part, cluster
+from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering import lower
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import measure
@@ -27,6 +26,7 @@ from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
+from perfmodel.prediction.power import Noted
 from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import (
@@ -39,7 +39,6 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.shapes import (
     MODEL,
-    Noted,
     predict_shapes,
     scheduled_ranks,
     too_large,
@@ -224,16 +223,15 @@ def _taken_us(times: HostTimes) -> float:
 def shapes_on(
     profile: ProfileData,
     graphs: Sequence[OpGraph],
-    target: str | Path | Part,
+    machine: Cluster,
     *,
     nodes: int | None,
     overheads: str | None,
     batch_ratio: float = 1.0,
 ) -> Noted:
-    """`graphs`, those of `profile` or edits of them, on `target`, collectives among `nodes` nodes;
+    """`graphs`, those of `profile` or edits of them, on `machine`, of so many `nodes` if asked for;
     host costs are the trace's own, by the speed of the hosts, where it has any, else a profile's.
     Raises `UsageError` for edits that need more devices than there are."""
-    machine = cluster(target, nodes)
     ranks, placed = max(graph.world_size for graph in graphs), list[str]()
     holds = f"{ranks} ranks do not fit: it has {machine.gpus} devices"
     if ranks > machine.gpus and ranks > max(graph.world_size for graph in profile.graphs):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -17,6 +17,7 @@ from perfmodel.base.units import human_us
 from perfmodel.cost.chosen import not_learned, using_kernels
 from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
+from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
@@ -27,10 +28,11 @@ from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
+from perfmodel.prediction.power import Noted, within_limit
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
 from perfmodel.prediction.scheduled import costs_of
-from perfmodel.prediction.shapes import MODEL, Noted, predict_passes, with_reads
+from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
 from perfmodel.prediction.step import (
     Step,
     cluster_of,
@@ -146,30 +148,35 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
         taken_us, notes = with_codecs(trace, *given, codecs)
         given = graph, taken_us
         warnings += notes
-    results = []
-    for target in request.targets or (None,):
+
+    def on(machine: Cluster | None, name: str | None = None) -> Noted:
         moved, taken, before = None, given, plain
-        if target is not None:
-            moved = again = transfer_durations(trace, *given, target)
+        if machine is not None:
+            moved = again = transfer_durations(trace, *given, machine)
             if edited and given is not plain:
-                again = transfer_durations(trace, *plain, target)
+                again = transfer_durations(trace, *plain, machine)
             begun = from_window_start(graph)
             taken, before = (begun, moved.duration_us), (begun, again.duration_us)
         taken = what_if(*taken, scales)
         if apart is not None:
             taken = taken[0], apart.contended(*taken)
-        about = (mode, None if target is None else str(target))
-        result = steps_result(trace, taken, *about, edited=edited, left_out=left_out)
+        result = steps_result(trace, taken, mode, name, edited=edited, left_out=left_out)
         if edited:
-            baseline = steps_result(trace, before, *about, edited=False, left_out=left_out)
+            baseline = steps_result(trace, before, mode, name, edited=False, left_out=left_out)
             result = replace(result, baseline=baseline)
         explainer = MeasuredExplainer(trace, graph, taken[1], scales, host, moved)
         result = replace(result, explainer=explainer)
-        if moved is not None:
-            warnings += [f"{target}: {note}" for note in moved.notes]
-            coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
-            result = replace(result, coverage=coverage, reads=moved.reads)
+        if moved is None:
+            return result, []
+        coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
+        return replace(result, coverage=coverage, reads=moved.reads), list(moved.notes)
+
+    results = []
+    for target in request.targets:
+        result, notes = within_limit(cluster(target), partial(on, name=str(target)))
+        warnings += [f"{target}: {note}" for note in notes]
         results.append(result)
+    results = results or [on(None)[0]]
     cautions = dict.fromkeys(line for result in results for line in result.cautions)
     gaps = completeness(trace, graph)
     return Prediction(facts_of(trace), results, [*cautions, *warnings], gaps=gaps)
@@ -218,7 +225,8 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     results = []
     for target in request.targets or (own,):
         assert target is not None
-        result, notes = shapes_on(profile, graphs, target, batch_ratio=batch_ratio, **where)
+        on = partial(shapes_on, profile, graphs, batch_ratio=batch_ratio, **where)
+        result, notes = within_limit(cluster(target, request.nodes), on)
         results.append(result)
         warnings += notes
     if trace.ranks and not (request.targets or edits) and batch is None:
@@ -268,6 +276,12 @@ def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
     return _of_configuration(request, [deployment])
 
 
+def _on(
+    period: Callable[..., Noted], case: Step | Deployment, asked: tuple[Any, ...], machine: Cluster
+) -> Noted:
+    return period(replace(case, machine=machine), *asked)
+
+
 def _of_configuration(request: Request, cases: Sequence[Step | Deployment]) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, period after period."""
     first, edits = cases[0], tuple(request.edits())
@@ -278,7 +292,8 @@ def _of_configuration(request: Request, cases: Sequence[Step | Deployment]) -> P
         used.append(own.name if is_own else TIERED)
         costs = costs_of(case.machine, request.profile, used[-1])
         period: Callable[..., Noted] = step_period if is_own else deployment_period
-        found = period(case, costs, edits, request.every_rank)
+        asked = (costs, edits, request.every_rank)
+        found = within_limit(case.machine, partial(_on, period, case, asked))
         answers.append(with_reads(found, case.machine, costs))
     results = [result for result, _ in answers]
     notes = [prefixed(result.hardware, note) for result, notes in answers for note in notes]

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from math import isfinite
+from math import inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.cost.gpu import power
 from perfmodel.errors import UsageError
-from perfmodel.hardware import Cluster, Node, Part, load
+from perfmodel.hardware import Cluster, Device, Node, Part, load
+from perfmodel.hardware.originals import original
 
-IDLE_FRAC = {"device": 0.13, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
+IDLE_FRAC = {"device": power.IDLE_FRAC, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
 """Of its peak. Source: assumed: GPUs report 50 to 70 of 400 to 700 W; servers idle at a third to a
 half of their peak; adapters and drives hardly rest."""
 UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0}
@@ -108,11 +110,14 @@ class OperatingCosts:
     prices: Prices
     sources: dict[str, str] = field(compare=False)
     """Per figure, where it comes from."""
+    working_limit_w: float = inf
+    """What devices may draw in addition to being idle."""
 
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many values as `activity` has."""
-        busy = (watts * getattr(activity, name) for name, watts in self.busy_w.items())
-        return sum(busy, self.idle_w)
+        busy = {name: watts * getattr(activity, name) for name, watts in self.busy_w.items()}
+        busy["device_frac"] = np.minimum(busy.get("device_frac", 0.0), self.working_limit_w)
+        return sum(busy.values(), self.idle_w)
 
     def usd_per_hour(self, power_w: Number) -> Number | None:
         """What all nodes cost while they draw `power_w`; None where that is not known."""
@@ -191,6 +196,11 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
         idle_w += peak_w * idle
         busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
+    limit_w, stock = inf, original(node.device)
+    if node.device.target != "cpu" and node.device != stock:
+        of_one = busy_w["device_frac"] / power.working_w(stock)
+        busy_w["device_frac"] = of_one * power.working_w(node.device)
+        limit_w = of_one * max(node.device.tdp_w - power.idle_w(stock), 0.0)
     asked = {"usd_per_hour": said.usd_per_hour, "purchase_usd": said.purchase_usd}
     key, price = next(((k, usd) for k, usd in asked.items() if usd is not None), ("", None))
     source, is_rent = "given", node.price_usd is None
@@ -207,7 +217,8 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
     sources[key] = source
     hours = 1.0 if key == "usd_per_hour" else said.years * HOURS_PER_YEAR
     held = None if price is None else price * count / hours / said.used_frac
-    return OperatingCosts(idle_w, busy_w, held, key == "usd_per_hour", said, sources)
+    is_rented = key == "usd_per_hour"
+    return OperatingCosts(idle_w, busy_w, held, is_rented, said, sources, limit_w)
 
 
 def _parts(node: Node, share: float) -> list[_Part]:
@@ -226,7 +237,8 @@ def _parts(node: Node, share: float) -> list[_Part]:
     for kind, part, count in held:
         if part is None or not count:
             continue
-        peak_w, source = getattr(part, "tdp_w", None), part.sources.get("tdp_w", "not stated")
+        sold = original(part) if isinstance(part, Device) and part.target != "cpu" else part
+        peak_w, source = getattr(sold, "tdp_w", None), sold.sources.get("tdp_w", "not stated")
         if peak_w is None:
             peak_w, source = UNKNOWN_W[kind], f"assumed: {UNKNOWN_W[kind]:g} W"
         source = f"{part.name}: {source}; price: {part.sources.get('price_usd', 'not known')}"

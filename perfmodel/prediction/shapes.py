@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +30,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
 from perfmodel.prediction.intervals import drawn_step
+from perfmodel.prediction.power import Noted, within_limit
 from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import family_rows, summarise
 from perfmodel.prediction.scheduled import (
@@ -113,8 +115,6 @@ def steady_period(
 
 
 MODEL = "model"
-Noted = tuple[Result, list[str]]
-"""A result, and what a user should know of it."""
 
 
 def with_reads(found: Noted, machine: Cluster, costs: HostCosts | None) -> Noted:
@@ -280,8 +280,8 @@ def predict_passes(
         if costs is not None and not costs.profile.provenance.unwatched:
             note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
             costs = replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
-        found = predict_shapes(graphs, machine, name=machine.name, costs=costs)
-        result, own = with_reads(found, machine, costs)
+        once = partial(predict_shapes, graphs, name=machine.name, costs=costs)
+        result, own = with_reads(within_limit(machine, once), machine, costs)
         if costs is not None:  # an interval at least as wide as measured passes of modules say
             device_us = min(float(result.rank.gpu_active_us), result.step_us)
             parts = np.array([device_us, result.step_us - device_us])

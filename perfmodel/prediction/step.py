@@ -25,9 +25,10 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.power import Noted, unlimited
 from perfmodel.prediction.result import longer
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
-from perfmodel.prediction.shapes import Noted, predict_shapes, scheduled_ranks
+from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload
@@ -256,6 +257,7 @@ def least_us(
 ) -> float:
     """What the steps of a deployment take at least: without evaluations and contention; of several
     kinds, the most frequent ones where that is `enough_us`. Raises as `deployment_period`."""
+    deployment = replace(deployment, machine=unlimited(deployment.machine))
     costs = costs_of(deployment.machine, overheads, TIERED)
     steps = steps_of(deployment)
     total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
