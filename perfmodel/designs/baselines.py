@@ -86,12 +86,15 @@ class Hybrid(settings.Checked, of="hybrid"):
     software: one fused call for all tables by the `host` in a process per GPU (FBGEMM's lookup for
     CPUs with its optimizer inside), the best that exists; PyTorch's operators table by table in a
     process per GPU (`operators`); the same in `one_process` for all GPUs of a node, with serial
-    sparse updates, which is what FAE's repository runs. On one node its GPUs share
-    the host's tables; on several each rank's host has those of its shards, in a process of its own,
-    and what training keeps equal on all ranks stays on devices: no gradient goes from host to host.
+    sparse updates, which is what FAE's repository runs. A process per GPU has the tables of its
+    rank's shards, and GPUs exchange keys and pooled rows as for tables in their own memory; what
+    training keeps equal on all ranks stays on devices: no gradient goes from host to host. The one
+    process of a node shares all tables among its GPUs; on several nodes ranks have shards too.
 
     Source: FAE (Adnan et al. 2022), whose repository is `one_process`; the software that Hotline
-    (2024) compares with, Intel's DLRM, has fused lookups: nearest to `host`.
+    (2024) compares with, Intel's DLRM, has fused lookups and tables parted among processes
+    (Kalamkar et al., Optimizing Deep Learning Recommender Systems' Training On CPU Cluster
+    Architectures, SC 2020): nearest to `host`.
     """
 
     device_table_bytes: settings.Amount = 0.0
@@ -100,15 +103,20 @@ class Hybrid(settings.Checked, of="hybrid"):
     def apply(self, deployment: Deployment) -> Deployment:
         ranks = tuple(range(deployment.ranks))
         tables = deployment.workload.tables
-        is_alone = deployment.machine.nodes == 1
+        is_one = self.pooled_on == "one_process" or deployment.ranks == 1
+        is_shared = is_one and deployment.machine.nodes == 1
+        parted = GpuOnly().apply(deployment).placement.tables
 
         def edit(number: int, placed: TablePlacement) -> dict[str, Any]:
             size = tables[number].rows * row_bytes("fp32", tables[number].dim)
-            is_copied = deployment.train and placed.sharding == "data_parallel" and not is_alone
+            sharding, own = parted[number].sharding, parted[number].ranks
+            if is_shared:
+                sharding, own = "data_parallel", ranks
+            is_copied = deployment.train and sharding == "data_parallel" and not is_shared
             if size <= self.device_table_bytes or is_copied:
                 return {}
-            row = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
-            return row | ({"sharding": "data_parallel", "ranks": ranks} if is_alone else {})
+            where = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
+            return where | {"sharding": sharding, "ranks": own}
 
         pipeline = replace(deployment.pipeline, rows_ahead=False, writes_behind=False)
         placement = deployment.placement.edited(edit)

@@ -55,8 +55,9 @@ def test_parted_samples_need_hot_rows(first: str, second: str) -> None:
 
 
 def test_replicas_that_training_updates_do_not_move_to_drives() -> None:
+    one = {**SETTINGS, "hybrid": {"pooled_on": "one_process"}}
     with pytest.raises(WorkloadError, match="replicas that training updates stay"):
-        applied("hybrid+software_memory")
+        composed("hybrid+software_memory", one).apply(start())
 
 
 def test_tables_that_a_node_shared_are_shared_out_again() -> None:
