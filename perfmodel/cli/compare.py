@@ -195,7 +195,7 @@ def _times(
         load = each["latency"] or {}
         record |= {key: "unstable" if load.get(key) is None else load[key] for key in latency}
         records.append(record)
-    gains = (f"over {name}:s;ends {name}=90 %:s" for name in comparison.baselines)
+    gains = (f"over {name}:s!;ends {name}=90 %:s" for name in comparison.baselines)
     latencies = (f"{key}={key.removesuffix('_us')}:human" for key in latency)
     at_rate = "" if rate is None else f" and latency at {rate:,.6g}/s"
     return Table(f"Step time{at_rate}", ";".join((_TIMES, *gains, *latencies)), records)

@@ -56,9 +56,12 @@ def start(name: str) -> Deployment:
     rm3 = _small("hotline-rm3", 6)
     padded = load_workload("smartnic-rm").with_(interaction__pad_to=16)
     v100, a100 = cluster("hotline-server"), cluster("dgx-a100-80gb")
+    least = replace(a100.node, device=replace(a100.node.device, hbm_bytes=20 * 10**9))
+    tight = replace(a100, node=least)
     made = {
         "rm3": lambda: deployment_of(rm3, v100, 65_536),
         "dcn": lambda: deployment_of(_small("dlrm-dcnv2", 6), a100, 55_296),
+        "tight": lambda: deployment_of(start("dcn").workload, tight, 55_296),
         "cached": lambda: SoftwareCache(cache_frac=0.1).apply(start("dcn")),
         "kaggle": lambda: deployment_of(_small("criteo-kaggle", 12), a100, 32_768, train=False),
         "dense": lambda: deployment_of(padded, a100, 16_384, train=False),
@@ -103,6 +106,8 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("prefetch_pipeline", "input_ahead", False, "dcn"),
     ("prefetch_pipeline", "rows_ahead", False, "cached"),
     ("recshard", "hbm_gb", 0.01, "rm3"),
+    ("shared_cache", "kv_gib", 15.0, "tight"),
+    ("shared_cache", "policy", "static", "tight"),
     ("smartnic", "adapter", "bluefield-3", "nic"),
     ("smartnic", "cache_gib", 0.01, "nic"),
     ("smartnic", "remote_frac", 0.0, "nic"),
