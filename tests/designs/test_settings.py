@@ -132,6 +132,7 @@ CASES: list[tuple[str, str, Any, str]] = [
 ]
 USED: dict[str, dict[str, Any]] = {
     "recshard": {"hbm_gb": 1.0},
+    "shared_cache": {"kv_gib": 16.2},
     "smartnic": {"applied": "always", "cache_gib": 1.0},
     "software_memory": {"cache_gib": 1.0},
 }
