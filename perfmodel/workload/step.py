@@ -28,6 +28,7 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
+from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -178,6 +179,9 @@ def op_graph(
     about = (workload, total // ranks, within, rank % within, target, train, layout, near)
     spread = ranks // max(within, linked or ranks)
     of_copies = ranks // within, max(spread, 1)
+    stash = None if pipeline is None else pipeline.stash
+    if pipeline is not None:  # of any implementation
+        pipeline = replace(pipeline, stash=None)
     run = Run(*about, placement, pipeline, MicroBatch(), False, sharers, *of_copies)
     recorder = Recorder("cpu" if target == "cpu" else "cuda")
     recorder.tape = {} if train else None
@@ -186,6 +190,8 @@ def op_graph(
     try:
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
+        if stash is not None and recorder.place != "cpu":
+            ops = stashed(recorder, ops, *stash)
         data = data_edges(ops, recorder.views)
     finally:
         if was_on:
