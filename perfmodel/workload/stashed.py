@@ -38,7 +38,7 @@ class _Use:
 def stashed(r: Recorder, ops: Sequence[Op], most_bytes: float, ahead: int) -> tuple[Op, ...]:
     """`ops` with `most_bytes` of activations, those made first, brought back `ahead` nodes early:
     they are needed last."""
-    tops, uses, given = [], dict[int, _Use](), dict[int, Tensor]()
+    tops, uses, given = list[int](), dict[int, _Use](), dict[int, Tensor]()
     for at, op in enumerate(ops):
         tops.append(at if op.parent == NO_OP else tops[op.parent])
         for is_made, arguments in ((False, op.inputs), (op.phase == FORWARD, op.outputs)):
