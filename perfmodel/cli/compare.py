@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -150,16 +151,19 @@ def _show_steps(console: Console, ladder: Comparison) -> None:
     _say_source(console, ladder.source)
     tiers = dict.fromkeys(f"{tier}={tier} GB:,.1f" for row in ladder.rows for tier in row.memory_gb)
     heads = ";".join((_STEPS, *tiers, "words=waits for"))
-    steps: dict[str, list[dict[str, Any]]] = {row.design: [] for row in ladder.rows}
+    steps = defaultdict[str, list[dict[str, Any]]](list)
     for row, told in zip(ladder.rows, ladder.to_dict()["designs"], strict=True):
         if row.bottleneck:
             gains = {key: f"{_ratio(told[key])}x" for key in ("gain", "gain_over_first")}
-            steps[row.design].append(told | row.memory_gb | gains | {"words": row.bottleneck.words})
+            words = {"words": row.bottleneck.words}
+            steps[row.design].append(told | row.memory_gb | gains | words)
     for design, records in steps.items():
         console.show(Table(f"{design}, step by step", heads, records, full_names=True))
+    said = set[tuple[str, str]]()  # of steps that cannot be for one reason, the first says it
     for row in ladder.rows:
-        if not row.is_feasible:
+        if not row.is_feasible and (row.design, row.why_not) not in said:
             _say_why_not(console, row)
+        said.add((row.design, row.why_not))
         for why in row.without_gain:
             console.say(f"{row.design}: {why}")
     console.say_assumed(ladder.source["hardware"], [each.to_dict() for each in ladder.assumed])
@@ -197,7 +201,7 @@ def _times(
         load = each["latency"] or {}
         record |= {key: "unstable" if load.get(key) is None else load[key] for key in latency}
         records.append(record)
-    gains = (f"over {name}:s;ends {name}=90 %:s" for name in comparison.baselines)
+    gains = (f"over {name}:s!;ends {name}=90 %:s" for name in comparison.baselines)
     latencies = (f"{key}={key.removesuffix('_us')}:human" for key in latency)
     at_rate = "" if rate is None else f" and latency at {rate:,.6g}/s"
     return Table(f"Step time{at_rate}", ";".join((_TIMES, *gains, *latencies)), records)

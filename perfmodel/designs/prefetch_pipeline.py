@@ -33,4 +33,7 @@ class PrefetchPipeline(settings.Checked, of="prefetch_pipeline"):
         pipeline = replace(
             deployment.pipeline, input_ahead=self.input_ahead, rows_ahead=self.rows_ahead
         )
+        if pipeline == deployment.pipeline:
+            why = (*deployment.without_gain, "the step has that pipeline already")
+            return deployment.with_(without_gain=why)
         return deployment.with_(pipeline=pipeline)

@@ -28,6 +28,7 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
+from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -177,6 +178,9 @@ def op_graph(
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
     samples = samples_of_rank(total, ranks)
+    stash = None if pipeline is None else pipeline.stash
+    if pipeline is not None:  # of any implementation
+        pipeline = replace(pipeline, stash=None)
     run = Run(
         *(workload, samples, within, rank % within, target, train, layout, near),
         placement=placement,
@@ -193,6 +197,8 @@ def op_graph(
     try:
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
+        if stash is not None and recorder.place != "cpu":
+            ops = stashed(recorder, ops, *stash)
         data = data_edges(ops, recorder.views)
     finally:
         if was_on:
@@ -341,8 +347,8 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
 
     Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
     over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
-    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean: their
-    sequences are exchanged one by one, which needs two of them on a rank.
+    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean, or
+    `unbalanced_frac` more: sequences are exchanged one by one, which needs two of them on a rank.
     """
     about = workload.sequence
     mean, most = mean_length(workload.tables), float(about.max_length)
@@ -352,8 +358,9 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
     deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
     long = min(mean + deviations * about.length_std, most)
     square = most**2 * min(squares + deviations * squares_std, 1.0)
-    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
-    return Lengths(batch, tokens, batch * (square + long) / 2.0)
+    more = 1.0 + about.unbalanced_frac * is_mean
+    tokens = -(-round(batch * long * more) // ALIGNED) * ALIGNED
+    return Lengths(batch, tokens, batch * (square + long) / 2.0 * more)
 
 
 def _squares(mean: float, std: float) -> tuple[float, float]:

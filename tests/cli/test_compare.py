@@ -250,3 +250,8 @@ def test_a_ladder_has_a_row_for_each_step(run: Run) -> None:
     for row in answer["designs"]:
         assert row["step"] in shown
     assert "+ smartnic has no effect here: not applied" in shown
+
+
+def test_steps_that_cannot_be_for_one_reason_say_it_once(run: Run) -> None:
+    found = run("compare", *SMALL[:2], "--hardware", "cpu-epyc", "--designs", "neo", "--ladder")
+    assert found.out.count("has no device memory to shard tables over") == 1

@@ -28,7 +28,8 @@ def start() -> Deployment:
 
 
 def test_with_nothing_ahead_it_is_the_step_as_it_is() -> None:
-    assert BASE.apply(start()) == start()
+    found = BASE.apply(start())
+    assert (found, found.without_gain) == (start(), ("the step has that pipeline already",))
     assert PREFETCH.apply(start()).pipeline == Pipeline(input_ahead=True, rows_ahead=True)
 
 

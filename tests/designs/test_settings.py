@@ -56,9 +56,14 @@ def start(name: str) -> Deployment:
     rm3 = _small("hotline-rm3", 6)
     padded = load_workload("smartnic-rm").with_(interaction__pad_to=16)
     v100, a100 = cluster("hotline-server"), cluster("dgx-a100-80gb")
+    least = replace(a100.node, device=replace(a100.node.device, hbm_bytes=20 * 10**9))
+    tight = replace(a100, node=least)
+    mi350x = cluster("hgx-mi350x")
     made = {
         "rm3": lambda: deployment_of(rm3, v100, 65_536),
         "dcn": lambda: deployment_of(_small("dlrm-dcnv2", 6), a100, 55_296),
+        "tight": lambda: deployment_of(start("dcn").workload, tight, 55_296),
+        "sequences": lambda: deployment_of(load_workload("dlrm-v4-hstu"), mi350x, 1_024),
         "cached": lambda: SoftwareCache(cache_frac=0.1).apply(start("dcn")),
         "kaggle": lambda: deployment_of(_small("criteo-kaggle", 12), a100, 32_768, train=False),
         "dense": lambda: deployment_of(padded, a100, 16_384, train=False),
@@ -70,6 +75,7 @@ def start(name: str) -> Deployment:
 
 
 CASES: list[tuple[str, str, Any, str]] = [
+    ("balanced_sequences", "left_frac", 0.024, "sequences"),
     ("hybrid", "device_table_bytes", 1e12, "rm3"),
     ("cpu_only", "nodes", 2, "kaggle"),
     ("cpu_only", "sockets", 1, "rm3"),
@@ -104,6 +110,8 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("prefetch_pipeline", "input_ahead", False, "dcn"),
     ("prefetch_pipeline", "rows_ahead", False, "cached"),
     ("recshard", "hbm_gb", 0.01, "rm3"),
+    ("shared_cache", "kv_gib", 15.0, "tight"),
+    ("shared_cache", "policy", "static", "tight"),
     ("smartnic", "adapter", "bluefield-3", "nic"),
     ("smartnic", "cache_gib", 0.01, "nic"),
     ("smartnic", "remote_frac", 0.0, "nic"),
@@ -123,11 +131,14 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("software_memory", "device_cache_gib", 0.01, "rm3"),
     ("software_memory", "items_per_query", 2, "kaggle"),
     ("software_memory", "pooled_frac", 0.5, "kaggle"),
+    ("stashed_activations", "most_gib", 0.0, "dcn"),
+    ("stashed_activations", "nodes_ahead", 30, "dcn"),
     ("two_d_sharding", "group_ranks", 4, "nic_train"),
     ("two_d_sharding", "sync_every", 2, "nic_train"),
 ]
 USED: dict[str, dict[str, Any]] = {
     "recshard": {"hbm_gb": 1.0},
+    "shared_cache": {"kv_gib": 16.2},
     "smartnic": {"applied": "always", "cache_gib": 1.0},
     "software_memory": {"cache_gib": 1.0},
 }
@@ -149,7 +160,7 @@ def _usual_us(design: str, at: str) -> float:
     return predict(made.apply(start(at))).results[0].step_us
 
 
-@pytest.mark.parametrize(("design", "key", "value", "at"), slow_but(12, CASES))
+@pytest.mark.parametrize(("design", "key", "value", "at"), slow_but(13, CASES))
 def test_a_setting_changes_the_step(design: str, key: str, value: Any, at: str) -> None:
     made = DESIGNS[design](**USED.get(design, {}) | {key: value})
     step_us = predict(made.apply(start(at))).results[0].step_us

@@ -1,0 +1,42 @@
+"""Activations in host memory between the forward and the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from perfmodel.designs import settings
+from perfmodel.designs.deployment import Deployment, Design
+from perfmodel.errors import WorkloadError
+
+MIN_GIB = 1 / 16  # of activations, less than this is not tried in the place of more
+
+
+@dataclass(frozen=True)
+class StashedActivations(settings.Checked, of="stashed_activations"):
+    """Activations wait in host memory for the backward pass: less device memory, more copies.
+
+    Of each rank `most_gib`, those made first, are copied out behind their last use, by one copy
+    engine, and back by the other, in turn with the input, from `nodes_ahead` nodes of autograd
+    before they are needed. Memory is that of copies that keep up with the step; where the step
+    waits for them, activations stay longer. Host memory is not counted.
+
+    Source: TorchRec's activation stashing (pull request 3819). Of peers, those for transformers
+    predict recomputation in its place.
+    """
+
+    most_gib: settings.Amount = 1.0
+    nodes_ahead: settings.Count = 2
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        """A pipeline that stashes."""
+        if not deployment.train:
+            raise WorkloadError("stashed_activations: inference keeps no activations")
+        if deployment.machine.node.device.target == "cpu":
+            raise WorkloadError("stashed_activations: a CPU's activations are in host memory")
+        stash = (self.most_gib * 2.0**30, self.nodes_ahead) if self.most_gib else None
+        return deployment.with_(pipeline=replace(deployment.pipeline, stash=stash))
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With fewer activations."""
+        return [replace(self, most_gib=size) for size in settings.halved(self.most_gib, MIN_GIB)]
