@@ -162,7 +162,8 @@ class Problem:
 
     def taken(self, choice: int) -> Floats:
         """What the shards of a way take of their ranks, `[parts, held]`, or `[held]` of each."""
-        each, more, parts = self.sizes[choice], self.first_us[choice], self.ways[choice].parts
+        more, parts = self.first_us[choice], self.ways[choice].parts
+        each: Floats = self.sizes[choice]
         if not more:
             return each
         taken = np.tile(each, (parts, 1))
