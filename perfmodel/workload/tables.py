@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.schema import Limits
 from perfmodel.embedding.cache import TableAccess
-from perfmodel.embedding.parts import block_frac, tilted_frac
+from perfmodel.embedding.parts import tilted_frac
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
@@ -88,12 +88,14 @@ class Part(Table):
 def row_wise_part(table: Table, parts: int, block: int | None, tilt: float) -> Part:
     """One of `parts` equal parts of `table`: of rows in the order of popularity the `block` of that
     number, else of rows that lie anywhere, by `tilt` (`tilted_frac`)."""
-    whole = table.popularity()
-    frac = tilted_frac(whole, parts, tilt) if block is None else block_frac(whole, block, parts)
+    whole, rows = table.popularity(), -(-table.rows // parts)
+    if block is None:
+        frac = tilted_frac(whole, parts, tilt)
+    else:
+        frac = whole.between(block * rows, (block + 1) * rows)
     about = {each.name: getattr(table, each.name) for each in fields(table)}
-    about["rows"] = -(-table.rows // parts)
-    about["pooling"] = table.pooling * float(np.dot(frac, whole.share))
-    return Part(**about, classes=whole.part(frac))
+    pooling = table.pooling * float(np.dot(frac, whole.share))
+    return Part(**about | {"rows": rows, "pooling": pooling}, classes=whole.part(frac))
 
 
 @lru_cache(maxsize=1 << 10)
