@@ -87,12 +87,14 @@ class Part(Table):
 @lru_cache(maxsize=1 << 14)
 def row_wise_part(table: Table, parts: int, block: int | None, tilt: float) -> Part:
     """One of `parts` equal parts of `table`: of rows in the order of popularity the `block` of that
-    number, else of rows that lie anywhere, by `tilt` (`tilted_frac`)."""
+    number, where the last ones are empty the last row; else of rows that lie anywhere, by `tilt`
+    (`tilted_frac`)."""
     whole, rows = table.popularity(), -(-table.rows // parts)
     if block is None:
         frac = tilted_frac(whole, parts, tilt)
     else:
-        frac = whole.between(block * rows, (block + 1) * rows)
+        begin = min(block * rows, table.rows - 1)
+        frac = whole.between(begin, begin + rows)
     about = {each.name: getattr(table, each.name) for each in fields(table)}
     pooling = table.pooling * float(np.dot(frac, whole.share))
     return Part(**about | {"rows": rows, "pooling": pooling}, classes=whole.part(frac))
