@@ -129,6 +129,7 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
         pooling=tuple(table.pooling for table in tables),
         unique_rows=tuple(table.unique_rows(batch) for table in tables),
         alpha=tuple(_equivalent_alpha(table, batch) for table in tables),
+        most_repeated=tuple(t.lookups(batch) * float(t.popularity().chance[0]) for t in tables),
     )
 
 
