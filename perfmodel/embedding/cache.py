@@ -223,16 +223,12 @@ def split_hot(
 ) -> tuple[Popularity | None, Popularity | None]:
     """The `hot_rows` most popular rows, and all others, each as a table of its own; None without
     lookups."""
-    ends = np.cumsum(popularity.rows)
-    hot = np.clip(hot_rows - (ends - popularity.rows), 0.0, popularity.rows)
-    share = popularity.chance * hot
+    hot = popularity.between(0.0, hot_rows)
 
-    def part(rows: Floats, share: Floats) -> Popularity | None:
-        held = rows > 0
-        share = np.maximum(share[held], 0.0)
-        return Popularity(rows[held], share / share.sum()) if share.sum() > 0 else None
+    def part(frac: Floats) -> Popularity | None:
+        return popularity.part(frac) if np.dot(popularity.share, frac) > 0 else None
 
-    return part(hot, share), part(popularity.rows - hot, popularity.share - share)
+    return part(hot), part(1.0 - hot)
 
 
 _HALVINGS = 100

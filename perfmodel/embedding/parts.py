@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.embedding.popularity import Popularity
 
 DRAWS, SEED = 1000, 1
@@ -27,22 +27,11 @@ HALVINGS, STEEPEST, MOST_TILTED = 60, 1e4, 700.0
 the largest odds."""
 
 
-def block_frac(popularity: Popularity, block: int, parts: int) -> Floats:
-    """Share `[classes]` of the rows of each class in one of `parts` blocks, the most popular rows
-    first, a class's rows alike."""
-    ends = np.cumsum(popularity.rows)
-    size = np.ceil(ends[-1] * (1 - 1e-12) / parts)
-    begins = ends - popularity.rows
-    held = np.minimum(ends, (block + 1) * size) - np.maximum(begins, block * size)
-    return np.asarray(np.clip(held / popularity.rows, 0.0, 1.0))
-
-
 def tilted_frac(popularity: Popularity, parts: int, tilt: float) -> Floats:
     """Share `[classes]` of the rows of each class on one of `parts` ranks to which rows fall by
     chance: the busiest with a `tilt` above 0; below it, each of the others beside one of as much; 0
     is the mean."""
-    odds = _odds(abs(tilt) * _beyond_mean(popularity))
-    busiest = odds / (odds + parts - 1.0)
+    busiest = _busiest_frac(abs(tilt) * _beyond_mean(popularity), parts)
     return np.asarray(busiest if tilt >= 0 else (1.0 - busiest) / (parts - 1.0))
 
 
@@ -51,9 +40,10 @@ def _beyond_mean(popularity: Popularity) -> Floats:
     return popularity.chance - 1.0 / popularity.total_rows
 
 
-def _odds(tilted: Floats) -> Floats:
-    """That the busiest rank has a row, where it is even with less than the mean row's lookups."""
-    return np.exp(np.clip(tilted, 0.0, MOST_TILTED))
+def _busiest_frac(tilted: Floats, parts: Ints | int) -> Floats:
+    """That the busiest rank has a row; it is even with less than the mean row's lookups."""
+    odds = np.exp(np.clip(tilted, 0.0, MOST_TILTED))
+    return np.asarray(odds / (odds + parts - 1.0))
 
 
 @dataclass(frozen=True)
@@ -99,15 +89,12 @@ def busiest_load(tables: tuple[Scattered, ...], mean: tuple[float, ...]) -> floa
 def tilts(tables: Sequence[Scattered], excess: float) -> list[float]:
     """Per table the tilt under which a rank with a part of each has so much load more than the
     mean, by halving."""
-    rows = np.concatenate([table.popularity.rows for table in tables])
-    chance = np.concatenate([t.popularity.chance * t.weight for t in tables])
+    lookups = np.concatenate([t.popularity.share * t.weight for t in tables])
     beyond = np.concatenate([_beyond_mean(t.popularity) * t.weight for t in tables])
     parts = np.repeat([len(t.ranks) for t in tables], [len(t.popularity.rows) for t in tables])
-    lookups = rows * chance
     low, high = 0.0, STEEPEST * MOST_TILTED / max(float(lookups.sum()), 1e-300)
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        odds = _odds(middle * beyond)
-        more = np.dot(lookups, odds / (odds + parts - 1.0) - 1.0 / parts)
+        more = np.dot(lookups, _busiest_frac(middle * beyond, parts) - 1.0 / parts)
         low, high = (middle, high) if more < excess else (low, middle)
     return [low * table.weight for table in tables]

@@ -74,6 +74,13 @@ class Popularity:
         ends, mass = self._cumulative
         return np.asarray(np.interp(np.asarray(covered_frac, np.float64), mass, ends), np.float64)
 
+    def between(self, begin: float, end: float) -> Floats:
+        """Share `[classes]` of the rows of each class that are among those from number `begin` on
+        to before `end`, the most popular first; rows of a class are taken alike."""
+        ends, _ = self._cumulative
+        held = np.minimum(ends[1:], end) - np.maximum(ends[:-1], begin)
+        return np.asarray(np.clip(held / self.rows, 0.0, 1.0))
+
     def part(self, rows_frac: ArrayLike) -> Popularity:
         """A shard that holds `rows_frac` of the rows of every class, one number or `[classes]`."""
         frac = np.broadcast_to(np.asarray(rows_frac, np.float64), self.rows.shape)

@@ -87,6 +87,21 @@ def _shards(run: Run) -> dict[int, Shard]:
     return {shard.table: shard for own in run.plan.shards for shard in own}
 
 
+def _asked(run: Run, sent: Sequence[int]) -> list[list[int]]:
+    """Per rank, of each of its shards, the ids of one rank that it holds: of parts its share of
+    lookups, or of the distinct rows where only these are asked for."""
+    tables, dedup = run.workload.tables, run.workload.sequence.index_dedup
+
+    def share(shard: Shard) -> float:
+        whole, part = tables[shard.table], shard.of(tables)
+        if shard.parts > 1 and dedup:
+            return part.unique_rows(run.batch) / whole.unique_rows(run.batch)
+        return part.pooling / whole.pooling
+
+    every = {shard: share(shard) for own in run.plan.shards for shard in own}
+    return [[round(sent[it.table] * every[it]) for it in own] for own in run.plan.shards]
+
+
 def _exchanged_ids(
     r: Recorder, run: Run, ids: Sequence[Tensor], sent: Sequence[int]
 ) -> list[Tensor]:
@@ -96,10 +111,10 @@ def _exchanged_ids(
     all_to_all_call(r, sizes, counts, single, single)
     to_device(r, counts, "cpu")
     given = r.made("aten::cat", (tuple(ids), 0), (sum(sent),), "int64")
-    each = [sent[shard.table] // shard.parts for shard in run.plan.shards[run.rank]]
+    asked = _asked(run, sent)
+    each = asked[run.rank]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
-    to_each = [sum(sent[s.table] // s.parts for s in own) for own in run.plan.shards]
-    all_to_all_call(r, given, got, to_each, [sum(each)] * run.ranks)
+    all_to_all_call(r, given, got, list(map(sum, asked)), [sum(each)] * run.ranks)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]
 
 
@@ -112,8 +127,8 @@ def _exchanged_rows(
     given = cast(r, _by_rank(r, run, read), wire)
     dim = run.workload.dim
     theirs = [
-        sum(sent[each.table] // each.parts * dim // each.columns for each in own)
-        for own in run.plan.shards
+        sum(count * dim // each.columns for each, count in zip(own, counts, strict=True))
+        for own, counts in zip(run.plan.shards, _asked(run, sent), strict=True)
     ]
     own = [given.elements // run.ranks] * run.ranks
     back = all_to_all(r, given, r.tensor((sum(theirs),), wire), own, theirs)

@@ -138,7 +138,7 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
-    """The `layout`, with the rows that fall to each part."""
+    """The `layout`, with the rows that fall to each row-wise part. Raises as that."""
     about = layout(workload, ranks, linked)
     software, holders = IMPLEMENTATIONS[workload.implementation.name], dict[int, list[int]]()
     for rank, own in enumerate(about.shards):

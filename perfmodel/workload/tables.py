@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.schema import Limits
 from perfmodel.embedding.cache import TableAccess
-from perfmodel.embedding.parts import block_frac, tilted_frac
+from perfmodel.embedding.parts import tilted_frac
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
@@ -94,13 +94,17 @@ class Part(Table):
 @lru_cache(maxsize=1 << 14)
 def row_wise_part(table: Table, parts: int, block: int | None, tilt: float) -> Part:
     """One of `parts` equal parts of `table`: of rows in the order of popularity the `block` of that
-    number, else of rows that lie anywhere, by `tilt` (`tilted_frac`)."""
-    whole = table.popularity()
-    frac = tilted_frac(whole, parts, tilt) if block is None else block_frac(whole, block, parts)
+    number, where the last ones are empty the last row; else of rows that lie anywhere, by `tilt`
+    (`tilted_frac`)."""
+    whole, rows = table.popularity(), -(-table.rows // parts)
+    if block is None:
+        frac = tilted_frac(whole, parts, tilt)
+    else:
+        begin = min(block * rows, table.rows - 1)
+        frac = whole.between(begin, begin + rows)
     about = {each.name: getattr(table, each.name) for each in fields(table)}
-    about["rows"] = -(-table.rows // parts)
-    about["pooling"] = table.pooling * float(np.dot(frac, whole.share))
-    return Part(**about, classes=whole.part(frac))
+    pooling = table.pooling * float(np.dot(frac, whole.share))
+    return Part(**about | {"rows": rows, "pooling": pooling}, classes=whole.part(frac))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -132,6 +136,7 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
         pooling=tuple(table.pooling for table in tables),
         unique_rows=tuple(table.unique_rows(batch) for table in tables),
         alpha=tuple(_equivalent_alpha(table, batch) for table in tables),
+        most_repeated=tuple(t.lookups(batch) * float(t.popularity().chance[0]) for t in tables),
     )
 
 

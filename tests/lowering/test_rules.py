@@ -11,6 +11,7 @@ from perfmodel.lowering import Piece, lower
 from perfmodel.lowering.rules.vector import multi_tensor_launches
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
+from perfmodel.workload.tables import Table, lookup_attributes
 
 T = Tensor
 
@@ -294,16 +295,15 @@ def test_a_sparse_gradient_adds_the_rows_that_it_holds() -> None:
 
 
 def test_rows_that_are_added_tell_how_often_the_most_popular_one_comes() -> None:
-    """Drawn in proportion to 1 / x from 1 to 4, the first of three rows gets ln 2 / ln 4; of one in
-    four rows, 200 lookups bring 50."""
-    about = {"hash_size": "3,4", "batch": "64,100", "pooling": "1,2", "alpha": "1,0"}
-    attributes = {f"table_{key}": text for key, text in about.items()}
+    """Drawn in proportion to 1 / x from 1 to 4, the first of three rows gets ln 2 / ln 4, 32 of 64
+    lookups; of four rows alike 128 lookups bring 32 each. Twice the samples bring twice as many."""
+    drawn = Table(3, 16, 1.0, alpha=1.0), Table(4, 16, 2.0)
     table, rows = T((7, 16)), T((264, 16))
-    op = Op("aten::index_add_", (table, 0, T((264,), "int64"), rows, 1), attributes=attributes)
-    assert pieces(op)[0].dims["most_repeated"] == pytest.approx(50.0)
-    steep = replace(op, attributes={**attributes, "table_batch": "128,100"})
-    found = lower(OpGraph((op, steep)), "cuda").pieces
-    assert [piece.dims["most_repeated"] for piece in found] == pytest.approx([50.0, 64.0])
+    op = Op("aten::index_add_", (table, 0, T((264,), "int64"), rows, 1))
+    known = [replace(op, attributes=lookup_attributes(drawn, batch)) for batch in (64, 128)]
+    found = lower(OpGraph(tuple(known)), "cuda").pieces
+    assert [piece.dims["most_repeated"] for piece in found] == pytest.approx([32.0, 64.0])
+    assert "most_repeated" not in pieces(op)[0].dims
 
 
 def test_a_scalar_read_by_the_host_blocks() -> None:

@@ -225,15 +225,15 @@ def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
 def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """Warps that add to the line of a table which most add to, one after another: one per row that
-    fills lines, or all that add to the short rows of one line; or, unless vectors are added, all
-    elements at the rate at which the L2 adds, each by itself."""
+    fills lines, or all that add to the short rows of one line, of which one is the most popular;
+    or, unless vectors are added, all elements at the rate at which the L2 adds, each by itself."""
     dims = group.dims
     known = dims["hash_size"] > 0
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
     most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
     rows_per_line = np.maximum(_S.line_bytes / (group.item_bytes * dims["cols"]), 1.0)
     warps = dims["rows"] * dims["cols"] / LANES[device.target]
-    turns: Floats = np.minimum(most * rows_per_line, warps)
+    turns: Floats = np.minimum(most + mean * (rows_per_line - 1.0), warps)
     queued = _S.table("atomic_line_us")[device.target] * turns
     rate = _S.table("adds_per_sm_per_clock").get(device.target, np.inf)
     added = np.where(dims["by_vectors"] > 0, 0.0, dims["rows"] * dims["cols"])

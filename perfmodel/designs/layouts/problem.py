@@ -139,6 +139,10 @@ class Problem:
     """What its exchange takes of all ranks."""
     summed_us: Floats
     """Communication that hides behind the backward pass, or beside the step."""
+    first_us: Floats
+    """Of row-wise parts, what the first rank works more than the mean: blocks by popularity."""
+    scattered_us: Floats
+    """The same of the busiest rank: rows that fall to ranks by chance."""
     ranks: int
     linked: int
     room_bytes: tuple[float, ...]
@@ -146,23 +150,11 @@ class Problem:
     fixed_us: tuple[float, ...] = ()
     beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
-    excess_us: Floats | float = 0.0
-    """What the busiest of a table's ranks works more than the mean of them, `[ways]` or of all."""
-
-    @cached_property
-    def first_us(self) -> Floats:
-        """Of it, `[ways]`, what is the first rank's: blocks of rows in the order of popularity."""
-        in_blocks = np.array([way.shard.ids == "by_popularity" for way in self.ways])
-        return np.asarray(in_blocks * self.excess_us, np.float64)
-
-    @cached_property
-    def scattered_us(self) -> Floats:
-        """Of it, `[ways]`, what is that of rows which fall to ranks by chance."""
-        return np.asarray(self.excess_us - self.first_us, np.float64)
 
     def taken(self, choice: int) -> Floats:
         """What the shards of a way take of their ranks, `[parts, held]`, or `[held]` of each."""
-        each, more, parts = self.sizes[choice], self.first_us[choice], self.ways[choice].parts
+        more, parts = self.first_us[choice], self.ways[choice].parts
+        each: Floats = self.sizes[choice]
         if not more:
             return each
         taken = np.tile(each, (parts, 1))

@@ -199,6 +199,8 @@ def surrogate(
         nearer += room[tier]
     here = tuple(ways(deployment, needed)) if needed else here
     work = _rows_us(deployment, here) + _copied_us(deployment, here)
+    excess = np.round(_excess_us(deployment, here), DECIMALS)
+    in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
     kind, exchanged, fixed_us = _exchange_us(deployment, here)
     sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
     return Problem(
@@ -208,6 +210,8 @@ def surrogate(
         sent,
         shared,
         summed,
+        excess * in_blocks,
+        excess * ~in_blocks,
         ranks,
         linked=machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
         room_bytes=(
@@ -218,7 +222,6 @@ def surrogate(
         fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
-        excess_us=np.round(_excess_us(deployment, here), DECIMALS),
     )
 
 

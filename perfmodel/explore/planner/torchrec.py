@@ -172,6 +172,8 @@ def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
         sent_us=nothing,
         shared_us=nothing,
         summed_us=nothing,
+        first_us=nothing,
+        scattered_us=nothing,
         fixed_us=(),
         beside=FixedTimes(),
     )

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
-import numpy as np
-
-from perfmodel.base.zipf import zipf_classes
 from perfmodel.lowering.arguments import (
     BY_ELEMENTS,
     bytes_of,
     layout_dims,
     length,
+    numbers,
     output,
     size,
     stored,
@@ -23,11 +20,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
-from perfmodel.ops.read.arguments import PREFIX
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
-
-ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "alpha"))
-"""Attributes of an op that say which rows of its tables it adds to."""
 
 
 def gathered(
@@ -53,20 +46,8 @@ Source: aten/src/ATen/native/cuda/IndexKernel.cu and ScatterGatherKernel.cu (`th
 def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
     """`rows` rows of `cols` elements added to the table that is the first argument of `op`."""
     pieces = gathered("index_add", tensor(op, 0), rows, cols)
-    if not all(key in op.attributes for key in ZIPF):
-        return pieces
-    most = most_repeated(*(op.attributes[key] for key in ZIPF))
-    return [replace(piece, dims={**piece.dims, "most_repeated": most}) for piece in pieces]
-
-
-@lru_cache(maxsize=1 << 12)
-def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float:
-    """How often the row comes that is expected most often, by lists with commas of tables."""
-    rows, bags, mean, exponent = (
-        np.array(text.split(","), np.float64) for text in (hash_size, batch, pooling, alpha)
-    )
-    counts, share = zipf_classes(rows, exponent, smooth=True)
-    return float((bags * mean * share[:, 0] / counts[:, 0]).max())
+    most = numbers(op, "most_repeated")
+    return [replace(piece, dims={**piece.dims, **most}) for piece in pieces]
 
 
 @LOWERINGS.register(

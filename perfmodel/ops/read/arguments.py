@@ -214,7 +214,8 @@ class Lookups:
     """The lookups of one op, one entry per table.
 
     `pooling` is the mean number of rows per bag, `unique_rows` the expected number of distinct rows
-    that all bags together touch, `alpha` the exponent of a Zipf distribution (0: uniform).
+    that all bags together touch, `alpha` the exponent of a Zipf distribution (0: uniform),
+    `most_repeated` the expected lookups of the most popular row (none: not known).
     """
 
     hash_size: tuple[int, ...]
@@ -223,6 +224,7 @@ class Lookups:
     pooling: tuple[float, ...]
     unique_rows: tuple[float, ...]
     alpha: tuple[float, ...]
+    most_repeated: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.hash_size)
@@ -257,6 +259,8 @@ class Lookups:
             "unique_rows": sum(self.unique_rows),
             "longest_bag": max(self.pooling),
         }
+        if self.most_repeated:
+            together["most_repeated"] = max(self.most_repeated)
         each = {
             PREFIX + name: ",".join(map(_short, getattr(self, name))) for name in (*_WHOLE, *_REAL)
         }

@@ -66,6 +66,15 @@ def test_additions_to_one_line_come_one_after_another() -> None:
     assert large < flat
 
 
+def test_of_the_short_rows_in_a_line_one_is_the_most_popular() -> None:
+    """Eight rows of four elements lie in a line of 128 bytes: of 2 million lookups of 1,000 rows
+    200,000 are of one, and of the seven beside it 2,000 each, as of the mean row."""
+    rows = {"op": "index_add", "rows": 2_000_000, "cols": 4, "hash_size": 1_000}
+    found = durations_of(Rows.of([rows | {"most_repeated": 200_000}]), device("a100-sxm-80gb"))
+    begin = START_US + coefficients("gpu.program").wait_us
+    assert found.duration_us[0] == pytest.approx(begin + (200_000 + 7 * 2_000) * 0.0064, rel=0.01)
+
+
 def test_half_of_all_rows_to_one_take_what_was_published() -> None:
     """3.89 of 7.77 million rows of 128 fp32 to one of 1.72 million, on GB200: 18 ms by a kernel
     that is faster than the one of `index_add`, under 2 ms if they went anywhere. `index_add` adds

@@ -49,6 +49,8 @@ def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) 
         sent_us,
         shared_us,
         summed_us,
+        np.zeros(len(ways)),
+        np.zeros(len(ways)),
         ranks,
         linked,
         room_bytes=(total / ranks * room, np.inf, np.inf),

@@ -14,7 +14,6 @@ from slow import slow_but
 
 from perfmodel.designs.layouts.problem import ANY, EVERY, Layout, Problem
 from perfmodel.designs.layouts.search import improved, lower_bound, search
-from perfmodel.workload.tables import Table
 
 
 def places(it: Problem, choice: int) -> list[tuple[int, ...]]:
@@ -51,10 +50,10 @@ def test_fifty_small_problems_are_solved_within_eight_percent(seeds: range) -> N
 
 def skewed(it: Problem, seed: int) -> Problem:
     """Row-wise parts up to their own work busier on one rank, of every other table on the first."""
-    draw, by_popularity = np.random.default_rng(seed), Table(1, 1, ids="by_popularity")
-    ways = [replace(way, shard=by_popularity) if way.number % 2 else way for way in it.ways]
-    more = draw.random(len(ways)) * it.work_us * (it.sharding == "row_wise")
-    return replace(it, ways=tuple(ways), excess_us=more)
+    more = np.random.default_rng(seed).random(len(it.ways)) * it.work_us
+    more = more * (it.sharding == "row_wise")
+    in_blocks = np.array([way.number % 2 == 1 for way in it.ways])
+    return replace(it, first_us=more * in_blocks, scattered_us=more * ~in_blocks)
 
 
 @pytest.mark.parametrize("seeds", slow_but(1, [range(3), range(3, 25)]), ids=repr)
@@ -67,13 +66,13 @@ def test_the_bound_is_below_skewed_layouts_too(seeds: range) -> None:
 
 
 def test_skew_of_a_layout_by_hand() -> None:
-    """Row-wise tables on two ranks. In blocks by popularity: 10 us each, 4 more on the first and 4
-    less on the other. Rows anywhere: 3 and 4 us more, of the two together their root of squares."""
-    it = skewed(problem(0, 3, 2, 2), 0)
+    """Three row-wise tables of 10 us on each of two ranks. In blocks by popularity: 4 us more on
+    the first rank, and less on the other. Rows anywhere: 3 and 4 us more, together 5."""
+    it = problem(0, 3, 2, 2)
     rows = np.flatnonzero(it.sharding == "row_wise")
-    work, excess = np.zeros((2, len(it.ways)))
-    work[rows], excess[rows] = 10.0, (3.0, 4.0, 4.0)
-    it = replace(it, work_us=work, excess_us=excess)
+    work, first, scattered = np.zeros((3, len(it.ways)))
+    work[rows], first[rows], scattered[rows] = 10.0, (0.0, 4.0, 0.0), (3.0, 0.0, 4.0)
+    it = replace(it, work_us=work, first_us=first, scattered_us=scattered)
     layout = Layout(it, rows, ((0, 1),) * 3)
     assert layout.held[:, 0].tolist() == [34.0, 26.0]
     assert layout.parts["busiest_us"] == pytest.approx(34.0 + 5.0)
