@@ -41,8 +41,8 @@ def fastest(
 ) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
-    slower. Where device memory does not hold the workload's own layout, both that and the one by
-    size are tried (`Deployment.layouts`). What cannot be faster by a lower bound is not predicted.
+    slower. Where device memory does not hold the workload's own layout, both that and the searched
+    one are tried (`Deployment.layouts`). What cannot be faster by a lower bound is not predicted.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.

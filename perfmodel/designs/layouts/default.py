@@ -11,7 +11,6 @@ from perfmodel.designs.layouts.memory import holds
 from perfmodel.designs.layouts.search import packed_best, placement_of
 from perfmodel.designs.layouts.surrogate import RESERVED_FRACS, surrogate
 from perfmodel.embedding import Pipeline
-from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload, sharding
 from perfmodel.workload.step import check_ranks
@@ -37,10 +36,7 @@ def deployment_of(
         return own
     for reserved in RESERVED_FRACS:
         reserved_bytes = reserved * machine.node.device.hbm_bytes
-        try:
-            found = packed_best(surrogate(own, reserved_bytes=reserved_bytes, beside=()))
-        except WorkloadError:  # layers and activations alone are too much
-            break
+        found = packed_best(surrogate(own, reserved_bytes=reserved_bytes, beside=()))
         if found is None:
             break
         searched = replace(own, placement=placement_of(own, found), own_layout=placement)

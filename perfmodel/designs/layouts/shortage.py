@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from math import ceil
 from typing import Any
 
@@ -13,7 +14,7 @@ from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.designs.layouts.memory import beside_bytes, holds
 from perfmodel.embedding import TablePlacement
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import PerfmodelError
 from perfmodel.workload.memory_tiers import CONTEXT_BYTES, shard_bytes, tier_use
 
 CACHED, NARROW = "software_cache", "fp16"
@@ -26,38 +27,40 @@ BATCH_FRACS, TRIES = (1.0, 0.95, 0.85), 6
 def shortage(own: Deployment) -> str:
     """Of a deployment whose tables fit into device memory in no layout, in a line: by how much, and
     what would do."""
-    needed, room = _table_bytes(own), own.ranks * max(_hbm_bytes(own) - beside_bytes(own), 0.0)
-    has = f"{own.machine.gpus} x {own.machine.node.device.name} have beside layers and activations"
-    over = f"{_gb(needed - room)} more than the {_gb(room)} that {has}"
-    if needed <= room:
-        over = f"which no layout spreads evenly enough over the {_gb(room)} that {has}"
+    each, beside = _hbm_bytes(own), beside_bytes(own)
+    needed, room = _table_bytes(own), own.ranks * max(each - beside, 0.0)
+    over = f"{_gb(needed - room)} more than" if needed > room else "which no layout spreads over"
     remedies = "; ".join(_remedies(own, needed, room))
-    needs = f"{own.workload.name}: tables need {_gb(needed)} of device memory, {over}"
-    return f"{needs}; what would do: {remedies or 'nothing that was tried'}"
+    return (
+        f"{own.workload.name}: tables need {_gb(needed)} of device memory, {over} the {_gb(room)} "
+        f"that {own.machine.gpus} x {own.machine.node.device.name} have beside layers and "
+        f"activations ({_gb(beside)} of each {_gb(each)}); what would do: "
+        f"{remedies or 'nothing that was tried'}"
+    )
 
 
 def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
     free = _hbm_bytes(own) - CONTEXT_BYTES - needed / own.ranks
     of_batch = beside_bytes(own) - CONTEXT_BYTES
     smaller = (int(own.batch * free / of_batch * frac) for frac in BATCH_FRACS)
-    if batch := next((it for it in smaller if 0 < it < own.batch and _fits(own, batch=it)), 0):
-        yield f"a batch of {batch:,}"
+    batches = (it for it in smaller if 0 < it < own.batch and _fits(own, batch=it))
+    yield from islice((f"a batch of {it:,}" for it in batches), 1)
     if needed > room > 0:
         yield f"{room / needed:.1%} of the rows"
     narrow = own.workload.with_(implementation__table_precision=NARROW)
     if narrow != own.workload and _fits(own, workload=narrow):
         yield f"{NARROW} rows (implementation.table_precision)"
-    with suppress(WorkloadError):
+    with suppress(PerfmodelError):
         cached = DESIGNS[CACHED]().apply(own)
         uses = tier_use(own.workload, cached.placement, own.machine, train=own.train)
         if all(use.fits for use in uses):
             yield f"host memory behind a cache (`perfmodel compare --designs {CACHED}`)"
-    # What activations take is shared by all nodes, so that fewer than these never do.
-    of_node = own.machine.node.gpus * (_hbm_bytes(own) - CONTEXT_BYTES)
-    fewest = max(ceil((needed + own.ranks * of_batch) / of_node), own.machine.nodes + 1)
-    machines = (replace(own.machine, nodes=fewest + more) for more in range(TRIES))
-    if nodes := next((it.nodes for it in machines if _fits(own, machine=it)), 0):
-        yield f"{nodes} nodes"
+    with suppress(PerfmodelError):  # without a network they do not meet
+        # What activations take is shared by all nodes, so that fewer than these never do.
+        of_node = own.machine.node.gpus * (_hbm_bytes(own) - CONTEXT_BYTES)
+        fewest = max(ceil((needed + own.ranks * of_batch) / of_node), own.machine.nodes + 1)
+        machines = (replace(own.machine, nodes=fewest + more) for more in range(TRIES))
+        yield from islice((f"{it.nodes} nodes" for it in machines if _fits(own, machine=it)), 1)
 
 
 def _fits(own: Deployment, **changes: Any) -> bool:

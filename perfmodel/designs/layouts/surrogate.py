@@ -10,7 +10,6 @@ from math import ceil, log2
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs.deployment import Deployment
@@ -23,7 +22,6 @@ from perfmodel.embedding import (
     steady_use,
 )
 from perfmodel.embedding.placement import STORAGE
-from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
@@ -174,19 +172,12 @@ def surrogate(
 ) -> Problem:
     """The problem of laying out the deployment's tables; of each device's memory so much more than
     usual is `reserved_bytes`. Where the tables fill more than that, they may lie in the memories
-    `beside` it. Raises `WorkloadError` where nothing is left for tables."""
+    `beside` it."""
     other_bytes = beside_bytes(deployment) + reserved_bytes
     deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
     node = machine.node
-    hbm_bytes = node.device.hbm_bytes - other_bytes
-    if hbm_bytes <= 0:
-        raise WorkloadError(
-            f"{deployment.workload.name}: layers and activations of "
-            f"{deployment.samples:,} samples need about {other_bytes / BYTES_PER_GB:.3g} GB "
-            f"of {node.device.name}, {-hbm_bytes / BYTES_PER_GB:.3g} GB more than it has, tables "
-            "apart: take a smaller batch"
-        )
+    hbm_bytes = max(node.device.hbm_bytes - other_bytes, 1.0)
     room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
     if node.storage is not None:
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus

@@ -25,6 +25,7 @@ from perfmodel.designs.layouts.search import (
     search,
     variations,
 )
+from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.designs.layouts.surrogate import RESERVED_FRACS, surrogate
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
@@ -78,15 +79,11 @@ class Plan:
     def memory(self) -> dict[str, float]:
         """Device memory of the fullest rank, of ranks in the mean, and what the fullest has left,
         in bytes."""
-        use = (self.result.memory or {})["tiers"][0]
-        held = self.layout.held[:, HBM]
-        spread = float(held.max() - held.mean())
-        fullest, capacity = use["total_bytes"], use["capacity_bytes"]
-        return {
-            "fullest_bytes": fullest,
-            "mean_bytes": fullest - spread,
-            "left_bytes": capacity - fullest,
-        }
+        use, held = (self.result.memory or {})["tiers"][0], self.layout.held[:, HBM]
+        fullest = use["total_bytes"]
+        mean = fullest - float(held.max() - held.mean())
+        left = use["capacity_bytes"] - fullest
+        return {"fullest_bytes": fullest, "mean_bytes": mean, "left_bytes": left}
 
     @property
     def placement(self) -> Placement:
@@ -181,7 +178,7 @@ def plan_deployment(
     the fastest is taken, so that the plan is never slower than those by the same prediction.
     `torchrec`: the best by TorchRec's formulas. `begin` gets the search, and each layout before it
     is scheduled.
-    Raises `WorkloadError` where no layout fits, by how much at least.
+    Raises `WorkloadError` where no layout fits, by how much, and what would do.
     """
     if estimator not in ESTIMATORS:
         raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
@@ -222,13 +219,8 @@ def plan_deployment(
             fit.append(tried(placement, layout))
         if fit[0]:
             break
-    if not trials and not placed and not reserved:
-        raise WorkloadError(shortage(problem, deployment))
     if not trials:
-        raise WorkloadError(
-            f"{deployment.workload.name}: no layout leaves room for the step's activations on "
-            f"{device.name}"
-        )
+        raise WorkloadError(shortage(deployment))
     # The surrogate knows neither launches nor which kernels wait, so where it only proposes, the
     # schedule decides; tries are counted, not timed, so that planning twice gives the same plan.
     best = min(trials, key=lambda each: each.result.step_us)
@@ -346,26 +338,3 @@ def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:
                 why = f"{name} would save {-us:.3g} us by itself, but not beside the other tables"
             row |= {"instead": name, "instead_us": us if us < NEVER else None, "why": why}
         yield row
-
-
-def shortage(problem: Problem, deployment: Deployment) -> str:
-    """Why nothing fits: the largest part of a table, or all tables, and by how much."""
-    name = deployment.workload.name
-    where = f"{problem.ranks} x {deployment.machine.node.device.name}"
-    held_bytes, room_bytes = problem.sizes[:, HBM:], np.array(problem.room_bytes)
-    over_bytes = (held_bytes - room_bytes).max(axis=1)
-    whole_bytes = held_bytes.sum(axis=1) * problem.parts
-    for number, own in enumerate(problem.of_table):
-        if (over_gb := float(over_bytes[own].min()) / BYTES_PER_GB) > 0:
-            return (
-                f"{name}: tables[{number}]: its smallest part is {over_gb:.3g} GB larger than "
-                f"what any tier of a rank of {where} holds"
-            )
-    needed_gb = sum(float(whole_bytes[own].min()) for own in problem.of_table) / BYTES_PER_GB
-    used = held_bytes.any(axis=0)
-    has_gb = float(room_bytes[used].sum()) * problem.ranks / BYTES_PER_GB
-    names = " and ".join(np.array(["device", "host", "drive"])[used])
-    return (
-        f"{name}: its tables need {needed_gb:.3g} GB in whole parts, and the {names} memory that "
-        f"{where} have for tables is {has_gb:.3g} GB"
-    )

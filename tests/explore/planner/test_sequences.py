@@ -50,5 +50,5 @@ def test_sequences_bring_as_many_rows_as_ids_leave() -> None:
 
 
 def test_activations_of_sequences_that_do_not_fit_are_named() -> None:
-    with pytest.raises(WorkloadError, match="take a smaller batch"):
+    with pytest.raises(WorkloadError, match="what would do: a batch of"):
         plan_deployment(deployment(4 * 4096), verified=1)

@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from explore.planner.random_problems import problem
+from designs.layouts.random_problems import problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import slow_but
