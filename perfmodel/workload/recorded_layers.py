@@ -77,6 +77,14 @@ class RecordedLayers:
     """What is guessed of them at this batch."""
 
     @property
+    def stages(self) -> tuple[tuple[Op, ...], ...]:
+        """Ops before lookups, and behind; backward up to the gradients of rows, and behind."""
+        parts = []
+        for ops, at in ((self.forward, self.lookups_at), (self.backward, self.row_gradients_at)):
+            parts += [ops[:at], _moved(ops[at:], -at)]
+        return tuple(parts)
+
+    @property
     def parameter_elements(self) -> int:
         return sum(tensor.elements for tensor in self.parameters)
 
@@ -123,16 +131,16 @@ def _moved(ops: Iterable[Op], by: int) -> tuple[Op, ...]:
     return tuple(op if op.parent == NO_OP else replace(op, parent=op.parent + by) for op in ops)
 
 
-def layers_of_source(source: str, folder: Path) -> RecordedLayers:
+def layers_of_source(source: str, folder: Path, batch: int | None = None) -> RecordedLayers:
     """The layers of a trace, or of a module in training (`FILE.py:CLASS`), at a path from `folder`.
 
     Raises `PerfmodelError` that names the file.
     """
     program = program_of(source)
     if program is None:
-        return recorded_layers(op_graph(read(folder / source))[0])
+        return recorded_layers(op_graph(read(folder / source))[0], batch)
     program = replace(program, path=folder / program.path)
-    return recorded_layers(graph_of_program(program, Call(training=True)))
+    return recorded_layers(graph_of_program(program, Call(training=True)), batch)
 
 
 @dataclass(frozen=True, eq=False)
