@@ -260,7 +260,9 @@ def layer(samples: int, given: int, made: int) -> Op:
 
 def test_one_table_in_two_places_is_refused() -> None:
     ops = [bag(7, 100, 16), bag(7, 200, 16)]
-    with pytest.raises(WorkloadError, match="one table in two places: 100 x 16 in op 0, 200 x 16"):
+    with pytest.raises(
+        WorkloadError, match="one table in two places: 100 x 16, and 200 x 16 in op 1"
+    ):
         tables_seen(ops, "here")
 
 
