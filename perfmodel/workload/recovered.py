@@ -140,6 +140,9 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     facts = []
     try:
         dense = dense_part(ops)
+        if dense.interaction.kind == "dot":
+            dim = dense.model.bottom_mlp[-1]
+            seen = {rank: [each.of_dim(dim) for each in own] for rank, own in seen.items()}
         held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
         dense = _carried(graphs[0], source, str(problem))
@@ -184,8 +187,8 @@ def _laid_out(
     ops: Sequence[Op], dense: DensePart, ranks: int, seen: Mapping[int, Sequence[SeenTable]]
 ) -> tuple[list[HeldTable], str]:
     """Tables, and how they are sharded. Raises `NoDlrm` where the interaction takes others."""
-    widths = split_of(exchange_of(ops, FLOATS), "out_split")
-    sent = split_of(exchange_of(ops, WHOLE), "in_split")
+    widths = split_of(exchange_of(ops, FLOATS), "out")
+    sent = split_of(exchange_of(ops, WHOLE), "in")
     per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
     width, ranks = dense.sparse_width, max(ranks, len(widths))
     held, sharding = held_tables(Recorded(ranks, dense.batch, seen, width, *per_sample))

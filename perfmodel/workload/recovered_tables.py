@@ -24,7 +24,7 @@ class SeenTable:
 
     `alpha` is None where nothing tells how often rows repeat, `optimizer` empty where rows are not
     updated in the backward pass. `is_mean`: of several tables in one call only the sums are told;
-    rows of a bag are added up where it `is_pooled`.
+    rows of a bag are added up where it `is_pooled`. The dim `is_guess` where old profiles lack it.
     `key` tells tables of one rank apart.
     """
 
@@ -39,6 +39,12 @@ class SeenTable:
     alpha: float | None = None
     is_mean: bool = False
     is_pooled: bool = True
+    is_guess: bool = False
+
+    def of_dim(self, dim: int) -> SeenTable:
+        """With this `dim` where its own is a guess: as many elements."""
+        rows = max(self.rows * self.dim // dim, 1)
+        return replace(self, rows=rows, dim=dim, is_guess=False) if self.is_guess else self
 
 
 CODED = "uint8"
@@ -115,7 +121,7 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
     weights, dim = max(floats, key=lambda x: x.elements), max(round(dims["dim"]), 1)
     optimizer = _fused_optimizer(op.name)
     usual = SeenTable(1, dim, lookups / tables, bags, (), dtype, weights.device, optimizer)
-    usual = replace(usual, is_mean=tables > 1)
+    usual = replace(usual, is_mean=tables > 1, is_guess=call[0].guessed)
     about = Lookups.of(op.attributes)
     if about is None:
         rows = max(round(dims["hash_size"] * tables), tables)
@@ -208,6 +214,10 @@ def exchange_of(ops: Sequence[Op], dtypes: Sequence[str]) -> Mapping[str, str]:
     return max(every, key=lambda each: int(each.get("in_elements", 0)), default={})
 
 
-def split_of(about: Mapping[str, str], key: str) -> list[int]:
-    """Elements of each rank: `in_split` or `out_split` of a collective, where they are recorded."""
-    return [int(each) for each in about.get(key, "").split(",") if each]
+def split_of(about: Mapping[str, str], way: str) -> list[int]:
+    """Elements of each rank that a collective sends (`in`) or gets (`out`): its splits, else equal
+    parts where the elements are recorded."""
+    if split := about.get(f"{way}_split"):
+        return [int(each) for each in split.split(",")]
+    ranks = int(about.get("group_size", 0))
+    return [int(about[f"{way}_elements"]) // ranks] * ranks if ranks > 1 else []

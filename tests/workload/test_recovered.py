@@ -10,6 +10,7 @@ import pytest
 from workload.captured import TRACES, workload_of
 
 from perfmodel import predict
+from perfmodel.cli import main
 from perfmodel.collect.models.dlrm import zipf_indices
 from perfmodel.embedding.index_streams import stream_alpha
 from perfmodel.errors import PerfmodelError, WorkloadError
@@ -177,6 +178,25 @@ def test_a_trace_of_eight_v100_of_which_four_are_here(reference: Path) -> None:
     assert sum(each.pooling for each in asked.tables) == pytest.approx(214)
     assert asked.implementation.prefetch
     assert asked.training.dense_optimizer == asked.training.table_optimizer == "adagrad"
+
+
+def test_one_old_profile_of_eight_tells_how_many_tables_there_are(reference: Path) -> None:
+    """It lacks dims and splits: the interaction tells the one, even parts stand for the other."""
+    found = loading.workload_of(reference / "traces" / "dlrm_v100x8" / "kineto_rank0.json.gz")
+    assert (found.ranks, len(found.workload.tables)) == (8, 26)
+    assert {each.dim for each in found.workload.tables} == {16}
+
+
+@pytest.mark.parametrize("stem", ["h100/dlrm/dlrm_ddp_b512", "h200/dlrm/dlrm_mlperf_b512"])
+def test_the_recovered_step_of_a_gpu_trace_takes_what_was_measured(
+    stem: str, tmp_path: Path
+) -> None:
+    """With the host costs of the trace itself: its host was slowed by the profiler."""
+    path, profile = TRACES / f"{stem}_kineto.json.gz", tmp_path / "host.json"
+    assert main(["fit", "overheads", str(path), "-o", str(profile)]) == 0
+    device = f"{stem[:4]}-sxm"
+    found = predict(load_workload(path), hardware=device, overheads=profile).results[0].step_us
+    assert found == pytest.approx(predict(path).results[0].step_us, rel=0.1)
 
 
 @pytest.mark.parametrize("name", workloads())
