@@ -16,7 +16,7 @@ from perfmodel.trace.window import MAIN_THREAD
 from perfmodel.workload.model import Workload, check_workload
 from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
-from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, Recorded, held_tables
+from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, RecordedRanks, held_tables
 from perfmodel.workload.recovered_tables import (
     CODED,
     FLOATS,
@@ -191,7 +191,7 @@ def _laid_out(
     sent = split_of(exchange_of(ops, WHOLE), "in")
     per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
     width, ranks = dense.sparse_width, max(ranks, len(widths))
-    held, sharding = held_tables(Recorded(ranks, dense.batch, seen, width, *per_sample))
+    held, sharding = held_tables(RecordedRanks(ranks, dense.batch, seen, width, *per_sample))
     total = sum(each.table.dim for each in held)
     if width is not None and total != width:
         raise NoDlrm(f"its interaction takes {width} features of tables that have {total}")
