@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from perfmodel.embedding.index_streams import stream_alpha
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.ops.read.arguments import PREFIX
+from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.workload import Table, Workload, load_workload, op_graph
 from perfmodel.workload import load as loading
 from perfmodel.workload.load import workloads
@@ -265,6 +267,24 @@ def test_ids_that_contradict_the_recorded_skew_are_refused(tmp_path: Path) -> No
     ids = written_ids(tmp_path, [5000, 5000], 0.3)
     with pytest.raises(WorkloadError, match=r"alpha 0\.\d+, those that were recorded 1"):
         loading.workload_of(op_graph(asked), ids=ids)
+
+
+def test_ids_saved_beside_an_execution_trace_tell_the_skew(tmp_path: Path) -> None:
+    """As PyTorch saves them: of each lookup a file of row numbers, drawn with exponent 1.05."""
+    stem, generator = TRACES / "cpu_dlrm_truth/one_rank_base/trace", np.random.default_rng(4)
+    raw, path = gzip.decompress(Path(f"{stem}_et.json.gz").read_bytes()), tmp_path / "run.json"
+    path.write_bytes(raw)
+    folder = tmp_path / "run_resources"
+    folder.mkdir()
+    trace = decode_execution_trace(raw, "run.json")
+    for row, name in enumerate(trace.names(np.arange(len(trace)))):
+        if name == "aten::embedding_bag":
+            (rows, _), (count,), *_ = trace.input_shapes(row)
+            ids = zipf_indices(generator, rows, count, 1.05)
+            (folder / f"nid_{trace.node_id[row]}_tid_1.dat").write_bytes(ids.tobytes())
+    found = loading.workload_of(path)
+    assert all(each.skew_told for each in found.held)
+    assert [each.alpha for each in found.workload.tables] == pytest.approx([1.05] * 8, rel=0.05)
 
 
 def bag(storage: int, rows: int, dim: int) -> Op:
