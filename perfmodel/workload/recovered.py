@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.schema import section
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Op, OpGraph
@@ -15,8 +16,9 @@ from perfmodel.trace.window import MAIN_THREAD
 from perfmodel.workload.model import Workload, check_workload
 from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
-from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, Recorded, held_tables
+from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, RecordedRanks, held_tables
 from perfmodel.workload.recovered_tables import (
+    CODED,
     FLOATS,
     WHOLE,
     SeenTable,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.recovered/1"
 RECORDED, DEFAULT = "recorded", "default"
+TRAINING, SOFTWARE, CUDA_GRAPHS = "training", "implementation", "cuda_graphs"
 STEEPEST = 1.25
 """The steepest skew of the catalogue's tables: what an unknown one may be. Source: cached-avazu."""
 UNKNOWN = f"how often rows repeat is not recorded: uniform is taken, {STEEPEST} may be (--ids)"
@@ -124,9 +127,9 @@ class Recovered:
 def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     """The workload `name` of which `graphs` are one step or several of some of its ranks or of all.
 
-    What they do not tell is taken as a default, and listed. Raises `WorkloadError`, in one line
-    that begins with `source`,
-    where the ops look up no table or are not a DLRM's.
+    What they do not tell is taken as a default, and listed; layers that are not a DLRM's are
+    carried as recorded. Raises `WorkloadError`, in one line that begins with `source`, where the
+    ops look up no table, or what they do has no word here.
     """
     steps = {graph.rank: one_step(graph.ops) for graph in graphs}
     seen = {rank: tables_seen(ops, source) for rank, ops in steps.items()}
@@ -137,32 +140,32 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     facts = []
     try:
         dense = dense_part(ops)
+        if dense.interaction.kind == "dot":
+            dim = dense.model.bottom_mlp[-1]
+            seen = {rank: [each.of_dim(dim) for each in own] for rank, own in seen.items()}
         held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
         dense = _carried(graphs[0], source, str(problem))
         held, sharding = _laid_out(ops, dense, ranks, seen)
         facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
-    facts.append(
-        Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} a rank, of {ranks}")
-    )
+    why = f"{dense.batch:,} a rank, of {ranks}"
+    facts += [Fact("batch", dense.batch * ranks, RECORDED, why)]
     facts += _settings(ops, dense, held, sharding)
-    training, software = (
-        {
-            fact.setting.removeprefix(f"{section}."): fact.value
-            for fact in facts
-            if section in fact.setting
-        }
-        for section in ("training", "implementation")
-    )
+    told: dict[str, dict[str, Any]] = {TRAINING: {}, SOFTWARE: {CUDA_GRAPHS: graphs[0].cuda_graphs}}
+    for fact in facts:
+        section_name, _, key = fact.setting.partition(".")
+        told.setdefault(section_name, {})[key] = fact.value
+    training = section(Training, told[TRAINING], f"{source}: {TRAINING}", WorkloadError)
+    software = section(Implementation, told[SOFTWARE], f"{source}: {SOFTWARE}", WorkloadError)
     workload = Workload(
         name,
         dense.model,
         tuple(each.table for each in held),
         dense.batch * ranks,
         dense.interaction,
-        Training(**training),
-        Implementation(**software, cuda_graphs=graphs[0].cuda_graphs),
+        training,
+        software,
         recorded=dense.recorded,
     )
     check_workload(workload, source)
@@ -184,11 +187,11 @@ def _laid_out(
     ops: Sequence[Op], dense: DensePart, ranks: int, seen: Mapping[int, Sequence[SeenTable]]
 ) -> tuple[list[HeldTable], str]:
     """Tables, and how they are sharded. Raises `NoDlrm` where the interaction takes others."""
-    widths = split_of(exchange_of(ops, FLOATS), "out_split")
-    sent = split_of(exchange_of(ops, WHOLE), "in_split")
+    widths = split_of(exchange_of(ops, FLOATS), "out")
+    sent = split_of(exchange_of(ops, WHOLE), "in")
     per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
     width, ranks = dense.sparse_width, max(ranks, len(widths))
-    held, sharding = held_tables(Recorded(ranks, dense.batch, seen, width, *per_sample))
+    held, sharding = held_tables(RecordedRanks(ranks, dense.batch, seen, width, *per_sample))
     total = sum(each.table.dim for each in held)
     if width is not None and total != width:
         raise NoDlrm(f"its interaction takes {width} features of tables that have {total}")
@@ -219,6 +222,7 @@ def _settings(
     own, rows, keys = "implementation.", exchange_of(ops, FLOATS), exchange_of(ops, WHOLE)
     given = [x for op in ops if op.phase == INPUT for x in op.tensors if x.dtype in WHOLE]
     key = max(given, key=lambda x: x.elements).dtype if given else None
+    wire = rows.get("dtype") if rows.get("dtype") != CODED else None
     copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
     fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
     stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
@@ -227,7 +231,7 @@ def _settings(
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
         own + "precision": (dense.precision or None, "operands of its layers"),
         own + "table_precision": (stored, "weights of the lookups"),
-        own + "exchange_precision": (rows.get("dtype"), "the exchange of pooled rows"),
+        own + "exchange_precision": (wire, "the exchange of pooled rows"),
         own + "key_dtype": (keys.get("dtype", key), "its keys"),
         own + "sharding": (sharding, "which ranks look up what"),
         own + "data_parallel_max_bytes": (max(copies, default=None), "tables on every rank"),
@@ -250,8 +254,8 @@ def _settings(
     yield from (Fact(setting, value, RECORDED, why) for setting, (value, why) in told.items())
     for setting in dict.fromkeys([*found, *(sign[0] for sign in SIGNS)]):
         if setting not in told:
-            section, _, key = setting.partition(".")
-            yield Fact(setting, getattr(SECTIONS[section](), key), DEFAULT, "nothing tells")
+            part, _, key = setting.partition(".")
+            yield Fact(setting, getattr(SECTIONS[part](), key), DEFAULT, "nothing tells")
 
 
 _SMALLER = 4
@@ -264,7 +268,9 @@ def _ddp_bucket_bytes(ops: Sequence[Op], largest: int, apart: Sequence[int]) -> 
     sizes = [
         int(op.attributes["in_elements"]) * int(item_bytes([op.attributes["dtype"]])[0])
         for op in ops
-        if op.attributes.get("collective") == "all_reduce" and op.name.startswith("c10d::")
+        if op.attributes.get("collective") == "all_reduce"
+        and op.name.startswith("c10d::")
+        and {"in_elements", "dtype"} <= op.attributes.keys()
     ]
     usual = Implementation().ddp_bucket_bytes
     sizes = sorted(size for size in sizes if size not in apart)

@@ -30,7 +30,7 @@ class HeldTable:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRanks:
     """What is recorded of `ranks` ranks with `batch` samples each: tables `seen` per rank, the
     `width` of all tables' rows side by side (None where nothing takes them so), and, of every rank,
     its part of that and the rows that a rank's samples look up there (`widths`, `lookups`: empty
@@ -44,7 +44,7 @@ class Recorded:
     lookups: Sequence[float] = ()
 
 
-def held_tables(about: Recorded) -> tuple[list[HeldTable], str]:
+def held_tables(about: RecordedRanks) -> tuple[list[HeldTable], str]:
     """All tables, one from each rank in turn as software deals them out, at the end those that
     every rank holds; and the workload's word for how they are sharded."""
     every, alone = tuple(range(about.ranks)), about.batch if about.ranks > 1 else 0
@@ -95,7 +95,7 @@ def _in_parts(own: Mapping[int, Sequence[SeenTable]], surplus: int) -> list[Held
 
 
 def _unseen(
-    about: Recorded, own: Mapping[int, Sequence[SeenTable]], width: int
+    about: RecordedRanks, own: Mapping[int, Sequence[SeenTable]], width: int
 ) -> dict[int, list[HeldTable]]:
     """Tables of ranks without a record: as wide and looked up as often as the exchange says, else
     as a mean table of the others; rows as many as that."""
