@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from perfmodel.designs.composed import Composed, same_step
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.designs.settings import ACTS_ON, PLAIN, START
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import PerfmodelError
 from perfmodel.workload import Workload
 
 
@@ -59,20 +59,22 @@ def without_effect(whole: Composed, start: Deployment) -> list[str]:
         for each in fields(design):  # type: ignore[arg-type]
             if getattr(design, each.name) == each.default:
                 continue
-            usual = replace(design, **{each.name: each.default})  # type: ignore[type-var]
-            designs = (*whole.designs[:number], usual, *whole.designs[number + 1 :])
             try:
+                usual = replace(design, **{each.name: each.default})  # type: ignore[type-var]
+                designs = (*whole.designs[:number], usual, *whole.designs[number + 1 :])
                 other = replace(whole, designs=designs).deployed(start)
-            except WorkloadError:
+            except PerfmodelError:
                 continue
             if same_step(other, deployed):
-                told.append(f"{name}.{each.name} {idle(each.metadata.get(ACTS_ON, ''))}")
+                acts_on = each.metadata.get(ACTS_ON, "")
+                told.append(f"{name}.{each.name} {idle(acts_on, deployed)}")
     return told
 
 
-def idle(acts_on: str) -> str:
-    """That a setting has no effect, and what it would have one on."""
-    return "has no effect here" + (f": it acts on {acts_on}" if acts_on else "")
+def idle(acts_on: str, deployed: Deployment) -> str:
+    """That a setting has no effect, what it would have one on, and what its design says of it."""
+    would = (f"it acts on {acts_on}",) if acts_on else ()
+    return ": ".join(("has no effect here", *would, *deployed.without_gain))
 
 
 def _steps(design: Design) -> list[Field[Any]]:

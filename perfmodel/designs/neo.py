@@ -183,7 +183,7 @@ class Neo(settings.Checked, of="neo"):
         "balanced",
         plain="as_deployed",
         start={"sharding": "table_wise"},
-        acts_on="tables that differ in size or work",
+        acts_on="ranks that whole tables load unevenly",
     )
     rows: RowDtype = settings.step("fp16", plain="fp32", start={"table_precision": "fp32"})
     wire: Wire = settings.step("fp16", plain="fp32", start={"exchange_precision": "fp32"})

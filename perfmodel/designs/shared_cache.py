@@ -9,7 +9,9 @@ from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.device_caches import SoftwareCache
 from perfmodel.errors import WorkloadError
-from perfmodel.workload.memory_tiers import CONTEXT_BYTES, ROOM_FRAC
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES
+
+FREE_FRAC = 0.1  # assumed: of a device's memory, left for parameters and activations
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class SharedCache(settings.Checked, of="shared_cache"):
         """All tables behind a cache on devices with less memory."""
         node = deployment.machine.node
         left = node.device.hbm_bytes - self.kv_gib * 2**30
-        room = left - ROOM_FRAC * node.device.hbm_bytes - CONTEXT_BYTES
+        room = left - FREE_FRAC * node.device.hbm_bytes - CONTEXT_BYTES
         if room <= 0:
             raise WorkloadError(
                 f"shared_cache: a KV cache of {self.kv_gib:g} GiB leaves no rows room in the "

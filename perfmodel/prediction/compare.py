@@ -200,8 +200,7 @@ def _ladder(whole: Composed, start: Deployment, asked: Asked, first: str) -> lis
         except PerfmodelError as error:
             rows.append(DesignResult(whole.text, step=step, why_not=str(error)))
             continue
-        why = ": ".join((idle(acts_on), *deployment.without_gain))
-        told = (Note(f"{step} {why}"),) if is_same else ()
+        told = (Note(f"{step} {idle(acts_on, deployment)}"),) if is_same else ()
         rows.append(replace(row, step=step, notes=(*row.notes, *told), without_gain=told))
         before = deployment
     return rows

@@ -106,3 +106,7 @@ def test_a_setting_that_changes_nothing_says_on_what_it_would_act() -> None:
         "neo.cache_frac has no effect here: it acts on tables that device memory does not hold"
     ]
     assert without_effect(composed("neo"), start()) == []
+    adapter = composed("software_cache+smartnic", {"smartnic": {"cache_gib": 2.0}})
+    (why,) = without_effect(adapter, start())
+    assert why.startswith("smartnic.cache_gib has no effect here: not applied")
+    assert why.endswith("links join all devices, no lookup crosses an adapter")
