@@ -99,6 +99,7 @@ print(json.dumps([row["time_us"] for row in result.families if row["family"] == 
     return float(time_us)
 
 
+@pytest.mark.slow
 def test_a_place_of_caches(installed: Path) -> None:
     """A node's rack holds the caches that tables name; lookups of those tables go through it."""
     code = """
@@ -157,6 +158,7 @@ print(json.dumps([piece.dims["elements"] for piece in lower(OpGraph(tuple(ops)),
     assert in_python(installed, code) == [1024.0, 4096.0, 1024.0]
 
 
+@pytest.mark.slow
 def test_a_generation(installed: Path, tmp_path: Path) -> None:
     """Known, it takes the figures of the one that it is like; unknown, every answer says so."""
     for name, is_known in (("feynman", True), ("fynman", False)):
