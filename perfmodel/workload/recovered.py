@@ -145,7 +145,7 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
             seen = {rank: [each.of_dim(dim) for each in own] for rank, own in seen.items()}
         held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
-        dense = _carried(graphs[0], source, str(problem))
+        dense = _carried(replace(graphs[0], ops=tuple(ops), source=source), str(problem))
         held, sharding = _laid_out(ops, dense, ranks, seen)
         facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
@@ -174,10 +174,10 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
 
 
-def _carried(graph: OpGraph, source: str, why: str) -> DensePart:
+def _carried(graph: OpGraph, why: str) -> DensePart:
     """Layers as they are recorded. Raises `WorkloadError` with `why` they are no DLRM's."""
     try:
-        layers = recorded_layers(replace(graph, source=source))
+        layers = recorded_layers(graph)
     except WorkloadError as problem:
         raise WorkloadError(f"{problem}; not a DLRM: {why}") from None
     return DensePart(layers.batch, NO_MLPS, Interaction(), "", recorded=layers)
