@@ -68,7 +68,7 @@ def _with_saved_ids(found: Recovered, files: Sequence[Path]) -> Recovered:
 
 def with_ids(found: Recovered, path: str | Path) -> Recovered:
     """With the skew of the ids in the file at `path`; see `tables_with_ids`."""
-    known = [each.table.alpha if each.skew_told else None for each in found.held]
     tables = found.workload.tables
-    skewed = tables_with_ids(tables, path, known or [None] * len(tables))
+    known = [each.known for each in found.held]
+    skewed = tables_with_ids(tables, path, known or [(None, True)] * len(tables))
     return found.with_tables(skewed, f"ids in {path}")
