@@ -226,10 +226,12 @@ def _settings(
     copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
     fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
     stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
+    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
+    is_blind = not dense.precision or (on_gpu and dense.precision == "fp32")  # tf32 may be
     bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
-        own + "precision": (dense.precision or None, "operands of its layers"),
+        own + "precision": (None if is_blind else dense.precision, "operands of its layers"),
         own + "table_precision": (stored, "weights of the lookups"),
         own + "exchange_precision": (wire, "the exchange of pooled rows"),
         own + "key_dtype": (keys.get("dtype", key), "its keys"),
@@ -247,7 +249,6 @@ def _settings(
         found[own + "name"] = "torchrec", f"in the place of {name}, which has no such tables"
     elif not limits.int32_keys:
         del found[own + "key_dtype"]
-    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
     if found.get(own + "optimizer_style", ("",))[0] == ("foreach" if on_gpu else "loop"):
         found[own + "optimizer_style"] = "default", found[own + "optimizer_style"][1]
     told = {setting: each for setting, each in found.items() if each[0] is not None}
