@@ -97,6 +97,8 @@ def _layers(
         for number, (k, n) in enumerate(pairwise(own))
     ]
     each = _one_each(budgets, len(named), "layers")
+    if not named:  # recorded layers are kept as they are
+        return
     tried = (wide, *(dtype for dtype in dtypes if dtype != wide))
     samples = deployment.batch // deployment.ranks
     stages = layer_stages(workload, deployment.machine, samples, tried, train=deployment.train)
@@ -204,7 +206,7 @@ class LowPrecision(settings.Checked, of="low_precision"):
         count = len(deployment.workload.model.bottom_mlp) + len(deployment.workload.model.top_mlp)
         budgets = self.layer_errors
         if len(budgets) == 1:
-            budgets = (self.ends_error, *budgets * (count - 2), self.ends_error)
+            budgets = (self.ends_error, *budgets * (count - 2), self.ends_error)[:count]
         return Search(
             tuple(_layers(deployment, budgets, layers)),
             tuple(_tables(deployment, self.table_errors, rows)),
@@ -230,9 +232,10 @@ class LowPrecision(settings.Checked, of="low_precision"):
             lambda number, _: {"dtype": result.tables[number].dtype}
         )
         higher = [name for name in result.higher if not name.startswith("tables")]
+        other = "recorded layers" if workload.recorded else "no layer"
         note = (
             f"low precision: {result.saved_bytes / 1e9:.3g} GB less of weights and rows; in higher "
-            f"precision: {', '.join(higher) or 'no layer'}"
+            f"precision: {', '.join(higher) or other}"
         )
         return deployment.with_(note, workload=workload, placement=placement)
 

@@ -19,7 +19,7 @@ from perfmodel.lowering import lower
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
 from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.walk import CPU
-from perfmodel.ops.graph import OpGraph, Tensor
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.ops.rows import Rows
 from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.workload import Workload
@@ -53,7 +53,9 @@ def layer_stages(
                 r = Recorder("cpu" if device.target == CPU else "cuda")
                 r.tape = {} if train else None
                 out = _record(r, workload, samples, number, before, dtype)
-                rows.append(_rows(r, out, workload, machine))
+                if r.tape is not None:
+                    backward(r, out)
+                rows.append(rows_of_ops(r.ops(), workload, machine))
                 places.append((number, before, dtype, out.dtype))
                 reached.add(out.dtype)
         given = reached
@@ -66,12 +68,9 @@ def layer_stages(
     return tuple(stages)
 
 
-def _rows(r: Recorder, out: Tensor, workload: Workload, machine: Cluster) -> Rows:
-    """The kernels of one layer that was recorded."""
-    device = machine.node.device
-    if r.tape is not None:
-        backward(r, out)
-    graph = OpGraph(r.ops())
+def rows_of_ops(ops: tuple[Op, ...], workload: Workload, machine: Cluster) -> Rows:
+    """The kernels of layers that were recorded."""
+    device, graph = machine.node.device, OpGraph(ops)
     if device.target == CPU:
         return rows_of(list(chain.from_iterable(cpu_steps(graph))))
     tf32 = workload.implementation.precision == "tf32"

@@ -67,14 +67,16 @@ class _Group:
                 raise WorkloadError(f"{where}: {key} has {len(each)} entries for {count} tables")
         columns = (each if isinstance(each, tuple) else (each,) * count for each in given)
         about: dict[str, Any] = {"histogram": self.histogram, "pooled": self.pooled}
-        return [Table(*row, **about) for row in zip(*columns, strict=True)]  # type: ignore[misc]
+        return [Table(*row, **about) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """`[recorded]`: a trace, or `FILE.py:CLASS`, at a path from the workload's file."""
+    """`[recorded]`: a trace, or `FILE.py:CLASS`, at a path from the workload's file, of so many
+    samples; what it shows of them where that is not given."""
 
     source: str
+    batch: Annotated[int | None, Limits(1, 1e9)] = None
 
 
 RECORDED_SOFTWARE = "torchrec"
@@ -107,7 +109,7 @@ def workload_from_document(
     recorded = None
     if "recorded" in document:
         about = section(_Recorded, document["recorded"], f"{where}: recorded", WorkloadError)
-        recorded = layers_of_source(about.source, folder)
+        recorded = layers_of_source(about.source, folder, about.batch)
         parts["implementation"] = {"name": RECORDED_SOFTWARE, **parts.get("implementation", {})}
     workload = section(Workload, parts, where, WorkloadError)
     workload = replace(workload, tables=tuple(tables), recorded=recorded)

@@ -8,10 +8,9 @@ gradients with all that DDP does of it; a step puts its own in their places.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from perfmodel.errors import WorkloadError
@@ -27,18 +26,14 @@ from perfmodel.ops.graph import (
     Op,
     OpGraph,
     Tensor,
-    outermost_of,
     tensors_in,
 )
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace.read import read
-from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
+from perfmodel.workload.recorded_calls import INTEGERS, OuterCall, calls_of, one_step, together
 
 _ACCUMULATED = f"{AUTOGRAD_NODE}torch::autograd::AccumulateGrad"
-_TABLE_WORDS, _REORDERED = ("embedding", "Embedding", "lookup", "Lookup"), "permute"
-_OF_LOSS = "aten::ones_like"
-_INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +65,14 @@ class RecordedLayers:
     """The file, or the workload, that they were recorded of."""
     notes: tuple[str, ...] = ()
     """What is guessed of them at this batch."""
+
+    @property
+    def stages(self) -> tuple[tuple[Op, ...], ...]:
+        """Ops before lookups, and behind; backward up to the gradients of rows, and behind."""
+        parts = []
+        for ops, at in ((self.forward, self.lookups_at), (self.backward, self.row_gradients_at)):
+            parts += [ops[:at], _moved(ops[at:], -at)]
+        return tuple(parts)
 
     @property
     def parameter_elements(self) -> int:
@@ -118,73 +121,16 @@ def _moved(ops: Iterable[Op], by: int) -> tuple[Op, ...]:
     return tuple(op if op.parent == NO_OP else replace(op, parent=op.parent + by) for op in ops)
 
 
-def layers_of_source(source: str, folder: Path) -> RecordedLayers:
+def layers_of_source(source: str, folder: Path, batch: int | None = None) -> RecordedLayers:
     """The layers of a trace, or of a module in training (`FILE.py:CLASS`), at a path from `folder`.
 
     Raises `PerfmodelError` that names the file.
     """
     program = program_of(source)
     if program is None:
-        return recorded_layers(op_graph(read(folder / source))[0])
+        return recorded_layers(op_graph(read(folder / source))[0], batch)
     program = replace(program, path=folder / program.path)
-    return recorded_layers(graph_of_program(program, Call(training=True)))
-
-
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """An op that no other called, with all that it calls: their places, in order."""
-
-    at: tuple[int, ...]
-    ops: tuple[Op, ...]
-
-    @property
-    def name(self) -> str:
-        return self.ops[0].name
-
-    @property
-    def phase(self) -> str:
-        return self.ops[0].phase
-
-    @property
-    def is_collective(self) -> bool:
-        return any("collective" in op.attributes for op in self.ops)
-
-    def looks_up(self, batch: int) -> bool:
-        """Whether it reads rows of tables for a batch, or updates them; not for positions."""
-        named = [op for op in self.ops if any(word in op.name for word in _TABLE_WORDS)]
-        named = [op for op in named if _REORDERED not in op.name]
-        ids = [x.elements for op in named for x in op.tensors if x.dtype in _INTEGERS]
-        return bool(named) and max(ids, default=batch) >= batch
-
-    @cached_property
-    def tensors(self) -> list[Tensor]:
-        """All that it reads."""
-        return [tensor for op in self.ops for tensor in op.tensors]
-
-    @cached_property
-    def read(self) -> set[int]:
-        """Storages that it reads."""
-        return set(map(storage_key, self.tensors)) - {NO_OP}
-
-    @cached_property
-    def written(self) -> set[int]:
-        """Storages that it writes: of what is returned and was given, only the same tensor is
-        written; others are views."""
-        keys: set[int] = set()
-        for op in self.ops:
-            ids, given = {x.tensor_id for x in op.tensors}, set(map(storage_key, op.tensors))
-            made = tensors_in(op.outputs)
-            keys |= {
-                storage_key(x) for x in made if x.tensor_id in ids or storage_key(x) not in given
-            }
-        return keys - {NO_OP}
-
-
-def storage_key(tensor: Tensor) -> int:
-    """Of its storage, else of itself; `NO_OP` where it is not known which it is."""
-    if tensor.storage_id > 0:
-        return tensor.storage_id
-    return NO_OP if tensor.tensor_id < 0 else NO_OP - 1 - tensor.tensor_id
+    return recorded_layers(graph_of_program(program, Call(training=True)), batch)
 
 
 def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
@@ -193,11 +139,15 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     Raises `WorkloadError` for a graph without lookups, or without anything else, and where no input
     shows the batch.
     """
-    graph = _one_step(graph)
+    graph = one_step(graph)
     batch = batch_of(graph) if batch is None else batch
-    calls = _calls(graph.ops)
-    back = _cut_backward([call for call in calls if call.phase == BACKWARD], batch)
-    every = [call for call in calls if call.phase == FORWARD]
+    calls = calls_of(graph.ops)
+    backward = [call for call in calls if call.phase == BACKWARD]
+    nodes = [number for number, call in enumerate(backward) if call.name.startswith(AUTOGRAD_NODE)]
+    # behind the last node comes what DDP, or a pipeline, does
+    back = _cut_backward(backward[: nodes[-1] + 1 if nodes else None], batch)
+    start = next((number for number, call in enumerate(calls) if call.phase == BACKWARD), None)
+    every = [call for call in calls[:start] if call.phase == FORWARD]
     lookups = [call for call in every if call.looks_up(batch)]
     if not lookups:
         raise WorkloadError(f"{graph.source}: no op looks up rows of tables for its batch")
@@ -209,18 +159,20 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     leaves = Leaves(graph, batch)
     rows, inputs, held = list[Tensor](), dict[int, Tensor](), list[Tensor]()
     for tensor, at, place in _read_first(kept):
-        if storage_key(tensor) in gone:
+        if tensor.storage_id in gone:
             rows.append(tensor)
-        elif storage_key(tensor) in brought or leaves.grows_at(at, place, tensor) is not None:
-            inputs[storage_key(tensor)] = tensor
-        elif tensor.dtype not in _INTEGERS:
+        elif tensor.storage_id in brought or (
+            tensor.shape and leaves.grows_at(at, place, tensor) is not None
+        ):
+            inputs[tensor.storage_id] = tensor
+        elif tensor.dtype not in INTEGERS:
             held.append(tensor)
-    before_loss = _before_loss(kept, set(map(storage_key, held)), set(inputs))
+    before_loss = _before_loss(kept, {x.storage_id for x in held}, set(inputs))
     features = {key for call in before_loss for key in call.read}
     ends, gradients = [at for at, _ in back.gradients], [tensor for _, tensor in back.gradients]
     return RecordedLayers(
-        forward=_together(kept),
-        backward=_together(back.kept),
+        forward=together(kept),
+        backward=together(back.kept),
         lookups_at=_length(call for call in kept if call.at < lookups[0].at),
         loss_at=_length(before_loss),
         row_gradients_at=back.row_gradients_at,
@@ -236,11 +188,13 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     )
 
 
-def _length(calls: Iterable[_Call]) -> int:
+def _length(calls: Iterable[OuterCall]) -> int:
     return sum(len(call.ops) for call in calls)
 
 
-def _before_loss(calls: Sequence[_Call], held: set[int], inputs: set[int]) -> Sequence[_Call]:
+def _before_loss(
+    calls: Sequence[OuterCall], held: set[int], inputs: set[int]
+) -> Sequence[OuterCall]:
     """`calls` up to the first that makes but one number, or is given a label: an input that is read
     behind the last layer that holds anything."""
     last = max((number for number, call in enumerate(calls) if call.read & held), default=0)
@@ -252,76 +206,47 @@ def _before_loss(calls: Sequence[_Call], held: set[int], inputs: set[int]) -> Se
     return calls
 
 
-def _one_step(graph: OpGraph) -> OpGraph:
-    """The ops of the step that has most, of the threads that run layers."""
-    threads = (MAIN_THREAD, AUTOGRAD_THREAD)
-    (step, _), *_ = Counter(op.step for op in graph.ops).most_common(1)
-    kept = [at for at, op in enumerate(graph.ops) if op.step == step and op.thread in threads]
-    place = {old: new for new, old in enumerate(kept)}
-    ops = (graph.ops[at] for at in kept)
-    return replace(graph, ops=tuple(replace(op, parent=place.get(op.parent, NO_OP)) for op in ops))
-
-
-def _calls(ops: Sequence[Op]) -> list[_Call]:
-    """All calls but the one that makes the gradient of the loss."""
-    members: defaultdict[int, list[int]] = defaultdict(list)
-    for at, top in enumerate(outermost_of(ops)):
-        members[top].append(at)
-    calls = [_Call(tuple(own), tuple(ops[at] for at in own)) for own in members.values()]
-    return [call for call in calls if call.name != _OF_LOSS or call.tensors[0].shape]
-
-
-def _together(calls: Iterable[_Call]) -> tuple[Op, ...]:
-    """The ops of all `calls`, one after the other."""
-    place, placed = {NO_OP: NO_OP}, list[Op]()
-    for call in calls:
-        for at, op in zip(call.at, call.ops, strict=True):
-            place[at] = len(placed)
-            placed.append(replace(op, parent=place[op.parent], step=0, event=-1))
-    return tuple(placed)
-
-
 @dataclass
 class _Backward:
     """Of a backward pass what stays, and behind how many of its ops which gradients are there."""
 
-    kept: list[_Call] = field(default_factory=list)
+    kept: list[OuterCall] = field(default_factory=list)
     gradients: list[tuple[int, Tensor]] = field(default_factory=list)
     row_gradients: list[Tensor] = field(default_factory=list)
     row_gradients_at: int = 0
 
 
-def _cut_backward(calls: Iterable[_Call], batch: int) -> _Backward:
+def _cut_backward(calls: Iterable[OuterCall], batch: int) -> _Backward:
     """Without what updates tables, collectives, and all that reads what these made. Gradients of
     parameters are for an engine to accumulate."""
     found, at = _Backward(), 0
     made, gone = set[int](), set[int]()
     for call in calls:
-        is_gradient = call.name.startswith(_ACCUMULATED)
-        if is_gradient and call.tensors and storage_key(call.tensors[0]) not in gone:
+        is_gradient, looks_up = call.name.startswith(_ACCUMULATED), call.looks_up(batch)
+        if is_gradient and call.tensors and call.tensors[0].storage_id not in gone:
             found.gradients.append((at, call.tensors[0]))
-            made.discard(storage_key(call.tensors[0]))
-        elif not (is_gradient or call.is_collective or call.looks_up(batch) or call.read & gone):
-            found.kept.append(call)
-            at += len(call.ops)
-            made |= call.written
+            made.discard(call.tensors[0].storage_id)
+        elif not (is_gradient or looks_up or call.is_exchange or call.read & gone):
+            if not call.is_of_ids:
+                found.kept.append(call)
+                at += len(call.ops)
+                made |= call.written
             continue
-        elif given := [x for x in call.tensors if storage_key(x) in made]:
-            found.row_gradients += given
+        given = [x for x in call.tensors if x.storage_id in made and x.elements >= batch]
+        if given or (looks_up and not is_gradient):
+            found.row_gradients += given[:1]
             found.row_gradients_at = at
         gone |= call.written
-    found.row_gradients = list({x.tensor_id: x for x in found.row_gradients}.values())
     return found
 
 
-def _cut_forward(calls: Sequence[_Call], batch: int, needed: set[int]) -> list[_Call]:
+def _cut_forward(calls: Sequence[OuterCall], batch: int, needed: set[int]) -> list[OuterCall]:
     """Without lookups, collectives, and what works for these alone; `needed`: storages that the
     backward pass reads."""
-    kept, wanted = list[_Call](), set[int]()
+    kept, wanted = list[OuterCall](), set[int]()
     for call in reversed(calls):
-        is_of_ids = all(x.dtype in _INTEGERS for x in call.tensors) and call.read & wanted
-        is_for_them = (call.written & wanted or is_of_ids) and not call.written & needed
-        if call.is_collective or call.looks_up(batch) or is_for_them:
+        is_for_them = (call.written & wanted or call.is_of_ids) and not call.returned & needed
+        if call.is_exchange or call.looks_up(batch) or is_for_them:
             wanted |= call.read
         else:
             kept.append(call)
@@ -329,17 +254,17 @@ def _cut_forward(calls: Sequence[_Call], batch: int, needed: set[int]) -> list[_
     return kept[::-1]
 
 
-def _read_first(calls: Iterable[_Call]) -> Iterator[tuple[Tensor, int, int]]:
+def _read_first(calls: Iterable[OuterCall]) -> Iterator[tuple[Tensor, int, int]]:
     """What `calls` read and none of them made: the tensor, the op that reads it, its place."""
     known = {NO_OP}
     for call in calls:
         for at, op in zip(call.at, call.ops, strict=True):
             for place, item in enumerate(op.inputs):
                 for tensor in tensors_in(item):
-                    if storage_key(tensor) not in known:
-                        known.add(storage_key(tensor))
+                    if tensor.storage_id not in known:
+                        known.add(tensor.storage_id)
                         yield tensor, at, place
-            known.update(map(storage_key, tensors_in(op.outputs)))
+            known.update(x.storage_id for x in tensors_in(op.outputs))
 
 
 def _parameters(gradients: Iterable[Tensor], held: Sequence[Tensor]) -> Iterator[Tensor]:

@@ -4,19 +4,36 @@ and recorded steps alike, since all of them are op graphs."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.schema import section
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.trace.window import MAIN_THREAD
 from perfmodel.workload.model import Workload, check_workload
+from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
-from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, Recorded, held_tables
-from perfmodel.workload.recovered_tables import FLOATS, WHOLE, exchange_of, split_of, tables_seen
-from perfmodel.workload.settings import IMPLEMENTATIONS, SECTIONS, Implementation, Training
+from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, RecordedRanks, held_tables
+from perfmodel.workload.recovered_tables import (
+    CODED,
+    FLOATS,
+    WHOLE,
+    SeenTable,
+    exchange_of,
+    split_of,
+    tables_seen,
+)
+from perfmodel.workload.settings import (
+    IMPLEMENTATIONS,
+    NO_MLPS,
+    SECTIONS,
+    Implementation,
+    Interaction,
+    Training,
+)
 from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
 from perfmodel.workload.tables import Table
 from perfmodel.workload.written import document_of
@@ -27,6 +44,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.recovered/1"
 RECORDED, DEFAULT = "recorded", "default"
+TRAINING, SOFTWARE, CUDA_GRAPHS = "training", "implementation", "cuda_graphs"
 STEEPEST = 1.25
 """The steepest skew of the catalogue's tables: what an unknown one may be. Source: cached-avazu."""
 UNKNOWN = f"how often rows repeat is not recorded: uniform is taken, {STEEPEST} may be (--ids)"
@@ -109,52 +127,75 @@ class Recovered:
 def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     """The workload `name` of which `graphs` are one step or several of some of its ranks or of all.
 
-    What they do not tell is taken as a default, and listed. Raises `WorkloadError`, in one line
-    that begins with `source`, where the ops look up no table or are not a DLRM's.
+    What they do not tell is taken as a default, and listed; layers that are not a DLRM's are
+    carried as recorded. Raises `WorkloadError`, in one line that begins with `source`, where the
+    ops look up no table, or what they do has no word here.
     """
     steps = {graph.rank: one_step(graph.ops) for graph in graphs}
     seen = {rank: tables_seen(ops, source) for rank, ops in steps.items()}
     if not any(seen.values()):
         raise WorkloadError(f"{source}: none of its ops looks up an embedding table")
     ops = next(iter(steps.values()))
+    ranks = max([len(graphs), *(graph.world_size for graph in graphs)])
+    facts = []
     try:
         dense = dense_part(ops)
+        if dense.interaction.kind == "dot":
+            dim = dense.model.bottom_mlp[-1]
+            seen = {rank: [each.of_dim(dim) for each in own] for rank, own in seen.items()}
+        held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
-        raise WorkloadError(f"{source}: not a DLRM: {problem}") from None
-    widths = split_of(exchange_of(ops, FLOATS), "out_split")
-    sent = split_of(exchange_of(ops, WHOLE), "in_split")
-    ranks = max([len(graphs), len(widths), *(graph.world_size for graph in graphs)])
-    per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
-    recorded = Recorded(ranks, dense.batch, seen, dense.sparse_width, *per_sample)
-    held, sharding = held_tables(recorded)
-    total = sum(each.table.dim for each in held)
-    if total != dense.sparse_width:
-        raise WorkloadError(
-            f"{source}: not a DLRM: its interaction takes {dense.sparse_width} features of tables, "
-            f"those that are seen have {total}"
-        )
-    facts = [
-        Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} on each of {ranks} ranks")
-    ]
+        dense = _carried(replace(graphs[0], ops=tuple(ops), source=source), str(problem))
+        held, sharding = _laid_out(ops, dense, ranks, seen)
+        facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
+    ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
+    why = f"{dense.batch:,} a rank, of {ranks}"
+    facts += [Fact("batch", dense.batch * ranks, RECORDED, why)]
     facts += _settings(ops, dense, held, sharding)
-    by_key = {each.setting: each.value for each in facts}
-    training, software = (
-        {key.removeprefix(f"{section}."): x for key, x in by_key.items() if key.startswith(section)}
-        for section in ("training", "implementation")
-    )
+    told: dict[str, dict[str, Any]] = {TRAINING: {}, SOFTWARE: {CUDA_GRAPHS: graphs[0].cuda_graphs}}
+    for fact in facts:
+        section_name, _, key = fact.setting.partition(".")
+        told.setdefault(section_name, {})[key] = fact.value
+    training = section(Training, told[TRAINING], f"{source}: {TRAINING}", WorkloadError)
+    software = section(Implementation, told[SOFTWARE], f"{source}: {SOFTWARE}", WorkloadError)
     workload = Workload(
         name,
         dense.model,
         tuple(each.table for each in held),
         dense.batch * ranks,
         dense.interaction,
-        Training(**training),
-        Implementation(**software, cuda_graphs=graphs[0].cuda_graphs),
+        training,
+        software,
+        recorded=dense.recorded,
     )
     check_workload(workload, source)
     train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
     facts += _of_tables(held, len(graphs))
     return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
+
+
+def _carried(graph: OpGraph, why: str) -> DensePart:
+    """Layers as they are recorded. Raises `WorkloadError` with `why` they are no DLRM's."""
+    try:
+        layers = recorded_layers(graph)
+    except WorkloadError as problem:
+        raise WorkloadError(f"{problem}; not a DLRM: {why}") from None
+    return DensePart(layers.batch, NO_MLPS, Interaction(), "", recorded=layers)
+
+
+def _laid_out(
+    ops: Sequence[Op], dense: DensePart, ranks: int, seen: Mapping[int, Sequence[SeenTable]]
+) -> tuple[list[HeldTable], str]:
+    """Tables, and how they are sharded. Raises `NoDlrm` where the interaction takes others."""
+    widths = split_of(exchange_of(ops, FLOATS), "out")
+    sent = split_of(exchange_of(ops, WHOLE), "in")
+    per_sample = [[each / dense.batch for each in split] for split in (widths, sent)]
+    width, ranks = dense.sparse_width, max(ranks, len(widths))
+    held, sharding = held_tables(RecordedRanks(ranks, dense.batch, seen, width, *per_sample))
+    total = sum(each.table.dim for each in held)
+    if width is not None and total != width:
+        raise NoDlrm(f"its interaction takes {width} features of tables that have {total}")
+    return held, sharding
 
 
 def one_step(ops: Sequence[Op]) -> list[Op]:
@@ -181,15 +222,18 @@ def _settings(
     own, rows, keys = "implementation.", exchange_of(ops, FLOATS), exchange_of(ops, WHOLE)
     given = [x for op in ops if op.phase == INPUT for x in op.tensors if x.dtype in WHOLE]
     key = max(given, key=lambda x: x.elements).dtype if given else None
+    wire = rows.get("dtype") if rows.get("dtype") != CODED else None
     copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
     fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
     stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
+    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
+    is_blind = not dense.precision or (on_gpu and dense.precision == "fp32")  # tf32 may be
     bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
-        own + "precision": (dense.precision, "operands of its layers"),
+        own + "precision": (None if is_blind else dense.precision, "operands of its layers"),
         own + "table_precision": (stored, "weights of the lookups"),
-        own + "exchange_precision": (rows.get("dtype"), "the exchange of pooled rows"),
+        own + "exchange_precision": (wire, "the exchange of pooled rows"),
         own + "key_dtype": (keys.get("dtype", key), "its keys"),
         own + "sharding": (sharding, "which ranks look up what"),
         own + "data_parallel_max_bytes": (max(copies, default=None), "tables on every rank"),
@@ -198,21 +242,21 @@ def _settings(
     }
     name = found.get(own + "name", ("pytorch",))[0]
     is_mixed = len({each.table.dim for each in held}) > 1
-    if (is_mixed and not IMPLEMENTATIONS[name].mixed_dims) or (
-        sharding != "table_wise" and name in ROUND_ROBIN
-    ):
+    limits = IMPLEMENTATIONS[name]
+    if dense.recorded is not None and not limits.recorded_layers:
+        found[own + "name"] = "torchrec", f"in the place of {name}, which has no recorded layers"
+    elif (is_mixed and not limits.mixed_dims) or (sharding != "table_wise" and name in ROUND_ROBIN):
         found[own + "name"] = "torchrec", f"in the place of {name}, which has no such tables"
-    elif not IMPLEMENTATIONS[name].int32_keys:
+    elif not limits.int32_keys:
         del found[own + "key_dtype"]
-    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
     if found.get(own + "optimizer_style", ("",))[0] == ("foreach" if on_gpu else "loop"):
         found[own + "optimizer_style"] = "default", found[own + "optimizer_style"][1]
     told = {setting: each for setting, each in found.items() if each[0] is not None}
     yield from (Fact(setting, value, RECORDED, why) for setting, (value, why) in told.items())
     for setting in dict.fromkeys([*found, *(sign[0] for sign in SIGNS)]):
         if setting not in told:
-            section, _, key = setting.partition(".")
-            yield Fact(setting, getattr(SECTIONS[section](), key), DEFAULT, "nothing tells")
+            part, _, key = setting.partition(".")
+            yield Fact(setting, getattr(SECTIONS[part](), key), DEFAULT, "nothing tells")
 
 
 _SMALLER = 4
@@ -225,7 +269,9 @@ def _ddp_bucket_bytes(ops: Sequence[Op], largest: int, apart: Sequence[int]) -> 
     sizes = [
         int(op.attributes["in_elements"]) * int(item_bytes([op.attributes["dtype"]])[0])
         for op in ops
-        if op.attributes.get("collective") == "all_reduce" and op.name.startswith("c10d::")
+        if op.attributes.get("collective") == "all_reduce"
+        and op.name.startswith("c10d::")
+        and {"in_elements", "dtype"} <= op.attributes.keys()
     ]
     usual = Implementation().ddp_bucket_bytes
     sizes = sorted(size for size in sizes if size not in apart)

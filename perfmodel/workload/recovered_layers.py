@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from perfmodel.ops.graph import FORWARD, Op, Tensor
+from perfmodel.workload.recorded_layers import RecordedLayers
 from perfmodel.workload.settings import Interaction, Model
 
 
@@ -32,14 +33,16 @@ class Product:
 @dataclass(frozen=True)
 class DensePart:
     """What the ops say of the dense part; `batch` samples of one rank. `sparse_width` are the dims
-    of all tables together, `largest_layer` the elements of its weights and bias."""
+    of all tables together, `largest_layer` the elements of its weights and bias; not known of
+    layers that are `recorded`."""
 
     batch: int
     model: Model
     interaction: Interaction
     precision: str
-    sparse_width: int
-    largest_layer: int
+    sparse_width: int | None = None
+    largest_layer: int = 0
+    recorded: RecordedLayers | None = None
 
 
 _PRODUCTS = {"aten::addmm": 1, "aten::mm": 0}

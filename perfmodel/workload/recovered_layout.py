@@ -28,30 +28,39 @@ class HeldTable:
     skew_told: bool = False
     replicated: bool = False
 
+    @property
+    def known(self) -> tuple[float | None, bool]:
+        """Its exponent, None where it has none or a default; whether its own rows are told."""
+        has_alpha = self.skew_told and not self.table.histogram
+        return self.table.alpha if has_alpha else None, self.told == EACH
+
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRanks:
     """What is recorded of `ranks` ranks with `batch` samples each: tables `seen` per rank, the
-    `width` of all tables' rows side by side, and, of every rank, its part of that and the rows that
-    a rank's samples look up there (`widths`, `lookups`: empty where no exchange tells)."""
+    `width` of all tables' rows side by side (None where nothing takes them so), and, of every rank,
+    its part of that and the rows that a rank's samples look up there (`widths`, `lookups`: empty
+    where no exchange tells)."""
 
     ranks: int
     batch: int
     seen: Mapping[int, Sequence[SeenTable]]
-    width: int
+    width: int | None
     widths: Sequence[float] = ()
     lookups: Sequence[float] = ()
 
 
-def held_tables(about: Recorded) -> tuple[list[HeldTable], str]:
+def held_tables(about: RecordedRanks) -> tuple[list[HeldTable], str]:
     """All tables, one from each rank in turn as software deals them out, at the end those that
     every rank holds; and the workload's word for how they are sharded."""
     every, alone = tuple(range(about.ranks)), about.batch if about.ranks > 1 else 0
     own = {r: [each for each in seen if each.bags != alone] for r, seen in about.seen.items()}
     first = next(iter(about.seen.values()))
     copies = [_held([each], every, replicated=True) for each in first if each.bags == alone]
-    width = about.width - sum(each.table.dim for each in copies)
     seen_width = sum(each.dim for seen in own.values() for each in seen)
+    taken = sum(each.table.dim for each in copies)
+    told = about.width or max(seen_width, round(sum(about.widths))) + taken
+    width = told - taken
     if seen_width > width == sum(each.dim for each in next(iter(own.values()))):
         parts = [_held(shards, tuple(own)) for shards in zip(*own.values(), strict=True)]
         return parts + copies, "row_wise"
@@ -69,7 +78,7 @@ def _held(
     """The table of which these are row-wise parts."""
     first, rows = parts[0], sum(each.rows for each in parts)
     pooling = sum(each.lookups for each in parts) / first.bags
-    table = Table(rows, first.dim, pooling, first.alpha or 0.0)
+    table = Table(rows, first.dim, pooling, first.alpha or 0.0, pooled=first.is_pooled)
     told = SUMS if first.is_mean else EACH
     return HeldTable(table, ranks, first, told, first.alpha is not None, replicated)
 
@@ -92,7 +101,7 @@ def _in_parts(own: Mapping[int, Sequence[SeenTable]], surplus: int) -> list[Held
 
 
 def _unseen(
-    about: Recorded, own: Mapping[int, Sequence[SeenTable]], width: int
+    about: RecordedRanks, own: Mapping[int, Sequence[SeenTable]], width: int
 ) -> dict[int, list[HeldTable]]:
     """Tables of ranks without a record: as wide and looked up as often as the exchange says, else
     as a mean table of the others; rows as many as that."""

@@ -11,7 +11,7 @@ from perfmodel.errors import TraceError, WorkloadError
 from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.execution_trace import op_graph
-from perfmodel.ops.read.module import graph_of_program, program_of
+from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.workload.recovered import RECORDED, Fact, Recovered, recovered
 from perfmodel.workload.recovered_skew import tables_with_ids, with_skew
@@ -27,17 +27,21 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
         return recovered([source], source.source, _name(source.source))
     program = program_of(str(source)) if isinstance(source, (str, Path)) else None
     if program is not None:
-        return recovered([graph_of_program(program)], program.name, program.class_name)
+        graph = graph_of_program(program, Call(training=True))
+        return recovered([graph], program.name, program.class_name)
     trace = source if isinstance(source, Trace) else read(source)
     try:
         graphs = op_graph(trace)
     except TraceError as problem:
         raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
     found = recovered(graphs, trace.source, _name(trace.source))
-    if any(uses_tf32(rank) for rank in trace.ranks):
-        software = replace(found.workload.implementation, precision="tf32")
-        found = replace(found, workload=replace(found.workload, implementation=software))
-        found = found.told(Fact("implementation.precision", "tf32", RECORDED, "names of kernels"))
+    own = found.workload.implementation
+    if trace.ranks and own.precision == "fp32":
+        kind = "tf32" if any(map(uses_tf32, trace.ranks)) else "fp32"
+        workload = found.workload.with_(implementation__precision=kind)
+        found = replace(found, workload=workload).told(
+            Fact("implementation.precision", kind, RECORDED, "names of kernels")
+        )
     recordings = _saved_ids(Path(trace.source))
     return _with_saved_ids(found, recordings) if recordings else found
 
@@ -67,7 +71,7 @@ def _with_saved_ids(found: Recovered, files: Sequence[Path]) -> Recovered:
 
 def with_ids(found: Recovered, path: str | Path) -> Recovered:
     """With the skew of the ids in the file at `path`; see `tables_with_ids`."""
-    known = [each.table.alpha if each.skew_told else None for each in found.held]
     tables = found.workload.tables
-    skewed = tables_with_ids(tables, path, known or [None] * len(tables))
+    known = [each.known for each in found.held]
+    skewed = tables_with_ids(tables, path, known or [(None, True)] * len(tables))
     return found.with_tables(skewed, f"ids in {path}")

@@ -23,8 +23,9 @@ class SeenTable:
     """A table, or a rank's part of one, as a step looks it up: `lookups` rows for `bags` samples.
 
     `alpha` is None where nothing tells how often rows repeat, `optimizer` empty where rows are not
-    updated in the backward pass. `is_mean`: of several tables in one call only the sums are told.
-    `key` tells tables of one rank apart, `op` is the index of the op that looked it up.
+    updated in the backward pass. `is_mean`: of several tables in one call only the sums are told;
+    rows of a bag are added up where it `is_pooled`. The dim `is_guess` where old profiles lack it.
+    `key` tells tables of one rank apart.
     """
 
     rows: int
@@ -32,15 +33,23 @@ class SeenTable:
     lookups: float
     bags: int
     key: tuple[object, ...] = ()
-    op: int = 0
     dtype: str = "fp32"
     device: str = ""
     optimizer: str = ""
     alpha: float | None = None
     is_mean: bool = False
+    is_pooled: bool = True
+    is_guess: bool = False
+
+    def of_dim(self, dim: int) -> SeenTable:
+        """With this `dim` where its own is a guess: as many elements."""
+        rows = max(self.rows * self.dim // dim, 1)
+        return replace(self, rows=rows, dim=dim, is_guess=False) if self.is_guess else self
 
 
-FLOATS, WHOLE = ("fp32", "fp16", "bf16", "uint8"), ("int64", "int32")
+CODED = "uint8"
+"""The dtype of rows on the wire that a codec made, whose name says what they are."""
+FLOATS, WHOLE = ("fp32", "fp16", "bf16", CODED), ("int64", "int32")
 Reader: TypeAlias = Callable[[Op], Sequence[SeenTable]]
 LOOKUPS: Registry[Reader] = Registry("lookup", "perfmodel.lookups")
 """What a call looks up, by the op's name; `*` stands for any text."""
@@ -66,7 +75,10 @@ def embedding(op: Op) -> Sequence[SeenTable]:
     weight, indices, _ = _weight_and_keys(op)
     if indices is None:
         return ()
-    return _one(op, weight, indices.elements, (*indices.shape, 1)[0])
+    bags = (*indices.shape, 1)[0]
+    is_pooled = indices.elements == bags
+    found = _one(op, weight, indices.elements, bags)
+    return [replace(each, is_pooled=is_pooled) for each in found]
 
 
 def _weight_and_keys(op: Op) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -79,11 +91,15 @@ def _weight_and_keys(op: Op) -> tuple[Tensor | None, Tensor | None, Tensor | Non
 def _one(op: Op, weight: Tensor | None, lookups: int, bags: int) -> Sequence[SeenTable]:
     if weight is None or not lookups or bags < 1:
         return ()
-    (rows, dim), key = weight.shape, (weight.storage_id,) if weight.storage_id > 0 else ()
-    about = Lookups.of(op.attributes)
-    asked = (lookups, None) if about is None else (about.lookups[0], _alphas(about)[0])
-    usual = SeenTable(rows, dim, float(asked[0]), bags, key, alpha=asked[1])
-    return (replace(usual, dtype=weight.dtype, device=weight.device),)
+    about, (rows, dim) = Lookups.of(op.attributes), weight.shape
+    count, alpha = (lookups, None) if about is None else (about.lookups[0], _alphas(about)[0])
+    known = _key(weight), weight.dtype, weight.device
+    return (SeenTable(rows, dim, float(count), bags, *known, alpha=alpha),)
+
+
+def _key(weights: Tensor, *place: int) -> tuple[int, ...]:
+    """Of a tensor that is known, and a table's place in it; storages may hold several tables."""
+    return (weights.tensor_id, *place) if weights.tensor_id >= 0 else ()
 
 
 @LOOKUPS.register(
@@ -101,19 +117,11 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
         return ()
     dims, dtype = call[0].dims, op.attributes.get("weights_dtype", call[0].dtype)
     tables, bags, lookups = round(dims["tables"]), round(dims["batch"]), dims["lookups"]
-    held = [x for x in tensors_in(op.inputs) if x.dtype not in WHOLE]
-    weights = max(held, key=lambda x: x.elements)
-    key = (weights.storage_id,) if weights.storage_id > 0 else ()
-    usual = SeenTable(
-        1,
-        max(round(dims["dim"]), 1),
-        lookups / tables,
-        bags,
-        dtype=dtype,
-        device=weights.device,
-        optimizer=_fused_optimizer(op.name),
-        is_mean=tables > 1,
-    )
+    floats = [x for x in op.tensors if x.dtype not in WHOLE]
+    weights, dim = max(floats, key=lambda x: x.elements), max(round(dims["dim"]), 1)
+    optimizer = _fused_optimizer(op.name)
+    usual = SeenTable(1, dim, lookups / tables, bags, (), dtype, weights.device, optimizer)
+    usual = replace(usual, is_mean=tables > 1, is_guess=call[0].guessed)
     about = Lookups.of(op.attributes)
     if about is None:
         rows = max(round(dims["hash_size"] * tables), tables)
@@ -124,7 +132,7 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
             replace(usual, rows=r, dim=d, lookups=n, bags=b, alpha=a, is_mean=False)
             for r, d, n, b, a in zip(*columns, strict=True)
         ]
-    return [replace(t, key=(*key, n) if key else ()) for n, t in enumerate(every)]
+    return [replace(each, key=_key(weights, n)) for n, each in enumerate(every)]
 
 
 UNIFORM = 0.02
@@ -169,16 +177,14 @@ def tables_seen(ops: Sequence[Op], where: str) -> list[SeenTable]:
         for number, table in enumerate(each):
             key = table.key or ("op", index, number)
             before = found.get(key)
-            if before is None:
-                found[key] = replace(table, key=key, op=index)
-                continue
-            if (before.rows, before.dim) != (table.rows, table.dim):
+            if before and (before.rows, before.dim) != (table.rows, table.dim):
                 raise WorkloadError(
-                    f"{where}: one table in two places: {before.rows:,} x {before.dim} in op "
-                    f"{before.op}, {table.rows:,} x {table.dim} in op {index} ({ops[index].name})"
+                    f"{where}: one table in two places: {before.rows:,} x {before.dim}, and "
+                    f"{table.rows:,} x {table.dim} in op {index} ({ops[index].name})"
                 )
-            total = before.lookups + table.lookups, before.bags + table.bags
-            found[key] = replace(before, lookups=total[0], bags=total[1])
+            lookups, bags = (before.lookups, before.bags) if before else (0.0, 0)
+            summed = {"lookups": lookups + table.lookups, "bags": bags + table.bags}
+            found[key] = replace(table, **summed)  # type: ignore[arg-type]
     return list(found.values())
 
 
@@ -208,6 +214,10 @@ def exchange_of(ops: Sequence[Op], dtypes: Sequence[str]) -> Mapping[str, str]:
     return max(every, key=lambda each: int(each.get("in_elements", 0)), default={})
 
 
-def split_of(about: Mapping[str, str], key: str) -> list[int]:
-    """Elements of each rank: `in_split` or `out_split` of a collective, where they are recorded."""
-    return [int(each) for each in about.get(key, "").split(",") if each]
+def split_of(about: Mapping[str, str], way: str) -> list[int]:
+    """Elements of each rank that a collective sends (`in`) or gets (`out`): its splits, else equal
+    parts where the elements are recorded."""
+    if split := about.get(f"{way}_split"):
+        return [int(each) for each in split.split(",")]
+    ranks = int(about.get("group_size", 0))
+    return [int(about[f"{way}_elements"]) // ranks] * ranks if ranks > 1 else []

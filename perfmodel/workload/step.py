@@ -178,7 +178,9 @@ def op_graph(
         if was_on:
             gc.enable()
     graphs, is_cpu = workload.implementation.cuda_graphs, target == "cpu"
-    notes = (Note(NO_GRAPHS),) if graphs and is_cpu else ()
+    notes: tuple[Note, ...] = (Note(NO_GRAPHS),) if graphs and is_cpu else ()
+    if workload.recorded is not None:
+        notes += tuple(map(Note, workload.recorded.at(run.batch).notes))
     return OpGraph(
         *(ops, data),
         rank=rank,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from perfmodel.workload.model import SCHEMA, Workload
@@ -15,7 +16,7 @@ from perfmodel.workload.tables import Table
 def document_of(workload: Workload) -> dict[str, Any]:
     """What the file of `workload` holds: sections with the settings that are not as usual, equal
     tables that follow one another as one group. `workload_from_document` reads it."""
-    usual = Workload(workload.name, workload.model, workload.tables)
+    usual = Workload(workload.name)
     document: dict[str, Any] = {"schema": SCHEMA}
     if workload.title:
         document["title"] = workload.title
@@ -23,8 +24,11 @@ def document_of(workload: Workload) -> dict[str, Any]:
     for name in SECTIONS:
         own, plain = asdict(getattr(workload, name)), asdict(getattr(usual, name))
         kept = own if name == "model" else {k: v for k, v in own.items() if v != plain[k]}
-        if kept:
+        if kept and (name != "model" or workload.recorded is None):
             document[name] = kept
+    if workload.recorded is not None:
+        path, batch = Path(workload.recorded.source).resolve(), workload.recorded.batch
+        document["recorded"] = {"source": str(path), "batch": batch}
     document["tables"] = [
         {"count": len(list(each))} | _table(table) for table, each in groupby(workload.tables)
     ]
@@ -33,7 +37,7 @@ def document_of(workload: Workload) -> dict[str, Any]:
 
 def _table(table: Table) -> dict[str, Any]:
     usual = {each.name: each.default for each in fields(Table)}
-    keys = ("alpha", "histogram")
+    keys = ("alpha", "histogram", "pooled")
     more = {key: getattr(table, key) for key in keys if getattr(table, key) != usual[key]}
     if table.key_rows:
         more["bags"] = "by_key"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from workload.captured import TRACES, workload_of
 
 from perfmodel import predict
+from perfmodel.cli import main
 from perfmodel.collect.models.dlrm import zipf_indices
 from perfmodel.embedding.index_streams import stream_alpha
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.ops.read.arguments import PREFIX
+from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.workload import Table, Workload, load_workload, op_graph
 from perfmodel.workload import load as loading
 from perfmodel.workload.load import workloads
@@ -179,6 +182,25 @@ def test_a_trace_of_eight_v100_of_which_four_are_here(reference: Path) -> None:
     assert asked.training.dense_optimizer == asked.training.table_optimizer == "adagrad"
 
 
+def test_one_old_profile_of_eight_tells_how_many_tables_there_are(reference: Path) -> None:
+    """It lacks dims and splits: the interaction tells the one, even parts stand for the other."""
+    found = loading.workload_of(reference / "traces" / "dlrm_v100x8" / "kineto_rank0.json.gz")
+    assert (found.ranks, len(found.workload.tables)) == (8, 26)
+    assert {each.dim for each in found.workload.tables} == {16}
+
+
+@pytest.mark.parametrize("stem", ["h100/dlrm/dlrm_ddp_b512", "h200/dlrm/dlrm_mlperf_b512"])
+def test_the_recovered_step_of_a_gpu_trace_takes_what_was_measured(
+    stem: str, tmp_path: Path
+) -> None:
+    """With the host costs of the trace itself: its host was slowed by the profiler."""
+    path, profile = TRACES / f"{stem}_kineto.json.gz", tmp_path / "host.json"
+    assert main(["fit", "overheads", str(path), "-o", str(profile)]) == 0
+    device = f"{stem[:4]}-sxm"
+    found = predict(load_workload(path), hardware=device, overheads=profile).results[0].step_us
+    assert found == pytest.approx(predict(path).results[0].step_us, rel=0.1)
+
+
 @pytest.mark.parametrize("name", workloads())
 def test_a_written_workload_is_read_as_it_was(name: str, tmp_path: Path) -> None:
     asked = load_workload(name)
@@ -240,11 +262,37 @@ def test_ids_of_other_tables_are_refused(
         loading.workload_of(mine, ids=written_ids(tmp_path, rows, 0.5))
 
 
+def test_ids_tell_rows_of_which_a_call_tells_the_sum(tmp_path: Path) -> None:
+    """Eight tables of 100,000 rows on average: the first has 300,000, the others stay."""
+    ids = written_ids(tmp_path, [300_000, *[100_000] * 7], 0.0)
+    found = loading.workload_of(TRACES / "cpu_dlrm_2rank", ids=ids).workload.tables
+    assert found[0].rows == pytest.approx(300_000, rel=0.01)
+    assert {each.rows for each in found[1:]} == {100_000}
+
+
 def test_ids_that_contradict_the_recorded_skew_are_refused(tmp_path: Path) -> None:
     asked = replace(load_workload("criteo-kaggle"), tables=(Table(5000, 16, 1.0, 1.05),) * 2)
     ids = written_ids(tmp_path, [5000, 5000], 0.3)
     with pytest.raises(WorkloadError, match=r"alpha 0\.\d+, those that were recorded 1"):
         loading.workload_of(op_graph(asked), ids=ids)
+
+
+def test_ids_saved_beside_an_execution_trace_tell_the_skew(tmp_path: Path) -> None:
+    """As PyTorch saves them: of each lookup a file of row numbers, drawn with exponent 1.05."""
+    stem, generator = TRACES / "cpu_dlrm_truth/one_rank_base/trace", np.random.default_rng(4)
+    raw, path = gzip.decompress(Path(f"{stem}_et.json.gz").read_bytes()), tmp_path / "run.json"
+    path.write_bytes(raw)
+    folder = tmp_path / "run_resources"
+    folder.mkdir()
+    trace = decode_execution_trace(raw, "run.json")
+    for row, name in enumerate(trace.names(np.arange(len(trace)))):
+        if name == "aten::embedding_bag":
+            (rows, _), (count,), *_ = trace.input_shapes(row)
+            ids = zipf_indices(generator, rows, count, 1.05)
+            (folder / f"nid_{trace.node_id[row]}_tid_1.dat").write_bytes(ids.tobytes())
+    found = loading.workload_of(path)
+    assert all(each.skew_told for each in found.held)
+    assert [each.alpha for each in found.workload.tables] == pytest.approx([1.05] * 8, rel=0.05)
 
 
 def bag(storage: int, rows: int, dim: int) -> Op:
@@ -260,7 +308,9 @@ def layer(samples: int, given: int, made: int) -> Op:
 
 def test_one_table_in_two_places_is_refused() -> None:
     ops = [bag(7, 100, 16), bag(7, 200, 16)]
-    with pytest.raises(WorkloadError, match="one table in two places: 100 x 16 in op 0, 200 x 16"):
+    with pytest.raises(
+        WorkloadError, match="one table in two places: 100 x 16, and 200 x 16 in op 1"
+    ):
         tables_seen(ops, "here")
 
 

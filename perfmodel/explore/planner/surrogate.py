@@ -29,6 +29,7 @@ from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import place_collectives
+from perfmodel.workload.layer_times import rows_of_ops
 from perfmodel.workload.memory_tiers import CONTEXT_BYTES, memory_use, shard_bytes
 from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table, state_bytes
@@ -289,31 +290,53 @@ def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
 
 
 def _beside(deployment: Deployment) -> FixedTimes:
-    """Layers of both MLPs forward, twice as long backward, and the sum of their gradients."""
-    workload, local = deployment.workload, float(deployment.batch // deployment.ranks)
-    dtype = workload.implementation.precision
-    linear = {"op": "linear", "m": local, "dtype": dtype}
-    sizes = [
-        [{**linear, "n": float(n), "k": float(k)} for k, n in pairwise(widths)]
-        for widths in (workload.bottom_widths, workload.top_widths)
-    ]
-    bottom, top = (
-        float(durations_of(Rows.of(each), deployment.machine).duration_us.sum()) for each in sizes
-    )
-    back = 2.0 if deployment.train else 0.0
+    """Layers before lookups and behind them, both ways, and the sum of their gradients."""
+    workload, train = deployment.workload, float(deployment.train)
+    taken_us = _mlps_us if workload.recorded is None else _recorded_us
+    bottom, top, top_back, bottom_back = taken_us(deployment)
     size = workload.dense_parameters * FP32_BYTES
     fixed, per_byte = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
     reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
-    bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
-    return FixedTimes((1 + back) * top, (bottom, back * bottom), top, reduced_us)
+    dense_us, bottom, bottom_back, top, reduced_us = (
+        round(each, DECIMALS)
+        for each in (top + train * top_back, bottom, train * bottom_back, top, reduced_us)
+    )
+    return FixedTimes(dense_us, (bottom, bottom_back), top, reduced_us)
+
+
+def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
+    """The bottom MLP and the top forward, the top and the bottom backward: twice as long."""
+    workload, local = deployment.workload, float(deployment.batch // deployment.ranks)
+    linear = {"op": "linear", "m": local, "dtype": workload.implementation.precision}
+    bottom, top = (
+        float(durations_of(Rows.of(each), deployment.machine).duration_us.sum())
+        for each in (
+            [{**linear, "n": float(n), "k": float(k)} for k, n in pairwise(widths)]
+            for widths in (workload.bottom_widths, workload.top_widths)
+        )
+    )
+    return bottom, top, 2.0 * top, 2.0 * bottom
+
+
+def _recorded_us(deployment: Deployment) -> tuple[float, ...]:
+    """The same of recorded layers."""
+    workload, machine = deployment.workload, deployment.machine
+    assert workload.recorded is not None
+    stages = workload.recorded.at(deployment.batch // deployment.ranks).stages
+    rows = (rows_of_ops(ops, workload, machine) for ops in stages)
+    return tuple(float(durations_of(each, machine).duration_us.sum()) for each in rows)
 
 
 def _other_bytes(deployment: Deployment) -> float:
-    """Device memory that is not for tables; of sequences, what the step's graph needs."""
-    if deployment.workload.sequence.layers:
-        of, train = (deployment.workload, deployment.batch), deployment.train
+    """Device memory that is not for tables; of sequences, and of recorded layers, what the step's
+    graph needs."""
+    if deployment.workload.sequence.layers or deployment.workload.recorded:
+        ranks = deployment.ranks if deployment.workload.sequence.layers else 1
+        batch, train = deployment.batch // deployment.ranks * ranks, deployment.train
         target = deployment.machine.node.device.target
-        use = memory_use(op_graph(*of, ranks=deployment.ranks, target=target, train=train))
+        use = memory_use(
+            op_graph(deployment.workload, batch, ranks=ranks, target=target, train=train)
+        )
         assert use is not None
         return CONTEXT_BYTES + use.resident_bytes + use.temporary_bytes
     workload, local = deployment.workload, deployment.batch / deployment.ranks

@@ -180,15 +180,15 @@ def groups_of(run: Run) -> tuple[Group, ...]:
     if not own and any(run.plan.shards):
         groups = [Group(run, _NO_PLACEMENT, (_NO_TABLE,), run.global_batch, replicated=False)]
     for tables, samples, replicated in (own, run.global_batch, False), (every, run.batch, True):
-        alike: dict[tuple[object, ...], list[tuple[TablePlacement, Table]]] = {}
+        alike: dict[tuple[float, *tuple[object, ...]], list[tuple[TablePlacement, Table]]] = {}
         for number, table in tables:
             about = run.placement.tables[number]
             way = (about.tier, about.pooled_on, about.caches, about.dtype, about.hot_rows > 0)
             positions = 1.0 if table.pooled else table.pooling
-            way += positions, output_route(about, table, run)
+            key = positions, *way, output_route(about, table, run)
             one = table if table.pooled else replace(table, pooling=1.0)
-            alike.setdefault(way, []).append((about, one))
-        for (*_, positions, _), same in alike.items():
+            alike.setdefault(key, []).append((about, one))
+        for (positions, *_), same in alike.items():
             hot = tuple(min(about.hot_rows, table.rows) for about, table in same)
             members = tuple(table for _, table in same)
             group = Group(run, same[0][0], members, samples, replicated, hot, positions=positions)

@@ -1,0 +1,148 @@
+"""The calls of one step of an op graph: outermost ops, with all that each calls.
+
+What they read and write is told by tensors and storages; a graph without ids tells neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+from perfmodel.ops.graph import (
+    AUTOGRAD_NODE,
+    NO_OP,
+    Argument,
+    Op,
+    OpGraph,
+    Tensor,
+    outermost_of,
+    tensors_in,
+)
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
+
+_TABLE_WORDS, _REORDERED = ("embedding", "Embedding", "lookup", "Lookup"), "permute"
+_OF_LOSS = "aten::ones_like"
+_EXCHANGES = ("All2All_", "ReduceScatter_")
+"""What TorchRec calls those of rows."""
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
+
+
+@dataclass(frozen=True, eq=False)
+class OuterCall:
+    """An op that no other called, with all that it calls: their places, in order."""
+
+    at: tuple[int, ...]
+    ops: tuple[Op, ...]
+
+    @property
+    def name(self) -> str:
+        return self.ops[0].name
+
+    @property
+    def phase(self) -> str:
+        return self.ops[0].phase
+
+    @property
+    def is_exchange(self) -> bool:
+        is_named = self.name.removeprefix(AUTOGRAD_NODE).startswith(_EXCHANGES)
+        return is_named or any("collective" in op.attributes for op in self.ops)
+
+    @property
+    def is_of_ids(self) -> bool:
+        """Whether all that it reads are numbers of rows, of bags, of ranks."""
+        return bool(self.tensors) and all(x.dtype in INTEGERS for x in self.tensors)
+
+    def looks_up(self, batch: int) -> bool:
+        """Whether it reads rows of tables for a batch, or updates them; not for positions."""
+        named = [op for op in self.ops if any(word in op.name for word in _TABLE_WORDS)]
+        named = [op for op in named if _REORDERED not in op.name]
+        ids = [x.elements for op in named for x in op.tensors if x.dtype in INTEGERS]
+        return bool(named) and max(ids, default=batch) >= batch
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """All that it reads."""
+        return [tensor for op in self.ops for tensor in op.tensors]
+
+    @cached_property
+    def read(self) -> set[int]:
+        """Storages that it reads."""
+        return {x.storage_id for x in self.tensors} - {NO_OP}
+
+    @cached_property
+    def returned(self) -> set[int]:
+        """Storages of what it makes, views among it."""
+        return {x.storage_id for op in self.ops for x in tensors_in(op.outputs)} - {NO_OP}
+
+    @cached_property
+    def written(self) -> set[int]:
+        """Of these, all but what an op was given and returned as another tensor: a view."""
+        keys: set[int] = set()
+        for op in self.ops:
+            ids, given = {x.tensor_id for x in op.tensors}, {x.storage_id for x in op.tensors}
+            made = tensors_in(op.outputs)
+            keys |= {x.storage_id for x in made if x.tensor_id in ids or x.storage_id not in given}
+        return keys - {NO_OP}
+
+
+def one_step(graph: OpGraph) -> OpGraph:
+    """The ops of the step that has most, of the threads that run layers."""
+    threads = (MAIN_THREAD, AUTOGRAD_THREAD)
+    (step, _), *_ = Counter(op.step for op in graph.ops).most_common(1)
+    kept = [at for at, op in enumerate(graph.ops) if op.step == step and op.thread in threads]
+    place = {old: new for new, old in enumerate(kept)}
+    ops = [replace(graph.ops[at], parent=place.get(graph.ops[at].parent, NO_OP)) for at in kept]
+    return replace(graph, ops=_told_apart(ops))
+
+
+def _told_apart(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """`ops` with other ids: traces give those of freed tensors and storages to new ones. What an op
+    returns on a storage that it was not given is new, but to the calls around it."""
+    storages, tensors, numbers = dict[Any, int](), dict[Any, int](), count(1)
+    made: defaultdict[int, set[Any]] = defaultdict(set)
+
+    def place(tensor: Tensor) -> Any:
+        return tensor.storage_id if tensor.storage_id >= 0 else ("alone", tensor.tensor_id)
+
+    def named(argument: Argument) -> Argument:
+        if isinstance(argument, tuple):
+            return tuple(map(named, argument))
+        if not isinstance(argument, Tensor) or argument.tensor_id < 0:
+            return argument
+        storage = storages.setdefault(place(argument), next(numbers))
+        which = argument.tensor_id, storage, argument.shape, argument.strides
+        number = tensors.setdefault(which, next(numbers))
+        return replace(argument, tensor_id=number, storage_id=storage)
+
+    found = []
+    for op, top in zip(ops, outermost_of(ops), strict=True):
+        new = set(map(place, tensors_in(op.outputs))) - set(map(place, op.tensors)) - made[top]
+        for each in new:
+            storages[each] = next(numbers)
+        made[top] |= new
+        inputs, outputs = (tuple(map(named, each)) for each in (op.inputs, op.outputs))
+        found.append(replace(op, inputs=inputs, outputs=outputs))
+    return tuple(found)
+
+
+def calls_of(ops: Sequence[Op]) -> list[OuterCall]:
+    """All calls but the one that makes the gradient of the loss."""
+    members: defaultdict[int, list[int]] = defaultdict(list)
+    for at, top in enumerate(outermost_of(ops)):
+        members[top].append(at)
+    calls = [OuterCall(tuple(own), tuple(ops[at] for at in own)) for own in members.values()]
+    return [call for call in calls if call.name != _OF_LOSS or call.tensors[0].shape]
+
+
+def together(calls: Iterable[OuterCall]) -> tuple[Op, ...]:
+    """The ops of all `calls`, one after the other."""
+    place, placed = {NO_OP: NO_OP}, list[Op]()
+    for call in calls:
+        for at, op in zip(call.at, call.ops, strict=True):
+            place[at] = len(placed)
+            placed.append(replace(op, parent=place[op.parent], step=0, event=-1))
+    return tuple(placed)
