@@ -118,6 +118,7 @@ def test_a_kernel_model_of_a_family_that_has_one(installed: Path) -> None:
     assert "on a cpu device: 'at_peak'; nearest: heuristic" in on_cpu.stderr
 
 
+@pytest.mark.slow
 def test_a_place_of_caches(installed: Path) -> None:
     """A node's rack holds the caches that tables name; lookups of those tables go through it."""
     code = """
@@ -176,6 +177,7 @@ print(json.dumps([piece.dims["elements"] for piece in lower(OpGraph(tuple(ops)),
     assert in_python(installed, code) == [1024.0, 4096.0, 1024.0]
 
 
+@pytest.mark.slow
 def test_a_generation(installed: Path, tmp_path: Path) -> None:
     """Known, it takes the figures of the one that it is like; unknown, every answer says so."""
     for name, is_known in (("feynman", True), ("fynman", False)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +56,10 @@ def _show(console: Console, found: Recovered) -> None:
     facts = [vars(each) | {"value": _text(each.value)} for each in found.facts]
     if facts:
         console.show(Table("Settings", _FACTS, facts))
-    records = found.records()
-    alike = Counter(_row(each) for each in records)
-    first: dict[Any, dict[str, Any]] = {}
-    for each in records:
-        first.setdefault(_row(each), each)
-    rows = [dict(row) | {"table": _numbers(each, alike[row])} for row, each in first.items()]
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for each in found.records():
+        alike.setdefault(_row(each), []).append(each["table"])
+    rows = [dict(row) | {"table": _numbers(own)} for row, own in alike.items()]
     console.show(Table("Tables", _TABLES, rows[:SHOWN], full_names=True))
     if len(rows) > SHOWN:
         console.say(f"and {len(rows) - SHOWN} more: --format csv or json has all")
@@ -77,14 +74,13 @@ def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     shown = {key: record[key] for key in ("rows", "dim", "pooling")}
     shown["alpha"] = "unknown" if record["skew_told"] is False else f"{record['alpha']:.4g}"
     shown["unique"] = least if least == most else f"{least} to {most}"
-    ranks = record["ranks"]
-    shown["where"] = None if ranks is None else ",".join(map(str, ranks))
+    shown["where"] = record["ranks"] and ",".join(map(str, record["ranks"]))
     shown["told"] = _TOLD.get(record["told"])
     return tuple(shown.items())
 
 
-def _numbers(record: dict[str, Any], count: int) -> str:
-    return str(record["table"]) + (f" and {count - 1} like it" if count > 1 else "")
+def _numbers(own: list[int]) -> str:
+    return str(own[0]) + (f" and {len(own) - 1} like it" if own[1:] else "")
 
 
 def _widths(widths: tuple[int, ...]) -> str:

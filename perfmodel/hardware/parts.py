@@ -5,10 +5,19 @@ Rates of links are one direction; GB is 10**9 bytes; `sources` says where each f
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Literal
+
+
+def _read_only(table: Mapping[str, str]) -> MappingProxyType[str, str]:
+    return MappingProxyType(table)
+
+
+copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))
+"""What parts hold can go to the workers of a sweep."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

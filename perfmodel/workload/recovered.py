@@ -145,7 +145,7 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
             seen = {rank: [each.of_dim(dim) for each in own] for rank, own in seen.items()}
         held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
-        dense = _carried(graphs[0], source, str(problem))
+        dense = _carried(replace(graphs[0], ops=tuple(ops), source=source), str(problem))
         held, sharding = _laid_out(ops, dense, ranks, seen)
         facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
@@ -174,10 +174,10 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
 
 
-def _carried(graph: OpGraph, source: str, why: str) -> DensePart:
+def _carried(graph: OpGraph, why: str) -> DensePart:
     """Layers as they are recorded. Raises `WorkloadError` with `why` they are no DLRM's."""
     try:
-        layers = recorded_layers(replace(graph, source=source))
+        layers = recorded_layers(graph)
     except WorkloadError as problem:
         raise WorkloadError(f"{problem}; not a DLRM: {why}") from None
     return DensePart(layers.batch, NO_MLPS, Interaction(), "", recorded=layers)
@@ -226,10 +226,12 @@ def _settings(
     copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
     fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
     stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
+    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
+    is_blind = not dense.precision or (on_gpu and dense.precision == "fp32")  # tf32 may be
     bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
-        own + "precision": (dense.precision or None, "operands of its layers"),
+        own + "precision": (None if is_blind else dense.precision, "operands of its layers"),
         own + "table_precision": (stored, "weights of the lookups"),
         own + "exchange_precision": (wire, "the exchange of pooled rows"),
         own + "key_dtype": (keys.get("dtype", key), "its keys"),
@@ -247,7 +249,6 @@ def _settings(
         found[own + "name"] = "torchrec", f"in the place of {name}, which has no such tables"
     elif not limits.int32_keys:
         del found[own + "key_dtype"]
-    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
     if found.get(own + "optimizer_style", ("",))[0] == ("foreach" if on_gpu else "loop"):
         found[own + "optimizer_style"] = "default", found[own + "optimizer_style"][1]
     told = {setting: each for setting, each in found.items() if each[0] is not None}

@@ -28,6 +28,12 @@ class HeldTable:
     skew_told: bool = False
     replicated: bool = False
 
+    @property
+    def known(self) -> tuple[float | None, bool]:
+        """Its exponent, None where it has none or a default; whether its own rows are told."""
+        has_alpha = self.skew_told and not self.table.histogram
+        return self.table.alpha if has_alpha else None, self.told == EACH
+
 
 @dataclass(frozen=True)
 class RecordedRanks:

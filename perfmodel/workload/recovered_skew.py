@@ -21,13 +21,14 @@ two exponents of one table."""
 
 
 def tables_with_ids(
-    tables: Sequence[Table], path: str | Path, known: Sequence[float | None]
+    tables: Sequence[Table], path: str | Path, known: Sequence[tuple[float | None, bool]]
 ) -> tuple[Table, ...]:
     """`tables` with the skew of the ids in the file at `path`, of which it holds a stream for each
     (see `read_stream`): by number where their names end in numbers, else in order.
 
-    `known` are exponents that are recorded, None where none is. Raises `WorkloadError` for streams
-    of other tables, ids beyond the rows of a table, and where both contradict one another.
+    `known` are exponents that are recorded, None where none is, and whether rows are: if not, a
+    table has as many as its ids need. Raises `WorkloadError` for streams of other tables, ids
+    beyond the rows of a table, and where exponents contradict one another.
     """
     streams = read_stream(path)
     names = list(streams)
@@ -37,9 +38,10 @@ def tables_with_ids(
     if len(names) != len(tables):
         raise WorkloadError(f"{path}: ids of {len(names)} tables, the workload has {len(tables)}")
     made = []
-    for number, (name, table, before) in enumerate(zip(names, tables, known, strict=True)):
-        where = f"{path}: table {name or number}"
-        skewed = with_skew(table, streams[name], where)
+    for number, (name, table, told) in enumerate(zip(names, tables, known, strict=True)):
+        where, ids, (before, has_rows) = f"{path}: table {name or number}", streams[name], told
+        rows = table.rows if has_rows else max(table.rows, int(ids.max()) + 1)
+        skewed = with_skew(replace(table, rows=rows), ids, where)
         if before is not None and abs(skewed.alpha - before) > _FEW_OFF * max(before, 1.0):
             raise WorkloadError(
                 f"{where}: its ids have alpha {skewed.alpha:.2f}, those that were recorded "

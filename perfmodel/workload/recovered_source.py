@@ -35,10 +35,13 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
     except TraceError as problem:
         raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
     found = recovered(graphs, trace.source, _name(trace.source))
-    if any(uses_tf32(rank) for rank in trace.ranks):
-        software = replace(found.workload.implementation, precision="tf32")
-        found = replace(found, workload=replace(found.workload, implementation=software))
-        found = found.told(Fact("implementation.precision", "tf32", RECORDED, "names of kernels"))
+    own = found.workload.implementation
+    if trace.ranks and own.precision == "fp32":
+        kind = "tf32" if any(map(uses_tf32, trace.ranks)) else "fp32"
+        workload = found.workload.with_(implementation__precision=kind)
+        found = replace(found, workload=workload).told(
+            Fact("implementation.precision", kind, RECORDED, "names of kernels")
+        )
     recordings = _saved_ids(Path(trace.source))
     return _with_saved_ids(found, recordings) if recordings else found
 
@@ -68,7 +71,7 @@ def _with_saved_ids(found: Recovered, files: Sequence[Path]) -> Recovered:
 
 def with_ids(found: Recovered, path: str | Path) -> Recovered:
     """With the skew of the ids in the file at `path`; see `tables_with_ids`."""
-    known = [each.table.alpha if each.skew_told else None for each in found.held]
     tables = found.workload.tables
-    skewed = tables_with_ids(tables, path, known or [None] * len(tables))
+    known = [each.known for each in found.held]
+    skewed = tables_with_ids(tables, path, known or [(None, True)] * len(tables))
     return found.with_tables(skewed, f"ids in {path}")

@@ -27,7 +27,8 @@ def document_of(workload: Workload) -> dict[str, Any]:
         if kept and (name != "model" or workload.recorded is None):
             document[name] = kept
     if workload.recorded is not None:
-        document["recorded"] = {"source": str(Path(workload.recorded.source).resolve())}
+        path, batch = Path(workload.recorded.source).resolve(), workload.recorded.batch
+        document["recorded"] = {"source": str(path), "batch": batch}
     document["tables"] = [
         {"count": len(list(each))} | _table(table) for table, each in groupby(workload.tables)
     ]

@@ -12,6 +12,7 @@ import pytest
 from cli.conftest import Run
 from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 from cli.test_bad_input import refused
+from slow import slow_but
 
 from perfmodel.cli.breakdown import show_gains
 from perfmodel.cli.console import Console
@@ -246,13 +247,16 @@ def test_allocations_that_do_not_pair_are_warned_of(run: Run, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "dlrm_v100x8/kineto_rank0.json.gz",
-        "inference/h100_qwen1.5-0.5b.json.gz",
-        "edge/cpu_only_rank_non_gpu.json.gz",
-        "inference/mi210_gpu_only.json.gz",
-        "torchrec_v100x4/sst_long_a2a_optimizer_3_29220",
-    ],
+    slow_but(
+        2,
+        [
+            "edge/cpu_only_rank_non_gpu.json.gz",
+            "inference/h100_qwen1.5-0.5b.json.gz",
+            "dlrm_v100x8/kineto_rank0.json.gz",
+            "inference/mi210_gpu_only.json.gz",
+            "torchrec_v100x4/sst_long_a2a_optimizer_3_29220",
+        ],
+    ),
 )
 def test_real_traces(run: Run, reference: Path, name: str) -> None:
     path = reference / "traces" / name

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from cli.conftest import Run
+from slow import slow_but
 
 LIST = ("hardware", "list", "--kind", "device")
 
@@ -56,7 +57,7 @@ def test_links_that_lead_nowhere(run: Run, tmp_path: Path) -> None:
         assert (tmp_path / name).is_symlink()
 
 
-@pytest.mark.parametrize("target", ["so", "/dev/stdout", "got.txt", "-"])
+@pytest.mark.parametrize("target", slow_but(2, ["/dev/stdout", "-", "so", "got.txt"]))
 def test_standard_output_by_any_name(tmp_path: Path, target: str) -> None:
     done = shell(tmp_path, f"ln -s /proc/self/fd/1 so; $PM hardware list -o {target} > got.txt")
     assert done.returncode == 0, done.stderr
@@ -73,7 +74,7 @@ def test_a_link_to_a_full_disk_is_one_line(tmp_path: Path) -> None:
         assert "standard output" in done.stderr
 
 
-@pytest.mark.parametrize("words", ["hardware list", "kernel", "breakdown", "predict"])
+@pytest.mark.parametrize("words", slow_but(2, ["hardware list", "kernel", "breakdown", "predict"]))
 def test_a_terminal_of_ascii_alone(tmp_path: Path, words: str) -> None:
     done = shell(tmp_path, f"$PM {words}", PYTHONIOENCODING="ascii", MPLBACKEND="x")
     assert done.returncode == 0
@@ -81,6 +82,7 @@ def test_a_terminal_of_ascii_alone(tmp_path: Path, words: str) -> None:
     assert not done.stderr
 
 
+@pytest.mark.slow
 def test_a_figure_needs_no_backend(tmp_path: Path) -> None:
     done = shell(tmp_path, "$PM predict --figure f.png", MPLBACKEND="x")
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,14 @@ part of it). Coefficients that fits write (`fitted.json`, bundled trees) are not
 """
 
 
-def entries() -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in FILES:
-        for module, group in tomllib.loads(path.read_text("utf-8")).items():
-            for name, entry in group.items():
-                yield f"{path.stem}.{module}.{name}", entry
+@cache
+def entries() -> tuple[tuple[str, dict[str, Any]], ...]:
+    return tuple(
+        (f"{path.stem}.{module}.{name}", entry)
+        for path in FILES
+        for module, group in tomllib.loads(path.read_text("utf-8")).items()
+        for name, entry in group.items()
+    )
 
 
 def used() -> set[str]:
@@ -163,7 +166,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize(("name", "entry"), list(entries()))
+@pytest.mark.parametrize(("name", "entry"), entries())
 def test_each_has_value_unit_and_source(name: str, entry: dict[str, Any]) -> None:
     assert entry.keys() <= KEYS, name
     assert entry["value"] is not None
@@ -182,7 +185,7 @@ def test_every_family_of_kernels_lists_what_its_models_use() -> None:
     assert (strided.value, strided.unit) == (coefficients("gpu.program").strided, "ratio")
 
 
-@pytest.mark.parametrize(("name", "entry"), list(entries()))
+@pytest.mark.parametrize(("name", "entry"), entries())
 def test_each_is_measured_often_published_or_says_that_it_is_assumed(
     name: str, entry: dict[str, Any]
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from slow import slow_but
 
 from perfmodel.designs import DESIGNS, Deployment, Phase, deployment_of
 from perfmodel.designs.composed import composed
@@ -72,7 +73,7 @@ def _in_one_process(found: Deployment, dims: Mapping[str, float]) -> float:
     return dims["batch"] * dims["pooling"] / found.ranks
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", slow_but(1, range(2)))
 @pytest.mark.parametrize("name", sorted(DESIGNS))
 def test_a_design_keeps_products_and_lookups(name: str, number: int) -> None:
     workload, machine, nodes, batch = drawn(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.axes import Machines
 from perfmodel.explore.planner import plan_deployment
 from perfmodel.explore.result import ERROR
+from perfmodel.hardware import load
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
+from perfmodel.trace import read
 from perfmodel.workload import load_workload
 
 SMALL = "criteo-kaggle"
@@ -48,6 +51,15 @@ def test_settings_batch_nodes_and_figures(tmp_path: Path) -> None:
             workload, hardware=[machine], nodes=int(row["nodes"]), batch=int(row["batch"])
         )
         assert row["step_us"] == pytest.approx(alone.results[0].step_us, rel=1e-9)
+
+
+def test_workers_take_a_workload_a_trace_and_a_machine_themselves() -> None:
+    machine = load("dgx-a100-80gb")
+    for given in (load_workload("criteo-kaggle"), read("traces/cpu_dlrm_2rank")):
+        spec = load_spec({"workload": given, "hardware": machine, "axes": {"batch": [2048]}})
+        copied = pickle.loads(pickle.dumps(spec))
+        assert copied.hardware == machine
+        assert sweep(copied).frame.equals(sweep(spec).frame)
 
 
 @pytest.mark.slow

@@ -232,6 +232,7 @@ def test_nothing_gains_more_than_it_is_bounded_by(
     assert of(trace) == found
 
 
+@pytest.mark.slow
 def test_what_is_not_listed_gains_less(reference: Path) -> None:
     """What the bound by the critical path leaves out gains less than what is listed."""
     trace = read(reference / "traces" / "train" / "v100_resnet50_workers0_a.json.gz")

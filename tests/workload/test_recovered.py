@@ -262,6 +262,14 @@ def test_ids_of_other_tables_are_refused(
         loading.workload_of(mine, ids=written_ids(tmp_path, rows, 0.5))
 
 
+def test_ids_tell_rows_of_which_a_call_tells_the_sum(tmp_path: Path) -> None:
+    """Eight tables of 100,000 rows on average: the first has 300,000, the others stay."""
+    ids = written_ids(tmp_path, [300_000, *[100_000] * 7], 0.0)
+    found = loading.workload_of(TRACES / "cpu_dlrm_2rank", ids=ids).workload.tables
+    assert found[0].rows == pytest.approx(300_000, rel=0.01)
+    assert {each.rows for each in found[1:]} == {100_000}
+
+
 def test_ids_that_contradict_the_recorded_skew_are_refused(tmp_path: Path) -> None:
     asked = replace(load_workload("criteo-kaggle"), tables=(Table(5000, 16, 1.0, 1.05),) * 2)
     ids = written_ids(tmp_path, [5000, 5000], 0.3)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from slow import slow_but
 
 from benchmarks.monotone import DRAWN, WORSE, changes, drawn, predicted_us
 from perfmodel import hardware
@@ -44,7 +45,7 @@ def test_a_setting_is_a_change_whatever_the_name() -> None:
     assert original(with_settings(h100, ["device.tdp_w=350"])) is h100
 
 
-@pytest.mark.parametrize("family", DRAWN)
+@pytest.mark.parametrize("family", slow_but(4, DRAWN))
 def test_no_kernel_is_faster_on_a_worse_device(family: str) -> None:
     compared = 0
     for what in DRAWN[family]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slow import slow_but
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.layouts.problem import ANY, GROUP, Layout, Problem
@@ -52,7 +51,8 @@ def planned(deployment: Deployment) -> Plan:
     return plan_deployment(deployment)
 
 
-@pytest.mark.parametrize("seed", slow_but(1, range(2)))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
 def test_the_plan_is_never_slower_than_torchrecs(seed: int) -> None:
     """Of mixes that nobody looked at before: by the schedule, not by the search's model."""
     start = deployment_of(_mix(10, seed), machine())
@@ -205,7 +205,7 @@ def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned:
 def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 9
     start = deployment_of(replace(workload(), tables=tables), machine())
-    found = plan_deployment(start.with_(placement=start.placement))
+    found = plan_deployment(start.with_(placement=start.placement), verified=2)
     assert "host" in {placed.tier for placed in found.placement.tables} <= {"hbm", "host"}
     assert found.placement.caches[0].policy == "lru"
     assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
