@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from math import inf
+from typing import Any
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.designs import Deployment, deployment_of
@@ -21,6 +22,7 @@ from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.prediction.power import active_frac
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
+from perfmodel.prediction.serving import Serving
 from perfmodel.prediction.step import least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import require_rate
@@ -123,6 +125,7 @@ def compare_designs(
     batch: int | None = None,
     train: bool = True,
     rate_per_s: float | None = None,
+    serving: Serving | None = None,
     prices: Prices | None = None,
     overheads: str | None = None,
     placement: Placement | None = None,
@@ -131,7 +134,8 @@ def compare_designs(
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
-    `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
+    `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer, of
+    full batches or as `serving` asks.
     `over`: the designs over which speed-ups are; else the fastest baseline among them.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
     where the deployment that all start from cannot be, `UsageError` for a rate, `ModelError` for
@@ -144,7 +148,8 @@ def compare_designs(
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
         start = start.with_(placement=placement, own_layout=None)
-    rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
+    asked = (serving or rate_per_s, prices, overheads)
+    rows = tuple(_compared(design, start, *asked) for design in designs)
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
@@ -159,10 +164,16 @@ def compare_designs(
 def _compared(
     design: Composed,
     start: Deployment,
-    rate_per_s: float | None,
+    asked: Serving | float | None,
     prices: Prices | None,
     overheads: str | None,
 ) -> DesignResult:
+
+    def native(deployment: Deployment) -> Prediction:
+        case: dict[str, Any] = {"hardware": [deployment.machine], "batch": deployment.batch}
+        case |= {"train": deployment.train, "overheads": overheads}
+        return predict(deployment.workload, **case)
+
     try:
         is_native = design.text == OWN_SETTINGS
         if not is_native and start.workload.sequence.layers:  # tables stay where they are
@@ -170,13 +181,7 @@ def _compared(
             is_native = other == replace(start, workload=other.workload, notes=other.notes)
         if is_native:
             deployment = design.apply(start)
-            compared = predict(
-                deployment.workload,
-                hardware=[deployment.machine],
-                batch=deployment.batch,
-                train=deployment.train,
-                overheads=overheads,
-            )
+            compared = native(deployment)
         else:
             deployment, compared = fastest(design, start, overheads=overheads)
     except PerfmodelError as error:
@@ -194,7 +199,18 @@ def _compared(
         rate, activity_of(result, deployment)
     )
     row = DesignResult(design.text, deployment, result, bill, None, notes, deployment.without_gain)
-    return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
+    if isinstance(asked, Serving):
+
+        def result_of(batch: int) -> Result:
+            if batch == deployment.batch:
+                return compared.results[0]
+            other = replace(deployment, batch=batch)
+            found = native(other) if is_native else _predicted(other, overheads)
+            return found.results[0]
+
+        load = asked.served(deployment.batch, deployment.machine.gpus, result_of)
+        return replace(row, load=load)
+    return row if asked is None else replace(row, load=row.latency(asked))
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:
