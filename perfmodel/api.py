@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.base.progress import Begin, silent
+from perfmodel.base.units import US_PER_MS
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction import Prediction
     from perfmodel.prediction.comparison import Comparison
     from perfmodel.prediction.request import Hardware, Settings
+    from perfmodel.prediction.serving import Serving
     from perfmodel.reporting.difference import Difference
     from perfmodel.trace import Trace
     from perfmodel.validate.evaluate.baseline import Comparison as HeldErrors
@@ -96,6 +98,8 @@ def compare(
     nodes: int | None = None,
     train: bool = True,
     rate_per_s: float | None = None,
+    p99_ms: float | None = None,
+    max_delay_ms: float | None = None,
     usd_per_kwh: float | None = None,
     usd_per_hour: float | None = None,
     over: str | Sequence[str] = (),
@@ -108,10 +112,12 @@ def compare(
 
     `designs` are names, combined with `+`; `settings` change a design (`hotline.hot_mib`), the
     workload (`workload.training.loss`) or the hardware (`node.gpus`). `batch` counts the samples of
-    all ranks. `rate_per_s` asks for latency where samples arrive at it; `over` are designs that
-    speed-ups are over. All start from the layout of the file `plan`, where there is one. `kernels`
-    as of `predict`. `ladder`: each design's steps one on top of the other, each with its gain, from
-    a start without them.
+    all ranks. `rate_per_s` asks for latency where samples arrive at it, in batches that are full
+    or, under `max_delay_ms`, whose oldest sample has waited so long; then `p99_ms` finds the batch
+    that serves the rate within that 99th percentile, or without one the largest rate. `over` are
+    designs that speed-ups are over. All start from the layout of the file `plan`, where there is
+    one. `kernels` as of `predict`. `ladder`: each design's steps one on top of the other, each with
+    its gain, from a start without them.
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs.composed import UNDESIGNED, composed
@@ -121,6 +127,9 @@ def compare(
     from perfmodel.prediction.running_cost import Prices
     from perfmodel.prediction.step import cluster_of
 
+    serving = None
+    if max_delay_ms is not None or p99_ms is not None:
+        serving = _serving(rate_per_s, p99_ms, max_delay_ms, train=train)
     baselines, names = _names(over) if over else [], _names(designs)
     names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
     texts = as_list(settings)
@@ -147,6 +156,7 @@ def compare(
             batch=batch,
             train=train,
             rate_per_s=rate_per_s,
+            serving=serving,
             prices=Prices(**prices, usd_per_hour=usd_per_hour),
             overheads=overheads,
             placement=placement,
@@ -250,6 +260,19 @@ def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05
     check_tolerance(tolerance_frac)
     rows = read_baseline(Path(baseline))
     return held_against(rows, evaluate(*paths), tolerance_frac=tolerance_frac)
+
+
+def _serving(
+    rate_per_s: float | None, p99_ms: float | None, max_delay_ms: float | None, *, train: bool
+) -> Serving:
+    from perfmodel.prediction.serving import Serving
+
+    if train:
+        raise UsageError("--p99-ms, --max-delay-ms: they are of inference: add --inference")
+    if max_delay_ms is None:
+        raise UsageError("--p99-ms: say how long a batch may wait to fill: --max-delay-ms 0")
+    p99_us = None if p99_ms is None else p99_ms * US_PER_MS
+    return Serving(max_delay_ms * US_PER_MS, rate_per_s, p99_us)
 
 
 def _names(designs: str | Sequence[str]) -> list[str]:

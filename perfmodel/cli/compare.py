@@ -47,6 +47,8 @@ def compare(
     nodes: int | None = None,
     inference: bool = False,
     rate: float | None = None,
+    p99_ms: float | None = None,
+    max_delay_ms: float | None = None,
     usd_per_kwh: float | None = None,
     usd_per_hour: float | None = None,
     over: str | None = None,
@@ -78,6 +80,8 @@ def compare(
             nodes=nodes,
             train=not inference,
             rate_per_s=rate,
+            p99_ms=p99_ms,
+            max_delay_ms=max_delay_ms,
             usd_per_kwh=usd_per_kwh,
             usd_per_hour=usd_per_hour,
             over=over or (),
@@ -188,8 +192,11 @@ def _times(
 ) -> Table:
     """Steps with their intervals, speed-ups over the baselines, and latency at a rate."""
     times = Times(each["high_us"] for each in plain)
-    rate = comparison.source["rate_per_s"]
-    latency = ("p50_us", "p99_us") if rate is not None else ()
+    rate, loads = comparison.source["rate_per_s"], [row.load for row in rows if row.load]
+    latency = ("p50_us", "p99_us") if loads else ()
+    batches = "batch=in batches:,d" if any(load.batch for load in loads) else ""
+    if rate is None and loads:
+        batches = f"at=at samples/s:,.0f;{batches}"
     records = []
     for row, each in zip(rows, plain, strict=True):
         record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
@@ -200,8 +207,11 @@ def _times(
                 record[f"ends {name}"] = " to ".join(map(_ratio, ends))
         load = each["latency"] or {}
         record |= {key: "unstable" if load.get(key) is None else load[key] for key in latency}
+        record |= {"at": load.get("rate_per_s"), "batch": load.get("batch")}
         records.append(record)
     gains = (f"over {name}:s!;ends {name}=90 %:s" for name in comparison.baselines)
     latencies = (f"{key}={key.removesuffix('_us')}:human" for key in latency)
-    at_rate = "" if rate is None else f" and latency at {rate:,.6g}/s"
-    return Table(f"Step time{at_rate}", ";".join((_TIMES, *gains, *latencies)), records)
+    at_rate = " and latency" if loads else ""
+    at_rate += f" at {rate:,.6g}/s" if rate is not None else ""
+    shown = filter(None, (_TIMES, *gains, batches, *latencies))
+    return Table(f"Step time{at_rate}", ";".join(shown), records)

@@ -69,6 +69,10 @@ _STEPS = (
 _PAIRS = (
     f"source=from;target=to;name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f"
 )
+_LIN = (
+    f"name;device;{_PREDICTED};error_pct=error %:+.1f;paper_error_pct=the paper's:+.1f;"
+    "active_error_pct=GPU active %:+.1f;paper_active_error_pct=the paper's:+.1f"
+)
 _DESIGNS = (
     "id=figure:name;predicted:,.4g;target=published:,.4g;unit;error_pct=error %:+.1f;"
     "pass=holds;evidence"
@@ -298,14 +302,7 @@ def designs(
     folder: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    roots = (Path.cwd(), Path(__file__).resolve().parents[2])  # a checkout here, or the package's
-    root = next((each for each in roots if (each / "benchmarks" / "published").is_dir()), None)
-    if root is None:
-        raise UsageError(
-            "evaluate designs needs a checkout: there is no folder benchmarks/published"
-        )
-    sys.path.append(str(root))
-    runner = import_module("benchmarks.published.designs")
+    runner = _published("designs")
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
 
@@ -315,6 +312,24 @@ def designs(
         console.say(f"hold: {', '.join(held)}")
 
     target.write_result(evaluation, show)
+
+
+def lin(table: Path, timed_by: KernelOptions = PACKAGED, target: Output = STDOUT) -> None:
+    runner = _published("lin")
+    with working("predicting") as begin:
+        evaluation = runner.evaluate_lin(table, begin)
+    show = partial(_show, title="Steps of Lin et al. 2022", heads=_LIN, sums=("summary",))
+    target.write_result(evaluation, show)
+
+
+def _published(noun: str) -> Any:
+    """What a checkout has beside the package: the runner of figures that others published."""
+    roots = (Path.cwd(), Path(__file__).resolve().parents[2])  # a checkout here, or the package's
+    root = next((each for each in roots if (each / "benchmarks" / "published").is_dir()), None)
+    if root is None:
+        raise UsageError(f"evaluate {noun} needs a checkout: no folder benchmarks/published here")
+    sys.path.append(str(root))
+    return import_module(f"benchmarks.published.{noun}")
 
 
 def check(
@@ -367,4 +382,4 @@ def _show_check(console: Console, held: Comparison, *, baseline: Path, written: 
         console.say(f"and {counted(len(held.failing) - _MAX_CHANGES, 'figure')} more")
 
 
-NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs)
+NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs, lin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,9 @@ from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.types import Prediction
+    from collections.abc import Callable
+
+    from perfmodel.prediction.types import Prediction, Result
 
 
 WORKLOADS = "perfmodel.workloads/1"
@@ -88,6 +91,7 @@ def predict(
     inference: bool = False,
     rate: float | None = None,
     p99_ms: float | None = None,
+    max_delay_ms: float | None = None,
     every_rank: bool = False,
     init: list[str] | None = None,
     input: list[str] | None = None,
@@ -113,7 +117,8 @@ def predict(
             text = json.loads(text)
         arguments.append(text)
     program = program_of(trace or "", arguments, input or ())
-    if (rate is not None or p99_ms is not None) and not (workload and inference):
+    asks = (rate, p99_ms, max_delay_ms) != (None, None, None)
+    if asks and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
     of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
     of_modules |= {"dtype": dtype, "autocast": autocast}
@@ -133,11 +138,20 @@ def predict(
         if workload == LIST:
             _list(target)
             return
-        prediction = configuration_prediction(
-            workload, options, inference=inference, every_rank=every_rank, plan=plan
+        again = partial(
+            configuration_prediction,
+            workload,
+            inference=inference,
+            every_rank=every_rank,
+            plan=plan,
         )
-        if rate is not None or p99_ms is not None:
-            serving = _serving(prediction, rate, p99_ms)
+        prediction = again(options)
+        if asks:
+            if max_delay_ms is None:
+                serving = _serving(prediction, rate, p99_ms)
+            else:
+                asked = (max_delay_ms, rate, p99_ms)
+                serving = _in_batches(prediction, asked, lambda n: again(replace(options, batch=n)))
             prediction = replace(prediction, source=prediction.source | {"serving": serving})
     else:
         refuse_conflicting("a trace", of_workloads)
@@ -181,6 +195,38 @@ def _list(target: Output) -> None:
         for each in map(load_workload, workloads())
     ]
     target.write_list("Workloads", WORKLOADS, rows)
+
+
+def _in_batches(
+    prediction: Prediction,
+    asked: tuple[float, float | None, float | None],
+    again: Callable[[int], Prediction],
+) -> list[dict[str, Any]]:
+    """Per machine: latency at a rate, or the rate within a latency, of batches whose delay has a
+    limit; `asked` are that, the rate and the latency, `again` predicts another batch. Raises
+    `UsageError` where no rate has such a latency."""
+    from perfmodel.prediction.serving import Serving
+
+    delay_ms, rate_per_s, p99_ms = asked
+    p99_us = None if p99_ms is None else p99_ms * US_PER_MS
+    serving, batch = Serving(delay_ms * US_PER_MS, rate_per_s, p99_us), prediction.source["batch"]
+    known, rows = {batch: prediction.results}, list[dict[str, Any]]()
+    for at, result in enumerate(prediction.results):
+
+        def result_of(size: int, at: int = at) -> Result:
+            if size not in known:
+                known[size] = again(size).results
+            return known[size][at]
+
+        explainer: Any = result.explainer
+        load = serving.served(batch, explainer.machine.gpus, result_of)
+        if load.p99_us is None and p99_us is not None:
+            raise UsageError(f"--p99-ms {p99_ms:g}: {result.hardware}: {load.note}")
+        row = {"hardware": result.hardware, **load.to_dict(), "max_delay_us": serving.max_delay_us}
+        if p99_us is not None and rate_per_s is None:
+            row |= {"p99_limit_us": p99_us, "most_per_s": load.rate_per_s}
+        rows.append(row)
+    return rows
 
 
 def _serving(

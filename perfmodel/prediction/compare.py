@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice, product
@@ -25,6 +25,7 @@ from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
 from perfmodel.prediction.power import active_frac
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
+from perfmodel.prediction.serving import Serving
 from perfmodel.prediction.step import in_designs_software, least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import require_rate
@@ -125,6 +126,7 @@ def compare_designs(
     batch: int | None = None,
     train: bool = True,
     rate_per_s: float | None = None,
+    serving: Serving | None = None,
     prices: Prices | None = None,
     overheads: str | None = None,
     placement: Placement | None = None,
@@ -134,7 +136,8 @@ def compare_designs(
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
-    `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
+    `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer, of
+    full batches or as `serving` asks.
     `over`: the designs over which speed-ups are; else the fastest baseline among them.
     `ladder`: of each design its steps, one on top of the other and each as it is set, from a
     deployment that has none of them.
@@ -151,7 +154,7 @@ def compare_designs(
         start = deployment_of(model, machine, batch, train=train)
         return start if placement is None else start.with_(placement=placement, own_layout=None)
 
-    start, asked = started(workload), Asked(rate_per_s, prices, overheads)
+    start, asked = started(workload), Asked(serving or rate_per_s, prices, overheads)
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
@@ -180,9 +183,10 @@ PLAIN_START = "plain"
 
 
 class Asked(NamedTuple):
-    """What is asked of each design: latency at a rate, prices, the host's profile."""
+    """What is asked of each design: latency at a rate or as it is served, prices, the host's
+    profile."""
 
-    rate_per_s: float | None
+    load: Serving | float | None
     prices: Prices | None
     overheads: str | None
 
@@ -214,13 +218,7 @@ def _compared(design: Composed, start: Deployment, asked: Asked) -> DesignResult
             is_native = other == replace(start, workload=other.workload, notes=other.notes)
         if is_native:
             deployment = design.apply(start)
-            compared = predict(
-                deployment.workload,
-                hardware=[deployment.machine],
-                batch=deployment.batch,
-                train=deployment.train,
-                overheads=asked.overheads,
-            )
+            compared = _in_own_software(deployment, asked.overheads)
         else:
             deployment, compared = fastest(design, start, overheads=asked.overheads)
             idle_settings = without_effect(design, start)
@@ -235,11 +233,29 @@ def _compared(design: Composed, start: Deployment, asked: Asked) -> DesignResult
         result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
         warnings = [*deployment.notes[len(start.notes) :], *compared.warnings]
         compared = replace(compared, results=[result], warnings=warnings)
-    return _row(design.text, deployment, compared, asked)
+    return _row(
+        design.text, deployment, compared, asked, _in_own_software if is_native else _predicted
+    )
 
 
-def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) -> DesignResult:
-    """What is said of a deployment that is predicted."""
+def _in_own_software(deployment: Deployment, overheads: str | None) -> Prediction:
+    return predict(
+        deployment.workload,
+        hardware=[deployment.machine],
+        batch=deployment.batch,
+        train=deployment.train,
+        overheads=overheads,
+    )
+
+
+def _row(
+    text: str,
+    deployment: Deployment,
+    compared: Prediction,
+    asked: Asked,
+    again: Callable[[Deployment, str | None], Prediction] = _predicted,
+) -> DesignResult:
+    """What is said of a deployment that is predicted, `again` of another batch."""
     result = compared.results[0]
     notes = tuple(
         type(each)(each.removeprefix(f"{result.hardware}: ")) for each in compared.warnings
@@ -249,7 +265,15 @@ def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) 
         rate, activity_of(result, deployment.machine)
     )
     row = DesignResult(text, deployment, result, bill, None, notes, deployment.without_gain)
-    return row if asked.rate_per_s is None else replace(row, load=row.latency(asked.rate_per_s))
+    if isinstance(asked.load, Serving):
+
+        def result_of(batch: int) -> Result:
+            if batch == deployment.batch:
+                return result
+            return again(replace(deployment, batch=batch), asked.overheads).results[0]
+
+        return replace(row, load=asked.load.served(deployment.batch, deployment.ranks, result_of))
+    return row if asked.load is None else replace(row, load=row.latency(asked.load))
 
 
 def activity_of(result: Result, machine: Cluster) -> Activity:

@@ -19,8 +19,9 @@ from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
+from perfmodel.prediction.serving import service_of
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.offered import LoadLatency, Service, latency_under
+from perfmodel.timeline.offered import LoadLatency, latency_under
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +86,7 @@ class DesignResult:
         if self.result is None or self.deployment is None:
             return None
         batch = self.deployment.batch
-        service = Service(self.result.step_us, self.result.latency_us or self.result.step_us)
-        return latency_under(service, rate_per_s, queries_per_batch=batch)
+        return latency_under(service_of(self.result), rate_per_s, queries_per_batch=batch)
 
     @property
     def memory_gb(self) -> dict[str, float]:

@@ -119,7 +119,8 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
                 f"{row['load_frac']:.0%} of its time, half within {human_us(row['p50_us'])}, 99 % "
                 f"within {human_us(row['p99_us'])}"
             )
-            yield f"at {row['rate_per_s']:,.0f} samples/s: {found}"
+            batch = f" in batches of up to {row['batch']:,}" if row["batch"] else ""
+            yield f"at {row['rate_per_s']:,.0f} samples/s{batch}: {found}"
         if "most_per_s" in row:
             limit = human_us(row["p99_limit_us"])
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"

@@ -54,6 +54,8 @@ class LoadLatency:
     p50_us: float | None
     p99_us: float | None
     note: str = ""
+    batch: int | None = None
+    """Queries in a batch at most, where batches have a limit to their delay."""
 
     @property
     def is_stable(self) -> bool:
@@ -83,9 +85,7 @@ def latency_under(
     apart_us = US_PER_S / rate_per_s * queries_per_batch
     load = taken_us / apart_us
     if load >= 1:
-        most = rate_per_s / load
-        note = f"unstable: {rate_per_s:.6g} queries per second offered, at most {most:.6g} served"
-        return LoadLatency(rate_per_s, load, None, None, None, note)
+        return unstable(rate_per_s, load)
     arrival_scv = 1 / queries_per_batch
     period_scv = service.scv / batches_per_query
     both_scv, wait_us = arrival_scv + period_scv, 0.0
@@ -102,6 +102,13 @@ def latency_under(
 
     mean_us = wait_us + fill_us + rest_us
     return LoadLatency(rate_per_s, load, mean_us, quantile(0.5), quantile(0.99))
+
+
+def unstable(rate_per_s: float, load: float) -> LoadLatency:
+    """Where more is offered than is served."""
+    most = rate_per_s / load
+    note = f"unstable: {rate_per_s:.6g} queries per second offered, at most {most:.6g} served"
+    return LoadLatency(rate_per_s, load, None, None, None, note)
 
 
 MIN_PER_S = 1e-100

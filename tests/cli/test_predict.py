@@ -304,9 +304,35 @@ def test_inference_says_what_rate_a_latency_allows(run: Run) -> None:
     assert "unstable" in text
 
 
+def test_batches_with_a_limit_to_their_delay(run: Run) -> None:
+    """One that comes alone waits for the delay, not for 8,191 others; a target finds a batch."""
+
+    def served(*asked: str) -> dict[str, Any]:
+        words = ("predict", *SERVED, "--inference", "--max-delay-ms", "5", *asked, "-f", "json")
+        (found,) = json.loads(run(*words).out)["source"]["serving"]
+        return dict(found)
+
+    alone = served("--rate", "1")
+    assert 5_000 < alone["p50_us"] < 10_000
+    assert alone["batch"] == 8192
+    most = served("--p99-ms", "7")
+    assert most["p99_us"] <= 7_000
+    assert most["most_per_s"] == most["rate_per_s"] > 1e5
+    chosen = served("--p99-ms", "7", "--rate", "1e5")
+    assert chosen["p99_us"] <= 7_000
+    assert chosen["batch"] in (32, 128, 512, 2048, 8192)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (("--max-delay-ms", "2"), "they are of --workload with --inference"),
+        (("--inference", "--max-delay-ms", "2"), "give a --rate, or a latency to meet"),
+        (
+            ("--inference", "--rate", "9", "--max-delay-ms", "-1"),
+            "expected milliseconds, 0 or more",
+        ),
+        (("--inference", "--p99-ms", "1", "--max-delay-ms", "5"), "not 99 % within 1.00 ms"),
         (("--p99-ms", "2"), "they are of --workload with --inference"),
         (("--inference", "--p99-ms", "0"), "--p99-ms 0: expected milliseconds above 0"),
         (("--inference", "--p99-ms", "0.001"), "at best: try a smaller --batch"),

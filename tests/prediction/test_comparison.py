@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import perfmodel
 from perfmodel.designs.composed import composed
+from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import compare_designs, with_default
@@ -109,3 +112,26 @@ def test_what_waits_for_the_bus_or_the_accelerator_says_so() -> None:
     rows = compare_designs(workload, cluster("dgx-a100-80gb"), designs).rows
     told = [row.bottleneck.words if row.bottleneck else "" for row in rows]
     assert told == ["kernels, most matmul", "the bus to the host", "the accelerator's bus"]
+
+
+def test_each_designs_batch_and_rate_within_a_latency() -> None:
+    """`compare --p99-ms`: the largest rate of each design, or the batch that serves a rate."""
+    asked: Any = {"batch": 4096, "train": False, "max_delay_ms": 1, "p99_ms": 5}
+    found = perfmodel.compare("criteo-kaggle", "a100-sxm-80gb", "cpu_only,default", **asked)
+    loads = [row.load for row in found.rows if row.is_feasible]
+    assert all(load and load.p99_us and load.p99_us <= 5_000 for load in loads)
+    most = found.rows[0].load
+    assert most is not None
+    (row, *_) = perfmodel.compare(
+        "criteo-kaggle", "a100-sxm-80gb", "default", rate_per_s=most.rate_per_s / 2, **asked
+    ).rows
+    assert row.load is not None
+    assert row.load.p99_us is not None
+    assert row.load.p99_us <= 5_000
+    assert row.load.load_frac < 1
+    for wrong, said in (
+        ({"train": True}, "of inference"),
+        ({"max_delay_ms": None}, "max-delay-ms 0"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            perfmodel.compare("criteo-kaggle", "a100-sxm-80gb", "default", **(asked | wrong))

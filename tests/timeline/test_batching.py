@@ -1,0 +1,87 @@
+"""Batches with a limit to their delay, against known answers and a simulation of events."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import inf
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import UsageError
+from perfmodel.timeline.batching import BatchSteps, batched_latency
+from perfmodel.timeline.offered import Service
+
+
+def steps_of(most: int) -> BatchSteps:
+    """200 us, and 5 more for each query; answers come 30 % later than the next batch may start."""
+    sizes = (1, most)
+    return BatchSteps(sizes, tuple(Service(200 + 5.0 * n, 1.3 * (200 + 5.0 * n)) for n in sizes))
+
+
+def simulated(most: int, rate_per_s: float, delay_us: float, queries: int) -> np.ndarray:
+    """Latency of each query: a batch starts when the server is free and it is full, or its first
+    has waited for `delay_us`, with all that are there by then."""
+    gaps = np.random.default_rng(1).exponential(1e6 / rate_per_s, queries + most)
+    arrived = np.cumsum(gaps).tolist()
+    free, first, starts, sizes = 0.0, 0, list[float](), list[int]()
+    while first < queries:
+        start = max(free, min(arrived[first] + delay_us, arrived[first + most - 1]))
+        size = max(bisect_right(arrived, start, first, first + most) - first, 1)
+        starts.append(start + 1.3 * (200 + 5 * size))
+        sizes.append(size)
+        free = start + 200 + 5 * size
+        first += size
+    answered = np.repeat(starts, sizes)
+    return (answered - np.array(arrived[: len(answered)]))[queries // 20 :]
+
+
+@pytest.mark.parametrize("most", [4, 16, 512])
+@pytest.mark.parametrize("delay_us", [0.0, 400.0, 5_000.0])
+def test_against_events(most: int, delay_us: float) -> None:
+    for load in (0.1, 0.5, 0.9):
+        rate = load * most / (200 + 5 * most) * 1e6
+        queries = 800_000 if (most, load) == (4, 0.9) else 150_000  # few batches say little of it
+        found = batched_latency(steps_of(most), rate, most, delay_us)
+        events = simulated(most, rate, delay_us, queries)
+        assert found.load_frac == pytest.approx(load)
+        assert found.mean_us == pytest.approx(events.mean(), rel=0.05)
+        assert found.p50_us == pytest.approx(np.quantile(events, 0.5), rel=0.05)
+        assert found.p99_us == pytest.approx(np.quantile(events, 0.99), rel=0.05)
+
+
+def test_a_query_that_comes_alone_waits_for_its_delay_and_its_batch_of_one() -> None:
+    found = batched_latency(steps_of(512), 1.0, 512, 400.0)
+    assert found.p50_us == pytest.approx(400 + 1.3 * 205, rel=1e-3)
+    assert found.p99_us == pytest.approx(400 + 1.3 * 205, rel=1e-3)
+
+
+def test_without_a_limit_batches_fill() -> None:
+    """At one a second, 512 queries come in 511 s: half of them wait for 255 s or more."""
+    found = batched_latency(steps_of(512), 1.0, 512, inf)
+    assert found.p50_us == pytest.approx(255.5e6, rel=0.01)
+    assert found.mean_us == pytest.approx(255.5e6, rel=0.01)
+
+
+def test_more_than_is_served_is_unstable() -> None:
+    """512 in 2,760 us are 185,507 a second."""
+    found = batched_latency(steps_of(512), 200_000.0, 512, 0.0)
+    assert found.p99_us is None
+    assert "at most 185507 served" in found.note
+
+
+def test_longer_delays_make_larger_batches_which_leave_more_time() -> None:
+    """At a low rate the delay is what is waited; near the most served, nobody waits for it."""
+    low, high = 1_000.0, 180_000.0
+    p99 = {
+        rate: [batched_latency(steps_of(512), rate, 512, us).p99_us for us in (0.0, 2_000.0)]
+        for rate in (low, high)
+    }
+    assert p99[low][1] == pytest.approx(p99[low][0] + 2_000, rel=0.1)
+    assert p99[high][1] == pytest.approx(p99[high][0], rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "delay_us"), [(0.0, 1.0), (float("nan"), 1.0), (1.0, -1.0)])
+def test_what_cannot_be(rate: float, delay_us: float) -> None:
+    with pytest.raises(UsageError, match="latency under load"):
+        batched_latency(steps_of(16), rate, 16, delay_us)
