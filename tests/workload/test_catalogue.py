@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import replace
 
 import pytest
+from scipy.stats import poisson
 
 from perfmodel.workload import load_workload, op_graph, workloads
 from perfmodel.workload.load import FOLDER
@@ -92,3 +93,23 @@ def test_clusters_of_any_size(name: str, ranks: int) -> None:
     sent = [op for op in graph.ops if op.name == "c10d::alltoall_base_"]
     assert sent
     assert any(op.name == "c10d::allreduce_" for op in graph.ops)
+
+
+@pytest.mark.parametrize("number", [0, 9, 19, 20, 21])
+@pytest.mark.parametrize(("least", "counted"), [(3, "large"), (15, "small")])
+def test_exponents_of_criteo_terabyte_are_those_of_its_counts(
+    number: int, least: int, counted: str
+) -> None:
+    """Of a table's rows so many are expected 3 times and more, or 15 times, among 4.195 billion
+    lookups (Poisson), as NVIDIA's data sets with such thresholds have; at 1.05 up to 4 times as
+    many."""
+    table = load_workload("criteo-terabyte").tables[number]
+    rows = load_workload(f"nvidia-dlrm-{counted}").tables[number].rows
+
+    def seen(alpha: float) -> float:
+        popularity = replace(table, alpha=alpha).popularity()
+        often = poisson.sf(least - 1, popularity.chance * 4.195e9)
+        return float(popularity.rows @ often)
+
+    assert seen(table.alpha) == pytest.approx(rows, rel=0.06)
+    assert abs(seen(1.05) - rows) > abs(seen(table.alpha) - rows)
