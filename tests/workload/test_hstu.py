@@ -64,28 +64,6 @@ def test_equal_lengths_leave_no_imbalance(equal: Workload) -> None:
     assert slowest_lengths(equal, 1024, 1) == slowest_lengths(equal, 1024, 32)
 
 
-@pytest.mark.parametrize("dedup", [False, True])
-def test_skewed_ids_go_to_the_ranks_with_their_rows(equal: Workload, dedup: bool) -> None:
-    """Of Zipf 1.2 over blocks by popularity the first of 8 ranks is asked for most; of distinct
-    rows for less of it; without skew all for the same."""
-    settings = {"sequence__unique_frac": [0.2] * 11} if dedup else {}
-    asked = {}
-    for alpha in (0.0, 1.2):
-        model = equal.with_(
-            table__alpha=alpha, table__ids="by_popularity", sequence__index_dedup=dedup, **settings
-        )
-        ops = op_graph(model, 256, ranks=8, rank=0).ops
-        ids = max(
-            (op.attributes for op in ops if op.attributes.get("dtype") == "int64"),
-            key=lambda about: int(about.get("in_elements", 0)),
-        )
-        split = [int(each) for each in ids["in_split"].split(",")]
-        assert sum(split) == pytest.approx(int(ids["in_elements"]), rel=1e-3)
-        asked[alpha] = split[0] / np.mean(split)
-    assert asked[0.0] == pytest.approx(1.0)
-    assert (1.05 < asked[1.2] < 7.0) if dedup else (asked[1.2] > 7.0)
-
-
 def test_the_slowest_of_more_ranks_has_more(equal: Workload) -> None:
     """Against sums drawn of as many independent histories, each of several samples."""
     uneven = equal.with_(sequence__length_std=350.0, sequence__samples_per_user=32.0)

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from perfmodel.embedding import Placement, TablePlacement, replay, steady_use
-from perfmodel.workload import Table, Workload, op_graph
+from perfmodel.workload import Table, Workload, load_workload, op_graph
 from perfmodel.workload.settings import Implementation, Model
 from perfmodel.workload.sharding import Plan, plan, plan_of_placement
 from perfmodel.workload.step import rank_classes
@@ -244,3 +244,27 @@ def test_hits_of_each_ranks_cache_against_replayed_ids(ids: str, alpha: float, p
     if ids == "scattered":
         found, expected = [sum(found)], [sum(expected)]
     assert np.array(expected) / lookups == pytest.approx(np.array(found) / lookups, abs=WITHIN / 2)
+
+
+@pytest.mark.parametrize("dedup", [False, True])
+def test_skewed_ids_of_sequences_go_to_the_ranks_with_their_rows(dedup: bool) -> None:
+    """Of Zipf 1.2 over blocks by popularity the first of 8 ranks is asked for most; of distinct
+    rows for less of it; without skew all for the same."""
+    equal = load_workload("dlrm-v4-hstu").with_(
+        sequence__length_std=0.0, sequence__unique_frac=[0.2 if dedup else 1.0] * 11
+    )
+    asked = {}
+    for alpha in (0.0, 1.2):
+        model = equal.with_(
+            table__alpha=alpha, table__ids="by_popularity", sequence__index_dedup=dedup
+        )
+        ops = op_graph(model, 256, ranks=8, rank=0).ops
+        ids = max(
+            (op.attributes for op in ops if op.attributes.get("dtype") == "int64"),
+            key=lambda about: int(about.get("in_elements", 0)),
+        )
+        split = [int(each) for each in ids["in_split"].split(",")]
+        assert sum(split) == pytest.approx(int(ids["in_elements"]), rel=1e-3)
+        asked[alpha] = split[0] / np.mean(split)
+    assert asked[0.0] == pytest.approx(1.0)
+    assert (1.05 < asked[1.2] < 7.0) if dedup else (asked[1.2] > 7.0)

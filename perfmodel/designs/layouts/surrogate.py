@@ -190,8 +190,8 @@ def surrogate(
             needed.append(tier)
         nearer += room[tier]
     here = tuple(ways(deployment, needed)) if needed else here
-    work = _rows_us(deployment, here) + _copied_us(deployment, here)
-    excess = np.round(_excess_us(deployment, here), DECIMALS)
+    rows, excess = _rows_us(deployment, here)
+    work, excess = rows + _copied_us(deployment, here), np.round(excess, DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
     kind, exchanged, fixed_us = _exchange_us(deployment, here)
     sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
@@ -217,18 +217,16 @@ def surrogate(
     )
 
 
-def _rows_us(deployment: Deployment, here: Sequence[Way]) -> Floats:
-    return lookup_us(deployment, here) + missed_us(deployment, here)
-
-
-def _excess_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
-    """Per way what the rank with the busiest of its row-wise parts works more than the mean."""
-    by_row = [at for at, way in enumerate(here) if "row_wise" in way.sharding]
-    mean, tables = [here[at] for at in by_row], deployment.workload.tables
-    busiest = [replace(way, shard=busiest_part(tables, way.number, way.parts)) for way in mean]
-    excess = np.zeros(len(here))
-    excess[by_row] = _rows_us(deployment, busiest) - _rows_us(deployment, mean)
-    return excess
+def _rows_us(deployment: Deployment, here: Sequence[Way]) -> tuple[Floats, Floats]:
+    """Per way, lookups and missed rows of one shard; and what the busiest of row-wise parts has
+    more than that, which is the mean."""
+    busiest, tables = list(here), deployment.workload.tables
+    for at, way in enumerate(here):
+        if "row_wise" in way.sharding:
+            busiest[at] = replace(way, shard=busiest_part(tables, way.number, way.parts))
+    both = [*here, *busiest]
+    mean, most = np.split(lookup_us(deployment, both) + missed_us(deployment, both), 2)
+    return mean, most - mean
 
 
 def _as_asked(deployment: Deployment) -> Deployment:
