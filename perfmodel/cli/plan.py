@@ -119,20 +119,14 @@ def _software(planned: Plan) -> str:
 
     about, before, own = planned.deployment, planned.before, planned.own
     software = about.workload.implementation
-    scheme = software.sharding
-    was = "as a search has it" if about.own_layout is not None else scheme
-    told = f"the layout before ({was}) takes {human_us(before.step_us)}" if before else ""
-    told = told or f"the layout before ({scheme}) does not fit"
+    was = software.sharding if about.own_layout is None else "as a search has it"
+    takes = f"takes {human_us(before.step_us)}" if before else "does not fit"
+    told = f"the layout before ({was}) {takes}"
     if in_designs_software(about.workload):
         return f"steps of {software.name}, the workload's own software; {told}"
-    takes = "does not fit"
-    if own is not None:
-        less = ", less than this plan" if own.step_us < planned.result.step_us else ""
-        takes = f"takes {human_us(own.step_us)}{less}"
-    return (
-        f"steps of TorchRec, the software of designs; {told}; {software.name}, the workload's own "
-        f"software, {takes}"
-    )
+    takes = f"takes {human_us(own.step_us)}" if own else "does not fit"
+    told = f"steps of TorchRec, the software of designs; {told}"
+    return f"{told}; {software.name}, the workload's own software, {takes}"
 
 
 def _ranks(ranks: list[int]) -> str:

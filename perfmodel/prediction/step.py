@@ -90,6 +90,11 @@ class Step:
         return machine.linked_gpus
 
     @property
+    def fits(self) -> bool:
+        """Whether memory holds it in the workload's own software."""
+        return fits(self.workload, self.machine, self.batch, self.train, self.linked)
+
+    @property
     def _every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
         return cached_rank_classes(self.workload, *where)
@@ -231,10 +236,9 @@ def in_designs_software(workload: Workload) -> bool:
 def placed(step: Step) -> Step | Deployment:
     """`step` in its workload's own software where memory holds it, else its workload as it is
     deployed there. Raises `WorkloadError` where no layout fits, by how much, and what would do."""
-    about = (step.workload, step.machine, step.batch, step.train)
-    if fits(*about, step.linked):
+    if step.fits:
         return step
-    deployment = deployment_of(*about[:3], train=step.train)
+    deployment = deployment_of(step.workload, step.machine, step.batch, train=step.train)
     if not holds(deployment):
         raise WorkloadError(shortage(deployment))
     if in_designs_software(step.workload):

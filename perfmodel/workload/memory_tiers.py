@@ -124,8 +124,8 @@ def too_small(
     """The error for more than the `held_bytes` of `name`, with the largest of `parts`."""
     largest = max(parts, key=lambda part: parts[part])
     return WorkloadError(
-        f"{who} {_gb(total_bytes)}{of}, {_gb(total_bytes - held_bytes)} more than the "
-        f"{_gb(held_bytes)} of {name}; most of it: {largest}, {_gb(parts[largest])}"
+        f"{who} {in_gb(total_bytes)}{of}, {in_gb(total_bytes - held_bytes)} more than the "
+        f"{in_gb(held_bytes)} of {name}; most of it: {largest}, {in_gb(parts[largest])}"
     )
 
 
@@ -139,7 +139,8 @@ def _item_bytes(dtype: str) -> float:
     return float(item_bytes([dtype])[0])
 
 
-def _gb(size_bytes: float) -> str:
+def in_gb(size_bytes: float) -> str:
+    """As people read it."""
     return f"{size_bytes / BYTES_PER_GB:,.1f} GB"
 
 

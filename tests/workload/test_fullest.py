@@ -44,5 +44,7 @@ def test_the_fullest_rank_is_shown_and_decides_what_fits(tmp_path: Path) -> None
     few = memory()
     assert few == memory(every_rank=True)
     assert few["tables_bytes"] >= ROWS * 64 * 4
-    with pytest.raises(WorkloadError, match=f"rank {few['rank']} needs"):
-        memory(hbm_bytes=5e9)
+    halves = memory(hbm_bytes=5e9)["tiers"][0]  # 5.1 GB do not fit whole
+    assert ROWS * 64 * 4 / 2 < halves["total_bytes"] < 5e9
+    with pytest.raises(WorkloadError, match=r"tables need 5\.1 GB of device memory"):
+        memory(hbm_bytes=2e9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import Pipeline, Placement
@@ -61,18 +62,8 @@ def _uses(
     if placement is None:
         shown = [*shown, max(classes, key=lambda each: each.held_rows_bytes)]
     for rank in dict.fromkeys(each.ranks[0] for each in shown):
-        graph = cached_op_graph(
-            workload,
-            batch,
-            ranks=ranks,
-            rank=rank,
-            target=target,
-            train=train,
-            linked=linked,
-            placement=placement,
-            pipeline=pipeline,
-            sharers=0.0,
-        )
-        use = memory_use(graph, in_host_memory=target == CPU)
+        step: dict[str, Any] = {"ranks": ranks, "rank": rank, "target": target, "train": train}
+        step |= {"linked": linked, "placement": placement, "pipeline": pipeline, "sharers": 0.0}
+        use = memory_use(cached_op_graph(workload, batch, **step), in_host_memory=target == CPU)
         assert use is not None  # recorded ops know their storages
         yield use

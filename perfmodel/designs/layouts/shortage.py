@@ -9,13 +9,12 @@ from itertools import islice
 from math import ceil
 from typing import Any
 
-from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.designs.layouts.memory import beside_bytes, holds
 from perfmodel.embedding import TablePlacement
 from perfmodel.errors import PerfmodelError
-from perfmodel.workload.memory_tiers import CONTEXT_BYTES, shard_bytes, tier_use
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES, in_gb, shard_bytes, tier_use
 
 CACHED, NARROW = "software_cache", "fp16"
 """The design that puts tables into host memory, hot rows of them into device memory; rows of half
@@ -27,22 +26,21 @@ BATCH_FRACS, TRIES = (1.0, 0.95, 0.85), 6
 def shortage(own: Deployment) -> str:
     """Of a deployment whose tables fit into device memory in no layout, in a line: by how much, and
     what would do."""
-    each, beside = _hbm_bytes(own), beside_bytes(own)
+    each, beside = own.machine.node.device.hbm_bytes, beside_bytes(own)
     needed, room = _table_bytes(own), own.ranks * max(each - beside, 0.0)
-    over = f"{_gb(needed - room)} more than" if needed > room else "which no layout spreads over"
+    over = f"{in_gb(needed - room)} more than" if needed > room else "which no layout spreads over"
     remedies = "; ".join(_remedies(own, needed, room))
-    return (
-        f"{own.workload.name}: tables need {_gb(needed)} of device memory, {over} the {_gb(room)} "
-        f"that {own.machine.gpus} x {own.machine.node.device.name} have beside layers and "
-        f"activations ({_gb(beside)} of each {_gb(each)}); what would do: "
-        f"{remedies or 'nothing that was tried'}"
-    )
+    has = f"{own.machine.gpus} x {own.machine.node.device.name} have beside layers and activations"
+    needs = f"{own.workload.name}: tables need {in_gb(needed)} of device memory, {over} the"
+    has = f"{in_gb(room)} that {has} ({in_gb(beside)} of each {in_gb(each)})"
+    return f"{needs} {has}; what would do: {remedies or 'nothing that was tried'}"
 
 
 def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
-    free = _hbm_bytes(own) - CONTEXT_BYTES - needed / own.ranks
+    each = own.machine.node.device.hbm_bytes - CONTEXT_BYTES
     of_batch = beside_bytes(own) - CONTEXT_BYTES
-    smaller = (int(own.batch * free / of_batch * frac) for frac in BATCH_FRACS)
+    most = own.batch * (each - needed / own.ranks) / of_batch
+    smaller = (int(most * frac) for frac in BATCH_FRACS)
     batches = (it for it in smaller if 0 < it < own.batch and _fits(own, batch=it))
     yield from islice((f"a batch of {it:,}" for it in batches), 1)
     if needed > room > 0:
@@ -57,8 +55,8 @@ def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
             yield f"host memory behind a cache (`perfmodel compare --designs {CACHED}`)"
     with suppress(PerfmodelError):  # without a network they do not meet
         # What activations take is shared by all nodes, so that fewer than these never do.
-        of_node = own.machine.node.gpus * (_hbm_bytes(own) - CONTEXT_BYTES)
-        fewest = max(ceil((needed + own.ranks * of_batch) / of_node), own.machine.nodes + 1)
+        fewest = ceil((needed + own.ranks * of_batch) / (own.machine.node.gpus * each))
+        fewest = max(fewest, own.machine.nodes + 1)
         machines = (replace(own.machine, nodes=fewest + more) for more in range(TRIES))
         yield from islice((f"{it.nodes} nodes" for it in machines if _fits(own, machine=it)), 1)
 
@@ -73,11 +71,3 @@ def _table_bytes(own: Deployment) -> float:
     optimizer = own.workload.training.table_optimizer if own.train else None
     whole = TablePlacement("table_wise", (0,), dtype=own.workload.implementation.table_precision)
     return sum(shard_bytes(table, whole, optimizer) for table in own.workload.tables)
-
-
-def _hbm_bytes(own: Deployment) -> float:
-    return own.machine.node.device.hbm_bytes
-
-
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / BYTES_PER_GB:,.1f} GB"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -31,7 +30,7 @@ from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
-from perfmodel.prediction.step import in_designs_software
+from perfmodel.prediction.step import Step, in_designs_software
 from perfmodel.prediction.types import Result
 from perfmodel.workload.step import TIERED, rank_classes
 
@@ -258,15 +257,11 @@ def plan_deployment(
 
 def _in_own_software(deployment: Deployment, overheads: str | None) -> Result | None:
     it = deployment
-    own = it.workload.implementation.name
-    if in_designs_software(it.workload):
+    step = Step(it.workload, it.machine, it.batch, it.train)
+    if in_designs_software(it.workload) or not step.fits:
         return None
-    with suppress(WorkloadError):
-        options: dict[str, Any] = {"batch": it.batch, "train": it.train, "overheads": overheads}
-        found = predict(it.workload, hardware=[it.machine], **options)
-        if found.source["implementation"] == own:
-            return found.results[0]
-    return None
+    options: dict[str, Any] = {"batch": it.batch, "train": it.train, "overheads": overheads}
+    return predict(it.workload, hardware=[it.machine], **options).results[0]
 
 
 def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
