@@ -94,11 +94,12 @@ def test_sizes_at_another_batch() -> None:
     assert double.at(96).forward == layers.forward
 
 
-@pytest.mark.parametrize(("name", "elements"), [("cpu_dlrm_2rank", 116_673)])
-def test_layers_of_a_captured_trace(name: str, elements: int) -> None:
-    """By hand: 64-512-64 below, 64 + 9 * 8 / 2 = 100 values, then 512-64-1: see its description."""
-    layers = recorded_layers(graph_of_trace(read(TRACES / name))[0])
-    assert (layers.batch, layers.parameter_elements) == (512, elements)
+def test_layers_of_a_captured_trace() -> None:
+    """By its description: 64-256-128-64, then 64 + 9 * 8 / 2 = 100 values, 100-256-128-1."""
+    layers = recorded_layers(graph_of_trace(read(TRACES / "cpu_dlrm_2rank"))[0])
+    widths = [(64, 256), (256, 128), (128, 64), (100, 256), (256, 128), (128, 1)]
+    assert layers.parameter_elements == sum((k + 1) * n for k, n in widths)
+    assert layers.batch == 512
     assert [each.shape for each in layers.inputs] == [(512, 64)]
     assert [each.shape for each in layers.labels] == [(512,)]
     assert len(layers.parameters) == len(layers.gradients) == 12
