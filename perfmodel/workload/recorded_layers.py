@@ -169,10 +169,10 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
             held.append(tensor)
     before_loss = _before_loss(kept, {x.storage_id for x in held}, set(inputs))
     features = {key for call in before_loss for key in call.read}
-    place = {x.tensor_id: number for number, x in enumerate(held)}
+    order = {x.tensor_id: number for number, x in enumerate(held)}
     learned = sorted(
         zip(_parameters([x for _, x in back.gradients], held), back.gradients, strict=True),
-        key=lambda pair: place.get(pair[0].tensor_id, len(held)),
+        key=lambda pair: order.get(pair[0].tensor_id, len(held)),
     )
     return RecordedLayers(
         forward=together(kept),
