@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,11 @@ def test_a_pipeline_of_micro_batches_carries_them_too() -> None:
             for each in (PLAIN, carried(PLAIN))
         )
         assert lines(found) == lines(expected)
+
+
+def test_layers_go_to_other_processes() -> None:
+    other = carried(PLAIN)
+    assert lines(op_graph(pickle.loads(pickle.dumps(other)))) == lines(op_graph(other))
 
 
 def test_layers_run_on_another_target() -> None:
