@@ -144,5 +144,7 @@ def together(calls: Iterable[OuterCall]) -> tuple[Op, ...]:
     for call in calls:
         for at, op in zip(call.at, call.ops, strict=True):
             place[at] = len(placed)
-            placed.append(replace(op, parent=place[op.parent], step=0, event=-1))
+            about = dict(op.attributes)  # which can be pickled
+            op = replace(op, parent=place[op.parent], step=0, event=-1, attributes=about)
+            placed.append(op)
     return tuple(placed)

@@ -169,16 +169,20 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
             held.append(tensor)
     before_loss = _before_loss(kept, {x.storage_id for x in held}, set(inputs))
     features = {key for call in before_loss for key in call.read}
-    ends, gradients = [at for at, _ in back.gradients], [tensor for _, tensor in back.gradients]
+    order = {x.tensor_id: number for number, x in enumerate(held)}
+    learned = sorted(
+        zip(_parameters([x for _, x in back.gradients], held), back.gradients, strict=True),
+        key=lambda pair: order.get(pair[0].tensor_id, len(held)),
+    )
     return RecordedLayers(
         forward=together(kept),
         backward=together(back.kept),
         lookups_at=_length(call for call in kept if call.at < lookups[0].at),
         loss_at=_length(before_loss),
         row_gradients_at=back.row_gradients_at,
-        gradients_at=tuple(ends),
-        parameters=tuple(_parameters(gradients, held) if back.kept else held),
-        gradients=tuple(gradients),
+        gradients_at=tuple(at for _, (at, _) in learned),
+        parameters=tuple(x for x, _ in learned) if back.kept else tuple(held),
+        gradients=tuple(x for _, (_, x) in learned),
         inputs=tuple(each for key, each in inputs.items() if key in features),
         labels=tuple(each for key, each in inputs.items() if key not in features),
         rows=tuple(rows),
