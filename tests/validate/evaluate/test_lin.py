@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from benchmarks.published.lin import COLUMNS, evaluate_lin
@@ -29,6 +31,8 @@ def test_active_time_by_hand(tmp_path: Path) -> None:
     sums = {each["of"]: each for each in found["summary"]}
     assert sums["active error"]["n"] == 1
     assert sums["paper error"]["mean_pct"] == pytest.approx(8)
+    schema = Path(__file__).parents[3] / "docs" / "schemas" / "evaluation.lin.json"
+    jsonschema.validate(found.to_dict(), json.loads(schema.read_text()))
 
 
 @pytest.mark.parametrize("row", ["K80,DLRM_default,512,5,2,-8,-9", "V100,DLRM_DDP,512,x,2,-8,-9"])
