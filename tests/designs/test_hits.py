@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.designs.deployment import Deployment, deployment_of
+from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.device_caches import SoftwareCache
 from perfmodel.designs.hits import overall_hits, tier_hits
+from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.designs.software_memory import SoftwareMemory
 from perfmodel.hardware import cluster
 from perfmodel.workload import load_workload

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.designs.deployment import Deployment, deployment_of
+from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.device_caches import SoftwareCache
+from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
