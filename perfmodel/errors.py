@@ -12,7 +12,6 @@ _ARGUMENTS = {
     "device": "only",
     "inference": "train=False",
     "input": "inputs",
-    "p99-ms": "p99_us",
     "rate": "rate_per_s",
     "set": "settings",
     "source": "source_device",

@@ -88,7 +88,7 @@ def test_the_same_error_names_the_option_to_who_typed_it(
 
 def test_commands_stay_and_options_of_other_names_are_those_of_functions() -> None:
     error = PerfmodelError("--p99-ms 3, --leave-one-step-out; a--b (`perfmodel check --update`)")
-    assert str(error) == "p99_us 3, leave_one_step_out; a--b (`perfmodel check --update`)"
+    assert str(error) == "p99_ms 3, leave_one_step_out; a--b (`perfmodel check --update`)"
     assert error.args[0].startswith("--p99-ms 3")
 
 

@@ -29,6 +29,7 @@ COUNTS = re.compile(
 DIMENSIONLESS = {
     "alpha": "exponent of a Zipf distribution",
     "zipf_alpha_of": "as alpha",
+    "stream_alpha": "as alpha",
     "share": "of a range or a whole, 0 to 1",
     "chance": "a probability",
     "kept_by_counts": "chance of each row to be in a cache",
@@ -39,6 +40,8 @@ DIMENSIONLESS = {
     "imbalance": "largest over mean",
     "speed_up": "rate over rate",
     "lever_speed_up": "as speed_up",
+    "gain": "as speed_up",
+    "gain_over_first": "as speed_up",
     "read_amplification": "bytes over bytes",
     "error_of": "as error",
     "scv": "squared coefficient of variation",

@@ -223,7 +223,7 @@ def split_hot(
 ) -> tuple[Popularity | None, Popularity | None]:
     """The `hot_rows` most popular rows, and all others, each as a table of its own; None without
     lookups."""
-    hot = popularity.between(0.0, hot_rows)
+    hot = popularity.held_frac(0.0, hot_rows)
 
     def part(frac: Floats) -> Popularity | None:
         return popularity.part(frac) if np.dot(popularity.share, frac) > 0 else None

@@ -74,11 +74,11 @@ class Popularity:
         ends, mass = self._cumulative
         return np.asarray(np.interp(np.asarray(covered_frac, np.float64), mass, ends), np.float64)
 
-    def between(self, begin: float, end: float) -> Floats:
-        """Share `[classes]` of the rows of each class that are among those from number `begin` on
-        to before `end`, the most popular first; rows of a class are taken alike."""
+    def held_frac(self, after_rows: float, until_rows: float) -> Floats:
+        """Share `[classes]` of the rows of each class that are among the `until_rows` most popular
+        and not among the `after_rows` most popular; rows of a class are taken alike."""
         ends, _ = self._cumulative
-        held = np.minimum(ends[1:], end) - np.maximum(ends[:-1], begin)
+        held = np.minimum(ends[1:], until_rows) - np.maximum(ends[:-1], after_rows)
         return np.asarray(np.clip(held / self.rows, 0.0, 1.0))
 
     def part(self, rows_frac: ArrayLike) -> Popularity:

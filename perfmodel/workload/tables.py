@@ -101,7 +101,7 @@ def row_wise_part(table: Table, parts: int, block: int | None, tilt: float) -> P
         frac = tilted_frac(whole, parts, tilt)
     else:
         begin = min(block * rows, table.rows - 1)
-        frac = whole.between(begin, begin + rows)
+        frac = whole.held_frac(begin, begin + rows)
     about = {each.name: getattr(table, each.name) for each in fields(table)}
     pooling = table.pooling * float(np.dot(frac, whole.share))
     return Part(**about | {"rows": rows, "pooling": pooling}, classes=whole.part(frac))

@@ -22,17 +22,18 @@ from perfmodel.workload import load_workload
 
 Reference = Callable[[Deployment], Deployment]
 AT = {"smartnic": "nic", "neo": "large", "low_precision": "dense"}
+AT |= {"balanced_sequences": "sequences"}
 
 
 def made(design: str, **changes: Any) -> Reference:
     return DESIGNS[design](**changes).apply
 
 
-def uncached(design: str) -> Reference:
+def uncached(design: str, **changes: Any) -> Reference:
     """The design, its caches taken away."""
 
     def apply(plain: Deployment) -> Deployment:
-        found = DESIGNS[design]().apply(plain)
+        found = DESIGNS[design](**changes).apply(plain)
         bare = found.placement.edited(lambda *_: {"caches": ()}, caches=())
         return found.with_(placement=bare)
 
@@ -44,6 +45,7 @@ def as_it_is(plain: Deployment) -> Deployment:
 
 
 WITHOUT: dict[tuple[str, str], Reference] = {
+    ("balanced_sequences", "left_frac"): made("balanced_sequences"),
     ("fae", "hot_mib"): made("hybrid"),
     ("fae", "popular_frac"): made("hybrid"),
     ("hotline", "hot_mib"): made("hybrid"),
@@ -55,7 +57,8 @@ WITHOUT: dict[tuple[str, str], Reference] = {
     ("low_precision", "layer_errors"): made("low_precision", layer_errors=(1e-9,)),
     ("low_precision", "table_errors"): made("low_precision", row_dtypes=("keep",)),
     ("neo", "cache_frac"): made("neo", cache_frac=0.0),
-    ("recshard", "hbm_gb"): uncached("recshard"),
+    ("recshard", "hbm_gb"): uncached("recshard", hbm_gb=1e-9),
+    ("shared_cache", "kv_gib"): made("software_cache", cache_frac=1.0),
     ("smartnic", "cache_gib"): as_it_is,
     ("smartnic", "remote_frac"): as_it_is,
     ("software_cache", "cache_frac"): uncached("software_cache"),
