@@ -201,13 +201,15 @@ def _lookups(ops: Sequence[Op]) -> Iterator[tuple[int, Sequence[SeenTable]]]:
             yield index, found
 
 
-def exchange_of(ops: Sequence[Op], dtypes: Sequence[str]) -> Mapping[str, str]:
-    """What is said of the all-to-all of most elements of such `dtypes` before the backward pass, of
-    equal ones the last (keys go behind as many lengths)."""
+def exchange_of(
+    ops: Sequence[Op], dtypes: Sequence[str], kinds: Sequence[str] = ("all_to_all",)
+) -> Mapping[str, str]:
+    """What is said of the collective of most elements of such `kinds` and `dtypes` before the
+    backward pass, of equal ones the last (keys go behind as many lengths)."""
     every = [
         op.attributes
         for op in reversed(ops)
-        if op.attributes.get("collective") == "all_to_all"
+        if op.attributes.get("collective") in kinds
         and op.attributes.get("dtype") in dtypes
         and op.phase in (FORWARD, INPUT)
     ]
