@@ -15,7 +15,8 @@ from math import prod
 from perfmodel.lowering.arguments import output, size
 from perfmodel.lowering.rules.copies import KNOWN
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
-from perfmodel.ops.read.arguments import collective_of, with_recorded_lookups
+from perfmodel.ops.lookups import with_recorded_lookups
+from perfmodel.ops.read.arguments import collective_of
 
 LOOKUP_BACKWARD = "torch::autograd::CppNode<*Split*Lookup*Function*>"
 LOOKUPS = ("fbgemm::*embedding*lookup*_function*",)

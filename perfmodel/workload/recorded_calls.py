@@ -24,9 +24,9 @@ from perfmodel.ops.graph import (
     outermost_of,
     tensors_in,
 )
+from perfmodel.ops.lookups import is_lookup
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
-_TABLE_WORDS, _REORDERED = ("embedding", "Embedding", "lookup", "Lookup"), "permute"
 _OF_LOSS = "aten::ones_like"
 _EXCHANGES = ("All2All_", "ReduceScatter_")
 """What TorchRec calls those of rows."""
@@ -60,8 +60,7 @@ class OuterCall:
 
     def looks_up(self, batch: int) -> bool:
         """Whether it reads rows of tables for a batch, or updates them; not for positions."""
-        named = [op for op in self.ops if any(word in op.name for word in _TABLE_WORDS)]
-        named = [op for op in named if _REORDERED not in op.name]
+        named = [op for op in self.ops if is_lookup(op.name)]
         ids = [x.elements for op in named for x in op.tensors if x.dtype in INTEGERS]
         return bool(named) and max(ids, default=batch) >= batch
 

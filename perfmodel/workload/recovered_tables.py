@@ -15,7 +15,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.lowering.piece import MissingArguments
 from perfmodel.lowering.rules.fbgemm import call_of
 from perfmodel.ops.graph import FORWARD, INPUT, NO_OP, Op, Tensor, argument, tensors_in
-from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.lookups import Lookups
 
 
 @dataclass(frozen=True)
