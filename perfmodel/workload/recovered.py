@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.schema import section
 from perfmodel.errors import WorkloadError
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
 from perfmodel.workload.model import Workload, check_workload
 from perfmodel.workload.recorded_calls import one_step
@@ -211,6 +212,7 @@ def _settings(
     stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
     on_gpu = any(each.seen.device.startswith("cuda") for each in held)
     is_blind = not dense.precision or (on_gpu and dense.precision == "fp32")  # tf32 may be
+    bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
         own + "precision": (None if is_blind else dense.precision, "operands of its layers"),
@@ -219,6 +221,7 @@ def _settings(
         own + "key_dtype": (keys.get("dtype", key), "its keys"),
         own + "sharding": (sharding, "which ranks look up what"),
         own + "data_parallel_max_bytes": (max(copies, default=None), "tables on every rank"),
+        own + "ddp_bucket_bytes": (bucket, "all-reduces of gradients"),
         **told_by_signs(ops),
     }
     name = found.get(own + "name", ("pytorch",))[0]
@@ -238,6 +241,26 @@ def _settings(
         if setting not in told:
             part, _, key = setting.partition(".")
             yield Fact(setting, getattr(SECTIONS[part](), key), DEFAULT, "nothing tells")
+
+
+_SMALLER = 4
+"""Buckets below their size that two modules may have: the first and the last of each."""
+
+
+def _ddp_bucket_bytes(ops: Sequence[Op], largest: int, apart: Sequence[int]) -> int | None:
+    """The size that closes a bucket of gradients, where those of `ops` are not PyTorch's usual: the
+    `largest` gradient may come on top; those of tables, of `apart` bytes, are summed alone."""
+    sizes = [
+        int(op.attributes["in_elements"]) * int(item_bytes([op.attributes["dtype"]])[0])
+        for op in ops
+        if op.attributes.get("collective") == "all_reduce"
+        and op.name.startswith("c10d::")
+        and {"in_elements", "dtype"} <= op.attributes.keys()
+    ]
+    usual = Implementation().ddp_bucket_bytes
+    sizes = sorted(size for size in sizes if size not in apart)
+    is_usual = sum(size < usual for size in sizes) <= _SMALLER
+    return None if is_usual and sizes[-1:] <= [usual + largest] else sizes[len(sizes) // 2]
 
 
 def _of_tables(held: Sequence[HeldTable], records: int) -> Iterator[Fact]:

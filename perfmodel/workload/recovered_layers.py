@@ -33,13 +33,15 @@ class Product:
 @dataclass(frozen=True)
 class DensePart:
     """What the ops say of the dense part; `batch` samples of one rank. `sparse_width` are the dims
-    of all tables together, not known of layers that are `recorded`."""
+    of all tables together, `largest_layer` the elements of its weights and bias; not known of
+    layers that are `recorded`."""
 
     batch: int
     model: Model
     interaction: Interaction
     precision: str
     sparse_width: int | None = None
+    largest_layer: int = 0
     recorded: RecordedLayers | None = None
 
 
@@ -75,7 +77,8 @@ def dense_part(ops: Sequence[Op]) -> DensePart:
     if top[-1].n != 1:
         raise NoDlrm(f"its last layer has {top[-1].n} outputs")
     model = Model(bottom[0].k, tuple(p.n for p in bottom), tuple(p.n for p in top))
-    return DensePart(batch, model, interaction, products[-1].dtype, width)
+    largest = max((p.k + p.has_bias) * p.n for p in products)
+    return DensePart(batch, model, interaction, products[-1].dtype, width, largest)
 
 
 def _products(forward: Sequence[tuple[int, Op]]) -> Iterator[Product]:

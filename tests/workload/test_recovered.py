@@ -58,6 +58,7 @@ def test_a_step_of_the_catalogue_is_its_workload(name: str, software: str, ranks
     assert in_order(sizes(found)) == in_order(sizes(asked))
     own, other = found.implementation, asked.implementation
     assert (own.name, own.key_dtype) == (software, other.key_dtype)
+    assert own.ddp_bucket_bytes == other.ddp_bucket_bytes
     if software == "torchrec":
         assert own.prefetch == other.prefetch
         if ranks > 1:
@@ -122,6 +123,17 @@ def test_tables_of_ranks_without_a_record_are_as_many_as_the_exchange_tells() ->
     assert (found.ranks, found.workload.batch) == (4, 64)
     assert sizes(found.workload) == sizes(asked)  # its 26 tables are alike
     assert sum(each.told == UNSEEN for each in found.held) == 12  # 7 + 7 are seen, 6 + 6 are not
+
+
+def test_many_small_buckets_tell_their_size() -> None:
+    """Layers of 1,048,576 elements: 4 MiB each, so that buckets of 8 MiB close behind two."""
+    wide = load_workload("criteo-kaggle").with_(
+        implementation__name="torchrec",
+        implementation__ddp_bucket_bytes=8 << 20,
+        model__top_mlp=(*(1024,) * 16, 1),
+    )
+    found = again(wide, 2).workload.implementation.ddp_bucket_bytes
+    assert (8 << 20) <= found <= (13 << 20)
 
 
 TRACED = [
