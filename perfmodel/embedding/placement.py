@@ -233,9 +233,7 @@ class Pipeline:
     ones before it. `writes_behind`: rows go back to the slower tier beside the next step.
     `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
     share wires but do not wait for one another; else all are of one group, one after the other.
-    `stash`: so many bytes of activations lie in host memory until so many nodes of autograd before
-    they are needed. `averages_copies`: after the step, copies of tables that groups
-    of ranks have become their mean.
+    `averages_copies`: after the step, copies of tables that groups of ranks have become their mean.
     `popular_frac`: of all samples, those that are popular and have steps of their own, during which
     rows that the others' steps need come and go.
     """
@@ -246,7 +244,6 @@ class Pipeline:
     rows_beside: bool = False
     writes_behind: bool = False
     own_groups: bool = False
-    stash: tuple[float, int] | None = None
     averages_copies: bool = False
     popular_frac: float = 0.0
 

@@ -48,7 +48,6 @@ from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured, steady_steps
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.workload.memory_tiers import memory_use, require_fit
-from perfmodel.workload.stashed import STASH_STREAM
 
 HOST_NAME = "host"
 COMPUTE, BUS = "compute", "bus"
@@ -58,7 +57,6 @@ RESOURCE_NAMES = {
     COMPUTE: COMPUTE,
     "comm": "network",
     COPY_STREAM: "input copies",
-    STASH_STREAM: "copies to the host",
     DISTRIBUTION_STREAM: "input distribution",
 }
 """What people call streams; threads are the host."""

@@ -21,7 +21,7 @@ from math import sqrt
 from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.lookups import Lookups
 from perfmodel.workload.collectives import DENSE, GROUP, even_all_to_all
 from perfmodel.workload.eager.embedding_bag import Batched, batched, look_up
 from perfmodel.workload.eager.recorder import Recorder

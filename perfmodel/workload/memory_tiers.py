@@ -17,12 +17,12 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
 from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.lookups import is_lookup
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
 CONTEXT_BYTES = 0.5e9
 """assumed: what the driver, its libraries and the allocator's slack take of a GPU's memory."""
-_TABLE_OPS = ("embedding", "Embedding", "lookup", "Lookup")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     storages: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
         table_elements = -1
-        if _is_lookup(op.name):  # the largest of its inputs is what it looks up in
+        if is_lookup(op.name):  # the largest of its inputs is what it looks up in
             table_elements = max((tensor.elements for tensor in op.tensors), default=0)
         for made_at, arguments in ((None, op.inputs), (index, op.outputs)):
             for tensor in tensors_in(arguments):
@@ -127,11 +127,6 @@ def too_small(
         f"{who} {in_gb(total_bytes)}{of}, {in_gb(total_bytes - held_bytes)} more than the "
         f"{in_gb(held_bytes)} of {name}; most of it: {largest}, {in_gb(parts[largest])}"
     )
-
-
-@lru_cache(maxsize=1 << 12)
-def _is_lookup(name: str) -> bool:
-    return any(word in name for word in _TABLE_OPS)
 
 
 @cache

@@ -14,6 +14,8 @@ from typing import Any
 
 from perfmodel.ops.graph import (
     AUTOGRAD_NODE,
+    BACKWARD,
+    FORWARD,
     NO_OP,
     Argument,
     Op,
@@ -22,9 +24,9 @@ from perfmodel.ops.graph import (
     outermost_of,
     tensors_in,
 )
+from perfmodel.ops.lookups import is_lookup
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
-_TABLE_WORDS, _REORDERED = ("embedding", "Embedding", "lookup", "Lookup"), "permute"
 _OF_LOSS = "aten::ones_like"
 _EXCHANGES = ("All2All_", "ReduceScatter_")
 """What TorchRec calls those of rows."""
@@ -58,8 +60,7 @@ class OuterCall:
 
     def looks_up(self, batch: int) -> bool:
         """Whether it reads rows of tables for a batch, or updates them; not for positions."""
-        named = [op for op in self.ops if any(word in op.name for word in _TABLE_WORDS)]
-        named = [op for op in named if _REORDERED not in op.name]
+        named = [op for op in self.ops if is_lookup(op.name)]
         ids = [x.elements for op in named for x in op.tensors if x.dtype in INTEGERS]
         return bool(named) and max(ids, default=batch) >= batch
 
@@ -89,19 +90,33 @@ class OuterCall:
         return keys - {NO_OP}
 
 
-def one_step(graph: OpGraph) -> OpGraph:
-    """The ops of the step that has most, of the threads that run layers."""
-    threads = (MAIN_THREAD, AUTOGRAD_THREAD)
-    (step, _), *_ = Counter(op.step for op in graph.ops).most_common(1)
-    kept = [at for at, op in enumerate(graph.ops) if op.step == step and op.thread in threads]
+def one_step(ops: Sequence[Op]) -> list[Op]:
+    """The ops of one whole step: of the profiler's steps, else from one forward pass behind a
+    backward pass to the next, the one with most ops, of equal ones the last."""
+    keys, number, is_behind = [op.step for op in ops], 0, False
+    if len(set(keys)) == 1:
+        for index, op in enumerate(ops):
+            is_next = is_behind and op.phase == FORWARD and op.parent == NO_OP
+            is_next = is_next and op.thread == MAIN_THREAD
+            is_behind = op.phase == BACKWARD or (is_behind and not is_next)
+            number += is_next
+            keys[index] = number
+    best = max(Counter(keys).items(), key=lambda each: (each[1], each[0]))[0]
+    return _alone(ops, [index for index, key in enumerate(keys) if key == best])
+
+
+def _alone(ops: Sequence[Op], kept: Sequence[int]) -> list[Op]:
     place = {old: new for new, old in enumerate(kept)}
-    ops = [replace(graph.ops[at], parent=place.get(graph.ops[at].parent, NO_OP)) for at in kept]
-    return replace(graph, ops=_told_apart(ops))
+    return [replace(ops[at], parent=place.get(ops[at].parent, NO_OP)) for at in kept]
 
 
-def _told_apart(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """`ops` with other ids: traces give those of freed tensors and storages to new ones. What an op
-    returns on a storage that it was not given is new, but to the calls around it."""
+def ops_of_layers(graph: OpGraph) -> tuple[Op, ...]:
+    """Those of one step on the threads that run layers, with ids of their own: traces give those of
+    freed tensors and storages to new ones. What an op returns on a storage that it was not given is
+    new, but to the calls around it."""
+    step = one_step(graph.ops)
+    threads = (MAIN_THREAD, AUTOGRAD_THREAD)
+    ops = _alone(step, [at for at, op in enumerate(step) if op.thread in threads])
     storages, tensors, numbers = dict[Any, int](), dict[Any, int](), count(1)
     made: defaultdict[int, set[Any]] = defaultdict(set)
 

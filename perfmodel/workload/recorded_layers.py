@@ -31,7 +31,7 @@ from perfmodel.ops.graph import (
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace.read import read
-from perfmodel.workload.recorded_calls import INTEGERS, OuterCall, calls_of, one_step, together
+from perfmodel.workload.recorded_calls import INTEGERS, OuterCall, calls_of, ops_of_layers, together
 
 _ACCUMULATED = f"{AUTOGRAD_NODE}torch::autograd::AccumulateGrad"
 
@@ -139,7 +139,7 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     Raises `WorkloadError` for a graph without lookups, or without anything else, and where no input
     shows the batch.
     """
-    graph = one_step(graph)
+    graph = replace(graph, ops=ops_of_layers(graph))
     batch = batch_of(graph) if batch is None else batch
     calls = calls_of(graph.ops)
     backward = [call for call in calls if call.phase == BACKWARD]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.schema import section
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Op, OpGraph
-from perfmodel.trace.window import MAIN_THREAD
+from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
 from perfmodel.workload.model import Workload, check_workload
+from perfmodel.workload.recorded_calls import one_step
 from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
 from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, RecordedRanks, held_tables
@@ -145,7 +145,7 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
             seen = {rank: [each.of_dim(dim) for each in own] for rank, own in seen.items()}
         held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
-        dense = _carried(replace(graphs[0], ops=tuple(ops), source=source), str(problem))
+        dense = _carried(replace(graphs[0], source=source), str(problem))
         held, sharding = _laid_out(ops, dense, ranks, seen)
         facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
@@ -198,28 +198,12 @@ def _laid_out(
     return held, sharding
 
 
-def one_step(ops: Sequence[Op]) -> list[Op]:
-    """The ops of one whole step: of the profiler's steps, else from one forward pass behind a
-    backward pass to the next, the one with most ops, of equal ones the last."""
-    keys, number, is_behind = [op.step for op in ops], 0, False
-    if len(set(keys)) == 1:
-        for index, op in enumerate(ops):
-            is_next = is_behind and op.phase == FORWARD and op.parent == NO_OP
-            is_next = is_next and op.thread == MAIN_THREAD
-            is_behind = op.phase == BACKWARD or (is_behind and not is_next)
-            number += is_next
-            keys[index] = number
-    best = max(Counter(keys).items(), key=lambda each: (each[1], each[0]))[0]
-    own = [index for index, key in enumerate(keys) if key == best]
-    place = {index: number for number, index in enumerate(own)}
-    return [replace(ops[index], parent=place.get(ops[index].parent, NO_OP)) for index in own]
-
-
 def _settings(
     ops: Sequence[Op], dense: DensePart, held: Sequence[HeldTable], sharding: str
 ) -> Iterator[Fact]:
     """Of training and software what is told, then what is taken."""
-    own, rows, keys = "implementation.", exchange_of(ops, FLOATS), exchange_of(ops, WHOLE)
+    own, keys = "implementation.", exchange_of(ops, WHOLE)
+    rows = exchange_of(ops, FLOATS, ("all_to_all", "reduce_scatter"))
     given = [x for op in ops if op.phase == INPUT for x in op.tensors if x.dtype in WHOLE]
     key = max(given, key=lambda x: x.elements).dtype if given else None
     wire = rows.get("dtype") if rows.get("dtype") != CODED else None

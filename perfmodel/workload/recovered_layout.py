@@ -61,11 +61,10 @@ def held_tables(about: RecordedRanks) -> tuple[list[HeldTable], str]:
     taken = sum(each.table.dim for each in copies)
     told = about.width or max(seen_width, round(sum(about.widths))) + taken
     width = told - taken
-    if seen_width > width == sum(each.dim for each in next(iter(own.values()))):
-        parts = [_held(shards, tuple(own)) for shards in zip(*own.values(), strict=True)]
-        return parts + copies, "row_wise"
     if seen_width > width:
-        return _in_parts(own, seen_width - width) + copies, "balanced"
+        held = _joined(own, seen_width - width)
+        is_even = all(len(each.ranks) == len(own) for each in held)
+        return held + copies, "row_wise" if is_even else "balanced"
     turns = {rank: [_held([each], (rank,)) for each in seen] for rank, seen in own.items()}
     turns |= _unseen(about, own, width - seen_width)
     dealt = zip_longest(*(turns.get(rank, ()) for rank in every))
@@ -83,21 +82,31 @@ def _held(
     return HeldTable(table, ranks, first, told, first.alpha is not None, replicated)
 
 
-def _in_parts(own: Mapping[int, Sequence[SeenTable]], surplus: int) -> list[HeldTable]:
-    """Equal parts on several ranks joined, those with most lookups first, until the rows of all
-    tables are no wider than what the interaction takes."""
-    alike: dict[tuple[float, int, int], list[tuple[int, SeenTable]]] = {}
-    for rank, seen in own.items():
-        for each in seen:
-            alike.setdefault((each.lookups, each.dim, each.rows), []).append((rank, each))
-    held = []
-    for (_, dim, _), shards in sorted(alike.items(), key=lambda item: -item[0][0] * item[0][1]):
-        joined = len(shards) if (len(shards) - 1) * dim <= surplus else 1
-        surplus -= (joined - 1) * dim
-        for at in range(0, len(shards), joined):
-            ranks, parts = zip(*shards[at : at + joined], strict=True)
-            held.append(_held(parts, ranks))
-    return held
+LEAST_OF_ALIKE = 0.5
+"""assumed: of parts of a table, to which rows fall by chance, each has so much of the lookups of
+another at least."""
+
+
+def _joined(own: Mapping[int, Sequence[SeenTable]], surplus: int) -> list[HeldTable]:
+    """Parts of one size on several ranks joined, those with most lookups first, until the rows of
+    all tables are no wider than what the interaction takes."""
+    every = [(rank, part) for rank, seen in own.items() for part in seen]
+    tables: list[dict[int, SeenTable]] = []
+    for rank, part in sorted(every, key=lambda pair: -pair[1].lookups * pair[1].dim):
+        alike = (each for each in reversed(tables) if rank not in each and _is_alike(each, part))
+        other = next(alike, None) if surplus >= part.dim else None
+        if other is None:
+            tables.append({rank: part})
+        else:
+            other[rank] = part
+            surplus -= part.dim
+    return [_held(list(each.values()), tuple(sorted(each))) for each in tables]
+
+
+def _is_alike(parts: Mapping[int, SeenTable], other: SeenTable) -> bool:
+    first = next(iter(parts.values()))
+    is_near = other.lookups >= LEAST_OF_ALIKE * first.lookups
+    return (first.rows, first.dim) == (other.rows, other.dim) and is_near
 
 
 def _unseen(

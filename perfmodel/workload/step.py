@@ -28,7 +28,6 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
-from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -178,9 +177,6 @@ def op_graph(
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
     samples = samples_of_rank(total, ranks)
-    stash = None if pipeline is None else pipeline.stash
-    if pipeline is not None:  # of any implementation
-        pipeline = replace(pipeline, stash=None)
     run = Run(
         *(workload, samples, within, rank % within, target, train, layout, near),
         placement=placement,
@@ -197,8 +193,6 @@ def op_graph(
     try:
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
-        if stash is not None and recorder.place != "cpu":
-            ops = stashed(recorder, ops, *stash)
         data = data_edges(ops, recorder.views)
     finally:
         if was_on:
@@ -219,7 +213,7 @@ def op_graph(
 
 cached_op_graph = lru_cache(maxsize=8)(op_graph)
 """Of a sweep's points, and of what asks whether a step fits and how long it takes, many run the
-same ops; likewise `cached_rank_classes`."""
+same ops."""
 
 
 def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
@@ -249,6 +243,7 @@ class RankClass:
     held_rows_bytes: int = 0
 
 
+@lru_cache(maxsize=8)
 def rank_classes(
     workload: Workload,
     ranks: int,
@@ -285,9 +280,6 @@ def rank_classes(
         )
         for key, own in by_work.items()
     ]
-
-
-cached_rank_classes = lru_cache(maxsize=8)(rank_classes)
 
 
 def deciding_classes(classes: list[RankClass], *works: str) -> list[RankClass]:

@@ -16,7 +16,7 @@ from perfmodel.embedding.parts import tilted_frac
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
-from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.lookups import Lookups
 from perfmodel.workload.eager.arithmetic import STATES
 
 Histogram = Annotated[tuple[tuple[float, float], ...], Limits(1e-15, 1e9)]

@@ -11,7 +11,7 @@ from perfmodel.hardware import device
 from perfmodel.lowering import Lowered, lower, walk
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor
-from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.lookups import Lookups
 
 T = Tensor
 X = T((8, 32))

@@ -12,8 +12,8 @@ from perfmodel.hardware import cluster, device, node_of
 from perfmodel.lowering import lower
 from perfmodel.lowering.arguments import REUSE
 from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.lookups import with_recorded_lookups
 from perfmodel.ops.read import op_graph as graph_of_trace
-from perfmodel.ops.read.arguments import with_recorded_lookups
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.trace import read
 from perfmodel.workload import load_workload, op_graph

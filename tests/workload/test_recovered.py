@@ -16,7 +16,7 @@ from perfmodel.collect.models.dlrm import zipf_indices
 from perfmodel.embedding.index_streams import stream_alpha
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.ops.graph import Op, OpGraph, Tensor
-from perfmodel.ops.read.arguments import PREFIX
+from perfmodel.ops.lookups import PREFIX
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.workload import Table, Workload, load_workload, op_graph
 from perfmodel.workload import load as loading

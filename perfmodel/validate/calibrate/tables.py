@@ -21,7 +21,7 @@ from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, rows_of, writte
 from perfmodel.lowering.lower import lower
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
-from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.movement import UNKNOWN
 from perfmodel.workload import Workload

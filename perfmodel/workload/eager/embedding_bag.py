@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.lookups import Lookups
 from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, is_contiguous
 from perfmodel.workload.eager.tensors import (
     as_strided,

@@ -19,7 +19,7 @@ import numpy as np
 from perfmodel.embedding import MicroBatch, Pipeline, mixed_hot_frac, zipf_alpha_of
 from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.arguments import Lookups
+from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.vocabulary.embedding import ACCELERATOR
 from perfmodel.workload.collectives import linked_collective
 from perfmodel.workload.eager.embedding_bag import batched, look_up, update

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.ops.graph import Op, Tensor
-from perfmodel.ops.read.arguments import Lookups, with_recorded_lookups
+from perfmodel.ops.lookups import Lookups, with_recorded_lookups
 
 TABLE = st.tuples(
     st.integers(1, 10**12),
