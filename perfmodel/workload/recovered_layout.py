@@ -59,7 +59,8 @@ def held_tables(about: RecordedRanks) -> tuple[list[HeldTable], str]:
     copies = [_held([each], every, replicated=True) for each in first if each.bags == alone]
     seen_width = sum(each.dim for seen in own.values() for each in seen)
     taken = sum(each.table.dim for each in copies)
-    told = about.width or max(seen_width, round(sum(about.widths))) + taken
+    others = sum(about.widths) or seen_width * about.ranks / len(own)
+    told = about.width or max(seen_width, round(others)) + taken
     width = told - taken
     if seen_width > width == sum(each.dim for each in next(iter(own.values()))):
         parts = [_held(shards, tuple(own)) for shards in zip(*own.values(), strict=True)]
