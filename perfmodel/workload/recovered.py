@@ -219,7 +219,8 @@ def _settings(
     ops: Sequence[Op], dense: DensePart, held: Sequence[HeldTable], sharding: str
 ) -> Iterator[Fact]:
     """Of training and software what is told, then what is taken."""
-    own, rows, keys = "implementation.", exchange_of(ops, FLOATS), exchange_of(ops, WHOLE)
+    own, keys = "implementation.", exchange_of(ops, WHOLE)
+    rows = exchange_of(ops, FLOATS) or exchange_of(ops, FLOATS, "reduce_scatter")
     given = [x for op in ops if op.phase == INPUT for x in op.tensors if x.dtype in WHOLE]
     key = max(given, key=lambda x: x.elements).dtype if given else None
     wire = rows.get("dtype") if rows.get("dtype") != CODED else None

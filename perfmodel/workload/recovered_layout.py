@@ -76,27 +76,45 @@ def held_tables(about: RecordedRanks) -> tuple[list[HeldTable], str]:
 def _held(
     parts: Sequence[SeenTable], ranks: tuple[int, ...], *, replicated: bool = False
 ) -> HeldTable:
-    """The table of which these are row-wise parts."""
+    """The table of which these are row-wise parts. Equal parts may be padded: with fewer rows than
+    parts, which no lookup touches where all others are."""
     first, rows = parts[0], sum(each.rows for each in parts)
+    touched = round(sum(each.unique_rows for each in parts))
+    rows = touched if rows - len(parts) < touched < rows else rows
     pooling = sum(each.lookups for each in parts) / first.bags
     table = Table(rows, first.dim, pooling, first.alpha or 0.0, pooled=first.is_pooled)
     told = SUMS if first.is_mean else EACH
     return HeldTable(table, ranks, first, told, first.alpha is not None, replicated)
 
 
+ALIKE = 0.75
+"""Parts of a table have so many lookups of what the busiest has, at least. assumed."""
+
+
 def _in_parts(own: Mapping[int, Sequence[SeenTable]], surplus: int) -> list[HeldTable]:
-    """Equal parts on several ranks joined, those with most lookups first, until the rows of all
-    tables are no wider than what the interaction takes."""
-    alike: dict[tuple[float, int, int], list[tuple[int, SeenTable]]] = {}
-    for rank, seen in own.items():
-        for each in seen:
-            alike.setdefault((each.lookups, each.dim, each.rows), []).append((rank, each))
+    """Parts on several ranks joined, of as many rows and nearly as many lookups, those with most
+    lookups first, until the rows of all tables are no wider than what the interaction takes."""
+    every = [(rank, each) for rank, seen in own.items() for each in seen]
+    every.sort(key=lambda part: (part[1].dim, part[1].rows, -part[1].lookups))
+    groups: list[list[tuple[int, SeenTable]]] = []
+    for rank, each in every:
+        first = groups[-1][0][1] if groups else None
+        if (
+            first is None
+            or (first.dim, first.rows) != (each.dim, each.rows)
+            or each.lookups < ALIKE * first.lookups
+            or any(rank == other for other, _ in groups[-1])
+        ):
+            groups.append([])
+        groups[-1].append((rank, each))
     held = []
-    for (_, dim, _), shards in sorted(alike.items(), key=lambda item: -item[0][0] * item[0][1]):
-        joined = len(shards) if (len(shards) - 1) * dim <= surplus else 1
+    for group in sorted(groups, key=lambda parts: -parts[0][1].lookups * parts[0][1].dim):
+        dim = group[0][1].dim
+        joined = len(group) if (len(group) - 1) * dim <= surplus else 1
         surplus -= (joined - 1) * dim
-        for at in range(0, len(shards), joined):
-            ranks, parts = zip(*shards[at : at + joined], strict=True)
+        for at in range(0, len(group), joined):
+            shards = sorted(group[at : at + joined], key=lambda part: part[0])
+            ranks, parts = zip(*shards, strict=True)
             held.append(_held(parts, ranks))
     return held
 
