@@ -3,9 +3,10 @@ no record."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from perfmodel.workload.recovered_tables import SeenTable
@@ -76,17 +77,27 @@ def held_tables(about: RecordedRanks) -> tuple[list[HeldTable], str]:
 def _held(
     parts: Sequence[SeenTable], ranks: tuple[int, ...], *, replicated: bool = False
 ) -> HeldTable:
-    """The table of which these are row-wise parts. Equal parts may be padded: with fewer rows than
-    parts, which no lookup touches where all others are."""
+    """The table of which these are row-wise parts."""
     first, rows = parts[0], sum(each.rows for each in parts)
-    touched = round(sum(each.unique_rows for each in parts))
-    rows = touched if rows - len(parts) < touched < rows else rows
     pooling = sum(each.lookups for each in parts) / first.bags
     table = Table(rows, first.dim, pooling, first.alpha or 0.0, pooled=first.is_pooled)
+    table = _without_padding(table, parts)
     told = SUMS if first.is_mean else EACH
     return HeldTable(table, ranks, first, told, first.alpha is not None, replicated)
 
 
+def _without_padding(table: Table, parts: Sequence[SeenTable]) -> Table:
+    """`table`, with fewer rows by up to one of each part but one where so many touch as few."""
+    touched, bags = sum(each.unique_rows for each in parts), parts[0].bags
+    if len(parts) == 1 or not touched or table.unique_rows(bags) - touched < HALF_A_ROW:
+        return table
+    fewer = [replace(table, rows=table.rows - n) for n in range(len(parts) - 1, 0, -1)]
+    at = bisect_left(fewer, touched - HALF_A_ROW, key=lambda each: each.unique_rows(bags))
+    return (*fewer, table)[at]
+
+
+HALF_A_ROW = 0.5
+"""Expected numbers of distinct rows that differ by less are equal."""
 ALIKE = 0.75
 """Parts of a table have so many lookups of what the busiest has, at least. assumed."""
 
