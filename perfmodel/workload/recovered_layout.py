@@ -3,9 +3,10 @@ no record."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from perfmodel.workload.recovered_tables import SeenTable
@@ -59,7 +60,8 @@ def held_tables(about: RecordedRanks) -> tuple[list[HeldTable], str]:
     copies = [_held([each], every, replicated=True) for each in first if each.bags == alone]
     seen_width = sum(each.dim for seen in own.values() for each in seen)
     taken = sum(each.table.dim for each in copies)
-    told = about.width or max(seen_width, round(sum(about.widths))) + taken
+    others = sum(about.widths) or seen_width * about.ranks / len(own)
+    told = about.width or max(seen_width, round(others)) + taken
     width = told - taken
     if seen_width > width:
         held = _joined(own, seen_width - width)
@@ -78,10 +80,23 @@ def _held(
     first, rows = parts[0], sum(each.rows for each in parts)
     pooling = sum(each.lookups for each in parts) / first.bags
     table = Table(rows, first.dim, pooling, first.alpha or 0.0, pooled=first.is_pooled)
+    table = _without_padding(table, parts)
     told = SUMS if first.is_mean else EACH
     return HeldTable(table, ranks, first, told, first.alpha is not None, replicated)
 
 
+def _without_padding(table: Table, parts: Sequence[SeenTable]) -> Table:
+    """`table`, with fewer rows by up to one of each part but one where so many touch as few."""
+    touched, bags = sum(each.unique_rows for each in parts), parts[0].bags
+    if len(parts) == 1 or not touched or table.unique_rows(bags) - touched < HALF_A_ROW:
+        return table
+    fewer = [replace(table, rows=table.rows - n) for n in range(len(parts) - 1, 0, -1)]
+    at = bisect_left(fewer, touched - HALF_A_ROW, key=lambda each: each.unique_rows(bags))
+    return (*fewer, table)[at]
+
+
+HALF_A_ROW = 0.5
+"""Expected numbers of distinct rows that differ by less are equal."""
 LEAST_OF_ALIKE = 0.5
 """assumed: of parts of a table, to which rows fall by chance, each has so much of the lookups of
 another at least."""

@@ -22,10 +22,11 @@ from perfmodel.ops.lookups import EMBEDDING_BAGS, TABLE_BATCHED, Lookups
 class SeenTable:
     """A table, or a rank's part of one, as a step looks it up: `lookups` rows for `bags` samples.
 
-    `alpha` is None where nothing tells how often rows repeat, `optimizer` empty where rows are not
-    updated in the backward pass. `is_mean`: of several tables in one call only the sums are told;
-    rows of a bag are added up where it `is_pooled`. The dim `is_guess` where old profiles lack it.
-    `key` tells tables of one rank apart.
+    `alpha` is None where nothing tells how often rows repeat, `unique_rows` 0 where nothing tells
+    how many these are, `optimizer` empty where rows are not updated in the backward pass.
+    `is_mean`: of several tables in one call only the sums are told; rows of a bag are added up
+    where it `is_pooled`. The dim `is_guess` where old profiles lack it. `key` tells tables of one
+    rank apart.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class SeenTable:
     device: str = ""
     optimizer: str = ""
     alpha: float | None = None
+    unique_rows: float = 0.0
     is_mean: bool = False
     is_pooled: bool = True
     is_guess: bool = False
@@ -122,10 +124,11 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
         rows = max(round(dims["hash_size"] * tables), tables)
         every = [replace(usual, rows=(rows + number) // tables) for number in range(tables)]
     else:
-        columns = (about.hash_size, about.dim, about.lookups, about.batch, _alphas(about))
+        sizes, looked_up = (about.hash_size, about.dim), (about.lookups, about.batch)
+        columns = (*sizes, *looked_up, _alphas(about), about.unique_rows)
         every = [
-            replace(usual, rows=r, dim=d, lookups=n, bags=b, alpha=a, is_mean=False)
-            for r, d, n, b, a in zip(*columns, strict=True)
+            replace(usual, rows=r, dim=d, lookups=n, bags=b, alpha=a, unique_rows=u, is_mean=False)
+            for r, d, n, b, a, u in zip(*columns, strict=True)
         ]
     return [replace(each, key=_key(weights, n)) for n, each in enumerate(every)]
 
