@@ -50,6 +50,15 @@ def test_against_events(most: int, delay_us: float) -> None:
         assert found.p99_us == pytest.approx(np.quantile(events, 0.99), rel=0.05)
 
 
+@pytest.mark.parametrize("most", [4, 16])
+def test_close_to_the_most_that_is_served(most: int) -> None:
+    rate = 0.97 * most / (200 + 5 * most) * 1e6
+    found = batched_latency(steps_of(most), rate, most, 400.0)
+    events = simulated(most, rate, 400.0, 1_500_000)
+    assert found.mean_us == pytest.approx(events.mean(), rel=0.05)
+    assert found.p99_us == pytest.approx(np.quantile(events, 0.99), rel=0.1)
+
+
 def test_a_query_that_comes_alone_waits_for_its_delay_and_its_batch_of_one() -> None:
     found = batched_latency(steps_of(512), 1.0, 512, 400.0)
     assert found.p50_us == pytest.approx(400 + 1.3 * 205, rel=1e-3)
