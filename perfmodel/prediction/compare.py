@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice, product
@@ -26,7 +26,7 @@ from perfmodel.prediction.power import active_frac
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
 from perfmodel.prediction.serving import Serving
-from perfmodel.prediction.step import in_designs_software, least_us
+from perfmodel.prediction.step import in_designs_software, least_us, placed
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
@@ -211,44 +211,27 @@ def _compared(design: Composed, start: Deployment, asked: Asked) -> DesignResult
             is_native = other == replace(start, workload=other.workload, notes=other.notes)
         if is_native:
             deployment = design.apply(start)
-            compared = _in_own_software(deployment, asked.overheads)
+            notes = deployment.notes[len(start.notes) :]
+            deployment = placed(replace(deployment, notes=notes, in_own_software=True))
+            compared = _predicted(deployment, asked.overheads)
         else:
             deployment, compared = fastest(design, start, overheads=asked.overheads)
             idle_settings = without_effect(design, start)
             compared = replace(compared, warnings=[*compared.warnings, *idle_settings])
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
-    if is_native:
+    if deployment.in_own_software:
         result = compared.results[0]
         memory = result.memory or {}
         tables_bytes, device = memory["tables_bytes"], deployment.machine.node.device
         use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
         result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
-        warnings = [*deployment.notes[len(start.notes) :], *compared.warnings]
-        compared = replace(compared, results=[result], warnings=warnings)
-    return _row(
-        design.text, deployment, compared, asked, _in_own_software if is_native else _predicted
-    )
+        compared = replace(compared, results=[result])
+    return _row(design.text, deployment, compared, asked)
 
 
-def _in_own_software(deployment: Deployment, overheads: str | None) -> Prediction:
-    return predict(
-        deployment.workload,
-        hardware=[deployment.machine],
-        batch=deployment.batch,
-        train=deployment.train,
-        overheads=overheads,
-    )
-
-
-def _row(
-    text: str,
-    deployment: Deployment,
-    compared: Prediction,
-    asked: Asked,
-    again: Callable[[Deployment, str | None], Prediction] = _predicted,
-) -> DesignResult:
-    """What is said of a deployment that is predicted, `again` of another batch."""
+def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) -> DesignResult:
+    """What is said of a deployment that is predicted."""
     result = compared.results[0]
     notes = tuple(
         type(each)(each.removeprefix(f"{result.hardware}: ")) for each in compared.warnings
@@ -264,7 +247,7 @@ def _row(
     def result_of(batch: int) -> Result:
         if batch == deployment.batch:
             return result
-        return again(replace(deployment, batch=batch), asked.overheads).results[0]
+        return _predicted(replace(deployment, batch=batch), asked.overheads).results[0]
 
     load = asked.serving.served(deployment.batch, deployment.ranks, result_of)
     return replace(row, load=load, notes=(*notes, *asked.serving.remarks(load, deployment.batch)))

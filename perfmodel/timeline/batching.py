@@ -30,6 +30,8 @@ _BUSY = (np.arange(16) + 0.5) / 16
 _SPREAD = np.array([0.002, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 0.9995])
 """And between which times of a number of arrivals are spread evenly, the rarest with the others."""
 _NEGLIGIBLE = 1e-8
+_SPREADS = 8.0
+"""Of a Poisson number: none is farther from its mean."""
 _NO_LIMIT = 1e3
 """In the place of an endless delay, of the time in which a batch fills."""
 
@@ -106,10 +108,14 @@ def _transitions(waiting: Floats, first: Floats, busy: Floats, late: Floats, mos
 
     def excess(mean: Floats) -> Floats:
         """E[(N - point)+] for every point."""
-        x, mu = waiting - first[:, None], mean[:, None]
-        whole = np.floor(np.maximum(x, 0.0))
+        x, mu = np.broadcast_arrays(waiting - first[:, None], mean[:, None])
+        found: Floats = np.maximum(mu - x, 0.0)
+        near = (x >= 0) & (np.abs(x - mu) < _SPREADS * (mu**0.5 + 1))
+        x, mu = x[near], mu[near]
+        whole = np.floor(x)
         from_whole = np.where(whole > 0, 1.0 - pdtr(np.maximum(whole - 1.0, 0.0), mu), 1.0)
-        return np.where(x < 0, mu - x, mu * from_whole - x * (1.0 - pdtr(whole, mu)))
+        found[near] = mu * from_whole - x * (1.0 - pdtr(whole, mu))
+        return found
 
     busy_excess, late_excess = excess(busy), excess(late)
     full = np.flatnonzero(waiting == most)

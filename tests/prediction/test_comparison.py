@@ -31,8 +31,8 @@ def found() -> Comparison:
 def test_a_rate_beyond_that_is_unstable(found: Comparison) -> None:
     row = found.rows[0]
     assert row.samples_per_s is not None
-    assert row.result is not None
-    load = Serving(None, 1.01 * row.samples_per_s).served(4096, 8, lambda _: row.result)
+    result: Any = row.result
+    load = Serving(None, 1.01 * row.samples_per_s).served(4096, 8, lambda _: result)
     assert load.p99_us is None
     assert "unstable" in load.note
 
@@ -41,7 +41,8 @@ def test_latency_at_the_rate_that_was_asked_for_stands_in_the_row(found: Compari
     """4,096 samples come in 41 ms, the last of which waits for none of them."""
     row = found.rows[0]
     assert row.load is not None
-    assert row.load.p50_us == pytest.approx(20_475 + row.result.latency_us, rel=1e-6)
+    result: Any = row.result
+    assert row.load.p50_us == pytest.approx(20_475 + result.latency_us, rel=1e-6)
     assert "samples wait 20.48 ms on average until batches of 4,096 are full" in str(row.notes)
     assert found.rows[2].load is None
 
