@@ -127,9 +127,7 @@ def compare(
     from perfmodel.prediction.running_cost import Prices
     from perfmodel.prediction.step import cluster_of
 
-    serving = None
-    if max_delay_ms is not None or p99_ms is not None:
-        serving = _serving(rate_per_s, p99_ms, max_delay_ms, train=train)
+    serving = _serving(rate_per_s, p99_ms, max_delay_ms, train=train)
     baselines, names = _names(over) if over else [], _names(designs)
     names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
     texts = as_list(settings)
@@ -155,7 +153,6 @@ def compare(
             stepped if ladder else with_default(asked, model),
             batch=batch,
             train=train,
-            rate_per_s=rate_per_s,
             serving=serving,
             prices=Prices(**prices, usd_per_hour=usd_per_hour),
             overheads=overheads,
@@ -264,9 +261,11 @@ def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05
 
 def _serving(
     rate_per_s: float | None, p99_ms: float | None, max_delay_ms: float | None, *, train: bool
-) -> Serving:
+) -> Serving | None:
     from perfmodel.prediction.serving import Serving
 
+    if p99_ms is None and max_delay_ms is None:
+        return None if rate_per_s is None else Serving(None, rate_per_s)
     if train:
         raise UsageError("--p99-ms, --max-delay-ms: they are of inference: add --inference")
     if max_delay_ms is None:

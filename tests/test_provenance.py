@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perfmodel
 from perfmodel.base import provenance
 from perfmodel.base.provenance import answered_by, made_by
+from perfmodel.cost.chosen import using_kernels
+from perfmodel.hardware import cluster
+from perfmodel.prediction.step import Step
 from perfmodel.prediction.types import Prediction
+from perfmodel.workload import load_workload
 
 
 def test_fingerprints_move_with_the_files_and_with_nothing_else(
@@ -44,3 +49,16 @@ def test_own_models_are_named_also_later(tmp_path: Path) -> None:
     assert len(prediction.to_dict()["made_by"]["own_models"]) == 12
     assert "own_models" not in made_by()
     assert made_by()["perfmodel"] == perfmodel.__version__
+
+
+def test_steps_by_other_models_are_other_steps(tmp_path: Path) -> None:
+    """Steps that are known are known with what timed them."""
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text("{}")
+    about: Any = (load_workload("criteo-kaggle"), cluster("dgx-a100-80gb"), 64, True)
+    plain = Step(*about)
+    assert plain == Step(*about)
+    with answered_by(manifest):
+        assert Step(*about) != plain
+    with using_kernels("matmul=heuristic"):
+        assert Step(*about) != plain

@@ -27,13 +27,14 @@ from perfmodel.cli.prediction_options import (
     PredictionOptions,
     refuse_conflicting,
 )
-from perfmodel.errors import UsageError
+from perfmodel.errors import UsageError, prefixed
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from perfmodel.prediction import Request
     from perfmodel.prediction.types import Prediction, Result
 
 
@@ -55,34 +56,31 @@ def configuration_prediction(
     Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
     `plan` says.
     """
-    from perfmodel.prediction import predict, predicted
-    from perfmodel.prediction.request import changed_workload, hardware_part, machine_settings
+    from perfmodel.prediction import predicted
     from perfmodel.workload import load_workload
 
     if not options.hardware:
         raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
-    settings, train = options.settings or (), not inference
-    if plan is None:
-        request = options.request(load_workload(name), train=train, every_rank=every_rank)
-        with working("predicting"):
-            return predicted(request)
+    request = options.request(load_workload(name), train=not inference, every_rank=every_rank)
+    if plan is not None:
+        if len(options.hardware) > 1:
+            raise UsageError("--plan is for one machine: expected one --hardware")
+        request = _as_planned(request.settled(), plan)
+    with working("predicting"):
+        return predicted(request)
 
+
+def _as_planned(request: Request, plan: Path) -> Request:
+    """The same of the workload as it is deployed by the file `plan`."""
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner.torchrec import read_plan
-    from perfmodel.hardware import Cluster, Node, cluster
+    from perfmodel.prediction.step import cluster_of
 
-    if len(options.hardware) > 1:
-        raise UsageError("--plan is for one machine: expected one --hardware")
-    workload = changed_workload(name, settings)
-    part = hardware_part(options.hardware[0], machine_settings(settings))
-    if not isinstance(part, (Node, Cluster)):
-        raise UsageError(f"--plan: {part.name} is not a node or a cluster")
-    machine = cluster(part, options.nodes)
-    deployment = deployment_of(workload, machine, options.batch, train=train)
+    workload: Any = request.source
+    machine = cluster_of(request.targets[0], request.nodes)
+    deployment = deployment_of(workload, machine, request.batch, train=request.train)
     deployment = deployment.with_(placement=read_plan(plan, workload, machine))
-    asked: dict[str, Any] = {"edit": options.edit or (), "overheads": options.overheads}
-    with working("predicting"):
-        return predict(deployment, every_rank=every_rank, **asked)
+    return replace(request, source=deployment, hardware=(), nodes=None, batch=None, train=True)
 
 
 def predict(
@@ -117,8 +115,8 @@ def predict(
             text = json.loads(text)
         arguments.append(text)
     program = program_of(trace or "", arguments, input or ())
-    asks = (rate, p99_ms, max_delay_ms) != (None, None, None)
-    if asks and not (workload and inference):
+    asked = (max_delay_ms, rate, p99_ms)
+    if asked != (None, None, None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
     of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
     of_modules |= {"dtype": dtype, "autocast": autocast}
@@ -146,13 +144,8 @@ def predict(
             plan=plan,
         )
         prediction = again(options)
-        if asks:
-            if max_delay_ms is None:
-                serving = _serving(prediction, rate, p99_ms)
-            else:
-                asked = (max_delay_ms, rate, p99_ms)
-                serving = _in_batches(prediction, asked, lambda n: again(replace(options, batch=n)))
-            prediction = replace(prediction, source=prediction.source | {"serving": serving})
+        if asked != (None, None, None):
+            prediction = _served(prediction, *asked, lambda n: again(replace(options, batch=n)))
     else:
         refuse_conflicting("a trace", of_workloads)
         options.check()
@@ -197,20 +190,24 @@ def _list(target: Output) -> None:
     target.write_list("Workloads", WORKLOADS, rows)
 
 
-def _in_batches(
+def _served(
     prediction: Prediction,
-    asked: tuple[float, float | None, float | None],
+    max_delay_ms: float | None,
+    rate_per_s: float | None,
+    p99_ms: float | None,
     again: Callable[[int], Prediction],
-) -> list[dict[str, Any]]:
-    """Per machine: latency at a rate, or the rate within a latency, of batches whose delay has a
-    limit; `asked` are that, the rate and the latency, `again` predicts another batch. Raises
-    `UsageError` where no rate has such a latency."""
+) -> Prediction:
+    """With the latency at a rate, the rate within a latency, or with a limit to the delay the batch
+    that serves both, on each machine; `again` predicts another batch. Raises `UsageError` where no
+    rate has the latency that is asked for."""
     from perfmodel.prediction.serving import Serving
 
-    delay_ms, rate_per_s, p99_ms = asked
-    p99_us = None if p99_ms is None else p99_ms * US_PER_MS
-    serving, batch = Serving(delay_ms * US_PER_MS, rate_per_s, p99_us), prediction.source["batch"]
-    known, rows = {batch: prediction.results}, list[dict[str, Any]]()
+    delay_us, p99_us = (None if ms is None else ms * US_PER_MS for ms in (max_delay_ms, p99_ms))
+    asked = [Serving(delay_us, rate_per_s, p99_us)]
+    if delay_us is None and None not in (rate_per_s, p99_us):
+        asked = [Serving(None, None, p99_us), Serving(None, rate_per_s)]
+    batch, rows, remarks = prediction.source["batch"], list[dict[str, Any]](), list[str]()
+    known = {batch: prediction.results}
     for at, result in enumerate(prediction.results):
 
         def result_of(size: int, at: int = at) -> Result:
@@ -219,43 +216,20 @@ def _in_batches(
             return known[size][at]
 
         explainer: Any = result.explainer
-        load = serving.served(batch, explainer.machine.gpus, result_of)
-        if load.p99_us is None and p99_us is not None:
-            raise UsageError(f"--p99-ms {p99_ms:g}: {result.hardware}: {load.note}")
-        row = {"hardware": result.hardware, **load.to_dict(), "max_delay_us": serving.max_delay_us}
-        if p99_us is not None and rate_per_s is None:
-            row |= {"p99_limit_us": p99_us, "most_per_s": load.rate_per_s}
-        rows.append(row)
-    return rows
-
-
-def _serving(
-    prediction: Prediction, rate_per_s: float | None, p99_ms: float | None
-) -> list[dict[str, Any]]:
-    """Per machine: latency at a rate, and the largest rate within a latency, of what is asked.
-
-    Raises `UsageError` where no rate has such a latency.
-    """
-    from perfmodel.timeline.offered import Service, latency_under, rates_within
-
-    if p99_ms is not None and not 0 < p99_ms < float("inf"):
-        raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
-    batch, rows = prediction.source["batch"], []
-    for result in prediction.results:
-        service = Service(result.step_us, result.latency_us or result.step_us)
         row: dict[str, Any] = {"hardware": result.hardware}
-        if rate_per_s is not None:
-            row |= latency_under(service, rate_per_s, queries_per_batch=batch).to_dict()
-        if p99_ms is not None:
-            most, least_us = rates_within(service, p99_ms * US_PER_MS, queries_per_batch=batch)
-            if most is None:
-                raise UsageError(
-                    f"--p99-ms {p99_ms:g}: of batches of {batch:,} {result.hardware} answers 99 % "
-                    f"within {human_us(least_us)} at best: try a smaller --batch"
-                )
-            row |= {"p99_limit_us": p99_ms * US_PER_MS, "most_per_s": most}
+        for serving in asked:
+            load = serving.served(batch, explainer.machine.gpus, result_of)
+            if load.p99_us is None and serving.p99_us is not None:
+                raise UsageError(f"--p99-ms {p99_ms:g}: {result.hardware}: {load.note}")
+            remarks += [prefixed(result.hardware, note) for note in serving.remarks(load, batch)]
+            row |= load.to_dict()
+            if delay_us is not None:
+                row["max_delay_us"] = delay_us
+            if serving.rate_per_s is None:
+                row |= {"p99_limit_us": p99_us, "most_per_s": load.rate_per_s}
         rows.append(row)
-    return rows
+    source = prediction.source | {"serving": rows}
+    return replace(prediction, source=source, warnings=[*prediction.warnings, *remarks])
 
 
 def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:

@@ -40,6 +40,7 @@ class Deployment:
     `pipeline`. `notes`: what a user should know, assumptions first. `own_layout`: the layout by the
     workload's settings where device memory cannot hold it; designs that put tables elsewhere may
     take it. `without_gain`: notes on what was left out since it is no faster, or cannot be.
+    `in_own_software`: the workload's own software runs it, and says where tables are.
     """
 
     workload: Workload
@@ -52,6 +53,7 @@ class Deployment:
     phases: tuple[Phase, ...] = ()
     own_layout: Placement | None = field(default=None, compare=False)
     without_gain: tuple[str, ...] = field(default=(), compare=False)
+    in_own_software: bool = False
 
     @property
     def ranks(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice, product
@@ -26,9 +26,8 @@ from perfmodel.prediction.power import active_frac
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
 from perfmodel.prediction.serving import Serving
-from perfmodel.prediction.step import in_designs_software, least_us
+from perfmodel.prediction.step import in_designs_software, least_us, placed
 from perfmodel.prediction.types import Prediction, Result
-from perfmodel.timeline.offered import require_rate
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
 
@@ -125,7 +124,6 @@ def compare_designs(
     *,
     batch: int | None = None,
     train: bool = True,
-    rate_per_s: float | None = None,
     serving: Serving | None = None,
     prices: Prices | None = None,
     overheads: str | None = None,
@@ -136,32 +134,28 @@ def compare_designs(
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
-    `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer, of
-    full batches or as `serving` asks.
+    `serving` asks for latency from a sample's arrival to its batch's answer.
     `over`: the designs over which speed-ups are; else the fastest baseline among them.
     `ladder`: of each design its steps, one on top of the other and each as it is set, from a
     deployment that has none of them.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
-    where the deployment that all start from cannot be, `UsageError` for a rate, `ModelError` for
-    a profile.
+    where the deployment that all start from cannot be, `ModelError` for a profile.
     """
     if overheads is not None:
         load_profile(overheads)
-    if rate_per_s is not None:
-        require_rate(rate_per_s)
 
     def started(model: Workload) -> Deployment:
         start = deployment_of(model, machine, batch, train=train)
         return start if placement is None else start.with_(placement=placement, own_layout=None)
 
-    start, asked = started(workload), Asked(serving or rate_per_s, prices, overheads)
+    start, asked = started(workload), Asked(serving, prices, overheads)
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
         "devices": machine.gpus,
         "batch": start.batch,
         "training": train,
-        "rate_per_s": rate_per_s,
+        "rate_per_s": serving and serving.rate_per_s,
     }
     if not ladder:
         lacks_memory = placement is None and not holds(start)
@@ -183,10 +177,9 @@ PLAIN_START = "plain"
 
 
 class Asked(NamedTuple):
-    """What is asked of each design: latency at a rate or as it is served, prices, the host's
-    profile."""
+    """What is asked of each design: latency as it is served, prices, the host's profile."""
 
-    load: Serving | float | None
+    serving: Serving | None
     prices: Prices | None
     overheads: str | None
 
@@ -218,44 +211,27 @@ def _compared(design: Composed, start: Deployment, asked: Asked) -> DesignResult
             is_native = other == replace(start, workload=other.workload, notes=other.notes)
         if is_native:
             deployment = design.apply(start)
-            compared = _in_own_software(deployment, asked.overheads)
+            notes = deployment.notes[len(start.notes) :]
+            deployment = placed(replace(deployment, notes=notes, in_own_software=True))
+            compared = _predicted(deployment, asked.overheads)
         else:
             deployment, compared = fastest(design, start, overheads=asked.overheads)
             idle_settings = without_effect(design, start)
             compared = replace(compared, warnings=[*compared.warnings, *idle_settings])
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
-    if is_native:
+    if deployment.in_own_software:
         result = compared.results[0]
         memory = result.memory or {}
         tables_bytes, device = memory["tables_bytes"], deployment.machine.node.device
         use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
         result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
-        warnings = [*deployment.notes[len(start.notes) :], *compared.warnings]
-        compared = replace(compared, results=[result], warnings=warnings)
-    return _row(
-        design.text, deployment, compared, asked, _in_own_software if is_native else _predicted
-    )
+        compared = replace(compared, results=[result])
+    return _row(design.text, deployment, compared, asked)
 
 
-def _in_own_software(deployment: Deployment, overheads: str | None) -> Prediction:
-    return predict(
-        deployment.workload,
-        hardware=[deployment.machine],
-        batch=deployment.batch,
-        train=deployment.train,
-        overheads=overheads,
-    )
-
-
-def _row(
-    text: str,
-    deployment: Deployment,
-    compared: Prediction,
-    asked: Asked,
-    again: Callable[[Deployment, str | None], Prediction] = _predicted,
-) -> DesignResult:
-    """What is said of a deployment that is predicted, `again` of another batch."""
+def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) -> DesignResult:
+    """What is said of a deployment that is predicted."""
     result = compared.results[0]
     notes = tuple(
         type(each)(each.removeprefix(f"{result.hardware}: ")) for each in compared.warnings
@@ -265,15 +241,16 @@ def _row(
         rate, activity_of(result, deployment.machine)
     )
     row = DesignResult(text, deployment, result, bill, None, notes, deployment.without_gain)
-    if isinstance(asked.load, Serving):
+    if asked.serving is None:
+        return row
 
-        def result_of(batch: int) -> Result:
-            if batch == deployment.batch:
-                return result
-            return again(replace(deployment, batch=batch), asked.overheads).results[0]
+    def result_of(batch: int) -> Result:
+        if batch == deployment.batch:
+            return result
+        return _predicted(replace(deployment, batch=batch), asked.overheads).results[0]
 
-        return replace(row, load=asked.load.served(deployment.batch, deployment.ranks, result_of))
-    return row if asked.load is None else replace(row, load=row.latency(asked.load))
+    load = asked.serving.served(deployment.batch, deployment.ranks, result_of)
+    return replace(row, load=load, notes=(*notes, *asked.serving.remarks(load, deployment.batch)))
 
 
 def activity_of(result: Result, machine: Cluster) -> Activity:

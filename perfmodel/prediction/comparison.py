@@ -19,9 +19,8 @@ from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
-from perfmodel.prediction.serving import service_of
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.offered import LoadLatency, latency_under
+from perfmodel.timeline.offered import LoadLatency
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,13 +79,6 @@ class DesignResult:
         if self.result is None or self.deployment is None:
             return None
         return self.deployment.batch / self.result.step_us * US_PER_S
-
-    def latency(self, rate_per_s: float) -> LoadLatency | None:
-        """From a sample's arrival to its batch's answer, of samples that come at a rate."""
-        if self.result is None or self.deployment is None:
-            return None
-        batch = self.deployment.batch
-        return latency_under(service_of(self.result), rate_per_s, queries_per_batch=batch)
 
     @property
     def memory_gb(self) -> dict[str, float]:

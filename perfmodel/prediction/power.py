@@ -17,7 +17,9 @@ from perfmodel.prediction.types import Result
 Noted = tuple[Result, list[str]]
 """A result, and what a user should know of it."""
 _CLOSE = 1e-5
-"""Of the logarithm of a clock, how near a search comes."""
+"""Of the logarithm of what is drawn, how near a search comes."""
+_TRIES, _LEAST_SLOPE = 16, 0.1
+"""Of a search: it ends at a clock where what is drawn jumps, too."""
 NO_CHANGE_FRAC = 0.01
 """Of a step: what changes it by less is told with the reason."""
 
@@ -61,10 +63,6 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
     def drawn_w(clock: float, result: Result) -> float:
         return idle_w(device) + working_w(at_clock(device, clock)) * active_frac(result)
 
-    def beyond_w(log_clock: float) -> float:
-        clock = exp(log_clock)
-        return drawn_w(clock, at(clock)[0]) - device.tdp_w
-
     free, remarks, limit = found[0], [], f"a limit of {device.tdp_w:,.0f} W"
     if device.boost_mhz != stock.boost_mhz:
         before, _ = at(stock.boost_mhz / device.boost_mhz)
@@ -72,14 +70,20 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
         remarks.append(f"{clocks}: {_change(before, free)}")
     usual_w = drawn_w(1.0, free)
     if usual_w > device.tdp_w:
-        from scipy.optimize import brentq  # a third of a second that others do not wait for
-
-        least = log(LEAST_CLOCK * stock.boost_mhz / device.boost_mhz)
-        if (more_w := beyond_w(least)) > 0:
-            needs = f"{device.tdp_w + more_w:,.0f} W are drawn at {LEAST_CLOCK:.0%} of its clock"
-            raise UsageError(f"{device.name}: tdp_w {device.tdp_w:g}: {needs}")
-        clock = exp(brentq(beyond_w, least, 0.0, xtol=_CLOSE))
-        found = at(clock)
+        least, clock = LEAST_CLOCK * stock.boost_mhz / device.boost_mhz, 1.0
+        slope, excess = 1.0, log(usual_w / device.tdp_w)
+        for _ in range(_TRIES):  # by secants of logarithms
+            if abs(excess) <= _CLOSE:
+                break
+            before_clock, before_excess = clock, excess
+            clock = max(clock * exp(-excess / slope), least)
+            found = at(clock)
+            draws_w = drawn_w(clock, found[0])
+            excess = log(draws_w / device.tdp_w)
+            if clock == least and excess > _CLOSE:
+                needs = f"{draws_w:,.0f} W are drawn at {LEAST_CLOCK:.0%} of its clock"
+                raise UsageError(f"{device.name}: tdp_w {device.tdp_w:g}: {needs}")
+            slope = max((excess - before_excess) / log(clock / before_clock), _LEAST_SLOPE)
         falls = f"{clock * device.boost_mhz:,.0f} of {device.boost_mhz:,.0f} MHz"
         remarks.append(f"{limit}: the clock falls to {falls}: {_change(free, found[0])}")
     elif device.tdp_w != stock.tdp_w:

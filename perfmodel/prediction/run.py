@@ -33,13 +33,7 @@ from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
-from perfmodel.prediction.step import (
-    Step,
-    cluster_of,
-    deployment_period,
-    placed,
-    step_period,
-)
+from perfmodel.prediction.step import cluster_of, deployment_period, own_software, placed
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
@@ -256,8 +250,8 @@ def _of_workload(workload: Workload, request: Request) -> Prediction:
         raise UsageError(f"{workload.name}: say on which hardware to predict it")
     batch = workload.batch if request.batch is None else request.batch
     machines = [cluster_of(each, request.nodes) for each in request.targets]
-    steps = [Step(workload, machine, batch, request.train) for machine in machines]
-    return _of_configuration(request, [step if request.edit else placed(step) for step in steps])
+    cases = [own_software(workload, machine, batch, train=request.train) for machine in machines]
+    return _of_configuration(request, cases if request.edit else [placed(case) for case in cases])
 
 
 @_answer.register
@@ -276,25 +270,16 @@ def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
     return _of_configuration(request, [deployment])
 
 
-def _on(
-    period: Callable[..., Noted], case: Step | Deployment, asked: tuple[Any, ...], machine: Cluster
-) -> Noted:
-    return period(replace(case, machine=machine), *asked)
-
-
-def _of_configuration(request: Request, cases: Sequence[Step | Deployment]) -> Prediction:
+def _of_configuration(request: Request, cases: Sequence[Deployment]) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, period after period."""
     first, edits = cases[0], tuple(request.edits())
     own = first.workload.implementation
     answers, used = [], []
     for case in cases:
-        is_own = isinstance(case, Step)
-        used.append(own.name if is_own else TIERED)
+        used.append(own.name if case.in_own_software else TIERED)
         costs = costs_of(case.machine, request.profile, used[-1])
-        period: Callable[..., Noted] = step_period if is_own else deployment_period
-        asked = (costs, edits, request.every_rank)
-        found = within_limit(case.machine, partial(_on, period, case, asked))
-        answers.append(with_reads(found, case.machine, costs))
+        on = partial(deployment_period, case, costs, edits, request.every_rank)
+        answers.append(with_reads(within_limit(case.machine, on), case.machine, costs))
     results = [result for result, _ in answers]
     notes = [prefixed(result.hardware, note) for result, notes in answers for note in notes]
     source = {

@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from perfmodel.cost.chosen import Chosen, kernels_in_use
+from perfmodel.base.provenance import OWN_MODELS
 from perfmodel.designs import Deployment, Phase
 from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.designs.layouts.memory import fits, holds
@@ -71,8 +71,8 @@ class Step:
     train: bool
     placement: Placement | None = None
     pipeline: Pipeline | None = None
-    kernels: Chosen = field(default_factory=kernels_in_use)
-    """What times it, where that was chosen."""
+    models: str = field(default_factory=OWN_MODELS.get)
+    """Which of a user's models, or models by name, time it."""
 
     @property
     def hardware(self) -> str:
@@ -233,17 +233,24 @@ def in_designs_software(workload: Workload) -> bool:
     return workload.implementation.name in ("torchrec", TIERED) or workload.sequence.layers > 0
 
 
-def placed(step: Step) -> Step | Deployment:
-    """`step` in its workload's own software where memory holds it, else its workload as it is
-    deployed there. Raises `WorkloadError` where no layout fits, by how much, and what would do."""
+def own_software(workload: Workload, machine: Cluster, batch: int, *, train: bool) -> Deployment:
+    """`workload` as its own software runs it on `machine`."""
+    return Deployment(workload, machine, batch, Placement(()), train=train, in_own_software=True)
+
+
+def placed(case: Deployment) -> Deployment:
+    """`case`, which is in its workload's own software, where memory holds it, else the workload as
+    it is deployed there. Raises `WorkloadError` where no layout fits, by how much, and what would
+    do."""
+    ((_, step),) = steps_of(case)
     if step.fits:
-        return step
-    deployment = deployment_of(step.workload, step.machine, step.batch, train=step.train)
+        return case
+    deployment = deployment_of(case.workload, case.machine, case.batch, train=case.train)
     if not holds(deployment):
         raise WorkloadError(shortage(deployment))
-    if in_designs_software(step.workload):
+    if in_designs_software(case.workload):
         return deployment
-    software = step.workload.implementation.name
+    software = case.workload.implementation.name
     note = f"implementation.name {software!r} does not fit: TorchRec, as for designs, in its place"
     return replace(deployment, notes=(*deployment.notes, note))
 
@@ -253,6 +260,8 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
     case = deployment
     about = (case.workload, case.machine, case.batch, case.train)
     phases = case.phases or (Phase("", 1.0, case.placement, case.pipeline),)
+    if case.in_own_software:
+        return [(phases[0], Step(*about))]
     return [(phase, Step(*about, phase.placement, phase.pipeline)) for phase in phases]
 
 
@@ -277,9 +286,11 @@ def deployment_period(
     costs: HostCosts | None,
     edits: tuple[NamedEdit, ...],
     every_rank: bool,
+    machine: Cluster,
 ) -> Noted:
-    """The period of a deployment's steps: of one kind, or of its phases by their shares. Raises
-    what `step_period` raises."""
+    """The period of a deployment's steps, on `machine` in the place of its own: of one kind, or of
+    its phases by their shares. Raises what `step_period` raises."""
+    deployment = replace(deployment, machine=machine)
     phases, steps = zip(*steps_of(deployment), strict=True)
     answers = [step_period(step, costs, edits, every_rank) for step in steps]
     results = [result for result, _ in answers]

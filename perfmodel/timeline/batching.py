@@ -21,14 +21,17 @@ from perfmodel.base.units import US_PER_S
 from perfmodel.errors import UsageError
 from perfmodel.timeline.offered import LoadLatency, Service, require_rate, unstable
 
-POINTS = 72
-"""Of the grid up to a full batch, and as many beyond; their squares are even, as a Poisson number's
-spread goes with its root."""
+POINTS, MOST_POINTS = 72, 400
+"""Of the grid up to a full batch, and at least as many beyond, where steps are not to be wide
+against the spread of a full batch's arrivals; their squares are even, as a Poisson number's spread
+goes with its root."""
 _BUSY = (np.arange(16) + 0.5) / 16
 """Quantiles of when a batch is opened while another runs."""
 _SPREAD = np.array([0.002, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 0.9995])
 """And between which times of a number of arrivals are spread evenly, the rarest with the others."""
 _NEGLIGIBLE = 1e-8
+_SPREADS = 8.0
+"""Of a Poisson number: none is farther from its mean."""
 _NO_LIMIT = 1e3
 """In the place of an endless delay, of the time in which a batch fills."""
 
@@ -62,7 +65,8 @@ def batched_latency(
         return unstable(rate_per_s, load)
     delay_us = min(max_delay_us, _NO_LIMIT * most / rate)
     beyond = np.ceil(12 / (1 - load) + 8 * most**0.5)
-    waiting = np.concatenate([_grid(most), most + _grid(beyond)])
+    points = min(max(round(2.8 * beyond / most**0.5), POINTS), MOST_POINTS)
+    waiting = np.concatenate([_grid(most, POINTS), most + _grid(beyond, points)])
     size = np.minimum(waiting, most)
     left, service_us = waiting - size, steps.period_us(size)
     at, opened_us, weight = _openings(left, service_us, rate)
@@ -81,8 +85,8 @@ def batched_latency(
     return LoadLatency(rate_per_s, load, *waits.figures())
 
 
-def _grid(last: float) -> Floats:
-    return np.unique(np.round(np.linspace(1.0, last**0.5, POINTS) ** 2))
+def _grid(last: float, points: int) -> Floats:
+    return np.unique(np.round(np.linspace(1.0, last**0.5, points) ** 2))
 
 
 def _openings(left: Floats, service_us: Floats, rate: float) -> tuple[Ints, Floats, Floats]:
@@ -104,10 +108,14 @@ def _transitions(waiting: Floats, first: Floats, busy: Floats, late: Floats, mos
 
     def excess(mean: Floats) -> Floats:
         """E[(N - point)+] for every point."""
-        x, mu = waiting - first[:, None], mean[:, None]
-        whole = np.floor(np.maximum(x, 0.0))
+        x, mu = np.broadcast_arrays(waiting - first[:, None], mean[:, None])
+        found: Floats = np.maximum(mu - x, 0.0)
+        near = (x >= 0) & (np.abs(x - mu) < _SPREADS * (mu**0.5 + 1))
+        x, mu = x[near], mu[near]
+        whole = np.floor(x)
         from_whole = np.where(whole > 0, 1.0 - pdtr(np.maximum(whole - 1.0, 0.0), mu), 1.0)
-        return np.where(x < 0, mu - x, mu * from_whole - x * (1.0 - pdtr(whole, mu)))
+        found[near] = mu * from_whole - x * (1.0 - pdtr(whole, mu))
+        return found
 
     busy_excess, late_excess = excess(busy), excess(late)
     full = np.flatnonzero(waiting == most)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from math import exp, inf, isfinite, log, log1p
+from math import exp, isfinite, log, log1p
 from typing import Any
 
 from perfmodel.base.units import US_PER_S
@@ -18,7 +18,6 @@ from perfmodel.errors import UsageError
 
 _ITERATIONS = 200
 _MIN_SCV = 1e-9
-_SHARES = 200
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,6 @@ class LoadLatency:
     note: str = ""
     batch: int | None = None
     """Queries in a batch at most, where batches have a limit to their delay."""
-
-    @property
-    def is_stable(self) -> bool:
-        return self.mean_us is not None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -119,31 +114,6 @@ def require_rate(rate_per_s: float) -> None:
     """Raises `UsageError` for a rate that cannot be."""
     if not (rate_per_s >= MIN_PER_S and isfinite(rate_per_s)):
         raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
-
-
-def rates_within(
-    service: Service, p99_us: float, *, queries_per_batch: int = 1
-) -> tuple[float | None, float]:
-    """The largest rate (per second) at which 99 % are answered within `p99_us`, None where no rate
-    is, and the least 99th percentile (microseconds) of any rate.
-
-    It is long at low rates, where batches fill slowly, and at high ones, where they wait.
-    """
-    if not (p99_us > 0 and isfinite(p99_us)):
-        raise UsageError(f"latency under load: 99 % within {p99_us:g} us")
-    capacity = US_PER_S / service.period_us * queries_per_batch
-
-    def p99(share: float) -> float:
-        found = latency_under(service, capacity * share, queries_per_batch=queries_per_batch)
-        return inf if found.p99_us is None else found.p99_us
-
-    shares = [(step + 1) / _SHARES for step in range(_SHARES)]
-    seen = [p99(share) for share in shares]
-    met = [number for number, each in enumerate(seen) if each <= p99_us]
-    if not met:
-        return None, min(seen)
-    low, high = shares[met[-1]], min(shares[met[-1]] + 1 / _SHARES, 1.0)
-    return capacity * _bisect(lambda share: p99(share) <= p99_us, low, high), min(seen)
 
 
 def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:

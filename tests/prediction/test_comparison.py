@@ -14,6 +14,7 @@ from perfmodel.hardware import cluster
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import compare_designs, with_default
 from perfmodel.prediction.comparison import Comparison
+from perfmodel.prediction.serving import Serving
 from perfmodel.workload import load_workload
 
 
@@ -22,22 +23,28 @@ def found() -> Comparison:
     designs = [composed(name) for name in ("default", "hybrid", "balanced_sequences")]
     workload = load_workload("criteo-kaggle")
     machine = cluster("dgx-a100-80gb")
-    return compare_designs(workload, machine, designs, batch=4096, train=False, rate_per_s=1e5)
+    return compare_designs(
+        workload, machine, designs, batch=4096, train=False, serving=Serving(None, 1e5)
+    )
 
 
 def test_a_rate_beyond_that_is_unstable(found: Comparison) -> None:
     row = found.rows[0]
     assert row.samples_per_s is not None
-    load = row.latency(1.01 * row.samples_per_s)
-    assert load is not None
+    result: Any = row.result
+    load = Serving(None, 1.01 * row.samples_per_s).served(4096, 8, lambda _: result)
     assert load.p99_us is None
     assert "unstable" in load.note
 
 
 def test_latency_at_the_rate_that_was_asked_for_stands_in_the_row(found: Comparison) -> None:
-    assert found.rows[0].load == found.rows[0].latency(1e5)
+    """4,096 samples come in 41 ms, the last of which waits for none of them."""
+    row = found.rows[0]
+    assert row.load is not None
+    result: Any = row.result
+    assert row.load.p50_us == pytest.approx(20_475 + result.latency_us, rel=1e-6)
+    assert "samples wait 20.48 ms on average until batches of 4,096 are full" in str(row.notes)
     assert found.rows[2].load is None
-    assert found.rows[2].latency(1e5) is None
 
 
 def test_a_resource_that_nothing_was_relieved_of_has_no_gain(found: Comparison) -> None:
@@ -131,7 +138,7 @@ def test_each_designs_batch_and_rate_within_a_latency() -> None:
     assert row.load.load_frac < 1
     for wrong, said in (
         ({"train": True}, "of inference"),
-        ({"max_delay_ms": None}, "max-delay-ms 0"),
+        ({"max_delay_ms": None}, "max_delay_ms 0"),
     ):
         with pytest.raises(UsageError, match=said):
             perfmodel.compare("criteo-kaggle", "a100-sxm-80gb", "default", **(asked | wrong))

@@ -50,6 +50,13 @@ def test_against_events(most: int, delay_us: float) -> None:
         assert found.p99_us == pytest.approx(np.quantile(events, 0.99), rel=0.05)
 
 
+@pytest.mark.parametrize("load", [0.5, 0.9, 0.97])
+def test_batches_of_one_are_the_queue_of_pollaczek_and_khinchine(load: float) -> None:
+    """Of 205 us each, all alike: a wait of `205 load / (2 (1 - load))`, and the answer in 266.5."""
+    found = batched_latency(steps_of(1), load / 205 * 1e6, 1, 400.0)
+    assert found.mean_us == pytest.approx(266.5 + 205 * load / (2 * (1 - load)), rel=0.03)
+
+
 def test_a_query_that_comes_alone_waits_for_its_delay_and_its_batch_of_one() -> None:
     found = batched_latency(steps_of(512), 1.0, 512, 400.0)
     assert found.p50_us == pytest.approx(400 + 1.3 * 205, rel=1e-3)

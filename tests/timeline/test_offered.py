@@ -13,7 +13,6 @@ from perfmodel.timeline.offered import (
     LoadLatency,
     Service,
     latency_under,
-    rates_within,
 )
 
 
@@ -86,7 +85,6 @@ def test_a_query_of_several_batches_ends_with_the_last() -> None:
 
 def test_too_much_is_said() -> None:
     found = latency_under(Service(100.0, 100.0), 20_000.0)
-    assert not found.is_stable
     assert found.p99_us is None
     assert found.note == "unstable: 20000 queries per second offered, at most 10000 served"
     assert found.to_dict()["mean_us"] is None
@@ -116,27 +114,3 @@ def test_batches_that_cannot_be() -> None:
         latency_under(Service(1.0, 1.0), 1.0, queries_per_batch=0)
     with pytest.raises(UsageError, match="a batch of"):
         Service(0.0, 1.0)
-
-
-@given(st.floats(100.0, 1e5), st.floats(1.0, 3.0), st.integers(1, 4096), st.floats(1.1, 20.0))
-@settings(max_examples=40, deadline=None)
-def test_the_largest_rate_is_at_the_limit(
-    period_us: float, depth: float, batch: int, slack: float
-) -> None:
-    service = Service(period_us, depth * period_us)
-    _, least_us = rates_within(service, 1.0, queries_per_batch=batch)
-    most, same_us = rates_within(service, slack * least_us, queries_per_batch=batch)
-    assert least_us == same_us >= service.latency_us
-    assert most is not None
-    at, beyond = (
-        latency_under(service, rate, queries_per_batch=batch) for rate in (most, 1.001 * most)
-    )
-    assert at.p99_us is not None
-    assert at.p99_us <= slack * least_us
-    assert beyond.p99_us is None or beyond.p99_us > slack * least_us
-
-
-def test_a_limit_below_one_batch_is_met_by_no_rate() -> None:
-    assert rates_within(Service(100.0, 200.0), 150.0, queries_per_batch=8)[0] is None
-    with pytest.raises(UsageError, match="99 % within -1 us"):
-        rates_within(Service(100.0, 200.0), -1.0)

@@ -30,7 +30,7 @@ from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
-from perfmodel.prediction.step import Step, in_designs_software
+from perfmodel.prediction.step import in_designs_software, steps_of
 from perfmodel.prediction.types import Result
 from perfmodel.workload.step import TIERED, rank_classes
 
@@ -256,12 +256,11 @@ def plan_deployment(
 
 
 def _in_own_software(deployment: Deployment, overheads: str | None) -> Result | None:
-    it = deployment
-    step = Step(it.workload, it.machine, it.batch, it.train)
-    if in_designs_software(it.workload) or not step.fits:
+    own = replace(deployment, in_own_software=True)
+    ((_, step),) = steps_of(own)
+    if in_designs_software(own.workload) or not step.fits:
         return None
-    options: dict[str, Any] = {"batch": it.batch, "train": it.train, "overheads": overheads}
-    return predict(it.workload, hardware=[it.machine], **options).results[0]
+    return predict(own, overheads=overheads).results[0]
 
 
 def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
