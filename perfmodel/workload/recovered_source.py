@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfmodel.base.arrays import Ints
 from perfmodel.embedding.index_streams import traced_lookups
 from perfmodel.errors import TraceError, WorkloadError
-from perfmodel.lowering.observed import uses_tf32
-from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read.execution_trace import op_graph
+from perfmodel.lowering import lower
+from perfmodel.lowering.observed import launched_by, uses_tf32
+from perfmodel.ops.graph import NO_OP, OpGraph, outermost_of
+from perfmodel.ops.read import execution_trace
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
-from perfmodel.workload.recovered import RECORDED, Fact, Recovered, recovered
+from perfmodel.trace.window import MAIN_THREAD
+from perfmodel.workload.recovered import RECORDED, Fact, Recovered, one_step, recovered
 from perfmodel.workload.recovered_skew import tables_with_ids, with_skew
+from perfmodel.workload.step import op_graph
 
 
 def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
@@ -31,7 +35,7 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
         return recovered([graph], program.name, program.class_name)
     trace = source if isinstance(source, Trace) else read(source)
     try:
-        graphs = op_graph(trace)
+        graphs = execution_trace.op_graph(trace)
     except TraceError as problem:
         raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
     found = recovered(graphs, trace.source, _name(trace.source))
@@ -42,8 +46,36 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
         found = replace(found, workload=workload).told(
             Fact("implementation.precision", kind, RECORDED, "names of kernels")
         )
+    if trace.ranks and found.train and len(trace.links[0].device_rows):
+        graph = next(each for each in graphs if each.rank == trace.ranks[0].rank)
+        found = _with_host_ops(found, graph, launched_by(graph, trace.ranks[0], trace.links[0]))
     recordings = _saved_ids(Path(trace.source))
     return _with_saved_ids(found, recordings) if recordings else found
+
+
+def _with_host_ops(found: Recovered, graph: OpGraph, launching: Ints) -> Recovered:
+    """With the ops of the training thread that launch nothing and that the model's step lacks;
+    `launching`: the ops of `graph` that launch something, which is the recorded rank's."""
+    step = op_graph(found.workload, ranks=found.ranks, rank=graph.rank)
+    lowered = lower(step, "cuda")
+    own = [
+        at for at, piece in zip(lowered.owner, lowered.pieces, strict=True) if piece.kind != "host"
+    ]
+    steps = len(graph) / len(one_step(graph.ops))
+    count = max(round(_idle_ops(graph, launching) / steps) - _idle_ops(step, own), 0)
+    workload = found.workload.with_(training__host_ops=count)
+    why = "on the training thread, launch nothing, not the model's: data loading, bookkeeping"
+    return replace(found, workload=workload).told(Fact("training.host_ops", count, RECORDED, why))
+
+
+def _idle_ops(graph: OpGraph, launching: Iterable[int]) -> int:
+    """Ops of the training thread that no other called and that launch nothing."""
+    outermost = outermost_of(graph.ops)
+    busy = {outermost[index] for index in launching if index != NO_OP}
+    return sum(
+        op.parent == NO_OP and op.thread == MAIN_THREAD and index not in busy
+        for index, op in enumerate(graph.ops)
+    )
 
 
 def _name(source: str) -> str:

@@ -128,11 +128,13 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Training:
-    """Loss and optimizers."""
+    """Loss and optimizers. `host_ops`: operators of a step that launch nothing and are not the
+    model's, as of a data loader on the training thread; each takes the time of such a one."""
 
     loss: Literal["bce", "bce_with_logits", "mse"] = "bce"
     dense_optimizer: Literal["sgd", "adagrad", "adam"] = "sgd"
     table_optimizer: Literal["sgd", "adagrad", "rowwise_adagrad", "adam"] = "sgd"
+    host_ops: Annotated[int, Limits(0, 1e5)] = 0
 
 
 @dataclass(frozen=True)

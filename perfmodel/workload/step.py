@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import INPUT, NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
@@ -142,6 +142,9 @@ def _key(tensor: Tensor) -> int:
 TIERED = "tiered"
 """The implementation that runs a placement and a pipeline."""
 NO_GRAPHS = "implementation.cuda_graphs changes nothing: a CPU launches no graphs"
+NO_HOST_OPS = "training.host_ops changes nothing: on a CPU all ops are the model's"
+BESIDE_MODEL = "program::beside_model"
+"""One of `training.host_ops`."""
 
 
 def op_graph(
@@ -190,7 +193,11 @@ def op_graph(
     recorder.tape = {} if train else None
     was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
     gc.disable()
+    host_ops = workload.training.host_ops if train else 0
     try:
+        with recorder.during(INPUT):
+            for _ in range(0 if target == "cpu" else host_ops):
+                recorder.leaf(BESIDE_MODEL, (), about={"device": "cpu"})
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
         data = data_edges(ops, recorder.views)
@@ -198,7 +205,8 @@ def op_graph(
         if was_on:
             gc.enable()
     graphs, is_cpu = workload.implementation.cuda_graphs, target == "cpu"
-    notes: tuple[Note, ...] = (Note(NO_GRAPHS),) if graphs and is_cpu else ()
+    without = {NO_GRAPHS: graphs, NO_HOST_OPS: host_ops}
+    notes = tuple(Note(text) for text, asked in without.items() if asked and is_cpu)
     if workload.recorded is not None:
         notes += tuple(map(Note, workload.recorded.at(run.batch).notes))
     return OpGraph(

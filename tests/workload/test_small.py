@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel import predict
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.workload import Table, Workload, op_graph
 from perfmodel.workload.settings import Implementation, Interaction, Model, Training
+from perfmodel.workload.step import BESIDE_MODEL, NO_HOST_OPS
 
 SMALL = Workload("small", Model(4, (8, 2), (3, 1)), (Table(10, 2, 3), Table(20, 2, 3)), batch=6)
 """Layers 4-8-2 below, two tables of dim 2, dot of 3 vectors (3 pairs), layers 5-3-1 above."""
@@ -40,6 +42,22 @@ def test_matrix_products_have_the_shapes_of_the_layers() -> None:
         ((8, 6), (6, 4)),
     ], "two per layer, but one for the first, whose input needs no gradient"
     assert shapes(graph, "aten::bmm")[0] == ((6, 3, 2), (6, 2, 3))
+
+
+def test_ops_beside_the_model_are_of_training_on_a_gpus_host() -> None:
+    """The host decides a step this small: 100 more such ops take as long as the first 100."""
+    asked = SMALL.with_(training__host_ops=100)
+    names = Counter(op.name for op in op_graph(asked).ops)
+    assert names[BESIDE_MODEL] == 100
+    assert len(op_graph(asked, train=False)) == len(op_graph(SMALL, train=False))
+    on_cpu = op_graph(asked, target="cpu")
+    assert (len(on_cpu), on_cpu.notes) == (len(op_graph(SMALL, target="cpu")), (NO_HOST_OPS,))
+    none, some, more = (
+        predict(SMALL.with_(training__host_ops=count), hardware="h100-sxm").results[0].step_us
+        for count in (0, 100, 200)
+    )
+    assert some - none == pytest.approx(more - some)
+    assert some > none + 100.0
 
 
 def test_each_part_of_the_step_is_there() -> None:
