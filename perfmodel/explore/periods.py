@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, eye_array
 
 from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.compiled import compiled
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.contract import LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
@@ -28,25 +29,6 @@ from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import step_us_of_many
 from perfmodel.trace import Trace
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(**options: Any) -> Callable[[F], F]:
-    """Compile a function on its first call, and keep the result beside it or in the user's cache.
-
-    Where neither folder can be written, it is compiled anew in every process.
-    """
-
-    def made(function: F) -> F:
-        try:
-            machine_code: F = njit(cache=True, **options)(function)
-        except RuntimeError:
-            machine_code = njit(**options)(function)
-        return machine_code
-
-    return made
-
 
 AT_ONCE = 64
 """Configurations that one thread takes in turn, each from the cycle that decided the one before."""

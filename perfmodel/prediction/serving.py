@@ -11,8 +11,13 @@ from math import inf, isfinite
 from perfmodel.base.units import US_PER_MS, US_PER_S, human_us
 from perfmodel.errors import Note, PerfmodelError, UsageError
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.batching import BatchSteps, batched_latency
-from perfmodel.timeline.offered import LoadLatency, Service, latency_under, require_rate
+from perfmodel.timeline.offered import (
+    BatchSteps,
+    LoadLatency,
+    Service,
+    latency_under,
+    require_rate,
+)
 
 _SHRINKS, _SIZES, _ROUNDS = 4, 5, 9
 """Sizes of batches that are predicted: each a quarter of the next; halvings of a range of rates."""
@@ -81,6 +86,8 @@ class Serving:
     def _at(self, steps: BatchSteps, rate_per_s: float, size: int) -> LoadLatency:
         if self.max_delay_us is None:
             return latency_under(steps.services[-1], rate_per_s, queries_per_batch=size)
+        from perfmodel.timeline.batching import batched_latency  # Numba: others do not wait for it
+
         return replace(batched_latency(steps, rate_per_s, size, self.max_delay_us), batch=size)
 
     def _best(self, steps: BatchSteps, size: int, p99_us: float) -> LoadLatency:

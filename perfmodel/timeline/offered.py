@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass
 from math import exp, isfinite, log, log1p
 from typing import Any
 
+import numpy as np
+
+from perfmodel.base.arrays import Floats
 from perfmodel.base.units import US_PER_S
 from perfmodel.errors import UsageError
 
@@ -37,6 +40,21 @@ class Service:
                 raise UsageError(f"latency under load: a batch of {value:g} us")
         if not self.scv >= 0:
             raise UsageError(f"latency under load: a variation of {self.scv:g}")
+
+
+@dataclass(frozen=True)
+class BatchSteps:
+    """Batches of rising sizes, and what each takes: on a line between two, and below the smallest
+    as that."""
+
+    sizes: tuple[int, ...]
+    services: tuple[Service, ...]
+
+    def period_us(self, sizes: Floats | int) -> Floats:
+        return np.asarray(np.interp(sizes, self.sizes, [it.period_us for it in self.services]))
+
+    def latency_us(self, sizes: Floats) -> Floats:
+        return np.asarray(np.interp(sizes, self.sizes, [it.latency_us for it in self.services]))
 
 
 @dataclass(frozen=True)

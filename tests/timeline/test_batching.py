@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.batching import BatchSteps, batched_latency
-from perfmodel.timeline.offered import Service
+from perfmodel.timeline.batching import batched_latency
+from perfmodel.timeline.offered import BatchSteps, Service, latency_under
 
 
 def steps_of(most: int) -> BatchSteps:
@@ -68,6 +68,23 @@ def test_without_a_limit_batches_fill() -> None:
     found = batched_latency(steps_of(512), 1.0, 512, inf)
     assert found.p50_us == pytest.approx(255.5e6, rel=0.01)
     assert found.mean_us == pytest.approx(255.5e6, rel=0.01)
+
+
+@pytest.mark.parametrize("load", [0.4, 0.9])
+def test_without_a_limit_it_is_the_queue_of_full_batches(load: float) -> None:
+    service = Service(1_000.0, 1_300.0)
+    rate = load * 256 / 1_000 * 1e6
+    found = batched_latency(BatchSteps((256,), (service,)), rate, 256, inf)
+    formula = latency_under(service, rate, queries_per_batch=256)
+    for name in ("mean_us", "p50_us", "p99_us"):
+        assert getattr(found, name) == pytest.approx(getattr(formula, name), rel=0.04)
+
+
+def test_batches_larger_than_what_is_usually_followed() -> None:
+    """2^21 come in 2.1 s at a million per second: one waits for half of that in the mean."""
+    steps = BatchSteps((2**21,), (Service(1e3, 1e3),))
+    found = batched_latency(steps, 1e6, 2**21, inf)
+    assert found.mean_us == pytest.approx(2**20 + 1e3, rel=0.01)
 
 
 def test_more_than_is_served_is_unstable() -> None:
