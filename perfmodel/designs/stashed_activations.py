@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design
+from perfmodel.designs.deployment import Deployment
 from perfmodel.errors import WorkloadError
 
 MIN_GIB = 1 / 16  # of activations, less than this is not tried in the place of more
@@ -25,7 +24,7 @@ class StashedActivations(settings.Checked, of="stashed_activations"):
     predict recomputation in its place.
     """
 
-    most_gib: settings.Amount = 1.0
+    most_gib: settings.Amount = settings.budget(1.0, settings.halves(MIN_GIB))
     nodes_ahead: settings.Count = 2
 
     def apply(self, deployment: Deployment) -> Deployment:
@@ -36,7 +35,3 @@ class StashedActivations(settings.Checked, of="stashed_activations"):
             raise WorkloadError("stashed_activations: a CPU's activations are in host memory")
         stash = (self.most_gib * 2.0**30, self.nodes_ahead) if self.most_gib else None
         return deployment.with_(pipeline=replace(deployment.pipeline, stash=stash))
-
-    def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer activations."""
-        return [replace(self, most_gib=size) for size in settings.halved(self.most_gib, MIN_GIB)]
