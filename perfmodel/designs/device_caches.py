@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design
+from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement, hot_set
 from perfmodel.embedding.placement import HOST
 from perfmodel.errors import WorkloadError
@@ -33,7 +32,7 @@ class SoftwareCache(settings.Checked, of="software_cache"):
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
-    cache_frac: settings.Share = 0.2
+    cache_frac: settings.Share = settings.budget(0.2, settings.halves(MIN_FRAC))
     policy: str = "lru"
     batches_ahead: settings.SomeCount = settings.step(1, plain=1)
     rows_ahead: bool = settings.step(False, plain=False)
@@ -78,12 +77,6 @@ class SoftwareCache(settings.Checked, of="software_cache"):
         note = f"software cache: {size / 1e9:.3g} GB of rows on each device"
         return deployment.with_(note, placement=placement, pipeline=pipeline)
 
-    def within(self, deployment: Deployment) -> Iterable[Design]:
-        """Without a cache, and with a smaller one."""
-        fracs = settings.halved(self.cache_frac, MIN_FRAC)
-        least = 0 if self.kept_by == "kernels" else 1
-        return [replace(self, cache_frac=frac) for frac in fracs[least:]]
-
 
 CACHE = "popular"
 MIN_GB = 0.1  # of popular rows, less than this is not tried in the place of more
@@ -99,7 +92,7 @@ class RecShard(settings.Checked, of="recshard"):
     abstract; its integer programme as a greedy assignment, assumed as good.
     """
 
-    hbm_gb: settings.Amount = 24.0
+    hbm_gb: settings.Amount = settings.budget(24.0, settings.halves(MIN_GB))
 
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables in host memory, their popular rows in a static cache of device memory."""
@@ -121,10 +114,6 @@ class RecShard(settings.Checked, of="recshard"):
 
         placed = deployment.placement.edited(edit, caches=caches).tables
         return deployment.with_(placement=Placement(placed, caches))
-
-    def within(self, deployment: Deployment) -> Iterable[Design]:
-        """Without rows in device memory, and with fewer."""
-        return [replace(self, hbm_gb=size) for size in settings.halved(self.hbm_gb, MIN_GB)]
 
 
 def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:

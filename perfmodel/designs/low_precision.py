@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 from math import sqrt
 from typing import get_args, get_type_hints
@@ -11,7 +11,7 @@ from typing import get_args, get_type_hints
 import numpy as np
 
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design
+from perfmodel.designs.deployment import Deployment
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
 from perfmodel.workload.layer_times import GIVEN, Stage, layer_stages
@@ -169,6 +169,7 @@ def _times_along(stages: Sequence[Stage], path: Sequence[str]) -> list[float]:
 
 
 HALF = ("fp16", "bf16", "fp32", "tf32")
+KEPT = settings.instead((KEEP,))
 
 
 def _named(dtypes: tuple[str, ...]) -> tuple[str, ...]:
@@ -195,10 +196,14 @@ class LowPrecision(settings.Checked, of="low_precision"):
     table_errors: tuple[settings.Amount, ...] = (0.005,)
     ends_error: settings.Amount = 0.001
     exchange_errors: tuple[settings.Amount, ...] = (0.005,)
-    layer_dtypes: tuple[str, ...] = settings.step(("fp16", "int8"), plain=(KEEP,))
-    row_dtypes: tuple[str, ...] = settings.step(("fp16", "int8"), plain=(KEEP,))
+    layer_dtypes: tuple[str, ...] = settings.step(("fp16", "int8"), plain=(KEEP,), less=KEPT)
+    row_dtypes: tuple[str, ...] = settings.step(("fp16", "int8"), plain=(KEEP,), less=KEPT)
     exchange: str = settings.step(
-        "fp16", plain="fp32", start={"exchange_precision": "fp32"}, acts_on="several devices"
+        "fp16",
+        plain="fp32",
+        start={"exchange_precision": "fp32"},
+        acts_on="several devices",
+        less=settings.instead(KEEP),
     )
 
     def __post_init__(self) -> None:
@@ -261,14 +266,3 @@ class LowPrecision(settings.Checked, of="low_precision"):
             f"precision: {', '.join(higher) or other}"
         )
         return deployment.with_(note, workload=workload, placement=placement)
-
-    def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With layers, or what is exchanged, or both as wide as they were, and rows as well: casts
-        may cost more than fewer bits save."""
-        ways = [
-            replace(self, layer_dtypes=dtypes, exchange=exchange)
-            for dtypes in (self.layer_dtypes, (KEEP,))
-            for exchange in (self.exchange, KEEP)
-        ]
-        ways.append(replace(ways[-1], row_dtypes=(KEEP,)))
-        return [less for less in dict.fromkeys(ways) if less != self]

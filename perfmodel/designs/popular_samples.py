@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal, Self, TypeAlias
@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.base.schema import Limits
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
-from perfmodel.designs.deployment import Deployment, Design, Phase
+from perfmodel.designs.deployment import Deployment, Phase
 from perfmodel.embedding import HotSet, MicroBatch, Pipeline, Placement, hot_set
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
@@ -132,12 +132,12 @@ class _WithHotRows(settings.Checked):
         note = f"not applied, the step is that of hybrid: no hot rows ({self.of}.hot_mib 0)"
         return hybrid.with_(without_gain=(*hybrid.without_gain, note))
 
-    def fewer(self) -> list[Self]:
-        """Without hot rows, with half of them, a quarter and so on: a measured share of popular
-        samples is of those that are set."""
-        least = MIN_MIB if self.popular_frac == settings.AUTO else np.inf
-        sizes = settings.halved(self.hot_mib, least)
-        return [replace(self, hot_mib=size) for size in sizes]  # type: ignore[type-var]
+    def within(self, deployment: Deployment) -> Iterator[Self]:
+        """With less; a measured share of popular samples is of the hot rows that are set."""
+        all_or_none = () if self.popular_frac == settings.AUTO else (0.0, self.hot_mib)
+        for each in super().within(deployment):
+            if not all_or_none or each.hot_mib in all_or_none:
+                yield each
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Fae(_WithHotRows, of="fae"):
     Inputs are Criteo Kaggle's; the steps between switches are assumed.
     """
 
-    hot_mib: settings.Amount = 256.0
+    hot_mib: settings.Amount = settings.budget(256.0, settings.halves(MIN_MIB))
     sampled_frac: settings.SomeShare = 0.05
     inputs: Inputs = 39.3e6
     popular_frac: settings.Share | settings.Auto = settings.AUTO
@@ -195,16 +195,16 @@ class Fae(_WithHotRows, of="fae"):
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
         )
 
-    def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With no hot rows, where those cost more than the host's lookups, and with fewer."""
-        return self.fewer()
-
 
 SAMPLES = 8
 """assumed: a device's popular samples come in multiples of so many, the rest with the others: else
 products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers User's Guide)."""
 Launches = Literal["whole_batches", "as_they_come", "micro_batches"]
 NO_PART, USUAL_PART = "none", "hotline"
+
+
+def _as_they_come(launches: Launches) -> tuple[Launches, ...]:
+    return ("as_they_come",) if launches == "whole_batches" else ()
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ class Hotline(_WithHotRows, of="hotline"):
     is assumed to be as in FAE.
     """
 
-    hot_mib: settings.Amount = 512.0
+    hot_mib: settings.Amount = settings.budget(512.0, settings.halves(MIN_MIB))
     popular_frac: settings.Share | settings.Auto = settings.AUTO
-    launches: Launches = settings.step("whole_batches", plain="by_host")
+    launches: Launches = settings.step("whole_batches", plain="as_they_come", less=_as_they_come)
     accelerator: str = settings.step("", plain=NO_PART)
     learning_frac: settings.PartShare = 0.05
     inputs: Inputs = 39.3e6
@@ -271,14 +271,6 @@ class Hotline(_WithHotRows, of="hotline"):
             pipeline=pipeline,
             phases=tuple(phases) if len(phases) > 1 else (),
         )
-
-    def within(self, deployment: Deployment) -> Iterable[Design]:
-        """Without hot rows, with fewer, and with batches as they come."""
-        fewer = self.fewer()
-        if self.launches != "whole_batches":
-            return fewer
-        come = [replace(each, launches="as_they_come") for each in (self, *fewer[1:])]
-        return [*fewer, *come]
 
     def _machine(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import field, fields, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, get_type_hints
+from itertools import islice, product
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_type_hints
 
 from perfmodel.base.schema import Limits, convert
 from perfmodel.designs.deployment import DESIGNS, Deployment
@@ -36,6 +38,18 @@ class Checked(ABC):
     def apply(self, deployment: Deployment) -> Deployment:
         """As `Design` has it."""
 
+    def within(self, deployment: Deployment) -> Iterator[Self]:
+        """As `Budgeted` has it: with less of one or several settings that say what may do."""
+        own = [each for each in fields(self) if LESS in each.metadata]  # type: ignore[arg-type]
+        offers = []
+        for each in own:
+            value = getattr(self, each.name)
+            offers.append(dict.fromkeys((value, *each.metadata[LESS](value))))
+        for chosen in islice(product(*offers), 1, None):
+            less = dict(zip((each.name for each in own), chosen, strict=True))
+            with suppress(WorkloadError):
+                yield replace(self, **less)  # type: ignore[type-var]
+
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
@@ -55,18 +69,36 @@ SomeShare: TypeAlias = Annotated[float, Limits(LEAST, 1.0)]
 PartShare: TypeAlias = Annotated[float, Limits(0.0, 1.0 - LEAST)]  # less than all
 
 
-PLAIN, START, ACTS_ON = "plain", "start", "acts_on"
+PLAIN, START, ACTS_ON, LESS = "plain", "start", "acts_on", "less"
+Less: TypeAlias = Callable[[Any], Iterable[Any]]
+"""Of a setting what may do in its place, the plainest first."""
 
 
 def step(
-    value: object, *, plain: object, start: Mapping[str, object] | None = None, acts_on: str = ""
+    value: object,
+    *,
+    plain: object,
+    start: Mapping[str, object] | None = None,
+    acts_on: str = "",
+    less: Less | None = None,
 ) -> Any:
     """A field of a design that is a step of its own: `value` by default, `plain` without the step.
 
     `start`: settings of the workload's implementation that do what this one does, as they are
-    without it. `acts_on`: what there must be for it to have an effect.
+    without it. `acts_on`: what there must be for it to have an effect. `less`: as of a `budget`.
     """
-    return field(default=value, metadata={PLAIN: plain, START: start or {}, ACTS_ON: acts_on})
+    about = {PLAIN: plain, START: start or {}, ACTS_ON: acts_on}
+    return field(default=value, metadata=about if less is None else about | {LESS: less})
+
+
+def budget(value: object, less: Less) -> Any:
+    """A field of a design of which `less` may do: `value` by default."""
+    return field(default=value, metadata={LESS: less})
+
+
+def instead(*values: object) -> Less:
+    """These in the place of a setting."""
+    return lambda _: values
 
 
 def require_known(design: str, setting: str, value: str, known: Iterable[str]) -> None:
@@ -75,13 +107,15 @@ def require_known(design: str, setting: str, value: str, known: Iterable[str]) -
         raise WorkloadError(f"{design}: unknown {setting} {value!r}: one of {', '.join(known)}")
 
 
-def halved(most: float, least: float) -> list[float]:
-    """Nothing, half of `most`, a quarter of it, and so on, as long as it is `least` or more."""
-    halves, size = [0.0], most / 2
-    while size >= least:
-        halves.append(size)
-        size /= 2
-    return halves
+def halves(least: float) -> Less:
+    """Nothing of a setting, half of it, a quarter of it, and so on, as long as it is `least`."""
+
+    def halved(most: float) -> Iterator[float]:
+        yield 0.0
+        while (most := most / 2) >= least:
+            yield most
+
+    return halved
 
 
 P = TypeVar("P", bound=Part)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design
+from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import RowCache
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
@@ -102,13 +102,13 @@ class SmartNic(settings.Checked, of="smartnic"):
         )
         return deployment.with_(note, placement=placement)
 
-    def within(self, deployment: Deployment) -> Iterable[Design]:
+    def within(self, deployment: Deployment) -> Iterator[Self]:
         """Without rows in the adapters, and with fewer."""
         machine = with_adapter(deployment.machine, self.adapter)
-        if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
-            return []
-        most = self._bytes(machine) / 2.0**30
-        return [replace(self, cache_gib=size) for size in settings.halved(most, MIN_GIB)]
+        if self.applied == "if_worth" and machine.node.nic and machine.node.nic.memory_bytes:
+            most = self._bytes(machine) / 2.0**30
+            for size in settings.halves(MIN_GIB)(most):
+                yield replace(self, cache_gib=size)
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""

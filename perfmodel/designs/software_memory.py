@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import inf
 
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design
+from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import RowCache
 from perfmodel.embedding.placement import STORAGE
 from perfmodel.errors import WorkloadError
@@ -38,11 +36,11 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     drive: str = "pm9a3"
     drives: settings.SomeCount = 2
-    keep_gib: settings.Amount = 0.0
-    cache_gib: settings.Amount = settings.step(16.0, plain=0.0)
+    keep_gib: settings.Amount = settings.budget(0.0, settings.instead(0.0))
+    cache_gib: settings.Amount = settings.step(16.0, plain=0.0, less=settings.halves(MIN_GIB))
     rows_ahead: bool = settings.step(True, plain=False)
     writes_behind: bool = settings.step(True, plain=False, acts_on=TRAINING)
-    device_cache_gib: settings.Amount = settings.step(0.0, plain=0.0)
+    device_cache_gib: settings.Amount = settings.step(0.0, plain=0.0, less=settings.instead(0.0))
     items_per_query: settings.SomeCount = settings.step(1, plain=1)
     pooled_frac: settings.PartShare = settings.step(0.0, plain=0.0)
 
@@ -106,16 +104,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             ),
             pipeline=replace(deployment.pipeline, rows_ahead=ahead, writes_behind=behind),
         )
-
-    def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With a smaller cache of the host or none, without the device's, or tables that stay."""
-        own = (self.cache_gib, self.device_cache_gib, self.keep_gib)
-        for cache in (self.cache_gib, *settings.halved(self.cache_gib, MIN_GIB)):
-            for closer in dict.fromkeys((self.device_cache_gib, 0.0)):
-                for kept in dict.fromkeys((self.keep_gib, 0.0)):
-                    sizes = (cache, closer, kept)
-                    if closer < (cache or inf) and sizes != own:
-                        yield replace(self, cache_gib=cache, device_cache_gib=closer, keep_gib=kept)
 
     def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:
         """The workload with what of the moved tables is really looked up."""

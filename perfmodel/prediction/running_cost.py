@@ -116,7 +116,8 @@ class OperatingCosts:
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many values as `activity` has."""
         busy = {name: watts * getattr(activity, name) for name, watts in self.busy_w.items()}
-        busy["device_frac"] = np.minimum(busy.get("device_frac", 0.0), self.working_limit_w)
+        devices_w = np.minimum(busy.get("device_frac", 0.0), self.working_limit_w)
+        busy["device_frac"] = devices_w if devices_w.ndim else float(devices_w)
         return sum(busy.values(), self.idle_w)
 
     def usd_per_hour(self, power_w: Number) -> Number | None:

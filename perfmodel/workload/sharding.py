@@ -267,10 +267,11 @@ def _cut(
     return tuple(map(tuple, cut))
 
 
-def busiest_part(tables: tuple[Table, ...], number: int, parts: int) -> Table:
+@lru_cache(maxsize=4096)
+def busiest_part(table: Table, parts: int) -> Table:
     """Of a table in row-wise parts the busiest rank's, were it the only table."""
-    alone = [[Shard(number, parts)]] * parts
-    return _cut(tables, alone, {number: range(parts)})[0][0].of(tables)
+    alone = [[Shard(0, parts)]] * parts
+    return _cut((table,), alone, {0: range(parts)})[0][0].of((table,))
 
 
 def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked: int) -> None:

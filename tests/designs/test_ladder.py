@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel import api
-from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.composed import composed
 from perfmodel.designs.ladder import plain, rungs, without_effect
 from perfmodel.errors import UsageError
@@ -22,6 +22,12 @@ def start(name: str = "criteo-kaggle") -> Deployment:
 
 def test_steps_come_in_the_order_of_a_designs_fields() -> None:
     assert [rung.name for rung in rungs(composed("neo"))] == ["+ neo", *(f"+ {it}" for it in NEO)]
+
+
+@pytest.mark.parametrize("name", list(DESIGNS))
+def test_every_design_has_steps_that_can_be(name: str) -> None:
+    whole = composed(name)
+    assert list(rungs(whole))[-1].designs.designs == whole.designs
 
 
 def test_a_step_that_is_not_asked_for_is_none() -> None:

@@ -16,7 +16,7 @@ from perfmodel.designs.composed import composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.designs.neo import Neo
 from perfmodel.designs.popular_samples import Fae, Hotline
-from perfmodel.designs.settings import halved
+from perfmodel.designs.settings import halves
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
@@ -211,9 +211,10 @@ def test_what_was_predicted_is_not_predicted_again_whatever_its_notes_say(
 
 
 def test_halves_of_twice_as_much_are_it_and_its_halves() -> None:
-    assert halved(8.0, 1.0) == [0.0, 4.0, 2.0, 1.0]
-    assert set(halved(16.0, 1.0)) == {8.0, *halved(8.0, 1.0)}
-    assert halved(1.5, 1.0) == [0.0]
+    halved = halves(1.0)
+    assert list(halved(8.0)) == [0.0, 4.0, 2.0, 1.0]
+    assert set(halved(16.0)) == {8.0, *halved(8.0)}
+    assert list(halved(1.5)) == [0.0]
 
 
 def test_each_of_combined_designs_may_take_less() -> None:

@@ -4,10 +4,12 @@ where memory holds it, else the best that a search of a second finds."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.layouts.memory import holds
+from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.designs.layouts.search import packed_best, placement_of
 from perfmodel.designs.layouts.surrogate import RESERVED_FRACS, surrogate
 from perfmodel.embedding import Pipeline
@@ -34,16 +36,35 @@ def deployment_of(
     own = Deployment(workload, machine, total, placement, pipeline, train)
     if holds(own):
         return own
+    laid = searched(own)
+    if laid is None:
+        return own
+    kinds = Counter(table.sharding for table in laid.placement.tables)
+    mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    scheme = workload.implementation.sharding
+    note = f"implementation.sharding {scheme!r} does not fit: tables as a search has them"
+    return replace(laid, own_layout=placement, notes=(f"{note}, {mix}",))
+
+
+def searched(
+    deployment: Deployment,
+    beside: Sequence[str] = (),
+    cached_fracs: Sequence[float] = CACHED_FRACS,
+) -> Deployment | None:
+    """The deployment with its tables as the planner's linear programme has them, packed; None where
+    memory does not hold that.
+
+    Tables that fill device memory may lie in the memories `beside` it, behind caches of
+    `cached_fracs` of a shard.
+    """
     for reserved in RESERVED_FRACS:
-        reserved_bytes = reserved * machine.node.device.hbm_bytes
-        found = packed_best(surrogate(own, reserved_bytes=reserved_bytes, beside=()))
-        if found is None:
-            break
-        searched = replace(own, placement=placement_of(own, found), own_layout=placement)
-        if holds(searched):
-            kinds = Counter(table.sharding for table in searched.placement.tables)
-            mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-            scheme = workload.implementation.sharding
-            note = f"implementation.sharding {scheme!r} does not fit: tables as a search has them"
-            return replace(searched, notes=(f"{note}, {mix}",))
-    return own
+        reserved_bytes = reserved * deployment.machine.node.device.hbm_bytes
+        problem = surrogate(
+            deployment, reserved_bytes=reserved_bytes, beside=beside, cached_fracs=cached_fracs
+        )
+        if (found := packed_best(problem)) is None:
+            return None
+        laid = replace(deployment, placement=placement_of(deployment, found))
+        if holds(laid):
+            return laid
+    return None

@@ -62,9 +62,13 @@ ANY, GROUP, EVERY = 0, 1, 2
 PLAIN = TablePlacement("column_wise", (0,))
 
 
-def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
+def ways(
+    deployment: Deployment,
+    beside: Sequence[str] = (),
+    cached_fracs: Sequence[float] = CACHED_FRACS,
+) -> Iterator[Way]:
     """Every way that the deployment's machine allows, table by table; also in the memories `beside`
-    the device's, behind caches of `CACHED_FRACS` of the shard there. Tables of sequences lie in
+    the device's, behind caches of `cached_fracs` of the shard there. Tables of sequences lie in
     shards alone."""
     ranks, linked = deployment.ranks, deployment.machine.linked_gpus
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
@@ -93,7 +97,7 @@ def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
                     continue
             yield (way := Way(number, sharding, "hbm", parts, reach, shard, dtype, size))
             for tier, cached in product(
-                beside, () if sharding == "data_parallel" else CACHED_FRACS
+                beside, () if sharding == "data_parallel" else cached_fracs
             ):
                 yield replace(way, tier=tier, cached_frac=cached)
 

@@ -307,7 +307,7 @@ def placement_of(deployment: Deployment, layout: Layout) -> Placement:
     tables = []
     for choice, ranks in zip(layout.chosen.tolist(), layout.ranks, strict=True):
         way = layout.problem.ways[choice]
-        is_cached = way.tier != "hbm"
+        is_cached = way.cached_frac > 0
         if is_cached:
             cached_bytes[list(ranks)] += way.bytes_in("hbm")
         names = (CACHE_NAME,) if is_cached else ()

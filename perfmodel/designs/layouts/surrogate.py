@@ -14,7 +14,15 @@ from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.layouts.memory import beside_bytes
-from perfmodel.designs.layouts.problem import ANY, EVERY, FixedTimes, Problem, Way, ways
+from perfmodel.designs.layouts.problem import (
+    ANY,
+    CACHED_FRACS,
+    EVERY,
+    FixedTimes,
+    Problem,
+    Way,
+    ways,
+)
 from perfmodel.embedding import (
     RowDtype,
     TableAccess,
@@ -170,10 +178,11 @@ def surrogate(
     *,
     reserved_bytes: float = 0.0,
     beside: Sequence[str] = ("host", "storage"),
+    cached_fracs: Sequence[float] = CACHED_FRACS,
 ) -> Problem:
     """The problem of laying out the deployment's tables; of each device's memory so much more than
     usual is `reserved_bytes`. Where the tables fill more than that, they may lie in the memories
-    `beside` it."""
+    `beside` it, behind caches there of `cached_fracs` of a shard."""
     other_bytes = beside_bytes(deployment) + reserved_bytes
     deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
@@ -189,7 +198,7 @@ def surrogate(
         if whole > FILLED * nearer * ranks and room[tier]:
             needed.append(tier)
         nearer += room[tier]
-    here = tuple(ways(deployment, needed)) if needed else here
+    here = tuple(ways(deployment, needed, cached_fracs)) if needed else here
     rows, excess = _rows_us(deployment, here)
     work, excess = rows + _copied_us(deployment, here), np.round(excess, DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
@@ -223,7 +232,7 @@ def _rows_us(deployment: Deployment, here: Sequence[Way]) -> tuple[Floats, Float
     busiest, tables = list(here), deployment.workload.tables
     for at, way in enumerate(here):
         if "row_wise" in way.sharding:
-            busiest[at] = replace(way, shard=busiest_part(tables, way.number, way.parts))
+            busiest[at] = replace(way, shard=busiest_part(tables[way.number], way.parts))
     both = [*here, *busiest]
     mean, most = np.split(lookup_us(deployment, both) + missed_us(deployment, both), 2)
     return mean, most - mean
