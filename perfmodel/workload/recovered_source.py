@@ -16,7 +16,8 @@ from perfmodel.ops.read import execution_trace
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.trace.window import MAIN_THREAD
-from perfmodel.workload.recovered import RECORDED, Fact, Recovered, one_step, recovered
+from perfmodel.workload.recorded_calls import one_step
+from perfmodel.workload.recovered import RECORDED, Fact, Recovered, recovered
 from perfmodel.workload.recovered_skew import tables_with_ids, with_skew
 from perfmodel.workload.step import op_graph
 
