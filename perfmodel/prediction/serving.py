@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 
 from perfmodel.base.units import US_PER_MS, US_PER_S, human_us
-from perfmodel.errors import Note, PerfmodelError, UsageError
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import (
     BatchSteps,
@@ -75,13 +75,13 @@ class Serving:
             return max(met, key=lambda each: each.rate_per_s)
         return min(met, key=lambda each: each.load_frac)
 
-    def remarks(self, load: LoadLatency, batch: int) -> list[Note]:
+    def remarks(self, load: LoadLatency, batch: int) -> list[str]:
         """That most of the time is until batches are full, where nothing limits it."""
         fill_us = (batch - 1) / 2 / load.rate_per_s * US_PER_S
         if self.max_delay_us is not None or fill_us <= (load.mean_us or inf) / 2:
             return []
         filling = f"samples wait {human_us(fill_us)} on average until batches of {batch:,} are full"
-        return [Note(f"{filling}: --max-delay-ms limits that")]
+        return [f"{filling}: --max-delay-ms limits that"]
 
     def _at(self, steps: BatchSteps, rate_per_s: float, size: int) -> LoadLatency:
         if self.max_delay_us is None:
