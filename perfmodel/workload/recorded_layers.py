@@ -14,6 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from perfmodel.errors import WorkloadError
+from perfmodel.lowering import lower
+from perfmodel.lowering.observed import with_placement
+from perfmodel.lowering.piece import OF_PROFILE
+from perfmodel.lowering.recorded import with_recorded
 from perfmodel.ops.edits.batch import batch_of, rebatch
 from perfmodel.ops.edits.leaves import Leaves
 from perfmodel.ops.graph import (
@@ -30,9 +34,12 @@ from perfmodel.ops.graph import (
 )
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
+from perfmodel.timeline.graph.build import build_rank
+from perfmodel.trace import Trace
 from perfmodel.trace.read import read
 from perfmodel.workload.recorded_calls import INTEGERS, OuterCall, calls_of, ops_of_layers, together
 
+AS_RECORDED = " kernels that no rule stands for take as long as recorded, on any device"
 _ACCUMULATED = f"{AUTOGRAD_NODE}torch::autograd::AccumulateGrad"
 
 
@@ -64,7 +71,7 @@ class RecordedLayers:
     source: str
     """The file, or the workload, that they were recorded of."""
     notes: tuple[str, ...] = ()
-    """What is guessed of them at this batch."""
+    """What is taken as recorded, and what is guessed of them at this batch."""
 
     @property
     def stages(self) -> tuple[tuple[Op, ...], ...]:
@@ -112,13 +119,26 @@ def _at(layers: RecordedLayers, batch: int) -> RecordedLayers:
         gradients=gradients,
         row_gradients=row_gradients,
         batch=batch,
-        notes=tuple(f"{layers.source}: {each}" for each in skipped),
+        notes=(*layers.notes, *(f"{layers.source}: {each}" for each in skipped)),
     )
 
 
 def _moved(ops: Iterable[Op], by: int) -> tuple[Op, ...]:
     """`ops` that stand so many places further on."""
     return tuple(op if op.parent == NO_OP else replace(op, parent=op.parent + by) for op in ops)
+
+
+def traced_graphs(trace: Trace) -> list[OpGraph]:
+    """The ops of each rank, and the kernels of its profile that no rule stands for (of compiled
+    regions), which take as long as recorded on any device. Raises `TraceError` without shapes."""
+    graphs, every = list(op_graph(trace)), zip(trace.ranks, trace.links, strict=True)
+    profiles = {pair[0].rank: pair for pair in every if len(pair[1].device_rows)}
+    for at, graph in enumerate(graphs):
+        if graph.rank in profiles:
+            rank, links = profiles[graph.rank]
+            lowered = lower(with_placement(graph, rank, links), "cuda")
+            graphs[at] = with_recorded(lowered, rank, links, build_rank(rank, links)).graph
+    return graphs
 
 
 def layers_of_source(source: str, folder: Path, batch: int | None = None) -> RecordedLayers:
@@ -128,7 +148,7 @@ def layers_of_source(source: str, folder: Path, batch: int | None = None) -> Rec
     """
     program = program_of(source)
     if program is None:
-        return recorded_layers(op_graph(read(folder / source))[0], batch)
+        return recorded_layers(traced_graphs(read(folder / source))[0], batch)
     program = replace(program, path=folder / program.path)
     return recorded_layers(graph_of_program(program, Call(training=True)), batch)
 
@@ -174,6 +194,9 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
         zip(_parameters([x for _, x in back.gradients], held), back.gradients, strict=True),
         key=lambda pair: order.get(pair[0].tensor_id, len(held)),
     )
+    as_recorded = [
+        op for call in (*kept, *back.kept) for op in call.ops if op.name.startswith(OF_PROFILE)
+    ]
     return RecordedLayers(
         forward=together(kept),
         backward=together(back.kept),
@@ -189,6 +212,7 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
         row_gradients=tuple(back.row_gradients),
         batch=batch,
         source=graph.source,
+        notes=(f"{graph.source}: {len(as_recorded)}{AS_RECORDED}",) if as_recorded else (),
     )
 
 

@@ -12,11 +12,11 @@ from perfmodel.errors import TraceError, WorkloadError
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, uses_tf32
 from perfmodel.ops.graph import NO_OP, OpGraph, outermost_of
-from perfmodel.ops.read import execution_trace
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.trace.window import MAIN_THREAD
 from perfmodel.workload.recorded_calls import one_step
+from perfmodel.workload.recorded_layers import traced_graphs
 from perfmodel.workload.recovered import RECORDED, Fact, Recovered, recovered
 from perfmodel.workload.recovered_skew import tables_with_ids, with_skew
 from perfmodel.workload.step import op_graph
@@ -36,7 +36,7 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
         return recovered([graph], program.name, program.class_name)
     trace = source if isinstance(source, Trace) else read(source)
     try:
-        graphs = execution_trace.op_graph(trace)
+        graphs = traced_graphs(trace)
     except TraceError as problem:
         raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
     found = recovered(graphs, trace.source, _name(trace.source))

@@ -15,12 +15,14 @@ from perfmodel.cli import main
 from perfmodel.collect.models.dlrm import zipf_indices
 from perfmodel.embedding.index_streams import stream_alpha
 from perfmodel.errors import PerfmodelError, WorkloadError
+from perfmodel.hardware import node, with_settings
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.ops.lookups import PREFIX
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.workload import Table, Workload, load_workload, op_graph
 from perfmodel.workload import load as loading
 from perfmodel.workload.load import workloads
+from perfmodel.workload.recorded_layers import AS_RECORDED
 from perfmodel.workload.recovered import Recovered, recovered
 from perfmodel.workload.recovered_layers import NoDlrm, dense_part
 from perfmodel.workload.recovered_layout import SUMS, UNSEEN, RecordedRanks, held_tables
@@ -230,19 +232,27 @@ def test_the_recovered_step_has_what_its_program_does_beside_the_model(
     reference: Path, tmp_path: Path
 ) -> None:
     """A data loader on the training thread runs 157 operators, on the step's 8.9 ms beyond; ranks
-    without a record of Meta's model hold as much as the one that is here."""
+    without a record of Meta's model hold as much as the one that is here. On two V100, compiled
+    regions make 29 % of the device time: 33 of 120 ms are matrix products that no op calls."""
     folder = reference / "traces"
     for path, hardware in (
         (folder / "dlrm_v100x8", "dgx-1"),
         (folder / "dlrm_meta" / "a100x8_trace_diff_control.json.gz", "dgx-a100-40gb"),
+        (
+            reference / "traces_2" / "dlrm_meta" / "v100x2_trace_diff_test.json.gz",
+            with_settings(node("dgx-1"), ["node.gpus=2"]),
+        ),
     ):
-        profile = tmp_path / f"{hardware}.json"
+        profile = tmp_path / f"{path.name}.json"
         assert main(["fit", "overheads", str(path), "-o", str(profile)]) == 0
         asked = loading.workload_of(path)
         taken = {"hardware": hardware, "overheads": profile}
-        truth = predict(path, mode="model", **taken).results[0].step_us
-        found = predict(asked.workload, **taken).results[0].step_us
-        assert found == pytest.approx(truth, rel=0.1), path.name
+        truth = predict(path, mode="model", **taken).results[0].step_us  # type: ignore[arg-type]
+        answer = predict(asked.workload, **taken)  # type: ignore[arg-type]
+        found, told = answer.results[0], answer.warnings
+        assert found.step_us == pytest.approx(truth, rel=0.1), path.name
+        is_carried = asked.workload.recorded is not None
+        assert any(AS_RECORDED in each for each in told) == is_carried
     assert loading.workload_of(folder / "dlrm_v100x8").workload.training.host_ops > 157
 
 
