@@ -64,7 +64,7 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
         if run.ranks > 1:
             keys = _exchanged_ids(r, run, ids, sent)
     tables = zip(run.workload.tables, sent, strict=True)
-    asked = tuple(replace(table, pooling=count / run.batch) for table, count in tables)
+    asked = tuple(replace(table, pooling=n / run.batch, pooled=False) for table, n in tables)
     placement = run.placement or placement_of(run.plan, run.workload)
     reader = replace(run, workload=replace(run.workload, tables=asked), placement=placement)
     found = []

@@ -58,10 +58,8 @@ def _uses(
     """Of the ranks that decide, and without a placement of the one with most rows."""
     ranks, target = machine.gpus, machine.node.device.target
     classes = cached_rank_classes(workload, ranks, linked, placement, batch)
-    shown = deciding_classes(classes)
-    if placement is None:
-        shown = [*shown, max(classes, key=lambda each: each.held_rows_bytes)]
-    for rank in dict.fromkeys(each.ranks[0] for each in shown):
+    works = ("held_rows_bytes",) * (placement is None)
+    for rank in (each.ranks[0] for each in deciding_classes(classes, *works)):
         step: dict[str, Any] = {"ranks": ranks, "rank": rank, "target": target, "train": train}
         step |= {"linked": linked, "placement": placement, "pipeline": pipeline, "sharers": 0.0}
         use = memory_use(cached_op_graph(workload, batch, **step), in_host_memory=target == CPU)

@@ -56,14 +56,15 @@ class DeviceTables(Source):
         return (self.tables.weights,)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        read, bags = group.read
-        tables = self.tables.described(lookup_attributes(read, bags) | dict(group.known))
-        return look_up(r, tables, keys.values, offsets(r, keys), bags)
+        about = lookup_attributes(group.tables, group.samples) | dict(group.known)
+        starts = offsets(r, keys)
+        return look_up(r, self.tables.described(about), keys.values, starts, group.samples)
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
     optimizer = group.run.workload.training.table_optimizer
-    return batched(r, lookups(*group.read), dtype=group.placed.dtype, optimizer=optimizer)
+    about = lookups(group.tables, group.samples)
+    return batched(r, about, dtype=group.placed.dtype, optimizer=optimizer)
 
 
 def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]]) -> None:

@@ -40,8 +40,6 @@ class Group:
     samples: int
     replicated: bool
     hot_rows: tuple[int, ...] = ()
-    vectors: int = 0
-    """Rows that come one by one, for so many keys of each table, in place of pooled ones."""
     known: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Attributes of its lookup that do not follow from its tables."""
     positions: float = 1.0
@@ -52,13 +50,6 @@ class Group:
         placement = self.run.placement
         assert placement is not None
         return tuple(placement.cache(name).at for name in self.placed.caches)
-
-    @property
-    def read(self) -> tuple[tuple[Table, ...], int]:
-        """What a kernel is asked for: tables, and bags of each."""
-        if not self.vectors:
-            return self.tables, self.samples
-        return tuple(replace(table, pooling=1.0) for table in self.tables), self.vectors
 
     @cached_property
     def lookups(self) -> int:
@@ -207,9 +198,8 @@ def read_one_by_one(
     placement = run.placement
     assert placement is not None
     placed = placement.tables[shard.table]
-    table, count = shard.of(run.workload.tables), ids.shape[0]
-    samples = run.global_batch
-    group = Group(run, placed, (table,), samples, False, vectors=count, known=known)
+    one, count = replace(shard.of(run.workload.tables), pooling=1.0), ids.shape[0]
+    group = Group(run, placed, (one,), samples=count, replicated=False, known=known)
     kept = {placement.cache(name).kept_by for name in placed.caches}
     by_row = {("hbm", ()), ("host", ()), ("host", ("hbm",))}  # what kernels give row by row
     is_pooled = placed.pooled_on != "device" or placed.hot_rows > 0
