@@ -15,11 +15,10 @@ from math import prod
 from perfmodel.lowering.arguments import output, size
 from perfmodel.lowering.rules.copies import KNOWN
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
-from perfmodel.ops.lookups import with_recorded_lookups
+from perfmodel.ops.lookups import TABLE_BATCHED, with_recorded_lookups
 from perfmodel.ops.read.arguments import collective_of
 
 LOOKUP_BACKWARD = "torch::autograd::CppNode<*Split*Lookup*Function*>"
-LOOKUPS = ("fbgemm::*embedding*lookup*_function*",)
 COLLECTIVE = "record_param_comms"
 CONVOLUTIONS = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::mkldnn_convolution")
 BACKWARD_PARTS = {
@@ -98,7 +97,7 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
 def _lookup_kind(name: str) -> str:
     if fnmatchcase(name, LOOKUP_BACKWARD):
         return "backward"
-    return "forward" if any(fnmatchcase(name, pattern) for pattern in LOOKUPS) else "neither"
+    return "forward" if any(fnmatchcase(name, pattern) for pattern in TABLE_BATCHED) else "neither"
 
 
 def _read_later(graph: OpGraph, index: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Lookups of embedding tables: which ops are some, and what they say as attributes.
+"""Lookups of embedding tables: which ops they are, and what they say as attributes.
 
 Of all tables together in words of the measurement table (`tables lookups batch dim hash_size
 lookup_dim pooling zipf_alpha unique_rows longest_bag`: sums of lookups and of distinct rows, the
@@ -14,6 +14,16 @@ from functools import lru_cache
 
 from perfmodel.ops.graph import Op, tensors_in
 
+EMBEDDING_BAGS = tuple(
+    f"aten::{name}" for name in ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+)
+TABLE_BATCHED = (
+    "fbgemm::split_embedding_*lookup_*_function*",
+    "fbgemm::dense_embedding_codegen_lookup_function*",
+    "fbgemm::int_nbit_split_embedding*_lookup_function*",
+    "fbgemm::ssd_embedding_codegen_lookup_*_function*",
+)
+"""Patterns of FBGEMM's calls that look up all tables of a rank."""
 _WORDS, _REORDERED = ("embedding", "Embedding", "lookup", "Lookup"), "permute"
 
 
@@ -95,9 +105,6 @@ def _short(value: float) -> str:
 
 
 SPARSE = "sparse"
-EMBEDDING_BAGS = (
-    *("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"),
-)
 SPARSE_CONSTRUCTOR = "aten::_sparse_coo_tensor"
 UPDATES = ("aten::add_", "aten::add")
 

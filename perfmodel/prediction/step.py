@@ -40,9 +40,9 @@ from perfmodel.workload.step import (
     TIERED,
     RankClass,
     cached_op_graph,
-    cached_rank_classes,
     data_edges,
     deciding_classes,
+    rank_classes,
 )
 
 EVALUATION, SWITCH = "evaluation", "switch"
@@ -97,7 +97,7 @@ class Step:
     @property
     def _every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
-        return cached_rank_classes(self.workload, *where)
+        return rank_classes(self.workload, *where)
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         """The ranks that stand for all."""

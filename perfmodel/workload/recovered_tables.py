@@ -15,7 +15,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.lowering.piece import MissingArguments
 from perfmodel.lowering.rules.fbgemm import call_of
 from perfmodel.ops.graph import FORWARD, INPUT, NO_OP, Op, Tensor, argument, tensors_in
-from perfmodel.ops.lookups import Lookups
+from perfmodel.ops.lookups import EMBEDDING_BAGS, TABLE_BATCHED, Lookups
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,7 @@ LOOKUPS: Registry[Reader] = Registry("lookup", "perfmodel.lookups")
 """What a call looks up, by the op's name; `*` stands for any text."""
 
 
-@LOOKUPS.register(
-    *("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-)
+@LOOKUPS.register(*EMBEDDING_BAGS)
 def embedding_bag(op: Op) -> Sequence[SeenTable]:
     """Weight, indices and offsets, in any order of the first two, `include_last_offset` at 7; of
     two-dimensional indices each line is a bag."""
@@ -102,10 +100,7 @@ def _key(weights: Tensor, *place: int) -> tuple[int, ...]:
     return (weights.tensor_id, *place) if weights.tensor_id >= 0 else ()
 
 
-@LOOKUPS.register(
-    *("fbgemm::split_embedding_*lookup_*_function*", "fbgemm::dense_embedding_*lookup_function*"),
-    *("fbgemm::int_nbit_split_embedding*_lookup_function*", "fbgemm::ssd_embedding_*lookup_*"),
-)
+@LOOKUPS.register(*TABLE_BATCHED)
 def table_batched(op: Op) -> Sequence[SeenTable]:
     """All tables of a rank in one call. Of several its arguments tell the sums of rows, dims and
     lookups alone; attributes, where the call has them, each table's."""

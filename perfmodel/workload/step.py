@@ -213,7 +213,7 @@ def op_graph(
 
 cached_op_graph = lru_cache(maxsize=8)(op_graph)
 """Of a sweep's points, and of what asks whether a step fits and how long it takes, many run the
-same ops; likewise `cached_rank_classes`."""
+same ops."""
 
 
 def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
@@ -243,6 +243,7 @@ class RankClass:
     held_rows_bytes: int = 0
 
 
+@lru_cache(maxsize=8)
 def rank_classes(
     workload: Workload,
     ranks: int,
@@ -279,9 +280,6 @@ def rank_classes(
         )
         for key, own in by_work.items()
     ]
-
-
-cached_rank_classes = lru_cache(maxsize=8)(rank_classes)
 
 
 def deciding_classes(classes: list[RankClass], *works: str) -> list[RankClass]:

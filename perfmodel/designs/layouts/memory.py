@@ -17,7 +17,7 @@ from perfmodel.workload.memory_tiers import (
     tier_use,
     with_activations,
 )
-from perfmodel.workload.step import cached_op_graph, cached_rank_classes, deciding_classes
+from perfmodel.workload.step import cached_op_graph, deciding_classes, rank_classes
 
 
 def fits(workload: Workload, machine: Cluster, batch: int, train: bool, linked: int) -> bool:
@@ -57,7 +57,7 @@ def _uses(
 ) -> Iterator[MemoryUse]:
     """Of the ranks that decide, and without a placement of the one with most rows."""
     ranks, target = machine.gpus, machine.node.device.target
-    classes = cached_rank_classes(workload, ranks, linked, placement, batch)
+    classes = rank_classes(workload, ranks, linked, placement, batch)
     works = ("held_rows_bytes",) * (placement is None)
     for rank in (each.ranks[0] for each in deciding_classes(classes, *works)):
         step: dict[str, Any] = {"ranks": ranks, "rank": rank, "target": target, "train": train}

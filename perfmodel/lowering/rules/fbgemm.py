@@ -25,6 +25,7 @@ from perfmodel.lowering.arguments import (
 from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
+from perfmodel.ops.lookups import TABLE_BATCHED
 
 INTEGERS = ("int64", "int32")
 STATE_BYTES = {
@@ -134,11 +135,7 @@ def call_of(
 
 
 @LOWERINGS.register(
-    *entries("fbgemm::split_embedding_*lookup_*_function*"),
-    *entries("fbgemm::dense_embedding_codegen_lookup_function*"),
-    *entries("fbgemm::*embedding*_codegen_forward_*"),
-    *entries("fbgemm::int_nbit_split_embedding*_lookup_function*"),
-    *entries("fbgemm::ssd_embedding_codegen_lookup_*_function*"),
+    *entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"),
 )
 def lookup(op: Op) -> Sequence[Piece]:
     """One kernel forward."""
