@@ -26,7 +26,7 @@ from perfmodel.workload.recorded_layers import AS_RECORDED
 from perfmodel.workload.recovered import Recovered, recovered
 from perfmodel.workload.recovered_layers import NoDlrm, dense_part
 from perfmodel.workload.recovered_layout import SUMS, UNSEEN, RecordedRanks, held_tables
-from perfmodel.workload.recovered_tables import tables_seen
+from perfmodel.workload.recovered_tables import SeenTable, tables_seen
 from perfmodel.workload.written import toml_of
 
 
@@ -161,6 +161,22 @@ def test_many_small_buckets_tell_their_size() -> None:
     )
     found = again(wide, 2).workload.implementation.ddp_bucket_bytes
     assert (8 << 20) <= found <= (13 << 20)
+
+
+def test_parts_with_unequal_lookups_are_one_table() -> None:
+    """Rows of a table of 1,000 x 16 in halves: 48 lookups fall to the first rank, 32 to the second,
+    of 32 samples: pooling 2.5. Beside them the first rank has a whole table of 500 rows with a
+    third of its part's lookups."""
+    seen = {
+        0: [SeenTable(500, 16, 48, 32), SeenTable(500, 16, 16, 32)],
+        1: [SeenTable(500, 16, 32, 32)],
+    }
+    held, sharding = held_tables(RecordedRanks(2, 16, seen, 32))
+    assert sharding == "balanced"
+    assert [(each.table.rows, each.table.pooling, each.ranks) for each in held] == [
+        (1000, 2.5, (0, 1)),
+        (500, 0.5, (0,)),
+    ]
 
 
 TRACED = [

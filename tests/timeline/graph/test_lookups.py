@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.ops.graph import Op, Tensor
-from perfmodel.ops.lookups import Lookups, with_recorded_lookups
+from perfmodel.ops.lookups import Lookups, is_lookup, with_recorded_lookups
 
 TABLE = st.tuples(
     st.integers(1, 10**12),
@@ -45,3 +45,17 @@ def test_tensors_tell_sizes_but_not_repeats() -> None:
     assert looked_up.attributes["lookups"] == updated.attributes["lookups"] == "12"
     assert "unique_rows" not in updated.attributes
     assert untouched is dense
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("aten::embedding_bag", True),
+        ("fbgemm::split_embedding_codegen_lookup_sgd_function_pt2", True),
+        ("torch::autograd::CppNode<SplitLookupFunction_sgd_Op_pt2>", True),
+        ("fbgemm::permute_multi_embedding", False),  # reorders what was looked up
+        ("aten::addmm", False),
+    ],
+)
+def test_lookups_are_told_by_their_names(name: str, told: bool) -> None:
+    assert is_lookup(name) is told
