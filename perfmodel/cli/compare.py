@@ -123,6 +123,8 @@ def _show(console: Console, comparison: Comparison) -> None:
         ]
         title = "Bottleneck, and best single fix"
         console.show(_times(comparison, feasible, plain))
+        if latencies := _latencies(source["rate_per_s"], plain):
+            console.show(latencies)
         console.show(Table(title, _BOTTLENECKS, bottlenecks, full_names=True))
     for design, why in comparison.without_gain.items():
         console.say(f"{design} is {why}")
@@ -190,13 +192,8 @@ def _label(row: DesignResult) -> str:
 def _times(
     comparison: Comparison, rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]
 ) -> Table:
-    """Steps with their intervals, speed-ups over the baselines, and latency at a rate."""
+    """Steps with their intervals, and speed-ups over the baselines."""
     times = Times(each["high_us"] for each in plain)
-    rate, loads = comparison.source["rate_per_s"], [row.load for row in rows if row.load]
-    latency = ("p50_us", "p99_us") if loads else ()
-    batches = "batch=in batches:,d" if any(load.batch for load in loads) else ""
-    if rate is None and loads:
-        batches = f"at=at samples/s:,.0f;{batches}"
     records = []
     for row, each in zip(rows, plain, strict=True):
         record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
@@ -205,13 +202,20 @@ def _times(
             record[f"over {name}"] = None if gain is None else f"{_ratio(gain)}x"
             if ends and row.design != name:
                 record[f"ends {name}"] = " to ".join(map(_ratio, ends))
-        load = each["latency"] or {}
-        record |= {key: "unstable" if load.get(key) is None else load[key] for key in latency}
-        record |= {"at": load.get("rate_per_s"), "batch": load.get("batch")}
         records.append(record)
     gains = (f"over {name}:s!;ends {name}=90 %:s" for name in comparison.baselines)
-    latencies = (f"{key}={key.removesuffix('_us')}:human" for key in latency)
-    at_rate = " and latency" if loads else ""
-    at_rate += f" at {rate:,.6g}/s" if rate is not None else ""
-    shown = filter(None, (_TIMES, *gains, batches, *latencies))
-    return Table(f"Step time{at_rate}", ";".join(shown), records)
+    return Table("Step time", ";".join((_TIMES, *gains)), records)
+
+
+def _latencies(rate_per_s: float | None, plain: Sequence[dict[str, Any]]) -> Table | None:
+    """From a sample's arrival to its answer; None where nobody asked."""
+    asked = [each | each["latency"] for each in plain if each["latency"]]
+    records = [
+        each | {key: "unstable" if each[key] is None else each[key] for key in ("p50_us", "p99_us")}
+        for each in asked
+    ]
+    at = "" if rate_per_s is None else f" at {rate_per_s:,.6g}/s"
+    found = "rate_per_s=at samples/s:,.0f;" if rate_per_s is None else ""
+    batches = "batch=in batches:,d;" if any(each["batch"] for each in asked) else ""
+    heads = f"label=design:name;{found}{batches}p50_us=p50:human;p99_us=p99:human"
+    return Table(f"Latency{at}", heads, records) if asked else None
