@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-import perfmodel.explore.periods
-from perfmodel.explore.periods import compiled
+import perfmodel.base.compiled
+from perfmodel.base.compiled import compiled
 
 
 def test_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = perfmodel.explore.periods.njit
+    usual = perfmodel.base.compiled.njit
 
     def refused(**options: Any) -> Callable[[Any], Any]:
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return usual(**options)
 
-    monkeypatch.setattr(perfmodel.explore.periods, "njit", refused)
+    monkeypatch.setattr(perfmodel.base.compiled, "njit", refused)
 
     @compiled()
     def double(value: float) -> float:

@@ -19,7 +19,7 @@ import perfmodel
 
 ROOT = Path(perfmodel.__file__).parents[1]
 WAIT_S = 120
-TINY_FILE_BYTES, WARM_UP_S = 800, 12.0
+TINY_FILE_BYTES, WARM_UP_S = 400, 12.0
 TINY = {
     "name": "tiny", "tables": 2, "rows": 50, "dim": 4, "pooling": 2, "batch": 8,
     "bottom": [4, 4], "top": [1],
