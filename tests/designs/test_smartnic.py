@@ -104,7 +104,7 @@ def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     assert kept.placement == plain.placement
     assert kept.machine == plain.machine
     assert any("not applied" in note for note in kept.notes)
-    assert any("never in the place of if_worth" in note for note in kept.notes)
+    assert any("cache_gib 0 in the place of auto" in note for note in kept.notes)
     assert found.results[0].step_us == pytest.approx(predict(plain).results[0].step_us)
     assert gain(SmartNic(adapter="bluefield-3"), plain) < 1
     assert gain(SmartNic(cache_gib=8, applied="always"), plain) < 1

@@ -83,7 +83,8 @@ def test_designs_and_their_settings(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_setting_of_whatever_design_a_point_has(tmp_path: Path) -> None:
-    text = 'hardware = "dgx-h100"\ndesign = "recshard"\n[axes]\ndesign.hbm_gb = [0.1, 2.0]'
+    axes = "[axes]\nbatch = [65536]\ndesign.hbm_gb = [0.1, 2.0]"
+    text = f'hardware = "dgx-h100"\ndesign = "recshard"\n{axes}'
     found = sweep(load_spec(written(tmp_path, text))).frame
     assert found["step_us"][0] != found["step_us"][1]
 

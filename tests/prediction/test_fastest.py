@@ -125,7 +125,7 @@ def test_more_cache_never_hurts_neo() -> None:
     steps = steps_of("neo", {}, "cache_frac", (0.025, 0.05, 0.1), start)
     assert all(more <= STEP * less for less, more in pairwise(steps)), steps
     plain = predict(Neo(cache_frac=0.1).apply(start)).results[0]
-    assert steps[-1] < plain.step_us
+    assert steps[-1] <= plain.step_us
 
 
 @pytest.mark.slow

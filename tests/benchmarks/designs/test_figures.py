@@ -110,6 +110,7 @@ HOST_BOUND = (
     "hotline-abstract-over-intel",
     "fae-abstract-over-xdl-hybrid",
     "fae-over-hybrid",
+    "nvidia-dlrm-cpus",
     "hotline-over-fae",
     *(f"triton-a100-sxm-80gb-{each}" for each in ("fp16-256", "fp16-1024", "fp16-2048")),
     *(f"triton-a100-sxm-80gb-{each}" for each in ("fp32-256", "fp32-1024")),
