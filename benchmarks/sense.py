@@ -119,6 +119,13 @@ ROWS = ("host memory", "storage", "nic")
 baseline does: the answer names what it waits for."""
 
 
+UNEVEN = "tables in row-wise parts: the more skewed, the more of the lookups are the busiest rank's"
+
+
+def _in_rows(start: Deployment) -> bool:
+    return any("row_wise" in table.sharding for table in start.placement.tables)
+
+
 def waits_for(found: Prediction | None) -> str:
     """The resource with the largest part of the step."""
     bounds = (found.results[0].bound_by if found else None) or {}
@@ -139,6 +146,7 @@ def skew(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
         ):
             if less > 0.0 and gain > 0.0:
                 told = f"waits for {by}" if fast_us <= slow_us * SHIFTS and by not in ROWS else ""
+                told = told or (UNEVEN if case.start.ranks > 1 and _in_rows(case.start) else "")
                 change = f"{low} to {high}"
                 yield Pair("skew", case.name, name, change, less / gain, 1 / FALLS, told)
 

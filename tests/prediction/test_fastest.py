@@ -212,8 +212,8 @@ def test_what_was_predicted_is_not_predicted_again_whatever_its_notes_say(
 
 def test_halves_of_twice_as_much_are_it_and_its_halves() -> None:
     halved = halves(1.0)
-    assert list(halved(8.0)) == [0.0, 4.0, 2.0, 1.0]
-    assert set(halved(16.0)) == {8.0, *halved(8.0)}
+    assert list(halved(8.0)) == pytest.approx([0.0, 4.0, 2.0, 1.0])
+    assert sorted(halved(16.0)) == pytest.approx(sorted([8.0, *halved(8.0)]))
     assert list(halved(1.5)) == [0.0]
 
 
