@@ -101,7 +101,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("low_precision", "row_dtypes", ("fp16",), "dense"),
     ("low_precision", "exchange", "fp32", "dense"),
     ("neo", "sharding", "as_deployed", "dcn"),
-    ("neo", "rows", "fp32", "dcn"),
+    ("neo", "rows", "fp32", "large"),
     ("neo", "wire", "fp32", "large"),
     ("neo", "cache_frac", 0.0, "large"),
     ("neo", "input_ahead", False, "dcn"),

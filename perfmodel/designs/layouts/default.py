@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from perfmodel.designs.deployment import Deployment
@@ -13,6 +14,7 @@ from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.designs.layouts.search import packed_best, placement_of
 from perfmodel.designs.layouts.surrogate import RESERVED_FRACS, surrogate
 from perfmodel.embedding import Pipeline
+from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload, sharding
 from perfmodel.workload.step import check_ranks
@@ -65,6 +67,7 @@ def searched(
         if (found := packed_best(problem)) is None:
             return None
         laid = replace(deployment, placement=placement_of(deployment, found))
-        if holds(laid):
-            return laid
+        with suppress(WorkloadError):  # beside resident tables a cache may lack room for a batch
+            if holds(laid):
+                return laid
     return None
