@@ -44,7 +44,8 @@ def comments(found: Recovered) -> list[str]:
 
 def _show(console: Console, found: Recovered) -> None:
     asked, layers = found.workload, found.workload.model
-    made = f"recorded layers of {asked.dense_parameters:,} elements"
+    elements = asked.dense_parameters
+    made = f"recorded layers of {elements:,} elements" if elements else "recorded layers"
     if asked.recorded is None:
         bottom, top = _widths(layers.bottom_mlp), _widths(asked.top_widths)
         made = f"MLPs {layers.dense_features}-{bottom} and {top}, {asked.interaction.kind}"

@@ -25,7 +25,7 @@ class GradientAccumulation(settings.Checked, of="gradient_accumulation"):
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Each micro-batch that there is in so many."""
-        samples = deployment.batch // deployment.ranks
+        samples = deployment.samples
         if not deployment.train:
             raise WorkloadError("gradient_accumulation: inference has no gradients")
         if self.micro_batches > samples:

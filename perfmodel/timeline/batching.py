@@ -21,6 +21,8 @@ from perfmodel.timeline.offered import BatchSteps, LoadLatency, require_rate, un
 
 QUERIES, BATCHES = 2**20, 16
 """So many are followed, or so many full batches."""
+MOST_QUERIES = 2**22
+"""Of a batch: more would be followed in gigabytes of memory."""
 UNSETTLED_FRAC = 1 / 8
 """Of them, those that come first, and find no queue, are not counted."""
 
@@ -29,8 +31,15 @@ def batched_latency(
     steps: BatchSteps, rate_per_s: float, most: int, max_delay_us: float
 ) -> LoadLatency:
     """Latency of queries at `rate_per_s` in batches of up to `most`, the oldest of which waits at
-    most `max_delay_us` for others to come. Raises `UsageError` for what no rate or delay can be."""
+    most `max_delay_us` for others to come.
+
+    Raises `UsageError` for what no rate or delay can be, and for more than `MOST_QUERIES` in one.
+    """
     require_rate(rate_per_s)
+    if most > MOST_QUERIES:
+        raise UsageError(
+            f"--max-delay-ms: a batch of {most:,}: expected at most {MOST_QUERIES:,} samples"
+        )
     if not max_delay_us >= 0:
         raise UsageError(f"latency under load: a delay of {max_delay_us:g} us")
     load = rate_per_s / US_PER_S * float(steps.period_us(most)) / most

@@ -74,8 +74,8 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """`[recorded]`: a trace, or `FILE.py:CLASS`, at a path from the workload's file, of so many
-    samples; what it shows of them where that is not given."""
+    """`[recorded]`: a trace, or `FILE.py:CLASS`, which is executed, at a path from the workload's
+    file, of so many samples; what it shows of them where that is not given."""
 
     source: str
     batch: Annotated[int | None, Limits(1, 1e9)] = None

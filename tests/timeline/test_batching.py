@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.batching import batched_latency
+from perfmodel.timeline.batching import MOST_QUERIES, batched_latency
 from perfmodel.timeline.offered import BatchSteps, Service, latency_under
 
 
@@ -109,3 +109,8 @@ def test_longer_delays_make_larger_batches_which_leave_more_time() -> None:
 def test_what_cannot_be(rate: float, delay_us: float) -> None:
     with pytest.raises(UsageError, match="latency under load"):
         batched_latency(steps_of(16), rate, 16, delay_us)
+
+
+def test_a_batch_that_would_fill_memory_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected at most 4,194,304 samples"):
+        batched_latency(steps_of(MOST_QUERIES + 1), 1.0, MOST_QUERIES + 1, 0.0)
