@@ -14,15 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.streams import last_lookups
-from perfmodel.embedding import (
-    Popularity,
-    TableAccess,
-    draw_lookups,
-    replay,
-    steady_use,
-    zipf,
-)
+from benchmarks.streams import draw_lookups, last_lookups, replay
+from perfmodel.embedding import Popularity, TableAccess, steady_use, zipf
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks.streams import read_histograms
 from perfmodel.base.arrays import Floats
-from perfmodel.embedding import Popularity, ReuseHistogram, read_histograms
+from perfmodel.embedding import Popularity, ReuseHistogram
 from perfmodel.errors import WorkloadError
 
 HOT_FRAC = np.unique(np.concatenate([np.geomspace(1e-6, 1.0, 61), np.linspace(0.01, 1.0, 100)]))

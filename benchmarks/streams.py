@@ -1,12 +1,17 @@
-"""Drawn streams that replays and fits start from: warm caches, given reuse."""
+"""Streams of lookups: drawn, with given reuse, replayed through a cache; published histograms."""
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.frames import csv_rows
 from perfmodel.embedding import Popularity, ReuseHistogram
-from perfmodel.embedding.index_streams import scatter
 from perfmodel.errors import WorkloadError
 
 
@@ -50,3 +55,114 @@ def draw_like(histogram: ReuseHistogram, rows_frac: float = 1.0, *, seed: int = 
     stream = np.repeat(np.arange(len(of_row)), of_row)
     generator.shuffle(stream)
     return stream
+
+
+def draw_lookups(popularity: Popularity, lookups: int, *, seed: int = 0) -> Ints:
+    """So many independent lookups, row numbers `[lookups]` from 0.
+
+    Popular rows are scattered over the table, as in a real one. The rows of a class are taken
+    alike.
+    """
+    if lookups < 1:
+        raise WorkloadError(f"index stream: {lookups} lookups")
+    generator = np.random.default_rng(seed)
+    ends = np.cumsum(popularity.rows)
+    mass = np.cumsum(popularity.share)
+    place = np.searchsorted(mass / mass[-1], generator.random(lookups), side="right")
+    place = np.minimum(place, len(ends) - 1)
+    rank = ends[place] - generator.random(lookups) * popularity.rows[place]
+    count = max(1, round(float(ends[-1])))
+    result = np.clip(rank.astype(np.int64), 0, count - 1)
+    return scatter(result, count)
+
+
+def scatter(ranks: Ints, rows: int) -> Ints:
+    """Row numbers of popularity ranks (from 0): multiples of a step without a common divisor."""
+    step = max(1, int(rows * 0.6180339887))
+    while math.gcd(step, rows) != 1:
+        step += 1
+    return np.asarray(ranks * step % rows, dtype=np.int64)
+
+
+def replay(
+    rows: Ints, capacity_rows: int, *, batch_lookups: int = 1, warm_up: int = 0
+) -> tuple[Mask, Ints]:
+    """`rows` `[lookups]` through an empty LRU cache of so many rows, exactly.
+
+    What counts is what the cache holds when a batch of `batch_lookups` begins; it takes in the
+    batch lookup by lookup. Of the batches after the first `warm_up` lookups, an incomplete last one
+    left out: which lookups find their row `[lookups]`, and for how many distinct rows per batch
+    there was none `[batches]`.
+    """
+    batches = (len(rows) - warm_up) // batch_lookups if batch_lookups > 0 else 0
+    if capacity_rows < 0 or warm_up < 0 or batches < 1:
+        raise WorkloadError(
+            f"replay: {capacity_rows} rows, batches of {batch_lookups}, warm-up of {warm_up} of "
+            f"{len(rows)} lookups"
+        )
+    held: OrderedDict[int, None] = OrderedDict()
+    stream, found, fetched = rows.tolist(), list[bool](), list[int]()
+    ends = range(warm_up, warm_up + batches * batch_lookups + 1, batch_lookups)
+    for begin, end in pairwise([0, *ends] if warm_up else ends):
+        batch = stream[begin:end]
+        hits = [row in held for row in batch]
+        if begin >= warm_up:
+            found += hits
+            fetched.append(len({row for row, hit in zip(batch, hits, strict=True) if not hit}))
+        for row in batch:
+            held[row] = None
+            held.move_to_end(row)
+            if len(held) > capacity_rows:
+                held.popitem(last=False)
+    return np.array(found, bool), np.array(fetched)
+
+
+_COLUMNS = (
+    *("file", "avg_indices", "avg_unique_rows"),
+    *("bin_lo_excl", "bin_hi_incl", "frac_unique_rows", "frac_accesses"),
+)
+_OPEN_FRAC = 0.003
+"""Less than this share of the lookups in no bin is what printed figures were rounded by."""
+_PRINTED = 0.0005
+
+
+def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
+    """Histograms by name from a CSV file with one row per bin.
+
+    Columns: `file` (the name), `avg_indices` and `avg_unique_rows` of the batch, `bin_lo_excl`,
+    `bin_hi_incl`, `frac_unique_rows`, `frac_accesses`. Lookups in no bin were to rows beyond the
+    last: they are put into one more bin, an octave wide. Shares of rows may be printed with three
+    decimals: where lookups tell more, they decide.
+
+    Raises `WorkloadError` that names the file, and the line, where it cannot be read.
+    """
+    bins: dict[str, list[list[float]]] = {}
+    for where, record in csv_rows(path, _COLUMNS, error=WorkloadError):
+        try:
+            values = [float(record[name]) for name in _COLUMNS[1:]]
+        except ValueError:
+            raise WorkloadError(f"{where}: a number cannot be read") from None
+        bins.setdefault(record["file"], []).append(values)
+    if not bins:
+        raise WorkloadError(f"{path}: holds no histogram")
+    return {name: _of_shares(name, np.array(each), str(path)) for name, each in bins.items()}
+
+
+def _of_shares(name: str, bins: Floats, where: str) -> ReuseHistogram:
+    lookups, distinct, low, most, rows_frac, lookups_frac = bins[np.argsort(bins[:, 3])].T
+    if not np.isfinite(bins).all() or (lookups <= 0).any() or (low < 0).any():
+        raise WorkloadError(f"{where}: histogram {name!r}: figures must be finite and positive")
+    if (most <= low).any() or (np.minimum(rows_frac, lookups_frac) < 0).any():
+        raise WorkloadError(f"{where}: histogram {name!r}: a bin ends before it begins, or is < 0")
+    beyond = 1.0 - lookups_frac.sum()
+    if beyond > _OPEN_FRAC:
+        low, most = np.append(low, most[-1]), np.append(most, 2 * most[-1])
+        rows_frac, lookups_frac = np.append(rows_frac, 0.0), np.append(lookups_frac, beyond)
+    looked_up = lookups_frac / lookups_frac.sum() * lookups[0]
+    usual = looked_up / np.sqrt(np.maximum(low, 0.5) * most)
+    usual = np.where(most == low + 1, looked_up / most, usual)
+    printed = distinct[0] * rows_frac
+    slack = distinct[0] * _PRINTED
+    rows = np.clip(usual, np.maximum(printed - slack, 0.0), printed + slack)
+    rows = np.clip(rows, looked_up / most, looked_up / (low + 1))
+    return ReuseHistogram(most=most, rows=rows, bin_lookups=looked_up, name=name)

@@ -12,11 +12,8 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import TableAccess as TableAccess
     from perfmodel.embedding.cache import hot_set as hot_set
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
-    from perfmodel.embedding.cache import replay as replay
     from perfmodel.embedding.cache import steady_use as steady_use
-    from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
     from perfmodel.embedding.index_streams import read_stream as read_stream
-    from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
     from perfmodel.embedding.placement import MicroBatch as MicroBatch
     from perfmodel.embedding.placement import Pipeline as Pipeline
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from perfmodel.embedding.popularity import Popularity as Popularity
     from perfmodel.embedding.popularity import ReuseHistogram as ReuseHistogram
     from perfmodel.embedding.popularity import population as population
-    from perfmodel.embedding.popularity import read_histograms as read_histograms
     from perfmodel.embedding.popularity import reuse_histogram as reuse_histogram
     from perfmodel.embedding.popularity import uniform as uniform
     from perfmodel.embedding.popularity import zipf as zipf

@@ -6,14 +6,12 @@ have only hot rows than is said here, at the same share of lookups.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.embedding.policies import POLICIES, RowClasses
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
@@ -109,39 +107,6 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
         rate=np.concatenate([t.popularity.chance * (t.lookups / total) for t in tables]),
         row_bytes=np.repeat([table.row_bytes for table in tables], sizes),
     ), np.repeat(np.arange(len(tables)), sizes)
-
-
-def replay(
-    rows: Ints, capacity_rows: int, *, batch_lookups: int = 1, warm_up: int = 0
-) -> tuple[Mask, Ints]:
-    """`rows` `[lookups]` through an empty LRU cache of so many rows, exactly.
-
-    What counts is what the cache holds when a batch of `batch_lookups` begins; it takes in the
-    batch lookup by lookup. Of the batches after the first `warm_up` lookups, an incomplete last one
-    left out: which lookups find their row `[lookups]`, and for how many distinct rows per batch
-    there was none `[batches]`.
-    """
-    batches = (len(rows) - warm_up) // batch_lookups if batch_lookups > 0 else 0
-    if capacity_rows < 0 or warm_up < 0 or batches < 1:
-        raise WorkloadError(
-            f"replay: {capacity_rows} rows, batches of {batch_lookups}, warm-up of {warm_up} of "
-            f"{len(rows)} lookups"
-        )
-    held: OrderedDict[int, None] = OrderedDict()
-    stream, found, fetched = rows.tolist(), list[bool](), list[int]()
-    ends = range(warm_up, warm_up + batches * batch_lookups + 1, batch_lookups)
-    for begin, end in pairwise([0, *ends] if warm_up else ends):
-        batch = stream[begin:end]
-        hits = [row in held for row in batch]
-        if begin >= warm_up:
-            found += hits
-            fetched.append(len({row for row, hit in zip(batch, hits, strict=True) if not hit}))
-        for row in batch:
-            held[row] = None
-            held.move_to_end(row)
-            if len(held) > capacity_rows:
-                held.popitem(last=False)
-    return np.array(found, bool), np.array(fetched)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,8 +1,7 @@
-"""Index streams (rows looked up one after the other): from files, from traces, drawn."""
+"""Index streams (rows looked up one after the other): from files, from traces."""
 
 from __future__ import annotations
 
-import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Ints
 from perfmodel.base.files import check_input, read_bytes
 from perfmodel.base.frames import frame_of
-from perfmodel.embedding.popularity import MAX_ALPHA, Popularity, zipf
+from perfmodel.embedding.popularity import MAX_ALPHA, zipf
 from perfmodel.errors import WorkloadError
 
-_MAX_SINGLE = 64
 MAX_STREAM_BYTES = 4_000_000_000
 
 
@@ -82,28 +80,6 @@ def _columns(path: Path) -> dict[str, NDArray[np.generic]]:
         return {"": rows}
     names, place = np.unique(table, return_inverse=True)
     return {str(name): rows[place == number] for number, name in enumerate(names)}
-
-
-def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
-    """As if the stream's rows were all there are, each as popular as it was looked up.
-
-    `rows` `[lookups]`. The most popular rows are classes of their own, others share one if their
-    counts do. `table_rows` adds the rows that were not looked up.
-    """
-    if not len(rows):
-        raise WorkloadError("index stream: no lookups")
-    counts = np.sort(np.unique(rows, return_counts=True)[1])[::-1]
-    single, rest = counts[:_MAX_SINGLE], counts[_MAX_SINGLE:]
-    level = np.where(rest <= _MAX_SINGLE, rest, np.floor(32 * np.log2(np.maximum(rest, 1))) + 1e6)
-    place = np.unique(level, return_inverse=True)[1]
-    sizes = np.concatenate([np.ones(len(single)), np.bincount(place)])
-    weight = np.concatenate([single.astype(np.float64), np.bincount(place, rest)])
-    unused = table_rows - len(counts)
-    if table_rows and unused < 0:
-        raise WorkloadError(f"index stream: {len(counts)} rows of a table of {table_rows:g}")
-    if table_rows and unused > 0:
-        sizes, weight = np.append(sizes, unused), np.append(weight, 0.0)
-    return Popularity(sizes, weight / weight.sum())
 
 
 _HALVINGS, _DEVIATIONS = 40, 3.0
@@ -187,30 +163,3 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
         TracedTable(table_rows, dim, np.concatenate(parts))
         for (_, table_rows, dim), parts in streams.items()
     ]
-
-
-def draw_lookups(popularity: Popularity, lookups: int, *, seed: int = 0) -> Ints:
-    """So many independent lookups, row numbers `[lookups]` from 0.
-
-    Popular rows are scattered over the table, as in a real one. The rows of a class are taken
-    alike.
-    """
-    if lookups < 1:
-        raise WorkloadError(f"index stream: {lookups} lookups")
-    generator = np.random.default_rng(seed)
-    ends = np.cumsum(popularity.rows)
-    mass = np.cumsum(popularity.share)
-    place = np.searchsorted(mass / mass[-1], generator.random(lookups), side="right")
-    place = np.minimum(place, len(ends) - 1)
-    rank = ends[place] - generator.random(lookups) * popularity.rows[place]
-    count = max(1, round(float(ends[-1])))
-    result = np.clip(rank.astype(np.int64), 0, count - 1)
-    return scatter(result, count)
-
-
-def scatter(ranks: Ints, rows: int) -> Ints:
-    """Row numbers of popularity ranks (from 0): multiples of a step without a common divisor."""
-    step = max(1, int(rows * 0.6180339887))
-    while math.gcd(step, rows) != 1:
-        step += 1
-    return np.asarray(ranks * step % rows, dtype=np.int64)

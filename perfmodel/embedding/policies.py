@@ -54,7 +54,6 @@ POLICIES: Registry[Policy] = Registry("cache policy", group="perfmodel.cache_pol
 
 _STEPS = 64
 _PRECISION = 1e-10
-_MAX_CLASSES = 4_096
 NEVER_FRAC = 1e-200
 """Rows looked up less often than this share of the most popular one are never looked up."""
 
@@ -85,7 +84,8 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: float) -> float
     Source: Che, Tung and Wang 2002, Hierarchical Web caching systems; Fricker, Robert and Roberts
     2012 (arXiv 1202.3974) on why it is accurate.
     """
-    used, rate = few_classes(used, rate)
+    active = (rate > NEVER_FRAC * rate.max(initial=0.0)) & (used > 0)
+    used, rate = used[active], rate[active]
     if capacity <= 0:
         return 0.0
     if capacity >= used.sum() * (1.0 - 1e-12):
@@ -103,18 +103,3 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: float) -> float
         guess = place + np.log(capacity / filled) * filled / max(slope, 1e-300)
         place = float(guess) if low < guess < high else 0.5 * (low + high)
     return float(np.exp(place))
-
-
-def few_classes(used: Floats, rate: Floats) -> tuple[Floats, Floats]:
-    """The classes that are looked up; those of like rate together where there are too many."""
-    active = (rate > NEVER_FRAC * rate.max(initial=0.0)) & (used > 0)
-    used, rate = used[active], rate[active]
-    if len(used) <= _MAX_CLASSES:
-        return used, rate
-    level = np.log(rate)
-    width = np.ptp(level) / _MAX_CLASSES + 1e-300
-    place = ((level - level.min()) / width).astype(np.int64)
-    together = np.bincount(place, used).astype(np.float64)
-    weight = np.bincount(place, used * rate)
-    kept = together > 0
-    return together[kept], weight[kept] / together[kept]

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.base.frames import csv_rows
 from perfmodel.base.zipf import STEEPEST, touched_rows, zipf_classes
 from perfmodel.errors import WorkloadError
 
@@ -175,15 +173,6 @@ def _require_rows(rows: float) -> None:
         raise WorkloadError(f"a table of {rows:g} rows cannot be looked up")
 
 
-_COLUMNS = (
-    *("file", "avg_indices", "avg_unique_rows"),
-    *("bin_lo_excl", "bin_hi_incl", "frac_unique_rows", "frac_accesses"),
-)
-_OPEN_FRAC = 0.003
-"""Less than this share of the lookups in no bin is what printed figures were rounded by."""
-_PRINTED = 0.0005
-
-
 @dataclass(frozen=True, eq=False)
 class ReuseHistogram:
     """One batch of `lookups`, by how often its rows were looked up.
@@ -253,48 +242,6 @@ def reuse_histogram(rows: Ints, name: str = "") -> ReuseHistogram:
         bin_lookups=np.bincount(place, counts).astype(np.float64),
         name=name,
     )
-
-
-def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
-    """Histograms by name from a CSV file with one row per bin.
-
-    Columns: `file` (the name), `avg_indices` and `avg_unique_rows` of the batch, `bin_lo_excl`,
-    `bin_hi_incl`, `frac_unique_rows`, `frac_accesses`. Lookups in no bin were to rows beyond the
-    last: they are put into one more bin, an octave wide. Shares of rows may be printed with three
-    decimals: where lookups tell more, they decide.
-
-    Raises `WorkloadError` that names the file, and the line, where it cannot be read.
-    """
-    bins: dict[str, list[list[float]]] = {}
-    for where, record in csv_rows(path, _COLUMNS, error=WorkloadError):
-        try:
-            values = [float(record[name]) for name in _COLUMNS[1:]]
-        except ValueError:
-            raise WorkloadError(f"{where}: a number cannot be read") from None
-        bins.setdefault(record["file"], []).append(values)
-    if not bins:
-        raise WorkloadError(f"{path}: holds no histogram")
-    return {name: _of_shares(name, np.array(each), str(path)) for name, each in bins.items()}
-
-
-def _of_shares(name: str, bins: Floats, where: str) -> ReuseHistogram:
-    lookups, distinct, low, most, rows_frac, lookups_frac = bins[np.argsort(bins[:, 3])].T
-    if not np.isfinite(bins).all() or (lookups <= 0).any() or (low < 0).any():
-        raise WorkloadError(f"{where}: histogram {name!r}: figures must be finite and positive")
-    if (most <= low).any() or (np.minimum(rows_frac, lookups_frac) < 0).any():
-        raise WorkloadError(f"{where}: histogram {name!r}: a bin ends before it begins, or is < 0")
-    beyond = 1.0 - lookups_frac.sum()
-    if beyond > _OPEN_FRAC:
-        low, most = np.append(low, most[-1]), np.append(most, 2 * most[-1])
-        rows_frac, lookups_frac = np.append(rows_frac, 0.0), np.append(lookups_frac, beyond)
-    looked_up = lookups_frac / lookups_frac.sum() * lookups[0]
-    usual = looked_up / np.sqrt(np.maximum(low, 0.5) * most)
-    usual = np.where(most == low + 1, looked_up / most, usual)
-    printed = distinct[0] * rows_frac
-    slack = distinct[0] * _PRINTED
-    rows = np.clip(usual, np.maximum(printed - slack, 0.0), printed + slack)
-    rows = np.clip(rows, looked_up / most, looked_up / (low + 1))
-    return ReuseHistogram(most=most, rows=rows, bin_lookups=looked_up, name=name)
 
 
 _PER_OCTAVE = 3

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.streams import draw_like
-from perfmodel.embedding import (
-    ReuseHistogram,
-    draw_lookups,
-    population,
-    read_histograms,
-    reuse_histogram,
-    zipf,
-)
+from benchmarks.streams import draw_like, draw_lookups, read_histograms
+from perfmodel.embedding import ReuseHistogram, population, reuse_histogram, zipf
 from perfmodel.errors import WorkloadError
 
 HEADER = "file,avg_indices,avg_unique_rows,bin_lo_excl,bin_hi_incl,frac_unique_rows,frac_accesses\n"

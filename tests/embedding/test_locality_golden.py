@@ -10,16 +10,8 @@ import pytest
 from slow import slow_but
 
 from benchmarks.lookup_coverage import popularity_of_similar
-from benchmarks.streams import draw_like, last_lookups
-from perfmodel.embedding import (
-    ReuseHistogram,
-    TableAccess,
-    draw_lookups,
-    population,
-    read_histograms,
-    replay,
-    steady_use,
-)
+from benchmarks.streams import draw_like, draw_lookups, last_lookups, read_histograms, replay
+from perfmodel.embedding import ReuseHistogram, TableAccess, population, steady_use
 from perfmodel.embedding import reuse_histogram as histogram_of
 from perfmodel.errors import WorkloadError
 

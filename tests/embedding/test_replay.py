@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow import slow_but
 
-from benchmarks.streams import last_lookups
-from perfmodel.embedding import (
-    Popularity,
-    TableAccess,
-    draw_lookups,
-    replay,
-    steady_use,
-    zipf,
-)
+from benchmarks.streams import draw_lookups, last_lookups, replay
+from perfmodel.embedding import Popularity, TableAccess, steady_use, zipf
 from perfmodel.errors import WorkloadError
 
 ROWS, LOOKUPS = 2_000, 1 << 17

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.streams import last_lookups
-from perfmodel.embedding import draw_lookups, read_stream, stream_popularity, zipf
-from perfmodel.embedding.index_streams import scatter
+from benchmarks.streams import draw_lookups, last_lookups, scatter
+from perfmodel.embedding import read_stream, zipf
 from perfmodel.errors import WorkloadError
 
 ROWS = np.array([3, 3, 5, 0])
@@ -61,24 +60,6 @@ def test_pickles_are_not_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(WorkloadError, match="cannot be read"):
         read_stream(tmp_path / "a.npy")
-
-
-def test_popularity_of_a_stream_by_hand() -> None:
-    found = stream_popularity(ROWS, table_rows=10)
-    assert found.total_rows == 10
-    assert float(found.covered_frac(1)) == pytest.approx(0.5)
-    assert float(found.covered_frac(3)) == pytest.approx(1.0)
-
-
-def test_popularity_of_a_long_stream_keeps_its_sums() -> None:
-    stream = draw_lookups(zipf(50_000, 1.1), 300_000, seed=1)
-    counts = np.sort(np.unique(stream, return_counts=True)[1])[::-1]
-    found = stream_popularity(stream)
-    assert len(found.rows) < 600
-    assert found.total_rows == pytest.approx(len(counts))
-    for hot in (10, 1_000, 20_000):
-        share = counts[:hot].sum() / counts.sum()
-        assert float(found.covered_frac(hot)) == pytest.approx(share, rel=2e-3)
 
 
 def test_drawn_lookups_follow_their_popularity() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from et_documents import nested, node, tensor
 
-from perfmodel.embedding import stream_popularity, traced_lookups
+from perfmodel.embedding import traced_lookups
 from perfmodel.errors import WorkloadError
 
 INDICES = {4: [5, 1, 1], 5: [9, 0, 5], 6: [2, 2]}
@@ -49,7 +49,6 @@ def test_calls_on_one_table_are_one_stream(trace: Path) -> None:
     assert (first.table_rows, first.dim) == (10, 4)
     assert first.rows.tolist() == INDICES[4] + INDICES[5]
     assert second.rows.tolist() == INDICES[6]
-    assert stream_popularity(first.rows, first.table_rows).total_rows == 10
 
 
 def test_calls_without_a_file_are_left_out(trace: Path) -> None:

@@ -259,10 +259,4 @@ def torchrec_plan() -> bytes:
     return json.dumps({"ebc": {"table_0": shards, "table_1": shards | {"ranks": [1]}}}).encode()
 
 
-HISTOGRAM = b"""\
-file,avg_indices,avg_unique_rows,bin_lo_excl,bin_hi_incl,frac_unique_rows,frac_accesses
-one,1000,400,0,1,0.6,0.24
-one,1000,400,1,2,0.3,0.24
-one,1000,400,2,8,0.1,0.52
-"""
 STREAM = b"1\n5\n1\n9\n2\n5\n1\n"

@@ -247,12 +247,5 @@ KINDS = (
         (json_bytes,),
         read.read_placement,
     ),
-    Kind(
-        "reuse histogram",
-        ".csv",
-        _given(seeds.HISTOGRAM),
-        (any_bytes, csv_cells(("avg_indices", "bin_hi_incl", "frac_accesses"), ())),
-        read.read_histogram,
-    ),
     Kind("index stream", ".txt", _given(seeds.STREAM), (any_bytes,), read.read_stream),
 )

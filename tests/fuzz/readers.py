@@ -260,18 +260,11 @@ def read_placement(path: Path) -> tuple[Any, list[str]]:
     return str(read_plan(path, load_workload(model), cluster(node, 1))), []
 
 
-def read_histogram(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.embedding import read_histograms
-
-    found = read_histograms(path)
-    return [[*map(float, each.rows), *map(float, each.most)] for each in found.values()], []
-
-
 def read_stream(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.embedding.index_streams import read_stream as stream
-    from perfmodel.embedding.index_streams import stream_popularity
+    from perfmodel.embedding import read_stream as stream
+    from perfmodel.embedding import reuse_histogram
 
-    return [len(stream_popularity(rows).rows) for rows in stream(path).values()], []
+    return [reuse_histogram(rows).distinct_rows for rows in stream(path).values()], []
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfmodel.embedding import Placement, TablePlacement, replay, steady_use
+from benchmarks.streams import replay
+from perfmodel.embedding import Placement, TablePlacement, steady_use
 from perfmodel.workload import Table, Workload, load_workload, op_graph
 from perfmodel.workload.settings import Implementation, Model
 from perfmodel.workload.sharding import Plan, plan, plan_of_placement

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.streams import read_histograms
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.layouts.problem import ANY, GROUP, Layout, Problem
 from perfmodel.designs.layouts.search import lower_bound, placement_of, search
 from perfmodel.designs.layouts.surrogate import surrogate
-from perfmodel.embedding import population, read_histograms
+from perfmodel.embedding import population
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import Plan, plan_deployment
 from perfmodel.explore.planner.torchrec import read_plan, torchrec_document
