@@ -75,6 +75,11 @@ class Deployment:
         said = (each if isinstance(each, Note) else Note(each) for each in notes)
         return replace(self, notes=(*self.notes, *said), **changes)
 
+    def unchanged(self, design: str, why: str) -> Deployment:
+        """This, which says that `design` was not applied."""
+        note = f"not applied, {why}"
+        return self.with_(f"{design}: {note}", without_gain=(*self.without_gain, note))
+
     def layouts(self) -> tuple[Deployment, ...]:
         """This, and where `own_layout` has the tables: what fits decides, not device memory."""
         plain = replace(self, own_layout=None)

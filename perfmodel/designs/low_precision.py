@@ -256,9 +256,8 @@ class LowPrecision(settings.Checked, of="low_precision"):
             lambda number, _: {"dtype": result.tables[number].dtype}
         )
         if (workload, placement) == (deployment.workload, deployment.placement):
-            note = "not applied, the step is as without it: no budget bears a faster, narrower type"
-            said = (*deployment.without_gain, note)
-            return deployment.with_(f"low_precision: {note}", without_gain=said)
+            why = "the step is as without it: no budget bears a faster, narrower type"
+            return deployment.unchanged(self.of, why)
         higher = [name for name in result.higher if not name.startswith("tables")]
         other = "recorded layers" if workload.recorded else "no layer"
         note = (

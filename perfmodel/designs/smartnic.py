@@ -71,8 +71,7 @@ class SmartNic(settings.Checked, of="smartnic"):
             why = "no rows of other ranks are asked for (smartnic.remote_frac 0)"
             if self.remote_frac:
                 why = "rows are written as often as they are looked up"
-        note = f"not applied, the step is as without it: {why}"
-        return deployment.with_(f"smartnic: {note}", without_gain=(*deployment.without_gain, note))
+        return deployment.unchanged("smartnic", f"the step is as without it: {why}")
 
     def _cached(self, deployment: Deployment, served: list[bool]) -> Deployment | None:
         """With rows in adapters; None where no table has one to hold."""

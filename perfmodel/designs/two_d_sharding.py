@@ -37,10 +37,7 @@ class TwoDSharding(settings.Checked, of="two_d_sharding"):
                 f"which links join {linked} each"
             )
         if within == ranks:
-            note = "not applied: one group has all ranks"
-            return deployment.with_(
-                f"two_d_sharding: {note}", without_gain=(*deployment.without_gain, note)
-            )
+            return deployment.unchanged(self.of, "one group has all ranks")
         if any(placed.tier != "hbm" or placed.caches for placed in deployment.placement.tables):
             raise WorkloadError("two_d_sharding: copies are of tables in device memory")
         batch = deployment.batch * within // ranks
