@@ -88,6 +88,21 @@ def test_a_larger_cache_never_hurts() -> None:
     assert times[0] >= times[1] >= times[2]
 
 
+@pytest.mark.parametrize(("optimizer", "of_states"), [("adam", 1024.0), ("rowwise_adagrad", 0.0)])
+def test_states_per_element_stay_in_host_memory(optimizer: str, of_states: float) -> None:
+    """FBGEMM caches rows alone: Adam's two moments of a row pass the bus, one number is on the
+    device."""
+    plain = deployment()
+    training = plain.workload.with_(training__table_optimizer=optimizer)
+    found = SoftwareCache().apply(plain.with_(workload=training))
+    graph = op_graph(training, found.batch, placement=found.placement, pipeline=found.pipeline)
+    (update,) = (p for p in lower(graph, "cuda").pieces if p.direction == "bwd" and "tbe" in p.op)
+    if of_states:
+        assert (update.op, update.dims["row_bytes"]) == ("tbe_host", of_states)
+    else:
+        assert (update.op, update.dims["state_bytes"]) == ("tbe", 4.0)
+
+
 def test_skew_saves_misses() -> None:
     moved = [
         bus_elements(SoftwareCache(cache_frac=0.1).apply(deployment(alpha)))

@@ -49,18 +49,14 @@ def reads_per_s(drive: Storage, row_bytes: ArrayLike) -> Floats:
     return np.asarray(1 / np.maximum(each_s, moved / (drive.read_gb_per_s * 1e9)))
 
 
-def unloaded_latency_us(drive: Storage) -> float:
-    """Latency of one read without other reads; `HardwareError` where it is unknown."""
+def read_latency_us(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) -> Floats:
+    """Latency of a read while `in_flight`, including it, are there all the time; `HardwareError`
+    where that of a read alone is unknown."""
     if drive.read_latency_us is None:
         raise HardwareError(f"{drive.name}: read_latency_us is missing: expected microseconds")
-    return drive.read_latency_us
-
-
-def read_latency_us(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) -> Floats:
-    """Latency of a read while `in_flight`, including it, are there all the time."""
     depth = np.maximum(np.asarray(in_flight, np.float64), 1.0)
     each_us = 1e6 / reads_per_s(drive, row_bytes)
-    queued_us = unloaded_latency_us(drive) + (depth - 1) * each_us / 2
+    queued_us = drive.read_latency_us + (depth - 1) * each_us / 2
     return np.asarray(np.maximum(queued_us, depth * each_us))
 
 

@@ -5,17 +5,16 @@ cores. A row comes in lines of 64 bytes; beyond the first, the prefetcher follow
 row costs is its bytes and a fixed part; rows that come again within an op may still be in the
 last-level cache. One core waits for a dozen rows at a time, and moves no more than so many bytes.
 
-Lookups by a GPU's kernels read rows of host memory over the bus, request by request: these are not
-kept in the device's caches. The device waits for so many requests at a time; short rows make short
-requests, which then bound the rate below the bus's. The bus carries both ways at once: what is
-written shares its way with the requests of what is read.
+Lookups by a GPU's kernels read rows of host memory over the bus, request by request. The L2 does
+not keep them, the L1 of a multiprocessor does. The device waits for so many requests at a time;
+short rows make short requests, which then bound the rate below the bus's. The bus carries both ways
+at once: what is written shares its way with the requests of what is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 
@@ -23,6 +22,8 @@ from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group
+from perfmodel.cost.gpu.embedding import missed_lookups
+from perfmodel.cost.gpu.rates import is_older
 from perfmodel.cost.tiers import Tier, Work, register
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
@@ -94,17 +95,7 @@ register(
 
 def llc_bytes(machine: Cluster) -> float:
     """One rank's share of the last-level caches of its node's sockets."""
-    node = machine.node
-    return node.sockets * _llc_bytes(node.host) / node.gpus
-
-
-@cache
-def _llc_bytes(host: Host) -> float:
-    try:
-        known = device(host.name).llc_bytes
-    except HardwareError:
-        known = None
-    return known or host.cores * _C.llc_bytes_per_core
+    return float(cpu_share(machine.node).llc_bytes or 0)
 
 
 def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
@@ -136,46 +127,71 @@ def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
     return np.asarray(found.clip(0.0))
 
 
-def bus_read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
-    """What a device reads of rows of so many bytes at random places of its host's memory."""
-    peak = machine.node.device.host_gb_per_s
-    sectors = np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes
-    tags = (
-        _BUS.tags
-        if machine.node.device.host_gb_per_s <= _BUS.short_tags_gb_per_s
-        else _BUS.long_tags
-    )
-    waiting = tags * _request_bytes(row_bytes) / _BUS.request_us * 1e-3
-    over_bus = np.minimum(_BUS.read_frac * peak, waiting) * row_bytes / sectors
-    return np.asarray(np.minimum(over_bus, random_frac(row_bytes) * rank_gb_per_s(machine)))
+def bus_read_gb_per_s(row_bytes: Floats, device: Device) -> Floats:
+    """What a device reads over its bus of rows of so many bytes at random places."""
+    peak, sectors = device.host_gb_per_s, _in_sectors(row_bytes)
+    tags = _BUS.tags if peak <= _BUS.short_tags_gb_per_s else _BUS.long_tags
+    waiting = tags * np.minimum(sectors, _BUS.request_bytes) / _BUS.request_us * 1e-3
+    return np.asarray(np.minimum(_BUS.read_frac * peak, waiting) * row_bytes / sectors)
 
 
-def _request_bytes(row_bytes: Floats) -> Floats:
-    sectors = np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes
-    return np.minimum(sectors, _BUS.request_bytes)
+def _in_sectors(row_bytes: Floats) -> Floats:
+    return np.asarray(np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes)
 
 
 def _bus_work(group: Group, machine: Cluster) -> Work:
-    """Lookups by a GPU's kernels: rows over the bus, all else that moves in device memory."""
-    device, row = machine.node.device, stored_row_bytes(group.dims, group.item_bytes)
-    read, written = group.dims["lookups"] * row, np.zeros(len(group.index))
-    if group.direction == "bwd":  # rows of host memory change
-        read = written = group.written_bytes
-    asked = read / _request_bytes(row) * _BUS.request_header_bytes
-    dram = random_frac(row) * rank_gb_per_s(machine)
+    """Lookups by a GPU's kernels: rows over the bus, all else that moves in device memory.
+
+    Of lookups that a multiprocessor works on, popular rows come again while its L1 has them;
+    backward finds equal rows by a sort, and changes each once. A kernel timed by itself has the
+    host's memory alone.
+    """
+    device, dims = machine.node.device, group.dims
+    row = stored_row_bytes(dims, group.item_bytes)
+    looked_up, written = dims["lookups"] * row, np.zeros(len(group.index))
+    if group.direction == "bwd":
+        distinct = np.where(dims["unique_rows"] > 0, dims["unique_rows"], _distinct(dims, 1.0))
+        read = written = distinct * (row + dims["state_bytes"])
+        others = group.moved_bytes - 2.0 * group.written_bytes
+    else:
+        read = looked_up - _bytes_in_l1(dims, row, device)
+        others = group.moved_bytes - looked_up
+    asked = read / np.minimum(_in_sectors(row), _BUS.request_bytes) * _BUS.request_header_bytes
+    ranks = np.where(group.in_program, 1.0, machine.node.gpus)
+    dram = random_frac(row) * rank_gb_per_s(machine) * ranks
     writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)
     ways = [
-        read / bus_read_gb_per_s(row, machine),
+        read / np.minimum(bus_read_gb_per_s(row, device), dram),
         np.where(written > 0.0, written + asked, 0.0) / writing,
         (read + written) / dram,
     ]
-    others = np.maximum(group.moved_bytes - read - written, 0.0)
     terms = {
         "bus": np.maximum.reduce(ways) / 1e3,
         "memory": others / (_BUS.hbm_frac * device.hbm_gb_per_s) / 1e3,
     }
     at_peak_us = (read + written) / (device.host_gb_per_s * 1e3)
     return Work(terms, device.kernel_floor_us, at_peak_us)
+
+
+def _distinct(dims: Dims, part: float) -> Floats:
+    """Rows among one in `part` of the lookups of all tables, by their skew."""
+    tables, lookups = dims["tables"], dims["lookups"] / dims["tables"] / part
+    rows = np.maximum(dims["hash_size"], 1.0)
+    return tables * missed_lookups(lookups, rows, np.zeros_like(rows), dims["zipf_alpha"])[1]
+
+
+def _bytes_in_l1(dims: Dims, row: Floats, device: Device) -> Floats:
+    """Of rows that multiprocessors look up, each its part of one table after the other, those that
+    it still has in its L1, which is one memory with the shared one (from Volta on)."""
+    if is_older(device, "7.0") or device.target != "cuda" or device.shared_bytes_per_sm is None:
+        return np.zeros_like(row)
+    runs = dims["tables"] * device.sm_count
+    sets = {
+        name: _distinct(dims, device.sm_count * float(PART) ** at) / dims["tables"] * row
+        for at, name in enumerate(WORKING_SETS)
+    }
+    own = {"lookups": dims["lookups"] / runs, "row_bytes": row, "unique_rows": dims["unique_rows"]}
+    return runs * _cached_bytes({**own, **sets}, float(device.shared_bytes_per_sm))
 
 
 register(
@@ -228,17 +244,12 @@ def _accelerator_work(group: Group, machine: Cluster) -> Work:
     return Work(terms, start_us)
 
 
-def _accelerator_source(_: Rows, machine: Cluster) -> str:
-    part = machine.node.accelerator
-    return f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
-
-
 register(
     ACCELERATOR,
     "start_us + the longest of the other terms",
     _C.half_factor,
     _accelerator_work,
-    _accelerator_source,
+    lambda _, on: f"figures of {(on.node.accelerator or on.node.host).name}; assumed: see there",
 )
 
 

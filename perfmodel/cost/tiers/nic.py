@@ -32,18 +32,14 @@ def adapter(machine: Cluster) -> Nic:
     return nic
 
 
-def adapters_per_rank(machine: Cluster) -> float:
-    """A rank's share of its node's adapters."""
-    return (machine.node.nics or 1) / machine.node.gpus
-
-
 def _work(group: Group, machine: Cluster) -> Work:
-    nic, share, dims = adapter(machine), adapters_per_rank(machine), group.dims
+    nic, dims, node = adapter(machine), group.dims, machine.node
+    share = (node.nics or 1) / node.gpus  # of its node's adapters
     assert nic.memory_gb_per_s is not None
     padded = np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes
     moved = group.moved_bytes + dims["lookups"] * (padded - dims["row_bytes"])
     rows = dims.get("probes", dims["lookups"]) + dims["lookups"]
-    bus = machine.node.device.host_gb_per_s
+    bus = node.device.host_gb_per_s
     bus = min(nic.pcie_gb_per_s or bus, bus) * 1e3
     terms = {
         "memory": moved / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3),

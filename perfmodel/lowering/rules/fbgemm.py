@@ -40,6 +40,10 @@ STATE_BYTES = {
     "lars_sgd": (0.0, 4.0),
 }
 """Optimizer to its state: bytes per row, and per element of a row; none for SGD."""
+HOST_STATE = "host_state"
+"""Attribute of an update of cached rows: what an optimizer keeps per element lies in host memory;
+what it keeps per row is on the device, as it is of tables in host memory. Source: fbgemm_gpu,
+split_table_batched_embeddings_ops_training.py, `construct_split_state`."""
 BACKWARD_LAUNCHES = 3
 """Long segments found; a kernel for them, one for the others."""
 NARROW_KEY_BYTES = 4.0
@@ -162,8 +166,12 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     per_row, per_element = STATE_BYTES.get(max(optimizers, key=len, default=""), (0.0, 0.0))
     lookups = round(dims["lookups"])
     in_order = tuple(sorted_rows(1, lookups, "int64", key_bits=key_bits))
-    is_weighted = bool(dims["weighted"])
-    state_bytes = per_row + per_element * dims["dim"]
+    is_weighted, state_bytes = bool(dims["weighted"]), per_element * dims["dim"]
+    if table.op != "tbe_host":
+        state_bytes += per_row
+    updated = replace(table, direction="bwd", dims={**dims, "state_bytes": state_bytes})
+    if op.attributes.get(HOST_STATE) == "1" and per_element:  # which takes longer than the rows
+        updated = replace(updated, op="tbe_host", dims={**dims, "row_bytes": state_bytes})
     return (
         *(replace(table, direction="bwd_indice_weights"),) * is_weighted,
         Piece("linearize_index", {"elements": dims["lookups"], "segments": float(bags)}, "int64"),
@@ -172,7 +180,7 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
         *scan(lookups, "int32"),
         *in_order * is_weighted,
         *(SET_UP,) * (BACKWARD_LAUNCHES - 1),
-        replace(table, direction="bwd", dims={**dims, "state_bytes": state_bytes}),
+        updated,
     )
 
 

@@ -20,6 +20,7 @@ from typing import Self
 
 from perfmodel.embedding.placement import HBM
 from perfmodel.errors import WorkloadError
+from perfmodel.lowering.rules.fbgemm import HOST_STATE
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
@@ -134,7 +135,7 @@ class KernelCache(DeviceTables):
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         places, about = r.tensor(keys.values.shape, "int32"), _about(device_use(group), self.state)
         r.leaf("fbgemm::lxu_cache_lookup", (keys.values, self.state), places, about=about)
-        return super().look_up(r, group, keys)
+        return super().look_up(r, replace(group, known={**group.known, HOST_STATE: "1"}), keys)
 
 
 def device_use(group: Group) -> RowCacheUse:
