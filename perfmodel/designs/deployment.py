@@ -122,11 +122,12 @@ def changes(before: Design, after: Design) -> str:
     for each in fields(before):  # type: ignore[arg-type]
         old, new = (getattr(design, each.name) for design in (before, after))
         if new != old:
-            texts.append(f"{each.name} {_text(new)} in the place of {_text(old)}")
+            texts.append(f"{each.name} {words(new)} in the place of {words(old)}")
     return ", ".join(texts)
 
 
-def _text(value: object) -> str:
+def words(value: object) -> str:
+    """A setting's value as one reads it."""
     if value is None or isinstance(value, float):
         return "unset" if value is None else f"{value:g}"
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

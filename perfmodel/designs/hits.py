@@ -32,17 +32,16 @@ def tier_hits(deployment: Deployment) -> pd.DataFrame:
     """
     import pandas as pd
 
-    workload, placement = deployment.workload, deployment.placement
-    in_adapters = adapter_shares(deployment)
+    tables, placement = deployment.workload.tables, deployment.placement
     beside = [cache for cache in placement.caches if cache.memory != NIC]
     found = {cache.name: _cache_use(deployment, cache) for cache in beside}
     rows: list[dict[str, Any]] = []
-    for number, (table, where) in enumerate(zip(workload.tables, placement.tables, strict=True)):
-        left, fetched_rows, share = 1.0, 0.0, dict.fromkeys(all_memories(), 0.0)
+    every = zip(tables, placement.tables, adapter_shares(deployment), strict=True)
+    for number, (table, where, in_adapters) in enumerate(every):
+        share = dict.fromkeys(all_memories(), 0.0) | {NIC: in_adapters}
         if where.hot_rows and where.tier != "hbm":
             share["hbm"] = float(table.popularity().covered_frac(where.hot_rows))
-        share[NIC] = in_adapters[number]
-        left -= share["hbm"] + share[NIC]
+        left, fetched_rows = 1.0 - share["hbm"] - in_adapters, 0.0
         behind = [name for name in where.caches if name in found]
         for name in behind:
             looked, missed, fetched = found[name][number].tolist()
@@ -78,13 +77,12 @@ def adapter_shares(deployment: Deployment) -> list[float]:
 
     What local caches find of tables that it does not hold is taken from those that it does.
     """
-    machine, ranks = deployment.machine, deployment.ranks
-    linked, placement = machine.linked_gpus, deployment.placement
-    layout = plan_of_placement(deployment.workload, placement, ranks, linked)
-    about = (deployment.workload, deployment.samples, ranks, 0, machine.node.device.target)
-    use = adapter_use(Run(*about, deployment.train, layout, linked, placement))
+    it, ranks, linked = deployment, deployment.ranks, deployment.machine.linked_gpus
+    layout = plan_of_placement(it.workload, it.placement, ranks, linked)
+    about = it.workload, it.samples, ranks, 0, it.machine.node.device.target, it.train
+    use = adapter_use(Run(*about, layout, linked, it.placement))
     if use is None:
-        return [0.0] * len(placement.tables)
+        return [0.0] * len(it.placement.tables)
     own = {shard.table for shard in layout.shards[0]}
     asked = sum(use.tables[number].asked_frac for number in own)
     local = sum(use.tables[number].left_frac for number in own) / asked if asked else 1.0
@@ -97,27 +95,24 @@ def adapter_shares(deployment: Deployment) -> list[float]:
 
 def _cache_use(deployment: Deployment, cache: RowCache) -> dict[int, Floats]:
     """Per table, of all ranks: lookups per batch, those that miss, rows fetched."""
-    workload, placement, ranks = deployment.workload, deployment.placement, deployment.ranks
-    layout = plan_of_placement(workload, placement, ranks, deployment.machine.linked_gpus)
-    samples = deployment.samples
-    every = [(number, workload.tables[number], samples) for number in layout.replicated]
+    it, samples, ahead = deployment, deployment.samples, cache.batches_ahead
+    tables, placed = it.workload.tables, it.placement.tables
+    layout = plan_of_placement(it.workload, it.placement, it.ranks, it.machine.linked_gpus)
+    every = [(number, tables[number], samples) for number in layout.replicated]
     total: dict[int, Floats] = defaultdict(lambda: np.zeros(3))
     for shards in layout.shards:
-        held = [(shard.table, shard.of(workload.tables), deployment.batch) for shard in shards]
-        held = [part for part in (*held, *every) if cache.name in placement.tables[part[0]].caches]
+        own = [(shard.table, shard.of(tables), it.batch) for shard in shards]
+        held = [part for part in (*own, *every) if cache.name in placed[part[0]].caches]
         if not held:
             continue
         use = cache.steady_use(
             [
-                table.access(
-                    table.lookups(samples) * cache.batches_ahead,
-                    row_bytes(table, placement.tables[number].dtype),
-                )
-                for number, table, samples in held
+                table.access(table.lookups(count) * ahead, row_bytes(table, placed[number].dtype))
+                for number, table, count in held
             ]
         )
         missed = (1 - use.hit_frac) * use.lookups
-        columns = np.array([use.lookups, missed, use.fetched_rows]).T / cache.batches_ahead
+        columns = np.array([use.lookups, missed, use.fetched_rows]).T / ahead
         for (number, _, _), row in zip(held, columns, strict=True):
             total[number] = total[number] + row
     return total

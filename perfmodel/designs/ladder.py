@@ -11,7 +11,7 @@ from dataclasses import Field, fields, replace
 from typing import Any, NamedTuple
 
 from perfmodel.designs.composed import Composed, same_step
-from perfmodel.designs.deployment import Deployment, Design
+from perfmodel.designs.deployment import Deployment, Design, words
 from perfmodel.designs.settings import ACTS_ON, PLAIN, START
 from perfmodel.errors import PerfmodelError
 from perfmodel.workload import Workload
@@ -49,7 +49,9 @@ def rungs(whole: Composed) -> Iterator[Rung]:
             value = getattr(design, each.name)
             at = replace(at, **{each.name: value})  # type: ignore[type-var]
             now = replace(whole, designs=(*before, at))
-            yield Rung(_words(each.name, value), now, each.metadata[ACTS_ON])
+            said = "" if value is True else words(value)
+            text = f"+ {each.name.replace('_', ' ')} {said}".strip()
+            yield Rung(text, now, each.metadata[ACTS_ON])
 
 
 def without_effect(whole: Composed, start: Deployment) -> list[str]:
@@ -83,11 +85,3 @@ def _steps(design: Design) -> list[Field[Any]]:
 
 def _plain(each: Field[Any]) -> Any:
     return each.metadata[PLAIN]
-
-
-def _words(name: str, value: object) -> str:
-    """A step as one reads it: `+ rows fp16`."""
-    said = "" if value is True or value == "" else value
-    if isinstance(said, tuple):
-        said = ",".join(map(str, said)) or "none"
-    return f"+ {name.replace('_', ' ')} {said}".strip()

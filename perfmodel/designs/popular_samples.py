@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -200,7 +200,7 @@ SAMPLES = 8
 """assumed: a device's popular samples come in multiples of so many, the rest with the others: else
 products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers User's Guide)."""
 Launches = Literal["whole_batches", "as_they_come", "micro_batches"]
-NO_PART, USUAL_PART = "none", "hotline"
+USUAL_PART = "hotline"
 
 
 def _as_they_come(launches: Launches) -> tuple[Launches, ...]:
@@ -231,14 +231,11 @@ class Hotline(_WithHotRows, of="hotline"):
     hot_mib: settings.Amount = settings.budget(512.0, settings.halves(MIN_MIB))
     popular_frac: settings.Share | settings.Auto = settings.AUTO
     launches: Launches = settings.step("whole_batches", plain="as_they_come", less=_as_they_come)
-    accelerator: str = settings.step("", plain=NO_PART)
+    accelerator: str = settings.step("", plain=settings.NO_PART)
     learning_frac: settings.PartShare = 0.05
     inputs: Inputs = 39.3e6
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.accelerator not in ("", NO_PART):
-            settings.named_part(self.accelerator, Accelerator, "hotline.accelerator")
+    parts: ClassVar = {"accelerator": Accelerator}
 
     @property
     def sampled(self) -> float:
@@ -275,11 +272,10 @@ class Hotline(_WithHotRows, of="hotline"):
     def _machine(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""
         part = machine.node.accelerator
-        if self.accelerator == NO_PART:
+        if self.accelerator == settings.NO_PART:
             part = None
         elif self.accelerator or part is None:
-            name = self.accelerator or USUAL_PART
-            part = settings.named_part(name, Accelerator, "hotline.accelerator")
+            part = self.part(Accelerator, "accelerator", self.accelerator or USUAL_PART)
         return replace(machine, node=replace(machine.node, accelerator=part))
 
     def _parts(

@@ -15,11 +15,16 @@ from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Part, a_kind_of, kind_of, load, names
 
+NO_PART = "none"
+P = TypeVar("P", bound=Part)
+
 
 class Checked(ABC):
     """A design of ours: filed as `of`, its settings of their types and within their `Limits`."""
 
     of: ClassVar[str]
+    parts: ClassVar[Mapping[str, type[Part]]] = {}
+    """Settings that name a part of the catalogue, or its file; "" and "none" are no name."""
 
     def __init_subclass__(cls, of: str = "") -> None:
         if of:
@@ -33,6 +38,24 @@ class Checked(ABC):
             if value not in (each.default, ""):
                 hint = _hints(type(self))[each.name]
                 convert(hint, value, f"{self.of}.{each.name}", WorkloadError)
+        for name, kind in self.parts.items():
+            if getattr(self, name) not in ("", NO_PART):
+                self.part(kind, name, getattr(self, name))
+
+    def part(self, cls: type[P], setting: str, name: str) -> P:
+        """The part of class `cls` that `setting` names.
+
+        Raises `UsageError` for another name, with those that there are, and for another kind of
+        part; `HardwareError` for a file that does not hold.
+        """
+        kind, what = kind_of(cls), f"{self.of}.{setting}"
+        known = names(kind)
+        if not (name.endswith(".toml") or "/" in name or name in known):
+            raise UsageError(f"{what} {name[:80]!r}: unknown: one of {', '.join(known)}, or a file")
+        part = load(name, kind)
+        if not isinstance(part, cls):
+            raise UsageError(f"{what} {name}: it is {a_kind_of(part)}, expected {a_kind_of(cls)}")
+        return part
 
     @abstractmethod
     def apply(self, deployment: Deployment) -> Deployment:
@@ -116,23 +139,3 @@ def halves(least: float) -> Less:
             yield most
 
     return halved
-
-
-P = TypeVar("P", bound=Part)
-
-
-def named_part(name: str, cls: type[P], setting: str) -> P:
-    """The part of class `cls` that `setting` names, or whose `.toml` file it is.
-
-    Raises `UsageError` for another name, with those that there are, and for another kind of part;
-    `HardwareError` for a file that does not hold.
-    """
-    kind = kind_of(cls)
-    known = names(kind)
-    is_file = name.endswith(".toml") or "/" in name
-    if not is_file and name not in known:
-        raise UsageError(f"{setting} {name[:80]!r}: unknown: one of {', '.join(known)}, or a file")
-    part = load(name, kind)
-    if not isinstance(part, cls):
-        raise UsageError(f"{setting} {name}: it is {a_kind_of(part)}, expected {a_kind_of(cls)}")
-    return part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
@@ -15,6 +15,7 @@ from perfmodel.hardware.settings import GIVEN
 
 MIN_GIB = 1 / 16  # of rows in an adapter, less than this is not tried in the place of more
 WHOLE = ("table_wise", "column_wise")
+_OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,12 @@ class SmartNic(settings.Checked, of="smartnic"):
     remote_frac: settings.Share = 0.5
     applied: Literal["if_worth", "always"] = "if_worth"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.adapter:
-            settings.named_part(self.adapter, Nic, "smartnic.adapter")
+    parts: ClassVar = {"adapter": Nic}
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
         note that says why, where there can be none."""
-        machine = with_adapter(deployment.machine, self.adapter)
+        machine = self._machine(deployment.machine)
         nic = machine.node.nic
         served = [
             table.tier == "hbm" and not table.caches and table.sharding in WHOLE
@@ -103,11 +101,23 @@ class SmartNic(settings.Checked, of="smartnic"):
 
     def within(self, deployment: Deployment) -> Iterator[Self]:
         """Without rows in the adapters, and with fewer."""
-        machine = with_adapter(deployment.machine, self.adapter)
+        machine = self._machine(deployment.machine)
         if self.applied == "if_worth" and machine.node.nic and machine.node.nic.memory_bytes:
             most = self._bytes(machine) / 2.0**30
             for size in settings.halves(MIN_GIB)(most):
                 yield replace(self, cache_gib=size)
+
+    def _machine(self, machine: Cluster) -> Cluster:
+        """`machine` with `adapter` in place of its own, on the same wire, and with every figure of
+        an adapter that `--set nic.…` gave."""
+        if not self.adapter:
+            return machine
+        nic, old = self.part(Nic, "adapter", self.adapter), machine.node.nic
+        if old is not None:
+            given = [key for key, source in old.sources.items() if source.startswith(GIVEN)]
+            nic = replace(nic, **{key: getattr(old, key) for key in (*_OF_WIRE, *given)})
+        node = replace(machine.node, nic=nic)
+        return replace(machine, node=node, name=f"{machine.name} with {nic.name}")
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""
@@ -135,20 +145,3 @@ def worth_writing(deployment: Deployment) -> list[float]:
         spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
         sizes.append(rows * held_bytes / table.rows if spared > rows else 0.0)
     return sizes
-
-
-_OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")
-
-
-def with_adapter(machine: Cluster, name: str) -> Cluster:
-    """`machine` with the adapter `name` in place of its own, on the same wire, and with every
-    figure of an adapter that `--set nic.…` gave."""
-    if not name:
-        return machine
-    nic, old = settings.named_part(name, Nic, "smartnic.adapter"), machine.node.nic
-    if old is not None:
-        given = [key for key, source in old.sources.items() if source.startswith(GIVEN)]
-        kept = {key: getattr(old, key) for key in (*_OF_WIRE, *given)}
-        nic = replace(nic, **kept)
-    changed = replace(machine.node, nic=nic)
-    return replace(machine, node=changed, name=f"{machine.name} with {nic.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
@@ -44,10 +45,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     items_per_query: settings.SomeCount = settings.step(1, plain=1)
     pooled_frac: settings.PartShare = settings.step(0.0, plain=0.0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.drive:
-            settings.named_part(self.drive, Storage, "software_memory.drive")
+    parts: ClassVar = {"drive": Storage}
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The tables that are worth least in fast memory to drives."""
@@ -60,7 +58,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         fullest = _fullest(deployment, moved)
         machine = deployment.machine
         if self.drive:
-            part = settings.named_part(self.drive, Storage, "software_memory.drive")
+            part = self.part(Storage, "drive", self.drive)
             machine = replace(machine, node=replace(machine.node, storage=part, drives=self.drives))
         node = machine.node
         if node.storage is None:

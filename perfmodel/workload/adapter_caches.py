@@ -8,6 +8,7 @@ local cache joins the device's on its way out. A trained row is written to all o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -45,17 +46,12 @@ class AdapterUse:
 
     def sent_lookups(self, run: Run) -> list[int]:
         """Indices of the own samples to each rank; of a training step all, which updates need."""
-        return [
-            round(sum(self._asked(run, shard, rank) for shard in shards))
-            for rank, shards in enumerate(run.plan.shards)
-        ]
+        return [self._asked(run, shards, rank) for rank, shards in enumerate(run.plan.shards)]
 
     def received_split(self, run: Run) -> list[int]:
         """Indices of each rank's samples for the own shards."""
         own = run.plan.shards[run.rank]
-        return [
-            round(sum(self._asked(run, shard, rank) for shard in own)) for rank in range(run.ranks)
-        ]
+        return [self._asked(run, own, rank) for rank in range(run.ranks)]
 
     def answered_fracs(self, run: Run) -> tuple[float, ...]:
         """Per rank, the share of its pooled rows for others that it sends."""
@@ -66,10 +62,11 @@ class AdapterUse:
             answered.append(float(np.average(kept, weights=dims)) if dims else 1.0)
         return tuple(answered)
 
-    def _asked(self, run: Run, shard: Shard, rank: int) -> float:
-        lookups = shard.of(run.workload.tables).lookups(run.batch)
-        spared = is_across_network(run, rank) and not run.train
-        return lookups * (self.tables[shard.table].asked_frac if spared else 1.0)
+    def _asked(self, run: Run, shards: Sequence[Shard], rank: int) -> int:
+        lookups = [shard.of(run.workload.tables).lookups(run.batch) for shard in shards]
+        if run.train or not is_across_network(run, rank):
+            return sum(lookups)
+        return round(float(np.dot(lookups, [self.tables[s.table].asked_frac for s in shards])))
 
 
 def is_across_network(run: Run, rank: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.hits import adapter_shares, overall_hits
-from perfmodel.designs.smartnic import SmartNic, with_adapter
+from perfmodel.designs.smartnic import SmartNic
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster, cluster, load, node, with_settings
@@ -261,7 +261,8 @@ def test_it_is_never_slower_than_without(train: bool, pooling: float, alpha: flo
 def test_the_wire_stays_and_what_was_set_reaches_a_named_adapter() -> None:
     nodes = cluster("dgx-a100-40gb", 2)
     slow = with_settings(nodes, ["nic.memory_gb_per_s=50", "nic.engine_rows_per_us=7"])
-    usual, changed = (with_adapter(each, "bluefield-3").node.nic for each in (nodes, slow))
+    other = SmartNic(adapter="bluefield-3")
+    usual, changed = (other._machine(each).node.nic for each in (nodes, slow))
     assert usual is not None
     assert changed is not None
     assert nodes.node.nic is not None
