@@ -260,15 +260,14 @@ MIN_ROWS = 0.5
 
 @dataclass(frozen=True)
 class RowCacheUse:
-    """Per batch: of a group's `lookups` how many miss; of its `unique_rows` how many are fetched.
-    With `cache.batches_ahead`, one batch's part of a fetch for several. `held_rows` of the cache
-    are the group's.
+    """Per batch, of a group's `lookups`: of its `unique_rows` how many are fetched. With
+    `cache.batches_ahead`, one batch's part of a fetch for several. `held_rows` of the cache are the
+    group's.
     """
 
     cache: RowCache
     lookups: float
     unique_rows: float
-    missed_lookups: float
     missed_rows: float
     held_rows: float
     row_bytes: float
@@ -310,7 +309,6 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
         cache,
         float(lookups.sum()) / batches,
         float(part @ use.distinct_rows) / batches,
-        float((1 - use.hit_frac) @ lookups) / batches,
         max(fetched, 1.0) if fetched >= MIN_ROWS else 0.0,
         float(part @ use.cached_rows),
         float(use.row_bytes @ lookups / lookups.sum()),
