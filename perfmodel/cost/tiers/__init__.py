@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.cost.contract import TIERS, CostModel, Estimate, Explanation
+from perfmodel.cost.contract import TIERS, CostModel, Estimate, Explanation, explanations
 from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
@@ -60,26 +60,16 @@ class Tier:
             work, count = self.work(group, machine), len(group.index)
             names = list(work.terms)
             terms = np.stack([np.broadcast_to(each, count) for each in work.terms.values()])
-            longest_us, slowest = terms.max(axis=0), terms.argmax(axis=0)
-            start_us = np.broadcast_to(work.start_us, count)
-            at_peak_us = longest_us if work.at_peak_us is None else work.at_peak_us
-            at_peak_us = np.broadcast_to(at_peak_us, count)
-            for at, row in enumerate(group.index.tolist()):
-                us = float(start_us[at] + longest_us[at])
-                of_longest = float(at_peak_us[at] / longest_us[at]) if longest_us[at] else 0.0
-                taken = zip(names, terms[:, at].tolist(), strict=True)
-                own = {f"{name}_us": each for name, each in taken}
-                own[self.start] = float(start_us[at])
-                reasons[row] = Explanation(
-                    duration_us=us,
-                    bound_by=self.bound_by(names[slowest[at]], of_longest),
-                    flop=float(group.flop[at]),
-                    read_bytes=float(group.read_bytes[at]),
-                    written_bytes=float(group.written_bytes[at]),
-                    utilisation_frac=float(at_peak_us[at]) / us,
-                    terms=own,
-                    formula=self.formula,
-                )
+            start_us, longest_us = np.broadcast_to(work.start_us, count), terms.max(axis=0)
+            peak_us = longest_us if work.at_peak_us is None else work.at_peak_us + 0.0 * longest_us
+            of_longest = peak_us / np.where(longest_us > 0.0, longest_us, np.inf)
+            slowest = zip(terms.argmax(axis=0).tolist(), of_longest.tolist(), strict=True)
+            bound_by = [self.bound_by(names[at], frac) for at, frac in slowest]
+            columns = {f"{name}_us": us for name, us in zip(names, terms, strict=True)}
+            us, amounts = start_us + longest_us, (group.flop, group.read_bytes, group.written_bytes)
+            columns[self.start] = start_us
+            told = explanations(us, bound_by, amounts, peak_us / us, columns, self.formula)
+            reasons |= dict(zip(group.index.tolist(), told, strict=True))
         return [reasons[row] for row in range(len(rows))]
 
 
