@@ -234,6 +234,7 @@ class Pipeline:
     `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
     share wires but do not wait for one another; else all are of one group, one after the other.
     `averages_copies`: after the step, copies of tables that groups of ranks have become their mean.
+    `stash`: bytes of activations in host memory, until so many nodes of autograd before their use.
     `popular_frac`: of all samples, those that are popular and have steps of their own, during which
     rows that the others' steps need come and go.
     """
@@ -244,6 +245,7 @@ class Pipeline:
     rows_beside: bool = False
     writes_behind: bool = False
     own_groups: bool = False
+    stash: tuple[float, int] | None = None
     averages_copies: bool = False
     popular_frac: float = 0.0
 

@@ -57,6 +57,7 @@ RESOURCE_NAMES = {
     COMPUTE: COMPUTE,
     "comm": "network",
     COPY_STREAM: "input copies",
+    "stash": "copies to the host",
     DISTRIBUTION_STREAM: "input distribution",
 }
 """What people call streams; threads are the host."""

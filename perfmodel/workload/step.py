@@ -28,6 +28,7 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
+from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -180,6 +181,7 @@ def op_graph(
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
     samples = samples_of_rank(total, ranks)
+    stash, pipeline = (pipeline.stash, replace(pipeline, stash=None)) if pipeline else (None, None)
     run = Run(
         *(workload, samples, within, rank % within, target, train, layout, near),
         placement=placement,
@@ -200,6 +202,7 @@ def op_graph(
                 recorder.leaf(BESIDE_MODEL, (), about={"device": "cpu"})
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
+        ops = stashed(recorder, ops, *stash) if stash else ops
         data = data_edges(ops, recorder.views)
     finally:
         if was_on:

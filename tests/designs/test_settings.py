@@ -131,6 +131,8 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("software_memory", "device_cache_gib", 0.01, "rm3"),
     ("software_memory", "items_per_query", 2, "kaggle"),
     ("software_memory", "pooled_frac", 0.5, "kaggle"),
+    ("stashed_activations", "most_gib", 0.0, "dcn"),
+    ("stashed_activations", "nodes_ahead", 30, "dcn"),
     ("two_d_sharding", "group_ranks", 4, "nic_train"),
     ("two_d_sharding", "sync_every", 2, "nic_train"),
 ]

@@ -67,6 +67,8 @@ WITHOUT: dict[tuple[str, str], Reference] = {
     ("software_memory", "device_cache_gib"): made("software_memory"),
     ("software_memory", "keep_gib"): made("software_memory"),
     ("software_memory", "pooled_frac"): made("software_memory"),
+    ("stashed_activations", "most_gib"): as_it_is,
+    ("stashed_activations", "nodes_ahead"): made("stashed_activations", nodes_ahead=0),
 }
 """What the step is at 0; of all others it is refused."""
 
