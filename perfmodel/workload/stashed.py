@@ -79,6 +79,6 @@ def stashed(r: Recorder, ops: Sequence[Op], most_bytes: float, ahead: int) -> tu
 
 def _copy(beside: Op, stream: str, to: Tensor, of: Tensor, *reached: Tensor) -> tuple[Op, Op]:
     """A place for a tensor, and the copy of another into it, once others are `reached`."""
-    given, about = (to, of, True, *reached), {STREAM: stream}
-    copy = Op("aten::copy_", given, (to,), NO_OP, beside.thread, beside.phase, attributes=about)
+    about, where = {STREAM: stream}, (NO_OP, beside.thread, beside.phase)
+    copy = Op("aten::copy_", (to, of, True, *reached), (to,), *where, attributes=about)
     return replace(copy, name="aten::empty_strided", inputs=(to.shape,), attributes={}), copy
