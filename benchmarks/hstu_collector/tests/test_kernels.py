@@ -52,8 +52,9 @@ def attended(q: Any, k: Any, v: Any, alpha: float, scale: float) -> Any:
     return torch.cat(parts)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(32, 16), (16, 32)])
-@pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-5), ("float16", 2e-3)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "limit"), [(32, 16, "float32", 1e-5), (16, 32, "float16", 2e-3)]
+)
 def test_attention_and_its_gradients(
     kernels: Any, rows: int, columns: int, dtype: str, limit: float
 ) -> None:
