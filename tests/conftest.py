@@ -21,7 +21,7 @@ NOT_FOUND = "reference data not found (PERFMODEL_REFERENCE)"
 
 # The same examples in every run, so that a red test is due to the change. To look for new, and
 # more: `pytest --hypothesis-profile=default`. No deadline: machines that run tests are shared.
-settings.register_profile("perfmodel", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("perfmodel", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("perfmodel")
 
 

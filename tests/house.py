@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -77,8 +78,10 @@ def _imported(path: Path) -> Iterator[str]:
     return (name.split(".")[1] for name in _names(path))
 
 
-def _names(path: Path) -> Iterator[str]:
+@cache
+def _names(path: Path) -> list[str]:
     """What a file imports of ours, as modules and as names in them, also within functions."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
@@ -86,7 +89,8 @@ def _names(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             beside = [f"{node.module}.{alias.name}" for alias in node.names]
             names = beside if node.module == "perfmodel" else [node.module, *beside]
-        yield from (name for name in names if name.startswith("perfmodel."))
+        found += (name for name in names if name.startswith("perfmodel."))
+    return found
 
 
 def circle() -> list[str]:

@@ -111,12 +111,11 @@ def _if_float(name: str, annotation: ast.expr | None) -> Iterator[str]:
         yield name.lower()
 
 
-@pytest.mark.parametrize(
-    "path", _public_files(), ids=lambda path: path.relative_to(ROOT).as_posix()
-)
-def test_public_names_tell_their_unit(path: Path) -> None:
-    untold = sorted({name for name in _quantities(path) if not _is_told(name)})
-    assert not untold, f"end them in one of {', '.join(UNITS)}, or say above what they are"
+def test_public_names_tell_their_unit() -> None:
+    said = f"end them in one of {', '.join(UNITS)}, or say above what they are"
+    for path in _public_files():
+        untold = sorted({name for name in _quantities(path) if not _is_told(name)})
+        assert not untold, f"{path}: {said}"
 
 
 def test_answers_tell_their_units() -> None:

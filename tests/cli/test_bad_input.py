@@ -351,15 +351,3 @@ def test_a_reader_that_goes_away_is_no_error(trace: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 0
-
-
-def test_a_full_disk_is_one_line(trace: Path) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("no /dev/full here")
-    command = [sys.executable, "-m", "perfmodel", "breakdown", str(trace), "--format", "json"]
-    with full.open("wb") as out:
-        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"perfmodel: standard output: cannot be written")
-    assert done.stderr.count(b"\n") == 1

@@ -1,23 +1,21 @@
-"""The same input gives the same bytes: in every process, with any hash seed and worker count."""
+"""The same input gives the same bytes: in every process, with any hash seed."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from fuzz.kills import WRITING, Writing, command, content, inputs, target
-from slow import slow_but
+from fuzz.kills import WRITING, Files, Writing, command, content, inputs, target
 
 from perfmodel.cli import main
 
 ROOT = Path(__file__).parents[2]
 MORE = (
-    Writing("breakdown --figure", ("breakdown", "{trace}", "--figure", "{out}.svg")),
     Writing("breakdown --format json", ("breakdown", "{trace}", "-o", "{out}.json")),
-    Writing("predict png", ("predict", "--figure", "{out}.png")),
-    Writing("predict pdf", ("predict", "--figure", "{out}.pdf")),
     Writing("predict transfer", ("predict", "--hardware", "dgx-1", "-o", "{out}.json")),
     Writing(
         "predict workload",
@@ -33,46 +31,51 @@ MORE = (
 )
 
 
-def written(writing: Writing, given: Path, folder: Path, seed: str | None) -> dict[str, bytes]:
-    """What a verb writes in a process with this hash seed, or in this one."""
+ALL = {each.name: each for each in (*WRITING, *MORE)}
+RUN = """import json, sys
+from perfmodel.cli import main
+sys.exit(any(map(main, json.loads(sys.argv[1]))))"""
+"""One command line after the other; `main` returns 0 where all is well."""
+
+
+def written(chosen: list[Writing], given: Path, folder: Path, seed: str | None) -> dict[str, Files]:
+    """What verbs write, one after the other, in a process with this hash seed or in this one."""
     folder.mkdir()
-    out = folder / "out"
-    demo = ROOT / "perfmodel" / "demo" / "dlrm_cpu_kineto.json.gz"
-    words = [word.replace("{trace}", str(demo)) for word in command(writing, given, out)]
+    demo = str(ROOT / "perfmodel" / "demo" / "dlrm_cpu_kineto.json.gz")
+    out = {each: folder / f"{number}" for number, each in enumerate(chosen)}
+    lines = [
+        [word.replace("{trace}", demo) for word in command(each, given, out[each])[3:]]
+        for each in chosen
+    ]
     if seed is None:
-        assert main(words[3:]) == 0
-        return content(target(writing, out))
-    ran = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONHASHSEED": seed},
-    )
-    assert ran.returncode == 0, ran.stderr
-    return content(target(writing, out))
+        assert not any(map(main, lines))
+    else:
+        ran = subprocess.run(
+            [sys.executable, "-c", RUN, json.dumps(lines)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
+        assert ran.returncode == 0, ran.stderr
+    return {each.name: content(target(each, out[each])) for each in chosen}
 
 
 @pytest.mark.parametrize(
-    "writing", slow_but(1, [*WRITING, *MORE]), ids=lambda writing: writing.name
+    "names",
+    [
+        ["predict"],
+        pytest.param([name for name in ALL if name != "predict"], marks=pytest.mark.slow),
+    ],
+    ids=len,
 )
-def test_every_run_writes_the_same_bytes(writing: Writing, tmp_path: Path) -> None:
+def test_every_run_writes_the_same_bytes(names: list[str], tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     inputs(given)
-    one = written(writing, given, tmp_path / "one", "1")
-    assert one
-    assert written(writing, given, tmp_path / "two", None) == one
-
-
-@pytest.mark.slow
-def test_any_number_of_workers_gives_the_same_results(tmp_path: Path) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    inputs(given)
-    sweep = next(each for each in WRITING if each.name == "sweep")
-    several = Writing("sweep", (*sweep.words, "--workers", "3"))
-    one = written(sweep, given, tmp_path / "one", None)
-    assert one
-    assert written(several, given, tmp_path / "three", "0") == one
+    chosen = [ALL[name] for name in names]
+    one = written(chosen, given, tmp_path / "one", "1")
+    two = written(chosen, given, tmp_path / "two", None)
+    assert all(one.values())
+    assert [name for name in names if one[name] != two[name]] == []

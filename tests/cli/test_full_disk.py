@@ -63,20 +63,3 @@ def test_a_full_disk_is_one_line(
     assert ran.err.count("\n") == 1
     assert out.read_text() == "old"
     assert [each.name for each in out.parent.iterdir()] == [name]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_standard_output_on_a_full_disk(trace: Path) -> None:
-    import subprocess
-    import sys
-
-    with open("/dev/full", "w") as full:
-        ran = subprocess.run(
-            [sys.executable, "-m", "perfmodel", "predict", str(trace), "--format", "json"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert ran.returncode == 2
-    assert ran.stderr == "perfmodel: standard output: cannot be written: No space left on device\n"

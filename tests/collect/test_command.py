@@ -54,11 +54,15 @@ def test_families_are_chosen_by_name() -> None:
         listed("--families", "matmull", list(FAMILIES))
 
 
+@pytest.mark.parametrize("verb", ["kernels", "ops", "truth", "trace"])
 def test_a_missing_torch_is_one_line_and_exit_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    verb: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert main(["kernels", "-o", str(tmp_path)]) == 2
+    assert main([verb, "-o", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("perfmodel: PyTorch cannot be imported here")
     assert error.count("\n") == 1

@@ -141,15 +141,6 @@ def test_few_popular_samples_run_as_they_come(popular_frac: float, samples: list
     assert popular_samples == pytest.approx(samples, abs=0.1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("design", [Hotline, Fae])
-def test_more_hot_rows_never_hurt(design: Callable[..., Design]) -> None:
-    """But for what gradients of more hot rows take between GPUs."""
-    steps = [predicted(design(hot_mib=size), start()).step_us for size in (2, 20, 200)]
-    assert steps[1] < 1.02 * steps[0]
-    assert steps[2] < 1.02 * steps[1]
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.5, 500), st.floats(0.0, 1.3))
 def test_the_budget_is_kept(hot_mib: float, alpha: float) -> None:

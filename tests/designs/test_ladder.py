@@ -84,6 +84,7 @@ def test_neos_steps_are_as_the_paper_has_them(ladder: Comparison) -> None:
         assert "acts on tables that device memory does not hold" in rows[step]["notes"][-1]
 
 
+@pytest.mark.slow
 def test_a_start_that_does_not_fit_says_so_and_gains_are_over_the_first_that_does() -> None:
     found = api.compare("neo-f", "zionex-16", "neo", ladder=True).to_dict()["designs"]
     assert "of device memory" in found[0]["why_not"]

@@ -12,7 +12,6 @@ from perfmodel.designs.composed import composed
 from perfmodel.designs.device_caches import RecShard, hot_fracs, ranks_by_load
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
-from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
@@ -47,14 +46,6 @@ def test_skewed_tables_are_served_from_few_rows() -> None:
 def test_cost_is_shared_out_evenly() -> None:
     cost = np.array([5.0, 4.0, 3.0, 3.0, 3.0])
     assert np.bincount(ranks_by_load(cost, 2), cost).tolist() == [8.0, 10.0]
-
-
-def test_more_device_memory_never_hurts() -> None:
-    start = deployment()
-    steps = [
-        predict(RecShard(hbm_gb=size).apply(start)).results[0].step_us for size in (0.3, 0.6, 1.2)
-    ]
-    assert steps == pytest.approx(sorted(steps, reverse=True), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -84,20 +84,6 @@ def test_the_gain_vanishes_where_dense_work_dominates() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", [1, 4])
-def test_more_memory_never_hurts(pooling: float) -> None:
-    """As designs are compared: with less memory too, and without."""
-    plain = deployed(MINE.with_(table__pooling=pooling))
-    before_us = predict(plain).results[0].step_us
-    gains = [
-        before_us / fastest(SmartNic(cache_gib=size), plain)[1].results[0].step_us
-        for size in (0.1, 0.5, 2.0, 8.0)
-    ]
-    assert all(more >= less * (1 - 1e-3) for less, more in pairwise(gains))
-    assert min(gains) > 0.99
-
-
-@pytest.mark.slow
 def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     plain = deployed(MINE.with_(table__pooling=15.8))
     kept, found = fastest(SmartNic(adapter="bluefield-3"), plain)

@@ -81,13 +81,6 @@ def test_tables_in_device_memory_are_never_slower(design: SoftwareCache) -> None
     assert step_us(design.apply(plain)) > step_us(plain)
 
 
-def test_a_larger_cache_never_hurts() -> None:
-    times = [
-        step_us(SoftwareCache(cache_frac=frac).apply(deployment())) for frac in (0.05, 0.2, 0.8)
-    ]
-    assert times[0] >= times[1] >= times[2]
-
-
 @pytest.mark.parametrize(("optimizer", "of_states"), [("adam", 1024.0), ("rowwise_adagrad", 0.0)])
 def test_states_per_element_stay_in_host_memory(optimizer: str, of_states: float) -> None:
     """FBGEMM caches rows alone: Adam's two moments of a row pass the bus, one number is on the

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from fuzz.kills import OLD, WRITING, Writing, content, inputs, strike, strike_all
 
-FAST = tuple(each for each in WRITING if each.name in ("predict", "check --update", "sweep"))
+FAST = tuple(each for each in WRITING if each.name in ("predict", "export"))
 
 
 @pytest.mark.slow
 def test_nothing_is_damaged_or_lost() -> None:
-    hits, problems = strike_all(FAST, 6, seed=3)
-    assert hits == 6
+    hits, problems = strike_all(FAST, 4, seed=3)
+    assert hits == 4
     assert not problems
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,39 +61,39 @@ COLUMN_OF_FIGURE = {
 }
 
 
-@pytest.mark.parametrize("part", hardware.find(), ids=lambda it: f"{hardware.kind_of(it)} {it}")
-def test_every_part_loads_and_every_figure_has_a_source(part: hardware.Part) -> None:
-    assert hardware.load(part.name, hardware.kind_of(part)) == part
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", part.name)
-    for figure in hardware.figures(part):
-        assert figure.value > 0
-        assert not figure.source.startswith(("given", "not stated")), figure
-        assert not re.search(r"(^|\s)/\w", figure.source), "a path of some machine"
+def test_every_part_loads_and_every_figure_has_a_source() -> None:
+    for part in hardware.find():
+        assert hardware.load(part.name, hardware.kind_of(part)) == part
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", part.name)
+        for figure in hardware.figures(part):
+            assert figure.value > 0
+            assert not figure.source.startswith(("given", "not stated")), (part.name, figure)
+            assert not re.search(r"(^|\s)/\w", figure.source), "a path of some machine"
 
 
-@pytest.mark.parametrize("device", hardware.devices(), ids=str)
-def test_every_device_says_what_kernel_models_need(device: hardware.Device) -> None:
-    said = {key for key in ("architecture", "memory_kind") if key in device.sources}
-    assert said == {"architecture", "memory_kind"}
-    assert (device.compute_capability is not None) == (device.target == "cuda")
-    assert (device.shared_bytes_per_sm is None) == (device.target == "cpu")
-    assert (device.max_threads_per_sm is None) == (device.target == "cpu")
-    assert device.usual_node is None or hardware.node(device).gpus >= 1
-    if device.compute_capability and float(device.compute_capability) >= 7.0:
-        # sums in fp32: half rate
-        half = ("l20", "l40", "a10g", "rtx-30", "rtx-40", "rtx-50")
-        is_half = device.name.startswith(half)
-        assert is_half or device.matrix_tflop_per_s("fp16") > 3 * device.fp32_tflop_per_s
+def test_every_device_says_what_kernel_models_need() -> None:
+    for device in hardware.devices():
+        assert {"architecture", "memory_kind"} <= set(device.sources), device
+        assert (device.compute_capability is not None) == (device.target == "cuda"), device
+        assert (device.shared_bytes_per_sm is None) == (device.target == "cpu"), device
+        assert (device.max_threads_per_sm is None) == (device.target == "cpu"), device
+        assert device.usual_node is None or hardware.node(device).gpus >= 1
+        if device.compute_capability and float(device.compute_capability) >= 7.0:
+            # sums in fp32: half rate
+            half = ("l20", "l40", "a10g", "rtx-30", "rtx-40", "rtx-50")
+            is_half = device.name.startswith(half)
+            times = device.matrix_tflop_per_s("fp16") / device.fp32_tflop_per_s
+            assert is_half or times > 3, device
 
 
-@pytest.mark.parametrize("device", hardware.devices(), ids=str)
-def test_vector_peak_is_lanes_times_clock(device: hardware.Device) -> None:
-    lanes = {"cuda": (64, 128), "rocm": (64, 128), "cpu": (16, 32)}[device.target]
-    clock = device.base_mhz if device.target == "cpu" else device.boost_mhz
-    assert clock is not None
-    per_clock = device.fp32_tflop_per_s * 1e6 / clock / device.sm_count / 2
-    # 0.1: the H100's vectors run at a higher clock than its matrix products, whose clock is here.
-    assert min(abs(per_clock / lane - 1) for lane in lanes) < 0.1
+def test_vector_peak_is_lanes_times_clock() -> None:
+    for device in hardware.devices():
+        lanes = {"cuda": (64, 128), "rocm": (64, 128), "cpu": (16, 32)}[device.target]
+        clock = device.base_mhz if device.target == "cpu" else device.boost_mhz
+        assert clock is not None
+        per_clock = device.fp32_tflop_per_s * 1e6 / clock / device.sm_count / 2
+        # 0.1: vectors of the H100 run at a higher clock than its products, whose clock is here.
+        assert min(abs(per_clock / lane - 1) for lane in lanes) < 0.1, device
 
 
 def test_kinds_and_names() -> None:
@@ -155,15 +153,6 @@ def test_wrong_kind() -> None:
         hardware.device("dgx-h100")
     with pytest.raises(HardwareError, match="connectx-7 is a nic; expected a node"):
         hardware.node("connectx-7")
-
-
-def test_import_is_light() -> None:
-    code = (
-        "import sys; from perfmodel import hardware, ops; hardware.load('dgx-h100'); "
-        "print([m for m in ('numpy', 'pandas', 'matplotlib', 'yaml') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", ROW_OF_DEVICE)

@@ -72,12 +72,11 @@ def test_nothing_set_is_the_same_part() -> None:
     assert with_settings(node, []) is node
 
 
-@pytest.mark.parametrize("part", hardware.find(), ids=lambda it: f"{hardware.kind_of(it)} {it}")
-def test_every_part_survives_a_change_of_its_name(part: hardware.Part) -> None:
-    kind = hardware.kind_of(part)
-    changed = with_settings(part, [f"{kind}.maker=me"])
-    assert changed.maker == "me"
-    assert hardware.figures(changed) == hardware.figures(part)
+def test_every_part_survives_a_change_of_its_name() -> None:
+    for part in hardware.find():
+        changed = with_settings(part, [f"{hardware.kind_of(part)}.maker=me"])
+        assert changed.maker == "me"
+        assert hardware.figures(changed) == hardware.figures(part)
 
 
 @pytest.mark.parametrize(

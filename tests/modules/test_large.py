@@ -96,7 +96,6 @@ print(json.dumps(used), file=sys.stderr)
 @pytest.mark.parametrize(
     ("name", "given", "least_gb"),
     [
-        ("Images", ["64x3x224x224"], 0.1),
         ("Images", ["64x3x224x224", "--training", "--optimizer", "SGD"], 0.3),
         ("Language", ["1x2048:int64", "--dtype", "bf16"], 139.0),
     ],

@@ -18,7 +18,7 @@ from mutants.seeds import seeds
 
 
 def main() -> int:
-    """Exit status 1 where there was a fault."""
+    """Exit status 1 where there was a fault, or where nothing was warned of or refused."""
     options = argparse.ArgumentParser(prog="tests/mutants", description=__doc__)
     options.add_argument("--traces", type=int, default=2000, help="mutants")
     options.add_argument("--seed", type=int, default=1)
@@ -45,7 +45,8 @@ def main() -> int:
     for verdict in tally.verdicts:
         if given.show in (verdict.kind, verdict.how, "legal" if verdict.is_other else ""):
             print(verdict.number, verdict.kind, verdict.seed, verdict.how, verdict.detail[:400])
-    return int(bool(tally.faults()))
+    noticed = {"equal", "warned", "refused"} <= {verdict.how for verdict in tally.verdicts}
+    return int(bool(tally.faults()) or not noticed)
 
 
 sys.exit(main())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from collections import defaultdict
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -291,7 +291,7 @@ def test_share_of_gpu_time_without_a_family() -> None:
     checked = 0
     for path in sorted(folder.rglob("*.json.gz")):
         with gzip.open(path) as file:
-            content = json.loads(file.read())
+            content = msgspec.json.decode(file.read())
         time_us: dict[str, float] = defaultdict(float)
         for event in content.get("traceEvents", ()):
             sleeps = "spin_kernel" in event.get("name", "")

@@ -1,7 +1,5 @@
 """Colours that can be told apart, files that are whole, and nothing global changed."""
 
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -92,12 +90,3 @@ def test_drawing_changes_nothing_global() -> None:
     figure = breakdown_figure(PARTS)
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert dict(matplotlib.rcParams) == before
-
-
-def test_importing_it_loads_no_drawing_library() -> None:
-    code = (
-        "import sys, perfmodel.plot, perfmodel.reporting\n"
-        "print([m for m in ('matplotlib', 'pandas', 'networkx') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

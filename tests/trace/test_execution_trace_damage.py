@@ -120,7 +120,7 @@ SEEDS = [
 ]
 
 
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
 def test_damage_raises_trace_error_only(data: st.DataObject) -> None:
     inserts = (b"9", b"-", b"nan", b'"', b"[", b"e9")

@@ -19,11 +19,11 @@ from perfmodel.ops.rows import Rows
 DEVICES = ("a100-pcie-80gb", "h100-sxm", "mi300x", "t4")
 
 
-@pytest.mark.parametrize("name", [each.name for each in hardware.devices() if each.target != "cpu"])
-def test_each_device_is_its_own_original(name: str) -> None:
-    device = hardware.device(name)
-    assert original(device).hbm_gb_per_s == device.hbm_gb_per_s
-    assert original(device).boost_mhz == device.boost_mhz
+def test_each_device_is_its_own_original() -> None:
+    for device in hardware.devices():
+        if device.target != "cpu":
+            assert original(device).hbm_gb_per_s == device.hbm_gb_per_s, device
+            assert original(device).boost_mhz == device.boost_mhz, device
 
 
 @pytest.mark.parametrize("figures", WORSE.values(), ids=list(WORSE))

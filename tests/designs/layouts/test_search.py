@@ -38,10 +38,10 @@ def tried_all(it: Problem) -> float:
     return best
 
 
-@pytest.mark.parametrize("seeds", slow_but(1, [range(2), range(2, 50)]), ids=repr)
-def test_fifty_small_problems_are_solved_within_eight_percent(seeds: range) -> None:
+@pytest.mark.parametrize("seeds", slow_but(1, [range(2), range(2, 20)]), ids=repr)
+def test_small_problems_are_solved_within_eight_percent(seeds: range) -> None:
     for seed in seeds:
-        it = problem(seed, 3 + seed % 2, 2, 2)
+        it = problem(seed, 3 + (seed % 6 == 1), 2, 2)
         best, optimum_us = search(it)[0], tried_all(it)
         assert best.fits
         assert best.step_us <= 1.08 * optimum_us
@@ -56,7 +56,7 @@ def skewed(it: Problem, seed: int) -> Problem:
     return replace(it, first_us=more * in_blocks, scattered_us=more * ~in_blocks)
 
 
-@pytest.mark.parametrize("seeds", slow_but(1, [range(3), range(3, 25)]), ids=repr)
+@pytest.mark.parametrize("seeds", slow_but(1, [range(2), range(2, 14)]), ids=repr)
 def test_the_bound_is_below_skewed_layouts_too(seeds: range) -> None:
     for seed in seeds:
         it = skewed(problem(seed, 3, 2, 2), seed)
@@ -79,15 +79,14 @@ def test_skew_of_a_layout_by_hand() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tables", "ranks"), [(200, 16), (300, 32)])
-def test_large_ones_are_within_ten_percent_of_a_lower_bound(tables: int, ranks: int) -> None:
-    it = problem(7, tables, ranks, 8)
+def test_large_ones_are_within_ten_percent_of_a_lower_bound() -> None:
+    it = problem(7, 200, 16, 8)
     best = search(it)[0]
     assert best.fits
     assert best.step_us <= 1.1 * lower_bound(it)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 10**6), more=st.floats(1.0, 3.0))
 @pytest.mark.slow
 def test_more_memory_never_hurts(seed: int, more: float) -> None:
@@ -98,7 +97,7 @@ def test_more_memory_never_hurts(seed: int, more: float) -> None:
     assert roomier.step_us <= best.step_us * (1 + 2e-3)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 10**6), tables=st.integers(5, 30))
 @pytest.mark.slow
 def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:

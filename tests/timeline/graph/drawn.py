@@ -9,7 +9,7 @@ from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, STREAM, WORKER, Tiny
 from perfmodel.errors import GraphError
 
 quick = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],

@@ -100,7 +100,10 @@ TABLES = Path(__file__).resolve().parents[3] / "traces" / "cpu_ops"
 
 
 @pytest.mark.slow
-def test_steps_tell_of_the_host_and_how_far_held_out_ones_are_off(tmp_path: Path) -> None:
+def test_steps_tell_of_the_host_and_how_far_held_out_ones_are_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfmodel.validate.calibrate.device.SWEEPS", 1)
     steps = pd.read_csv(TABLES / "cpu_epyc_steps.csv").head(24)
     ops = pd.read_csv(TABLES / "cpu_epyc.csv.gz")
     ops = ops[ops["configuration"].isin(steps["name"])]
