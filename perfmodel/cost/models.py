@@ -26,6 +26,7 @@ from perfmodel.cost.gpu import (
     attention,
     convolution,
     embedding,
+    experts,
     matmul,
     rates,
 )
@@ -39,6 +40,7 @@ ANALYSES: dict[str, Analyse] = {
     "channel": rates.analyse_channels,
     "convolution": convolution.analyse_convolution,
     "embedding": embedding.analyse,
+    "experts": experts.analyse,
     "jagged": embedding.analyse_jagged,
     "jagged_attention": attention.analyse_jagged_attention,
     "matmul": matmul.analyse,

@@ -18,12 +18,12 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.gpu import attention, convolution, matmul, rates
+from perfmodel.cost.gpu import attention, convolution, experts, matmul, rates
 from perfmodel.cost.gpu.analysis import Analysis, Heuristic
 from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
-from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
+from perfmodel.ops.vocabulary.matmul import DECODE, input_area, kernel_area, keys
 
 Description = Mapping[str, float]
 SAME = 1e-3
@@ -213,6 +213,7 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
         "resident": clipped(log(resident), -4.0, 4.0),
     } | _is_one_of(rows, _SEEN, lambda kind: kind.op)
+    features |= _frameworks(rows)
     on_chip = np.maximum(analysis.shares["compute"], analysis.shares["cache"]) / base
     return Columns(analysis, total, features, on_chip_frac=on_chip)
 
@@ -242,6 +243,15 @@ def attention_features(rows: Rows, device: Device) -> Columns:
     """Columns of fused attention."""
     analysis = attention.analyse_attention(rows, device)
     dims = ("s", "head_dim", "kv_heads", "heads", "b", "window_size")
+    features = _of_products(rows, device, analysis, dims)
+    decodes = rows.of_kinds(lambda kind: kind.op == DECODE, np.float64)
+    return Columns(analysis, analysis.flop, features | {"decodes": decodes})
+
+
+def experts_features(rows: Rows, device: Device) -> Columns:
+    """Columns of layers of experts."""
+    analysis = experts.analyse(rows, device)
+    dims = ("hidden", "inter", "experts", "tokens", "topk")
     return Columns(analysis, analysis.flop, _of_products(rows, device, analysis, dims))
 
 
@@ -342,9 +352,17 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
     return Columns(analysis, analysis.flop, features, extra, power_log)
 
 
-def as_layers(rows: Rows) -> Rows:
-    """`rows`, whose products of two matrices are layers without a bias, which run the same kernels;
-    in fewer bits than 16 batches of one too."""
+def as_run(rows: Rows) -> Rows:
+    """`rows` as the ops whose kernels they run: attention of one query over more keys decodes;
+    products of two matrices are layers without a bias, in fewer bits than 16 batches of one too."""
+    index = np.flatnonzero(rows.of_kinds(lambda kind: kind[::2] == ("attention", "fwd"), bool))
+    if len(index):
+        dims = rows.dims_of("attention", index)
+        index = index[(dims["s"] == 1.0) & (keys(dims) > 1.0)]
+    if len(index):
+        ops = np.array(rows.op, object)
+        ops[index] = DECODE
+        rows = replace(rows, op=tuple(ops.tolist()))
 
     def is_product(op: str, dtype: str) -> bool:
         return op == "mm" or (op == "bmm" and dtype in matmul.QUANTISED)
@@ -367,6 +385,7 @@ FEATURES: dict[str, Callable[[Rows, Device], Columns]] = {
     "vector": streaming_features,
     "convolution": convolution_features,
     "attention": attention_features,
+    "experts": experts_features,
 }
 """Of the families that are fitted."""
 PHYSICS: dict[str, Heuristic] = {
@@ -374,6 +393,7 @@ PHYSICS: dict[str, Heuristic] = {
     "vector": Heuristic("vector", rates.analyse),
     "convolution": Heuristic("convolution", convolution.analyse_convolution),
     "attention": Heuristic("attention", attention.analyse_attention),
+    "experts": Heuristic("experts", experts.analyse),
 }
 """What answers for them without measurements."""
 FALLING = {"matmul": ("per_sm", "depth")}
@@ -382,6 +402,7 @@ longer loop over k never lower the share of the peak."""
 NOT_BELOW = {
     "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
     "convolution": (WINDOW, FORWARD),
+    "attention": ("queries_per_key",),
 }
 """Features below whose least measured value other kernels run or other things decide: loops too
 short to fill, operands that start anywhere. Above the largest, sizes go on alike."""

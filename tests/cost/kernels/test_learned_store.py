@@ -21,7 +21,7 @@ from perfmodel import hardware
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FEATURES,
-    as_layers,
+    as_run,
     describe,
     distance,
     interval_blend,
@@ -254,7 +254,7 @@ class Always:
 
 def longer(part: Part, device: str) -> list[float]:
     """Logarithm by which each of three products takes longer than its base on `device`."""
-    rows = as_layers(Rows.from_frame(measured().query("op == 'mm'").head(3)))
+    rows = as_run(Rows.from_frame(measured().query("op == 'mm'").head(3)))
     target = hardware.device(device)
     columns = FEATURES[part.fitted.family](rows, target)
     us, _ = part.kernels(columns, target, part.cell(rows, describe(target)))
