@@ -149,13 +149,6 @@ X = T((8, 32))
             (*(T((2, 4, 16, 64)),) * 3, None, None, None, 16, 16, False, 0.0, True),
             "attention b=2 s=16 heads=4 head_dim=64 kv_heads=4 s_kv=16 causal=1",
         ),
-        (  # step by step, in fp32
-            "aten::scaled_dot_product_attention",
-            (*(T((2, 4, 3, 16, 64)),) * 3, None, 0.0, False),
-            "elementwise elements=24576 reads=1 writes=1 flop_per_element=1; "
-            "elementwise elements=24576 reads=1 writes=1 flop_per_element=1; "
-            "bmm b=24 m=16 n=16 k=64; softmax rows=384 cols=16; bmm b=24 m=16 n=64 k=16",
-        ),
         ("aten::view", (X, (256,)), ""),
         ("aten::topk", (X, 3, -1, True, True), "topk rows=8 cols=32 k=3 x2"),
         ("aten::cumsum", (T((100,)), 0), "fill rows=1 cols=1; cumsum rows=1 cols=100"),

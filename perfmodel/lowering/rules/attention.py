@@ -6,19 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.lowering.arguments import (
-    FP32,
-    TF32,
-    flag,
-    matrix,
-    numbers,
-    pointwise,
-    size,
-    tensor,
-    tensors,
-)
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, numbers, size, tensor, tensors
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 from perfmodel.ops.spec import OPS
 
@@ -58,8 +48,6 @@ def attention(op: Op) -> Sequence[Piece]:
         causal = heads_first and any(item is True for item in op.inputs)
     given = tensor(op, at), tensor(op, at + 1)
     queries, keys = (t.shape if len(given[0].shape) != 3 else (1, *t.shape) for t in given)
-    if len(queries) > 4 and direction == "fwd":
-        return step_by_step(*given, tensor(op, at + 2))
     if len(queries) != 4 or len(keys) != 4:
         raise MissingArguments
     heads_at, sequence_at = (1, 2) if heads_first else (2, 1)
@@ -73,30 +61,6 @@ def attention(op: Op) -> Sequence[Piece]:
         "causal": float(causal),
     }
     return (Piece("attention", dims, given[0].dtype, direction, launches=launches),)
-
-
-def step_by_step(query: Tensor, key: Tensor, value: Tensor) -> Sequence[Piece]:
-    """Attention of more than four dimensions, which no fused kernel takes: in fp32 since PyTorch
-    2.5, whatever its inputs are (`_scaled_dot_product_attention_math`)."""
-    wide = [replace(each, dtype=FP32, strides=()) for each in (query, key, value)]
-    pieces = [
-        piece
-        for narrow, each in zip((query, key, value), wide, strict=True)
-        if narrow.dtype != FP32
-        for piece in pointwise([narrow], [each], flop=0.0)
-    ]
-    for each in wide[:2]:  # half of the scale each
-        pieces += pointwise([each], [each])
-    (*batch, s, width), keys = query.shape, key.shape[-2]
-    rows = float(size(batch))
-    of_scores = {"b": rows, "m": float(s), "n": float(keys), "k": float(width)}
-    of_values = {"b": rows, "m": float(s), "n": float(value.shape[-1]), "k": float(keys)}
-    pieces.append(Piece("bmm", of_scores, FP32))
-    pieces.append(Piece("softmax", {"rows": rows * s, "cols": float(keys)}, FP32))
-    pieces.append(Piece("bmm", of_values, FP32))
-    if query.dtype != FP32:
-        pieces += pointwise([wide[0]], [replace(query, strides=())], flop=0.0)
-    return pieces
 
 
 _JAGGED = {"attention": "fwd", "attention_backward": "bwd"}

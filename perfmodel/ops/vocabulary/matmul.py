@@ -23,18 +23,16 @@ _product("bmm", dims="b m n k", read=_OPERANDS)
 _product("mm", dims="m n k", defaults={"b": 1}, read=_OPERANDS)
 _product("linear", dims="m n k", defaults={"b": 1, "bias": 1}, read="item*(b*(m*k + k*n) + bias*n)")
 
-# A layer of experts: each of `tokens` goes to `topk` of `experts`, whose gate and value are products
-# over `hidden`, `inter` wide, and then a product back. `skew`: of the power law by which the loads
-# of experts fall with their rank (0: all alike). Every expert that is hit is read once.
-_ROUTED = "tokens*topk"
-_WEIGHTS = f"3*hidden*inter*minimum(experts, {_ROUTED})"
+# A layer of experts: each of `tokens` goes to `topk` of them, whose gate and value are products
+# over `hidden`, `inter` wide; then a product back. Every expert that is hit is read once. `skew`:
+# of the power law by which their loads fall with their rank (0: all alike).
 op(
     "moe",
     "experts",
     "tokens hidden inter topk experts",
     kernels=MATMUL,
-    flop=f"6*{_ROUTED}*hidden*inter",
-    read=f"item*(tokens*hidden + {_WEIGHTS})",
+    flop="6*tokens*topk*hidden*inter",
+    read="item*(tokens*hidden + 3*hidden*inter*minimum(experts, tokens*topk))",
     written="item*tokens*hidden",
     defaults={"skew": 0},
 )
