@@ -6,10 +6,11 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
-from perfmodel.cost.gpu.matmul import fastest, overlapped
-from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, matrix_flop_per_us, transfer_us
+from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us, transfer_us
 from perfmodel.hardware import Device
+from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import Dims
 
 _C, _KERNEL = coefficients("gpu.experts"), coefficients("gpu.kernel")
@@ -19,40 +20,28 @@ _RANKS = (np.arange(_C.ranks)[:, None] + 0.5) / _C.ranks
 
 @analyse_by_group
 def analyse(group: Group, device: Device) -> Analysis:
-    """Two products over every expert that is hit, each of which is read once, and what sorts,
-    gates and adds up.
-
-    The tokens of an expert fill whole tiles, and the most loaded one runs on after the others.
-    """
-    dims, item = group.dims, group.item_bytes
+    """Two batched products over the experts that are hit, each of which is read once; then what
+    sorts, gathers, gates and adds up."""
+    dims, item, count = group.dims, group.item_bytes, len(group.index)
     hidden, inter, routed = dims["hidden"], dims["inter"], dims["tokens"] * dims["topk"]
     hit, most = loads(dims)
     each = routed / hit
-    peak = matrix_flop_per_us(device, group.dtypes)
-    on_units = has_matrix_units(device, group.dtypes)
-    rate = peak * device.gemm_peak_frac
-    compute, memory, cache = np.zeros((3, len(hit)))
-    busy = np.zeros(len(hit))
-    for n, k in ((2.0 * inter, hidden), (hidden, inter)):
-        tiling = fastest(hit, each, n, k, item, rate, device, on_units)
-        moving = transfer_us(item * (hit * n * k + routed * (n + k)), device)
-        busy += overlapped(tiling.time_us, moving, group.dtypes, device)
-        compute, memory, cache = compute + tiling.time_us, memory + moving, cache + tiling.l2_us
+    texts = (("bmm",) * count, tuple(group.dtypes), ("fwd",) * count, (KERNEL,) * count)
+    first, second = (
+        matmul.analyse(Rows(*texts, {"b": hit, "m": each, "n": n, "k": k}), device)
+        for n, k in ((2.0 * inter, hidden), (hidden, inter))
+    )
     beside = transfer_us(item * routed * (inter + 2.0 * (inter + hidden)), device)
     weights = item * hit * hidden * (2.0 * inter + inter)
-    bound = np.maximum(group.flop / peak, bound_us(group.written_bytes + weights, device))
+    peak_us = group.flop / matrix_flop_per_us(device, group.dtypes)
+    bound = np.maximum(peak_us, bound_us(group.written_bytes + weights, device))
+    busy = np.maximum(first.kernel_us + second.kernel_us, bound)
     return group.analysis(
         bound_us=bound,
-        kernel_us=np.maximum(busy, bound) + beside + _C.launches * _KERNEL.start_us,
-        shares={"compute": compute, "memory": memory + beside, "cache": cache},
-        features={
-            "peak_us": group.flop / peak,
-            "hit": hit,
-            "each": each,
-            "uneven": most / each,
-            "columns": tiling.tile_columns,
-            "weights_us": transfer_us(weights, device),
-        },
+        kernel_us=busy + beside + _C.launches * _KERNEL.start_us,
+        shares={name: own + second.shares[name] for name, own in first.shares.items()},
+        features={"peak_us": peak_us, "hit": hit, "each": each, "uneven": most / each}
+        | {"columns": second.features["tile_columns"], "weights_us": transfer_us(weights, device)},
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import attention, convolution, experts, matmul, rates
-from perfmodel.cost.gpu.analysis import Analysis, Heuristic
+from perfmodel.cost.gpu.analysis import Analyse, Analysis, Heuristic
 from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
@@ -243,9 +243,7 @@ def attention_features(rows: Rows, device: Device) -> Columns:
     """Columns of fused attention."""
     analysis = attention.analyse_attention(rows, device)
     dims = ("s", "head_dim", "kv_heads", "heads", "b", "window_size")
-    features = _of_products(rows, device, analysis, dims)
-    decodes = rows.of_kinds(lambda kind: kind.op == DECODE, np.float64)
-    return Columns(analysis, analysis.flop, features | {"decodes": decodes})
+    return Columns(analysis, analysis.flop, _of_products(rows, device, analysis, dims))
 
 
 def experts_features(rows: Rows, device: Device) -> Columns:
@@ -357,11 +355,8 @@ def as_run(rows: Rows) -> Rows:
     products of two matrices are layers without a bias, in fewer bits than 16 batches of one too."""
     index = np.flatnonzero(rows.of_kinds(lambda kind: kind[::2] == ("attention", "fwd"), bool))
     if len(index):
-        dims = rows.dims_of("attention", index)
-        index = index[(dims["s"] == 1.0) & (keys(dims) > 1.0)]
-    if len(index):
-        ops = np.array(rows.op, object)
-        ops[index] = DECODE
+        dims, ops = rows.dims_of("attention", index), np.array(rows.op, object)
+        ops[index[(dims["s"] == 1.0) & (keys(dims) > 1.0)]] = DECODE
         rows = replace(rows, op=tuple(ops.tolist()))
 
     def is_product(op: str, dtype: str) -> bool:
@@ -380,21 +375,16 @@ def as_run(rows: Rows) -> Rows:
     return replace(rows, op=tuple(ops.tolist()), dims={**rows.dims, "bias": bias})
 
 
-FEATURES: dict[str, Callable[[Rows, Device], Columns]] = {
-    "matmul": matmul_features,
-    "vector": streaming_features,
-    "convolution": convolution_features,
-    "attention": attention_features,
-    "experts": experts_features,
+_FITTED: dict[str, tuple[Callable[[Rows, Device], Columns], Analyse]] = {
+    "matmul": (matmul_features, matmul.analyse),
+    "vector": (streaming_features, rates.analyse),
+    "convolution": (convolution_features, convolution.analyse_convolution),
+    "attention": (attention_features, attention.analyse_attention),
+    "experts": (experts_features, experts.analyse),
 }
+FEATURES = {family: of for family, (of, _) in _FITTED.items()}
 """Of the families that are fitted."""
-PHYSICS: dict[str, Heuristic] = {
-    "matmul": Heuristic("matmul", matmul.analyse),
-    "vector": Heuristic("vector", rates.analyse),
-    "convolution": Heuristic("convolution", convolution.analyse_convolution),
-    "attention": Heuristic("attention", attention.analyse_attention),
-    "experts": Heuristic("experts", experts.analyse),
-}
+PHYSICS = {family: Heuristic(family, analyse) for family, (_, analyse) in _FITTED.items()}
 """What answers for them without measurements."""
 FALLING = {"matmul": ("per_sm", "depth")}
 """Features with which the time over its base never rises: more blocks per multiprocessor and a

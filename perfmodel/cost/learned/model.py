@@ -260,8 +260,8 @@ class Part:
         low_us = np.maximum(us * low, np.minimum(us, analysis.bound_us))
         inside = (columns.work <= cell.measured.get("work", 0.0)).astype(np.float64)
         of_what = "other devices" if similar == 0.0 else "similar devices"
-        source = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
-        source = np.where(support > _MOSTLY, source, DATASHEET).astype(object)
+        said = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
+        source = np.where(support > _MOSTLY, said, DATASHEET).astype(object)
         high_us = us * high * np.maximum(hot / us, 1.0)
         return Answer(us, low_us, high_us, inside, hot, similar, source)
 
