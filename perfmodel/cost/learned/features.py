@@ -213,7 +213,8 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
         "resident": clipped(log(resident), -4.0, 4.0),
     } | _is_one_of(rows, _SEEN, lambda kind: kind.op)
-    features |= _frameworks(rows)
+    if rows.in_framework().any():
+        features |= _frameworks(rows)
     on_chip = np.maximum(analysis.shares["compute"], analysis.shares["cache"]) / base
     return Columns(analysis, total, features, on_chip_frac=on_chip)
 
