@@ -1,6 +1,6 @@
 """Kernel models on devices that their fit has not seen: errors and intervals, beside less.
 
-`python benchmarks/left_out_devices.py [--part NAME ...] [--rows N] [--asked N]` leaves each device
+`python -m benchmarks.left_out_devices [--part NAME ...] [--rows N] [--asked N]` leaves each device
 of the measurement tables (under PERFMODEL_REFERENCE) out of the fit of each part and predicts its
 rows. It prints, per op, dtype and device: the nearest device left, median and 90th percentile of
 the absolute error, the share of rows inside the 90 % interval; then the median errors of what a
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
+from benchmarks import serving_tables
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.learned.features import COLUMNS, FEATURES, describe, distance
 from perfmodel.cost.learned.model import Learned
@@ -72,6 +74,12 @@ def table(paths: tuple[Path, ...]) -> pd.DataFrame:
     return joined(without_excluded([read_table(path) for path in paths]))
 
 
+def fitted_tables() -> pd.DataFrame:
+    """The rows of everything that the bundle is fitted to."""
+    with tempfile.TemporaryDirectory() as folder:
+        return table((*FITTED_TO, *serving_tables.write(Path(folder))))
+
+
 def parts(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(family, name, rows) of everything that is fitted as one."""
     for family in FEATURES:
@@ -95,7 +103,10 @@ def thinned(rows: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
 
 
 _DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
-_MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
+_MORE_DIMS = (
+    *("input_size", "stride", "s", "s_kv", "heads", "kv_heads", "head_dim", "window_size"),
+    *("causal", "tokens", "hidden", "inter", "topk", "experts", "skew"),
+)
 _KINDS = ("op", "dtype", "framework")
 _PLAIN = {"max_depth": 5, "learning_rate": 0.08, "min_child_weight": 20, "n_estimators": 150}
 
@@ -244,7 +255,7 @@ def thinned_or_none(rows: pd.DataFrame, device: str, most: int) -> pd.DataFrame:
 
 def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
     """Errors of every row asked about, device by device left out."""
-    frame, far = table(FITTED_TO), table((FAR,))
+    frame, far = fitted_tables(), table((FAR,))
     known, found = devices_of(frame["device"]), []
     for family, name, rows in parts(frame):
         if names and name not in names:
@@ -268,7 +279,7 @@ def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
 
 def measure_halves(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
     """Errors of rows of the shapes that were kept from the fit, half of each device's."""
-    frame = table(FITTED_TO)
+    frame = fitted_tables()
     known, found = devices_of(frame["device"]), []
     for family, name, rows in parts(frame):
         if names and name not in names:

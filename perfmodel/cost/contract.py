@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.base.registry import Registry
@@ -30,7 +31,7 @@ class Estimate:
     low_us: Floats
     high_us: Floats
     model: str
-    source: str
+    source: str | NDArray[np.object_]
     measured_frac: Floats | float = 0.0
     """How far measurements of a row's op in its dtype tell of the device: 1 of it, 0 not at all."""
     by_physics: Mask | bool = False
@@ -130,6 +131,7 @@ _GPU_GROUPS = {
     "channel": ("streaming", "reductions"),
     "convolution": ("convolution", "matmul", "streaming"),
     "embedding": ("embedding", "streaming"),
+    "experts": ("experts", "matmul"),
     "jagged": ("embedding", "jagged", "streaming"),
     "jagged_attention": ("attention", "streaming"),
     "matmul": ("matmul",),

@@ -22,33 +22,24 @@ from perfmodel.cost.cpu.terms import (
     sort_terms,
     streaming_terms,
 )
-from perfmodel.cost.gpu import (
-    attention,
-    convolution,
-    embedding,
-    matmul,
-    rates,
-)
+from perfmodel.cost.gpu import attention, convolution, embedding, rates
 from perfmodel.cost.gpu.analysis import Analyse, Heuristic
+from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.movement import RECORDED
 
 ANALYSES: dict[str, Analyse] = {
-    "attention": attention.analyse_attention,
     "channel": rates.analyse_channels,
-    "convolution": convolution.analyse_convolution,
     "embedding": embedding.analyse,
     "jagged": embedding.analyse_jagged,
     "jagged_attention": attention.analyse_jagged_attention,
-    "matmul": matmul.analyse,
     "optimizer": rates.analyse,
     "pooling": convolution.analyse_pooling,
     "recurrent": attention.analyse_recurrent,
     "sort": embedding.analyse_sorting,
     "transfer": rates.analyse_transfers,
-    "vector": rates.analyse,
-}
+} | {family: physics.analyse for family, physics in PHYSICS.items()}
 """What each family's kernels move, compute and take."""
 for family, analyse in ANALYSES.items():
     KERNELS.register(f"gpu/{family}/heuristic")(Heuristic(family, analyse))

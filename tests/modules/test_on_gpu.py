@@ -55,6 +55,16 @@ def test_named_arguments_stand_where_the_operator_has_them() -> None:
     assert (op, dims["causal"]) == ("attention", 1.0)
 
 
+def test_attention_of_five_dimensions_runs_step_by_step_in_fp32() -> None:
+    values = torch.rand(2, 4, 3, 16, 8, dtype=torch.bfloat16)
+    graph = graph_of_module(
+        Of(torch.nn.functional.scaled_dot_product_attention), [values] * 3, Call()
+    )
+    steps = [(piece.op, piece.dtype) for piece in lower(graph, "cuda").pieces]
+    assert steps.count(("bmm", "fp32")) == 2
+    assert ("softmax", "fp32") in steps
+
+
 def test_normalisations_read_copies_of_what_lies_otherwise() -> None:
     values, norm = torch.rand(4, 16, 8), torch.nn.LayerNorm(16)
     found = pieces(Of(lambda x: norm(x.transpose(1, 2))), values)

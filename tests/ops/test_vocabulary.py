@@ -72,6 +72,16 @@ def work(record: dict[str, object]) -> tuple[float, float, float]:
             {"op": "attention", "b": 1, "s": 4, "heads": 2, "head_dim": 8, "causal": 1},
             (640, 768, 256),
         ),
+        (
+            {"op": "decode_attention", "b": 1, "s": 1, "heads": 2, "head_dim": 8}
+            | {"s_kv": 9, "window_size": 4},
+            (4 * 2 * 8 * 4, 4 * (16 + 2 * 4 * 16), 64),
+        ),
+        (
+            {"op": "moe", "tokens": 4, "hidden": 2, "inter": 3, "topk": 2, "experts": 5},
+            (6 * 8 * 6, 4 * (8 + 3 * 6 * 5), 32),
+        ),
+        ({"op": "quantise", "rows": 2, "cols": 8, "dtype": "fp8"}, (32, 32, 16)),
         ({"op": "optimizer_adam", "elements": 5, "tensors": 2}, (120, 160, 120)),
         ({"op": "all_reduce", "size_bytes": 1000, "ranks": 4}, (187.5, 1500, 1500)),
         ({"op": "all_to_all", "size_bytes": 1000, "ranks": 4}, (0, 750, 750)),

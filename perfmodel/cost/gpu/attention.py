@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
@@ -15,31 +18,59 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.ops.vocabulary.matmul import DECODE, keys_heads, pairs, seen_keys
+from perfmodel.ops.vocabulary.matmul import keys as keys_of
 
 _C, _KERNEL = coefficients("gpu.attention"), coefficients("gpu.kernel")
+_HALF_BYTES = 2.0
+"""Of fewer only kernels are known that are not Triton's."""
 QUERY_GRADIENTS = 2.0
 """Query gradients of a block are read and written for each block of keys."""
 
 
 @analyse_by_group
 def analyse_attention(group: Group, device: Device) -> Analysis:
-    """Both products at the matrix units' rate, in waves of blocks of queries."""
-    dims, flop = group.dims, group.flop
+    """Both products at the matrix units' rate, in waves of blocks, or keys and values as fast as
+    the blocks at work draw them.
+
+    A block has queries of one head; of one query over a cache those of all heads that share keys,
+    and part of the keys where there are fewer blocks than multiprocessors, joined in the end.
+    """
+    dims, flop, sms = group.dims, group.flop, device.sm_count
     peak = matrix_flop_per_us(device, group.dtypes)
-    blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
-    waves = np.ceil(blocks / device.sm_count)
-    wave_frac = blocks / (waves * device.sm_count)
+    shared, keys = dims["heads"] / keys_heads(dims), seen_keys(dims)
+    if group.op == DECODE:
+        blocks = dims["b"] * dims["heads"] / shared
+        parts = np.clip(np.floor(sms / blocks), 1.0, np.ceil(keys / _C.keys_per_part))
+        filled = np.minimum(1.0, shared / _C.least_queries)
+    else:
+        blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
+        parts = np.ones(len(keys))
+        filled = np.minimum(1.0, dims["s"] / _C.queries_per_block)
+    blocks = blocks * parts
+    waves = np.ceil(blocks / sms)
+    wave_frac = blocks / (waves * sms)
     narrow = np.minimum(1.0, dims["head_dim"] / _C.head_dim) ** 0.5
-    filled = np.minimum(1.0, dims["s"] / _C.queries_per_block)
     reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
     compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
+    cache = group.moved_bytes / (l2_bytes_per_us(device) * np.minimum(1.0, blocks / sms))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
+    busy = np.maximum.reduce([compute, cache, memory, bound])
     return group.analysis(
         bound_us=bound,
-        kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
-        shares={"compute": compute, "memory": memory},
-        features={"peak_us": flop / peak, "blocks_per_sm": waves, "wave_frac": wave_frac},
+        kernel_us=_KERNEL.start_us * np.where(parts > 1.0, 2.0, 1.0) + busy,
+        shares={"compute": compute, "memory": memory, "cache": cache},
+        features={
+            "peak_us": flop / peak,
+            "blocks_per_sm": waves,
+            "wave_frac": wave_frac,
+            "keys": keys,
+            "shared": shared,
+            "parts": parts,
+            "queries_per_key": dims["s"] / keys_of(dims),
+            "unmasked": pairs(dims) / (dims["s"] * keys),
+        },
     )
 
 
@@ -47,13 +78,15 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
 def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     """Per score: its products, SiLU and mask, and its share of the blocks that are loaded.
 
-    Blocks on the diagonal are computed whole, and so is the last of each of `sequences`. Triton's
-    programs start anew for each block and do products and SiLU in turn, while the next block is
-    loaded; CUTLASS's warps take turns, so the slowest decides.
+    Blocks on the diagonal are computed whole, and so is the last of each of `sequences`. Programs
+    start anew for each block. Triton's do products and SiLU in turn, while the next block is
+    loaded; CUTLASS's warps take turns, which hides most of SiLU. Backward its blocks keep two
+    gradients in registers: the wider the heads, the fewer keys each query is loaded for.
     """
     dims, flop, way = group.dims, group.flop, group.direction
     peak = matrix_flop_per_us(device, group.dtypes)
-    overlapped = dims["cutlass"] > 0
+    is_narrow = group.item_bytes < _HALF_BYTES
+    overlapped = (dims["cutlass"] > 0) | is_narrow
     rows = _C.table("tile_rows")
     tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
     sides = np.where(dims["sequences"] > 0, 2.0, 1.0)
@@ -62,30 +95,33 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     widths = dims["head_dim"] + dims["value_dim"]
     if way == "bwd":
         widths = widths + QUERY_GRADIENTS * dims["head_dim"]
+
+    def of_kernel(known: Mapping[str, float]) -> Floats:
+        return np.where(overlapped, known[f"cutlass_{way}"], known["triton"])
+
     instructions = scores * _C.table("score_instructions")[way] / issued_per_us(device)
     specials = scores * _C.score_specials / special_per_us(device)
     loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
-    parts = {
-        "products": whole * flop / (peak * device.gemm_peak_frac),
-        "elementwise": instructions + specials,
-        "cache": loads,
-    }
-    in_turn = (parts["products"] + parts["elementwise"]) / _C.serial_frac
+    wide = dims["head_dim"] / _C.head_dim
+    keeps_two = overlapped & (way == "bwd")
+    executed = np.where(is_narrow, _C.table("executed").get(device.target, 1.0), 1.0)
+    executed = executed * np.where(keeps_two, np.maximum(wide, 1.0), 1.0)
+    products = executed * whole * flop / (peak * device.gemm_peak_frac)
+    elementwise = instructions + specials
+    exposed = of_kernel(_C.table("exposed_frac")) * elementwise
+    in_turn = (products + exposed) / of_kernel(_C.table("serial_frac"))
     blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / rows["triton"]
-    starts = _C.program_us * blocks * dims["heads"] * dims["head_dim"] / _C.head_dim
-    serial = np.maximum(in_turn, loads) + starts / device.sm_count
-    pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
+    is_deep = overlapped & (way == "fwd")  # what starts is the pipeline, not a load of a block
+    starts = (
+        of_kernel(_C.table("program_us")) * blocks * dims["heads"] * np.where(is_deep, 1.0, wide)
+    )
+    compute = np.maximum(in_turn, loads) + starts / device.sm_count
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
-    compute = np.where(overlapped, pipelined, serial)
     return group.analysis(
         bound_us=bound,
-        kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
-        shares={
-            "compute": parts["products"] + parts["elementwise"],
-            "cache": loads,
-            "memory": memory,
-        },
+        kernel_us=of_kernel(_C.table("call_us")) + np.maximum(np.maximum(compute, memory), bound),
+        shares={"compute": products + elementwise, "cache": loads, "memory": memory},
         features={"peak_us": flop / peak},
     )
 

@@ -18,12 +18,12 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.gpu import attention, convolution, matmul, rates
-from perfmodel.cost.gpu.analysis import Analysis, Heuristic
+from perfmodel.cost.gpu import attention, convolution, experts, matmul, rates
+from perfmodel.cost.gpu.analysis import Analyse, Analysis, Heuristic
 from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
-from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
+from perfmodel.ops.vocabulary.matmul import DECODE, input_area, kernel_area, keys
 
 Description = Mapping[str, float]
 SAME = 1e-3
@@ -213,6 +213,8 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
         "resident": clipped(log(resident), -4.0, 4.0),
     } | _is_one_of(rows, _SEEN, lambda kind: kind.op)
+    if rows.in_framework().any():
+        features |= _frameworks(rows)
     on_chip = np.maximum(analysis.shares["compute"], analysis.shares["cache"]) / base
     return Columns(analysis, total, features, on_chip_frac=on_chip)
 
@@ -242,6 +244,13 @@ def attention_features(rows: Rows, device: Device) -> Columns:
     """Columns of fused attention."""
     analysis = attention.analyse_attention(rows, device)
     dims = ("s", "head_dim", "kv_heads", "heads", "b", "window_size")
+    return Columns(analysis, analysis.flop, _of_products(rows, device, analysis, dims))
+
+
+def experts_features(rows: Rows, device: Device) -> Columns:
+    """Columns of layers of experts."""
+    analysis = experts.analyse(rows, device)
+    dims = ("hidden", "inter", "experts", "tokens", "topk")
     return Columns(analysis, analysis.flop, _of_products(rows, device, analysis, dims))
 
 
@@ -342,9 +351,14 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
     return Columns(analysis, analysis.flop, features, extra, power_log)
 
 
-def as_layers(rows: Rows) -> Rows:
-    """`rows`, whose products of two matrices are layers without a bias, which run the same kernels;
-    in fewer bits than 16 batches of one too."""
+def as_run(rows: Rows) -> Rows:
+    """`rows` as the ops whose kernels they run: attention of one query over more keys decodes;
+    products of two matrices are layers without a bias, in fewer bits than 16 batches of one too."""
+    index = np.flatnonzero(rows.of_kinds(lambda kind: kind[::2] == ("attention", "fwd"), bool))
+    if len(index):
+        dims, ops = rows.dims_of("attention", index), np.array(rows.op, object)
+        ops[index[(dims["s"] == 1.0) & (keys(dims) > 1.0)]] = DECODE
+        rows = replace(rows, op=tuple(ops.tolist()))
 
     def is_product(op: str, dtype: str) -> bool:
         return op == "mm" or (op == "bmm" and dtype in matmul.QUANTISED)
@@ -362,19 +376,16 @@ def as_layers(rows: Rows) -> Rows:
     return replace(rows, op=tuple(ops.tolist()), dims={**rows.dims, "bias": bias})
 
 
-FEATURES: dict[str, Callable[[Rows, Device], Columns]] = {
-    "matmul": matmul_features,
-    "vector": streaming_features,
-    "convolution": convolution_features,
-    "attention": attention_features,
+_FITTED: dict[str, tuple[Callable[[Rows, Device], Columns], Analyse]] = {
+    "matmul": (matmul_features, matmul.analyse),
+    "vector": (streaming_features, rates.analyse),
+    "convolution": (convolution_features, convolution.analyse_convolution),
+    "attention": (attention_features, attention.analyse_attention),
+    "experts": (experts_features, experts.analyse),
 }
+FEATURES = {family: of for family, (of, _) in _FITTED.items()}
 """Of the families that are fitted."""
-PHYSICS: dict[str, Heuristic] = {
-    "matmul": Heuristic("matmul", matmul.analyse),
-    "vector": Heuristic("vector", rates.analyse),
-    "convolution": Heuristic("convolution", convolution.analyse_convolution),
-    "attention": Heuristic("attention", attention.analyse_attention),
-}
+PHYSICS = {family: Heuristic(family, analyse) for family, (_, analyse) in _FITTED.items()}
 """What answers for them without measurements."""
 FALLING = {"matmul": ("per_sm", "depth")}
 """Features with which the time over its base never rises: more blocks per multiprocessor and a
@@ -382,6 +393,7 @@ longer loop over k never lower the share of the peak."""
 NOT_BELOW = {
     "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
     "convolution": (WINDOW, FORWARD),
+    "attention": ("queries_per_key",),
 }
 """Features below whose least measured value other kernels run or other things decide: loops too
 short to fill, operands that start anywhere. Above the largest, sizes go on alike."""

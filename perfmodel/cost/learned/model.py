@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, clipped, median
 from perfmodel.cost.contract import Estimate, Explanation
@@ -29,7 +30,7 @@ from perfmodel.cost.learned.features import (
     SAME,
     Columns,
     Description,
-    as_layers,
+    as_run,
     describe,
     distance,
     interval_blend,
@@ -56,6 +57,8 @@ _SHARED_FRAC = 0.5
 """Of the trees that all devices share in answers for a device with trees of its own."""
 _FADES_OVER = np.log(4.0)
 """Logarithm below the measured range over which what was learned gives way to physics."""
+_MOSTLY = 0.5
+"""Of what measurements tell of a row, from which on its answer is called theirs."""
 _WARMER = 0.5
 """A board at its power limit may be cool and run up to its peak, for which measurements of one
 session are no guide; or warmer than theirs, by half as much (assumed)."""
@@ -122,7 +125,7 @@ class Answer(NamedTuple):
     inside: Floats
     hot_us: Floats
     similar: float
-    source: str
+    source: NDArray[np.object_]
 
 
 def kind_of(dtype: str) -> str:
@@ -198,12 +201,15 @@ class Part:
             learned = transferred_log_factors(learned, columns.on_chip_frac, near, own)
         below = np.log(cell.measured["base_us"] / np.maximum(base_us, 1e-300))
         for name in NOT_BELOW.get(self.fitted.family, ()):
-            below = np.maximum(below, cell.measured[name] - columns.features[name])
+            known = cell.measured.get(name, -np.inf)
+            below = np.maximum(below, known - columns.features[name])
         support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
         share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
         factors = support * (share * learned + (1.0 - share) * power_log)
         us = base_us * np.exp(factors) + columns.extra_us
-        return at_least(us, columns.analysis, device), support
+        # Some timings show of a short kernel more than it takes: then its floor is in there.
+        least = max(1.0 - cell.offset_us / device.kernel_floor_us, 0.0)
+        return at_least(us, columns.analysis, device, least), support
 
     def intervals(
         self, cell: Cell, columns: Columns, support: Floats, us: Floats, changed: float = 0.0
@@ -254,8 +260,8 @@ class Part:
         low_us = np.maximum(us * low, np.minimum(us, analysis.bound_us))
         inside = (columns.work <= cell.measured.get("work", 0.0)).astype(np.float64)
         of_what = "other devices" if similar == 0.0 else "similar devices"
-        source = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
-        source = source if cell.near else DATASHEET
+        said = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
+        source = np.where(support > _MOSTLY, said, DATASHEET).astype(object)
         high_us = us * high * np.maximum(hot / us, 1.0)
         return Answer(us, low_us, high_us, inside, hot, similar, source)
 
@@ -277,10 +283,10 @@ class Learned:
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
-        return self._answered(as_layers(rows), device)[0]
+        return self._answered(as_run(rows), device)[0]
 
     def _answered(self, rows: Rows, device: Device) -> tuple[Estimate, list[tuple[Ints, Answer]]]:
-        us, answers, sources = np.zeros((3, len(rows))), [], set()
+        us, answers, source = np.zeros((3, len(rows))), [], np.full(len(rows), DATASHEET, object)
         similar, left = np.zeros(len(rows)), np.ones(len(rows), bool)
 
         def place(kind: Kind) -> tuple[int, str, str, str]:
@@ -295,10 +301,9 @@ class Learned:
             else:
                 answer = self.parts[at].answer(rows.take(index), device)
                 us[:, index], similar[index], left[index] = answer[:3], answer.similar, False
+                source[index] = answer.source
                 answers.append((index, answer))
-            sources.add(found.source if at < 0 else answer.source)
         name = self.heuristic.name if left.all() else self.name
-        source = ", ".join(sorted(sources))
         return Estimate(us[0], us[1], us[2], name, source, similar, left), answers
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
@@ -307,7 +312,7 @@ class Learned:
         Terms: what measurements made of the heuristic, how similar the device is to those that they
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
-        rows = as_layers(rows)
+        rows = as_run(rows)
         (estimate, answers), why = (
             self._answered(rows, device),
             self.heuristic.explain(rows, device),

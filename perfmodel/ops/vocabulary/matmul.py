@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.ops.spec import OPS, Dims, OpSpec, op
+from perfmodel.ops.spec import OPS, Dims, OpSpec, formula, op
 
 MATMUL = "matmul"
 _product = partial(op, family=MATMUL, flop="2*b*m*n*k", written="item*b*m*n", one_of=(("b",),))
@@ -23,7 +23,23 @@ _product("bmm", dims="b m n k", read=_OPERANDS)
 _product("mm", dims="m n k", defaults={"b": 1}, read=_OPERANDS)
 _product("linear", dims="m n k", defaults={"b": 1, "bias": 1}, read="item*(b*(m*k + k*n) + bias*n)")
 
+# A layer of experts: each of `tokens` goes to `topk` of them, whose gate and value are products
+# over `hidden`, `inter` wide; then a product back. Every expert that is hit is read once. `skew`:
+# of the power law by which their loads fall with their rank (0: all alike).
+op(
+    "moe",
+    "experts",
+    "tokens hidden inter topk experts",
+    kernels=MATMUL,
+    flop="6*tokens*topk*hidden*inter",
+    read="item*(tokens*hidden + 3*hidden*inter*minimum(experts, tokens*topk))",
+    written="item*tokens*hidden",
+    defaults={"skew": 0},
+)
+
 _KEYS = "where(s_kv > 0, s_kv, past + s)"
+_SEEN = f"where(window_size > 0, minimum({_KEYS}, window_size + s - 1), {_KEYS})"
+# Keys of a sequence that some query of it sees.
 _TRIANGULAR = f"(s*maximum({_KEYS} - s, 0) + s*(minimum(s, {_KEYS}) + 1)/2)"
 # Pairs of query and key that are not masked, per head and sequence.
 _PAIRS = (
@@ -31,10 +47,14 @@ _PAIRS = (
     f"s*where(window_size > 0, window_size, {_KEYS}))"
 )
 _QUERIES = "b*s*heads*head_dim"
-_KEYS_VALUES = f"2*b*{_KEYS}*where(kv_heads > 0, kv_heads, heads)*head_dim"
-# Two products forward, five backward.
+_KEYS_HEADS = "where(kv_heads > 0, kv_heads, heads)"
+_KEYS_VALUES = f"2*b*{_SEEN}*{_KEYS_HEADS}*head_dim"
+keys, seen_keys, keys_heads, pairs = map(formula, (_KEYS, _SEEN, _KEYS_HEADS, _PAIRS))
+# Two products forward, five backward. `decode_attention` has one query of each sequence, over more
+# keys: other kernels, which share the keys out.
+DECODE = "decode_attention"
 op(
-    "attention",
+    f"attention {DECODE}",
     "attention",
     "b s heads head_dim",
     flop=f"4*b*heads*head_dim*{_PAIRS}",

@@ -31,6 +31,8 @@ _rows(
     defaults=_LAYOUT,
 )
 _rows("fill", **streaming(ROWS_COLS, reads="0", flop="0"))
+# Of 16 bits, to those of the row's dtype.
+_rows("quantise", size=ROWS_COLS, flop="2*rows*cols", read="2*rows*cols", written="item*rows*cols")
 _rows("rotary_embedding", **streaming(ROWS_COLS, reads="2", flop="3"))
 
 # Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast

@@ -117,7 +117,12 @@ def sliced(family: str, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         kinds = {"fp32": is_single, "half": is_half, "quantised": ~(is_half | is_single)}
     elif family == VECTOR:
         by_row = rows["op"].isin(BY_ROW)
-        kinds = {"half": is_half, "rows": ~is_half & by_row, "flat": ~is_half & ~by_row}
+        kinds = {
+            "half": is_half,
+            "quantised": ~(is_half | is_single),
+            "rows": is_single & by_row,
+            "flat": is_single & ~by_row,
+        }
     return {f"{family}_{name}": rows[own] for name, own in kinds.items()} or {family: rows}
 
 

@@ -10,6 +10,7 @@ Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
@@ -233,7 +234,10 @@ def _layer(
     )
     r.leaf("aten::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
     dims = _attention_dims(workload, lengths)
-    r.leaf("hstu::attention", (_queries(r, uvqk, u),), attended, about=dims)
+    attending = _queries(r, uvqk, u)
+    if r.tape is None and workload.implementation.precision == "fp8":
+        attending = replace(attending, dtype="fp8")  # as the product before may write it
+    r.leaf("hstu::attention", (attending,), attended, about=dims)
     given: tuple[Tensor, ...] = (u, attended)
     if r.tape is not None:  # what dropout keeps is drawn ahead
         given = (*given, r.made("hstu::dropout_mask", (), u.shape, "bool", about=DRAWS))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from perfmodel import hardware
 from perfmodel.cost.contract import KERNELS, KernelModel
 from perfmodel.cost.gpu.embedding import missed_lookups
+from perfmodel.cost.gpu.experts import loads
 from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, special_per_us, transfer_us
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows
@@ -26,7 +27,7 @@ DIMS = {
     "lookups": 8 * 64 * 20, "segments": 1e5, "boundaries": 100, "s": 2048, "heads": 16,
     "head_dim": 64, "outputs": 2.5e6, "recorded_us": 7,
     "tokens": 64 * 2048, "pairs": 64 * 2048 * 1024, "value_dim": 64,
-    "steps": 50, "hidden": 64, "gates": 3,
+    "steps": 50, "hidden": 64, "gates": 3, "inter": 256, "topk": 2, "experts": 8,
 }  # fmt: skip
 
 
@@ -104,6 +105,41 @@ def test_blocks_on_the_diagonal_are_computed_whole() -> None:
     assert long / short == pytest.approx((2048 + 64) / (1024 + 64), rel=1e-6)
     ragged = scores_us(1024.0, sequences=1000.0, more_blocks=1000 * 32 / 1e6)
     assert ragged / short == pytest.approx((1024 + 128) / (1024 + 64), rel=1e-6)
+
+
+def test_decoding_reads_the_cache_once_for_all_heads_that_share_it() -> None:
+    """32 sequences, 8 heads of 128 over 32,768 keys: 4.3 GB at 2.93 TB/s; heads that share keys
+    cost nothing; a window and a narrower type read less; one sequence is shared out."""
+    dims = {"b": 32.0, "s": 1.0, "s_kv": 32768.0, "kv_heads": 8.0, "head_dim": 128.0}
+    whole = time_us("decode_attention", H100, "bf16", heads=8.0, **dims)
+    assert whole == pytest.approx(2 * 2 * 32 * 32768 * 8 * 128 / H100.stream_gb_per_s / 1e3, 0.01)
+    shared = time_us("decode_attention", H100, "bf16", heads=32.0, **dims)
+    assert shared == pytest.approx(whole, rel=0.01)
+    narrow = time_us("decode_attention", H100, "fp8", heads=8.0, **dims)
+    assert narrow == pytest.approx(whole / 2, rel=0.01)
+    window = time_us("decode_attention", H100, "bf16", heads=8.0, window_size=4096.0, **dims)
+    assert window == pytest.approx(whole / 8, rel=0.05)
+    one = time_us("decode_attention", H100, "bf16", heads=8.0, **{**dims, "b": 1.0})
+    assert one < whole / 16
+
+
+def test_experts_that_are_hit_are_read_once() -> None:
+    """One token reads two of eight experts, three matrices of 4,096 x 14,336 in bf16 each; many
+    tokens multiply; loads that fall fast hit fewer."""
+    dims = {"hidden": 4096.0, "inter": 14336.0, "topk": 2.0}
+    few = time_us("moe", H100, "bf16", tokens=1.0, experts=8.0, **dims)
+    read_us = 2 * 3 * 2 * 4096 * 14336 / H100.stream_gb_per_s / 1e3
+    assert few == pytest.approx(read_us, rel=0.2)
+    many = time_us("moe", H100, "bf16", tokens=16384.0, experts=8.0, **dims)
+    assert many > 6 * 2 * 16384 * 4096 * 14336 / H100.bf16_tflop_per_s / 1e6
+    alike, skewed = (
+        loads({name: np.array([value]) for name, value in (*sizes.items(), ("skew", skew))})
+        for sizes in ({"tokens": 16.0, "topk": 8.0, "experts": 128.0},)
+        for skew in (0.0, 1.2)
+    )
+    assert alike == (128.0, 1.0)
+    assert skewed[0] < 100.0
+    assert skewed[1] > 8.0
 
 
 @given(st.floats(1e2, 1e10), st.floats(1.0, 1.5))

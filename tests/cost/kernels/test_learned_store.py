@@ -18,10 +18,11 @@ import pytest
 
 import perfmodel
 from perfmodel import hardware
+from perfmodel.cost.gpu.analysis import DATASHEET
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FEATURES,
-    as_layers,
+    as_run,
     describe,
     distance,
     interval_blend,
@@ -37,6 +38,7 @@ from perfmodel.cost.learned.store import (
 )
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.vocabulary.matmul import DECODE
 from perfmodel.validate.calibrate.kernels import fit_kernels
 
 DEVICES = ("v100-sxm2-16gb", "a100-sxm-40gb", "h100-sxm", "t4")
@@ -254,7 +256,7 @@ class Always:
 
 def longer(part: Part, device: str) -> list[float]:
     """Logarithm by which each of three products takes longer than its base on `device`."""
-    rows = as_layers(Rows.from_frame(measured().query("op == 'mm'").head(3)))
+    rows = as_run(Rows.from_frame(measured().query("op == 'mm'").head(3)))
     target = hardware.device(device)
     columns = FEATURES[part.fitted.family](rows, target)
     us, _ = part.kernels(columns, target, part.cell(rows, describe(target)))
@@ -280,6 +282,14 @@ def test_rows_outside_of_what_was_measured_are_physics(folder: Path) -> None:
         us, _ = part.kernels(columns, device, part.cell(rows, describe(device)))
         physics = part.heuristic.analyse(rows, device).kernel_us
         assert us[outside] == pytest.approx(np.maximum(physics[outside], device.kernel_floor_us))
+        said = part.answer(rows, device).source == DATASHEET
+        assert np.flatnonzero(said).tolist() == outside
+
+
+def test_one_query_over_more_keys_decodes() -> None:
+    one = {"op": "attention", "b": 1, "s": 1, "heads": 2, "head_dim": 8}
+    rows = Rows.of([one | {"s_kv": 9}, one | {"past": 3}, one, one | {"s": 4, "s_kv": 9}])
+    assert as_run(rows).op == (DECODE, DECODE, "attention", "attention")
 
 
 def test_a_host_has_its_own_floor_and_others_that_of_their_maker(folder: Path) -> None:
