@@ -20,7 +20,6 @@ from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import attention, convolution, matmul, rates
 from perfmodel.cost.gpu.analysis import Analysis, Heuristic
-from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
@@ -119,8 +118,7 @@ class Columns:
     features: Mapping[str, Floats]
     extra_us: Floats | float = 0.0
     power_log: Floats | float = 0.0
-    """Logarithm by which a power limit lengthens the base: measured devices show it in their
-    times, and where physics answers alone it is added."""
+    """Logarithm by which a power limit lengthens the base."""
     on_chip_frac: Floats | float = 1.0
     """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
     base_us: Floats = field(init=False)
@@ -336,9 +334,7 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
         "warm": np.asarray(is_warm * is_narrow),
     }
     features |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype) | _frameworks(rows)
-    peak = matrix_flop_per_us(device, rows.dtype)
-    limited = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
-    power_log = log(np.maximum(limited / base, 1.0))
+    power_log = log(np.maximum(base / (own["unlimited_us"] + own["beside_us"]), 1.0))
     return Columns(analysis, analysis.flop, features, extra, power_log)
 
 

@@ -185,7 +185,7 @@ class Part:
     def kernels(self, columns: Columns, device: Device, cell: Cell) -> tuple[Floats, Floats]:
         """(times `[n]` without a floor, how far each row lies within what was measured, 0 to 1);
         physics answers for the rest."""
-        base_us, power_log = columns.base_us, columns.power_log
+        base_us = columns.base_us
         if not cell.near:
             return at_least(base_us + columns.extra_us, columns.analysis, device), 0.0 * base_us
         near, own, alike = self.fitted.devices[cell.near], describe(device), similarity(cell.away)
@@ -201,8 +201,7 @@ class Part:
             below = np.maximum(below, cell.measured[name] - columns.features[name])
         support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
         share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
-        factors = support * (share * learned + (1.0 - share) * power_log)
-        us = base_us * np.exp(factors) + columns.extra_us
+        us = base_us * np.exp(support * share * learned) + columns.extra_us
         return at_least(us, columns.analysis, device), support
 
     def intervals(
