@@ -53,7 +53,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * _depth(dims) == dims["in_channels"])
     busy = np.where(is_depthwise, _depthwise_us(dims, moved, device), busy)
     is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
-    is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_direct
+    is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_direct & (kernel_area(dims) > 1.0)
     laying = np.where(is_laid_out, _C.layout_passes * memory + 2.0 * _KERNEL.start_us, 0.0)
     is_wide = kernel_area(dims) >= _C.window
     saves = np.where(is_wide & ~on_matrix, _C.winograd_saves, 1.0)
@@ -100,9 +100,14 @@ def _reached_frac(dims: Dims, is_direct: NDArray[np.bool_], device: Device) -> F
 
 
 def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:
-    taps = _C.depthwise_clocks + _C.depthwise_tap_clocks * kernel_area(dims) * _depth(dims)
+    """Clocks per output and tap by the layout and the window, or bytes at a share of the rate."""
+    area, each = kernel_area(dims), _C.table("depthwise_tap_clocks")
+    is_last, is_wide = dims["channels_last"] > 0.0, area > _C.depthwise_window
+    last = np.where(is_wide, each["last_wide"], each["last"])
+    tap = np.where(is_last, last, np.where(is_wide, each["first_wide"], each["first"]))
+    clocks = _C.depthwise_clocks + tap * area * _depth(dims)
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
-    by_taps = taps * outputs / (device.sm_count * device.boost_mhz)
+    by_taps = clocks * outputs / (device.sm_count * device.boost_mhz)
     streamed = moved_bytes / (_C.depthwise_memory_frac * hbm_bytes_per_us(device))
     return np.maximum(by_taps, streamed)
 

@@ -216,7 +216,7 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
 
 
 _BACKWARD = ("bwd_data", "bwd_weight")
-FORWARD, WINDOW = "forward", "window"
+FORWARD, WINDOW, WHOLE = "forward", "window", "whole"
 _FAR = 2.0
 """By how much a kind of rows lies above others, so that what was learned of those tells nothing of
 these (`NOT_BELOW`)."""
@@ -226,14 +226,15 @@ def convolution_features(rows: Rows, device: Device) -> Columns:
     """Columns of convolutions, forward and backward."""
     analysis = convolution.analyse_convolution(rows, device)
     features = _of_products(rows, device, analysis, ("in_channels", "out_channels", "batch"))
-    window, image, step = np.zeros((3, len(rows)))
+    window, image, step, whole = np.zeros((4, len(rows)))
     for op, index in rows.groups():
         own = rows.dims_of(op, index)
         window[index], image[index] = kernel_area(own), input_area(own)
-        step[index] = convolution.stride(own)
+        step[index], whole[index] = convolution.stride(own), own["groups"] <= 1.0
     is_forward = rows.of_kinds(lambda kind: kind.direction not in _BACKWARD, np.float64)
     features |= {WINDOW: log(window), "image": log(image), "stride": log(step)}
-    return Columns(analysis, analysis.flop, features | {FORWARD: _FAR * is_forward})
+    features |= {FORWARD: _FAR * is_forward, WHOLE: _FAR * whole}
+    return Columns(analysis, analysis.flop, features)
 
 
 def attention_features(rows: Rows, device: Device) -> Columns:
@@ -377,7 +378,7 @@ FALLING = {"matmul": ("per_sm", "depth")}
 longer loop over k never lower the share of the peak."""
 NOT_BELOW = {
     "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
-    "convolution": (WINDOW, FORWARD),
+    "convolution": (WINDOW, FORWARD, WHOLE),
 }
 """Features below whose least measured value other kernels run or other things decide: loops too
 short to fill, operands that start anywhere. Above the largest, sizes go on alike."""
