@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.matmul import fastest, overlapped
@@ -24,6 +24,7 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C, _KERNEL = coefficients("gpu.convolution"), coefficients("gpu.kernel")
+_SMALLEST = min(coefficients("gpu.matmul").tile_sides)
 
 
 def stride(dims: Dims) -> Floats:
@@ -47,7 +48,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     rate = np.minimum(peak * _reached_frac(dims, is_direct, device), held)
     lanes = np.where(on_matrix & ~is_direct, _C.vector_bytes / group.item_bytes, 1.0)
     product = _product(dims, group.direction, lanes)
-    tiling = fastest(dims["groups"], *product, group.item_bytes, rate, device, on_matrix)
+    tiling = fastest(*product, group.item_bytes, rate, device, on_matrix)
     memory = transfer_us(moved, device)
     busy = overlapped(tiling.time_us, memory, group.dtypes, device)
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * _depth(dims) == dims["in_channels"])
@@ -112,18 +113,20 @@ def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:
     return np.maximum(by_taps, streamed)
 
 
-def _product(dims: Dims, direction: str, lanes: Floats) -> tuple[Floats, Floats, Floats]:
-    """(m, n, k) of the product per group that the convolution is, channels in whole `lanes`."""
-    groups, area = dims["groups"], kernel_area(dims)
-    depth = _depth(dims)
+def _product(dims: Dims, direction: str, lanes: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """(b, m, n, k) of the products that the convolution is, one per group; on matrix units, which
+    take channels in whole `lanes`, one per so many groups that they fill the smallest tile."""
+    area, depth, groups = kernel_area(dims), _depth(dims), dims["groups"]
+    fewest = np.minimum(dims["in_channels"] / depth, dims["out_channels"]) / groups
+    groups = np.where(lanes > 1.0, groups / clipped(_SMALLEST / fewest, 1.0, groups), groups)
     inputs = np.ceil(dims["in_channels"] / depth / groups / lanes) * lanes * depth
     outputs = np.ceil(dims["out_channels"] / groups / lanes) * lanes
     made, given = dims["batch"] * output_area(dims), dims["batch"] * input_area(dims)
     if direction == "bwd_weight":
-        return outputs, inputs * area, made
+        return groups, outputs, inputs * area, made
     if direction == "bwd_data":
-        return given, inputs, outputs * area * made / given
-    return made, outputs, inputs * area
+        return groups, given, inputs, outputs * area * made / given
+    return groups, made, outputs, inputs * area
 
 
 @analyse_by_group

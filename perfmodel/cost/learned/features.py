@@ -216,7 +216,7 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
 
 
 _BACKWARD = ("bwd_data", "bwd_weight")
-FORWARD, WINDOW, WHOLE = "forward", "window", "whole"
+FORWARD, WINDOW = "forward", "window"
 _FAR = 2.0
 """By how much a kind of rows lies above others, so that what was learned of those tells nothing of
 these (`NOT_BELOW`)."""
@@ -233,7 +233,8 @@ def convolution_features(rows: Rows, device: Device) -> Columns:
         step[index], whole[index] = convolution.stride(own), own["groups"] <= 1.0
     is_forward = rows.of_kinds(lambda kind: kind.direction not in _BACKWARD, np.float64)
     features |= {WINDOW: log(window), "image": log(image), "stride": log(step)}
-    features |= {FORWARD: _FAR * is_forward, WHOLE: _FAR * whole}
+    # Of groups nothing was measured: they lie below all that was.
+    features[FORWARD] = _FAR * np.where(whole > 0.0, is_forward, -1.0)
     return Columns(analysis, analysis.flop, features)
 
 
@@ -378,7 +379,7 @@ FALLING = {"matmul": ("per_sm", "depth")}
 longer loop over k never lower the share of the peak."""
 NOT_BELOW = {
     "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
-    "convolution": (WINDOW, FORWARD, WHOLE),
+    "convolution": (WINDOW, FORWARD),
 }
 """Features below whose least measured value other kernels run or other things decide: loops too
 short to fill, operands that start anywhere. Above the largest, sizes go on alike."""
