@@ -54,7 +54,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * _depth(dims) == dims["in_channels"])
     busy = np.where(is_depthwise, _depthwise_us(dims, moved, device), busy)
     is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
-    is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_direct & (kernel_area(dims) > 1.0)
+    is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_direct
     laying = np.where(is_laid_out, _C.layout_passes * memory + 2.0 * _KERNEL.start_us, 0.0)
     is_wide = kernel_area(dims) >= _C.window
     saves = np.where(is_wide & ~on_matrix, _C.winograd_saves, 1.0)
