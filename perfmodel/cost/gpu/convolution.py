@@ -24,6 +24,7 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C, _KERNEL = coefficients("gpu.convolution"), coefficients("gpu.kernel")
+_TOLD = ("serial_us", "blocks_per_sm", "filled_frac", "wave_frac", "splits")
 _SMALLEST = min(coefficients("gpu.matmul").tile_sides)
 
 
@@ -56,22 +57,14 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
     is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_direct
     laying = np.where(is_laid_out, _C.layout_passes * memory + 2.0 * _KERNEL.start_us, 0.0)
-    is_wide = kernel_area(dims) >= _C.window
-    saves = np.where(is_wide & ~on_matrix, _C.winograd_saves, 1.0)
+    saves = np.where((kernel_area(dims) >= _C.window) & ~on_matrix, _C.winograd_saves, 1.0)
     bound = np.maximum(flop / (saves * peak), bound_us(moved, device))
     start_us = np.where(on_matrix, _KERNEL.start_us, 0.0)
     return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum(busy, bound) + start_us + laying,
         shares={"compute": tiling.time_us, "memory": memory + laying, "cache": tiling.l2_us},
-        features={
-            "peak_us": flop / peak,
-            "serial_us": tiling.serial_us,
-            "blocks_per_sm": tiling.blocks_per_sm,
-            "filled_frac": tiling.filled_frac,
-            "wave_frac": tiling.wave_frac,
-            "splits": tiling.splits,
-        },
+        features={"peak_us": flop / peak, **{name: getattr(tiling, name) for name in _TOLD}},
     )
 
 

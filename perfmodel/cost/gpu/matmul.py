@@ -243,10 +243,11 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     by_vector = shortest_us + by_vector_us(b, m, n, k, item, device)
     compute = np.minimum(tiling.time_us, by_vector) * np.where(is_odd, _C.misaligned, 1.0)
     bound = np.maximum(flop / peak, bound_us(total, device))
-    unlimited = np.maximum(overlapped(compute, memory, dtypes, device), bound)
-    busy = np.maximum(unlimited, flop / sustained_flop_per_us(device, dtypes, peak))
-    own = tiling._asdict()
-    features = {name: own[name] for name in own if name not in ("time_us", "l2_us")}
+    limited = np.maximum(bound, flop / sustained_flop_per_us(device, dtypes, peak))
+    busy = np.maximum(overlapped(compute, memory, dtypes, device), limited)
+    own = {
+        name: each for name, each in tiling._asdict().items() if name not in ("time_us", "l2_us")
+    }
     return Analysis(
         bound_us=bound,
         kernel_us=busy + quantise_us + beside_us,
@@ -254,9 +255,7 @@ def analyse(rows: Rows, device: Device) -> Analysis:
         flop=flop,
         read_bytes=read_bytes,
         written_bytes=written_bytes,
-        features={"peak_us": flop / peak, "quantise_us": quantise_us, "beside_us": beside_us}
-        | {"unlimited_us": unlimited}
-        | features,
+        features=own | {"peak_us": flop / peak, "quantise_us": quantise_us, "beside_us": beside_us},
     )
 
 

@@ -117,8 +117,6 @@ class Columns:
     """The size that the range of measurements is kept by (FLOP or bytes)."""
     features: Mapping[str, Floats]
     extra_us: Floats | float = 0.0
-    power_log: Floats | float = 0.0
-    """Logarithm by which a power limit lengthens the base."""
     on_chip_frac: Floats | float = 1.0
     """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
     base_us: Floats = field(init=False)
@@ -336,8 +334,7 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
         "warm": np.asarray(is_warm * is_narrow),
     }
     features |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype) | _frameworks(rows)
-    power_log = log(np.maximum(base / (own["unlimited_us"] + own["beside_us"]), 1.0))
-    return Columns(analysis, analysis.flop, features, extra, power_log)
+    return Columns(analysis, analysis.flop, features, extra)
 
 
 def as_layers(rows: Rows) -> Rows:

@@ -56,9 +56,6 @@ _SHARED_FRAC = 0.5
 """Of the trees that all devices share in answers for a device with trees of its own."""
 _FADES_OVER = np.log(4.0)
 """Logarithm below the measured range over which what was learned gives way to physics."""
-_WARMER = 0.5
-"""A board at its power limit may be cool and run up to its peak, for which measurements of one
-session are no guide; or warmer than theirs, by half as much (assumed)."""
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
@@ -243,9 +240,8 @@ class Part:
             ratio = ratio / at_least(before.kernel_us, before, known)
             kernel_us = at_least(kernel_us * ratio, analysis, device)
         us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
-        ends = self.intervals(cell, columns, support, us, changed)
+        ends = np.exp(self.intervals(cell, columns, support, us, changed))
         similar = similarity(cell.away) * similarity(changed)
-        ends = np.exp(ends + similar * columns.power_log * np.array([[-1.0], [_WARMER]]))
         shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
         low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])
         in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
