@@ -25,7 +25,7 @@ from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C, _KERNEL = coefficients("gpu.convolution"), coefficients("gpu.kernel")
 _TOLD = ("serial_us", "blocks_per_sm", "filled_frac", "wave_frac", "splits")
-_SMALLEST = min(coefficients("gpu.matmul").tile_sides)
+_SMALLEST = float(np.min(coefficients("gpu.matmul").tile_sides))
 
 
 def stride(dims: Dims) -> Floats:
