@@ -173,9 +173,8 @@ LAYOUTS = 2
 
 def is_laid_out(piece: Piece, device: Device | None) -> bool:
     """Whether operands of a convolution in TF32 lie channels first and `device` wants them last."""
-    if device is None or piece.dims.get("channels_last"):
-        return False
-    if 1.0 < piece.dims.get("groups", 1.0) == piece.dims["in_channels"]:
+    is_depthwise = 1.0 < piece.dims.get("groups", 1.0) == piece.dims["in_channels"]
+    if device is None or piece.dims.get("channels_last") or is_depthwise:
         return False
     over_fp32 = (device.tf32_tflop_per_s or 0.0) / device.fp32_tflop_per_s
     return over_fp32 >= coefficients("gpu.convolution").tf32_direct_below

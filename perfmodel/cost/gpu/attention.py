@@ -143,7 +143,8 @@ def analyse_recurrent(group: Group, device: Device) -> Analysis:
         registers = dims["gates"] * dims["hidden"] * (dims["hidden"] + _RECURRENT.own_registers)
         at_once = np.maximum(np.floor(_RECURRENT.registers / registers), 1.0)
         waves = np.ceil(dims["batch"] / (device.sm_count * at_once))
-        clocks = waves * dims["steps"] * dims["hidden"] * _RECURRENT.value_clocks
+        loads = dims["hidden"] * group.item_bytes / _RECURRENT.value_bytes
+        clocks = waves * dims["steps"] * loads * _RECURRENT.value_clocks
     else:
         turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)
         clocks = turns * _RECURRENT.bias_clocks

@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
-from perfmodel.cost.gpu.matmul import fastest
+from perfmodel.cost.gpu.matmul import fastest, overlapped
 from perfmodel.cost.gpu.rates import (
     bound_us,
     has_matrix_units,
     hbm_bytes_per_us,
     matrix_flop_per_us,
     stream_bytes_per_us,
+    sustained_flop_per_us,
     transfer_us,
     vector_flop_per_us,
 )
@@ -23,6 +24,8 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C, _KERNEL = coefficients("gpu.convolution"), coefficients("gpu.kernel")
+_TOLD = ("serial_us", "blocks_per_sm", "filled_frac", "wave_frac", "splits")
+_SMALLEST = float(np.min(coefficients("gpu.matmul").tile_sides))
 
 
 def stride(dims: Dims) -> Floats:
@@ -32,95 +35,91 @@ def stride(dims: Dims) -> Floats:
 
 @analyse_by_group
 def analyse_convolution(group: Group, device: Device) -> Analysis:
-    """The equivalent matrix product against the bytes of input, weights and output.
+    """The equivalent matrix product beside the bytes of input, weights and output.
 
-    fp32 images that lie channels first move more than once where tensor cores take channels last.
-    One channel per group: clocks per output and tap. Fewer multiplications (Winograd) lower the
-    bound; what they gain is learned.
+    Matrix units take images channels last, whole vectors of channels: those that lie channels first
+    are laid out so by kernels of their own, and the result back. One channel per group: clocks per
+    output and tap. On vector units fewer multiplications (Winograd) lower the bound; what they gain
+    is learned.
     """
-    dims, flop, area = group.dims, group.flop, kernel_area(group.dims)
+    dims, flop, moved = group.dims, group.flop, group.moved_bytes
     peak = matrix_flop_per_us(device, group.dtypes)
-    on_matrix = has_matrix_units(device, group.dtypes)
-    is_direct = peak / vector_flop_per_us(device) < _C.tf32_direct_below
-    in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
-    reached_frac, filled_frac, passes = _tf32(dims, group.direction, is_direct)
-    fullest = np.maximum(peak, _C.tf32_over_fp32 * vector_flop_per_us(device))
-    reached = np.minimum(peak, fullest * reached_frac)
-    implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
-    tiling = fastest(
-        dims["groups"],
-        *_product(dims, group.direction, flop),
-        group.item_bytes,
-        np.where(in_tf32, reached / filled_frac, peak * device.gemm_peak_frac * implicit),
-        device,
-        on_matrix,
-    )
-    compute = np.where(in_tf32, np.maximum(flop / reached, tiling.time_us), tiling.time_us)
-    memory = np.where(in_tf32, passes, 1.0) * transfer_us(group.moved_bytes, device)
-    depth = np.maximum(dims["depth"], 1.0)
-    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * depth == dims["in_channels"])
-    taps = _C.depthwise_clocks + _C.depthwise_tap_clocks * area * depth
-    outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
-    by_taps = taps * outputs / (device.sm_count * device.boost_mhz)
-    compute = np.where(is_depthwise, by_taps, compute)
-    streamed = group.moved_bytes / (_C.depthwise_memory_frac * hbm_bytes_per_us(device))
-    memory = np.where(is_depthwise, streamed, memory)
-    saves = np.where(area >= _C.window, _C.winograd_saves, 1.0)
-    bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
-    is_laid_out = in_tf32 & ~is_direct & (dims["channels_last"] <= 0.0) & ~is_depthwise
-    # Two more kernels lay the image out channels last and the result back.
-    start_us = np.where(in_tf32, _KERNEL.start_us * (1.0 + 2.0 * is_laid_out), 0.0)
+    on_matrix, is_direct = has_matrix_units(device, group.dtypes), _is_direct(group, device)
+    held = sustained_flop_per_us(device, group.dtypes, peak)
+    rate = np.minimum(peak * _reached_frac(dims, is_direct, device), held)
+    lanes = np.where(on_matrix & ~is_direct, _C.vector_bytes / group.item_bytes, 1.0)
+    product = _product(dims, group.direction, lanes)
+    tiling = fastest(*product, group.item_bytes, rate, device, on_matrix)
+    memory = transfer_us(moved, device)
+    busy = overlapped(tiling.time_us, memory, group.dtypes, device)
+    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * _depth(dims) == dims["in_channels"])
+    busy = np.where(is_depthwise, _depthwise_us(dims, moved, device), busy)
+    is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
+    is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_direct
+    laying = np.where(is_laid_out, _C.layout_passes * memory + 2.0 * _KERNEL.start_us, 0.0)
+    saves = np.where((kernel_area(dims) >= _C.window) & ~on_matrix, _C.winograd_saves, 1.0)
+    bound = np.maximum(flop / (saves * peak), bound_us(moved, device))
+    start_us = np.where(on_matrix, _KERNEL.start_us, 0.0)
     return group.analysis(
         bound_us=bound,
-        kernel_us=np.maximum.reduce([compute, memory, bound]) + start_us,
-        shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
-        features={
-            "peak_us": flop / peak,
-            "serial_us": tiling.serial_us,
-            "blocks_per_sm": tiling.blocks_per_sm,
-            "filled_frac": tiling.filled_frac,
-            "wave_frac": tiling.wave_frac,
-            "splits": tiling.splits,
-        },
+        kernel_us=np.maximum(busy, bound) + start_us + laying,
+        shares={"compute": tiling.time_us, "memory": memory + laying, "cache": tiling.l2_us},
+        features={"peak_us": flop / peak, **{name: getattr(tiling, name) for name in _TOLD}},
     )
 
 
-def _tf32(
-    dims: Dims, direction: str, is_direct: NDArray[np.bool_]
-) -> tuple[Floats, Floats, Floats]:
-    """Of fp32 images on tensor cores: the share of the peak, what few channels, which fill few
-    lanes, leave of it, and passes over input and output.
-
-    `is_direct`: tensor cores are hardly faster than vector units, so
-    that forward passes take channels first as they come, instead of exchanging their order. What
-    lies channels last moves once.
-    """
-    is_forward = direction == "fwd"
-    inputs = dims["in_channels"] / np.maximum(dims["depth"], 1.0) / dims["groups"]
-    outputs = dims["out_channels"] / dims["groups"]
-    summed, made = (inputs, outputs) if is_forward else (outputs, inputs)
-    filled = summed / (summed + _C.tf32_summed_channels) * made / (made + _C.tf32_made_channels)
-    best = np.where(is_direct, _C.tf32_direct_frac, _C.tf32_frac) if is_forward else _C.tf32_frac
-    best = np.where(dims["channels_last"] > 0.0, np.minimum(best * _C.tf32_last_gain, 1.0), best)
-    reached = best * filled * (1.0 if is_forward else _C.tf32_gradient)
-    reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
-    reached = reached * np.where(stride(dims) > 1.0, _C.tf32_strided, 1.0)
-    reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
-    first = _C.direct_passes if is_forward else _C.layout_passes
-    return reached, filled, np.where(dims["channels_last"] > 0.0, 1.0, first)
+def _depth(dims: Dims) -> Floats:
+    """Of the window in three dimensions, which `in_channels` contain."""
+    return np.maximum(dims["depth"], 1.0)
 
 
-def _product(dims: Dims, direction: str, flop: Floats) -> tuple[Floats, Floats, Floats]:
-    """(m, n, k) of the product per group that the convolution is."""
-    groups, area = dims["groups"], kernel_area(dims)
-    inputs, outputs = dims["in_channels"] / groups, dims["out_channels"] / groups
+def _is_direct(group: Group, device: Device) -> NDArray[np.bool_]:
+    """Whether images in fp32 are taken channels first as they come: forward, where tensor cores are
+    hardly faster than vector units."""
+    over_fp32 = matrix_flop_per_us(device, ["tf32"])[0] / vector_flop_per_us(device)
+    is_slow = group.direction == "fwd" and over_fp32 < _C.tf32_direct_below
+    in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
+    return in_tf32 & is_slow & (group.dims["channels_last"] <= 0.0)
+
+
+def _reached_frac(dims: Dims, is_direct: NDArray[np.bool_], device: Device) -> Floats:
+    """Share of the peak that the product may reach: a matrix product's, or what few channels leave
+    of it where images are taken as they come."""
+    implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
+    volume = np.where(dims["depth"] > 0.0, _C.volume, 1.0)
+    summed, made = dims["in_channels"] / _depth(dims), dims["out_channels"]
+    filled = summed / (summed + _C.summed_channels) * made / (made + _C.made_channels)
+    usual = device.gemm_peak_frac * implicit * volume
+    return np.where(is_direct, _C.direct_frac * filled, usual)
+
+
+def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:
+    """Clocks per output and tap by the layout and the window, or bytes at a share of the rate."""
+    area, each = kernel_area(dims), _C.table("depthwise_tap_clocks")
+    is_last, is_wide = dims["channels_last"] > 0.0, area > _C.depthwise_window
+    last = np.where(is_wide, each["last_wide"], each["last"])
+    tap = np.where(is_last, last, np.where(is_wide, each["first_wide"], each["first"]))
+    clocks = _C.depthwise_clocks + tap * area * _depth(dims)
+    outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
+    by_taps = clocks * outputs / (device.sm_count * device.boost_mhz)
+    streamed = moved_bytes / (_C.depthwise_memory_frac * hbm_bytes_per_us(device))
+    return np.maximum(by_taps, streamed)
+
+
+def _product(dims: Dims, direction: str, lanes: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """(b, m, n, k) of the products that the convolution is, one per group; on matrix units, which
+    take channels in whole `lanes`, one per so many groups that they fill the smallest tile."""
+    area, depth, groups = kernel_area(dims), _depth(dims), dims["groups"]
+    fewest = np.minimum(dims["in_channels"] / depth, dims["out_channels"]) / groups
+    groups = np.where(lanes > 1.0, groups / clipped(_SMALLEST / fewest, 1.0, groups), groups)
+    inputs = np.ceil(dims["in_channels"] / depth / groups / lanes) * lanes * depth
+    outputs = np.ceil(dims["out_channels"] / groups / lanes) * lanes
+    made, given = dims["batch"] * output_area(dims), dims["batch"] * input_area(dims)
     if direction == "bwd_weight":
-        m, n = outputs, inputs * area
-    elif direction == "bwd_data":
-        m, n = dims["batch"] * input_area(dims), inputs
-    else:
-        m, n = dims["batch"] * output_area(dims), outputs
-    return m, n, flop / (2.0 * groups * m * n)
+        return groups, outputs, inputs * area, made
+    if direction == "bwd_data":
+        return groups, given, inputs, outputs * area * made / given
+    return groups, made, outputs, inputs * area
 
 
 @analyse_by_group

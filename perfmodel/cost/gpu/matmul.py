@@ -14,6 +14,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
+    USUAL,
     bound_us,
     has_matrix_units,
     is_older,
@@ -21,6 +22,7 @@ from perfmodel.cost.gpu.rates import (
     matrix_flop_per_us,
     missed_share,
     stream_bytes_per_us,
+    sustained_flop_per_us,
     transfer_us,
 )
 from perfmodel.hardware import Device
@@ -201,7 +203,8 @@ def sides(rows: Rows) -> Floats:
 
 
 def analyse(rows: Rows, device: Device) -> Analysis:
-    """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside."""
+    """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside. All
+    at what the power limit leaves of the peak."""
     b, m, n, k = sides(rows)
     bias = np.zeros(len(rows))
     for op, index in rows.groups():
@@ -231,17 +234,20 @@ def analyse(rows: Rows, device: Device) -> Analysis:
         moving_us = np.where(replayed, weights_us + others_us, moving_us)
     memory = moving_us * np.where(by_element & is_cuda, _C.misaligned, 1.0)
 
-    peak, least_frac = matrix_flop_per_us(device, dtypes), _C.vector_reached_frac
-    reached = device.gemm_peak_frac * np.ones(len(rows))
-    reached = np.where(on_units, reached, np.maximum(reached, least_frac))
+    peak = matrix_flop_per_us(device, dtypes)
+    known = _C.table("vector_reached_frac")
+    by_vectors = known.get(device.compute_capability or USUAL, known[USUAL])
+    reached = np.where(on_units, device.gemm_peak_frac, by_vectors)
     tiling = fastest(b, m, n, k, item, peak * reached, device, on_units)
     shortest_us = max(_C.prologue_us, device.kernel_floor_us)
     by_vector = shortest_us + by_vector_us(b, m, n, k, item, device)
     compute = np.minimum(tiling.time_us, by_vector) * np.where(is_odd, _C.misaligned, 1.0)
     bound = np.maximum(flop / peak, bound_us(total, device))
-    busy = np.maximum(overlapped(compute, memory, dtypes, device), bound)
-    own = tiling._asdict()
-    features = {name: own[name] for name in own if name not in ("time_us", "l2_us")}
+    limited = np.maximum(bound, flop / sustained_flop_per_us(device, dtypes, peak))
+    busy = np.maximum(overlapped(compute, memory, dtypes, device), limited)
+    own = {
+        name: each for name, each in tiling._asdict().items() if name not in ("time_us", "l2_us")
+    }
     return Analysis(
         bound_us=bound,
         kernel_us=busy + quantise_us + beside_us,
@@ -249,8 +255,7 @@ def analyse(rows: Rows, device: Device) -> Analysis:
         flop=flop,
         read_bytes=read_bytes,
         written_bytes=written_bytes,
-        features={"peak_us": flop / peak, "quantise_us": quantise_us, "beside_us": beside_us}
-        | features,
+        features=own | {"peak_us": flop / peak, "quantise_us": quantise_us, "beside_us": beside_us},
     )
 
 

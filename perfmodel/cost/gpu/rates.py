@@ -25,29 +25,30 @@ SECTOR_BYTES, LANES = _C.sector_bytes, _C.table("lanes")
 
 
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
-    """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it."""
+    """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it for a second."""
     usual = _C.usual_fp32_tflop_per_s_per_w
-    fp32 = _of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * 1e12
-    narrow = _of_generation(device, _C.table("narrow_flop_per_s_per_w"), np.inf)
-
-    def per_w(dtype: str) -> float:
-        return fp32 if dtype == "fp32" else narrow * 2.0 / max(float(item_bytes([dtype])[0]), 1.0)
-
-    return np.minimum(peak, of_texts(dtypes, per_w) * device.tdp_w * 1e-6)
+    fp32 = _of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * device.tdp_w * 1e6
+    known = _C.table("cool_flop_per_j").get(device.compute_capability or "", np.inf)
+    is_fp32 = of_texts(dtypes, lambda dtype: dtype == "fp32")
+    return np.minimum(peak, np.where(is_fp32, fp32, _held_frac(device, known) * peak))
 
 
 def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
     """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
-    has long been at its power limit; nothing in fp32, and where no such board was seen.
+    has long been at its power limit; nothing in fp32, and where no such board was seen."""
+    held = _held_frac(device, _of_generation(device, _C.table("flop_per_j"), np.inf))
+    usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else held)
+    return np.asarray(flop / (usual * matrix_flop_per_us(device, dtypes)))
+
+
+def _held_frac(device: Device, flop_per_j: float) -> float:
+    """Share of the peak in fewer bits than 32 that a board holds at its power limit.
 
     A lower clock takes less voltage, so energy per FLOP falls with the rate: here in proportion,
     between not at all (at the least voltage) and with its square. Then the limit goes with the
     square of the rate, and the share of the peak that it leaves is one for all types.
     """
-    flop_per_j = _of_generation(device, _C.table("flop_per_j"), np.inf)
-    of_peak = math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
-    usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else of_peak)
-    return np.asarray(flop / (usual * matrix_flop_per_us(device, dtypes)))
+    return math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
 
 
 def _of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
@@ -112,7 +113,9 @@ def _has_units(dtype: str, device: Device) -> bool:
     if _is_before_units(device):
         return False
     chip = original(device)
-    least = coefficients("gpu.matmul").matrix_units_from * vector_flop_per_us(chip)
+    if dtype == "tf32" and chip.tf32_tflop_per_s and chip.target == "cuda":
+        return True  # of GeForce boards no faster than fp32
+    least = _C.table("matrix_units_from")[chip.target] * vector_flop_per_us(chip)
     return bool(matrix_flop_per_us(chip, [dtype])[0] > least)
 
 

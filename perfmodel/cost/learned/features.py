@@ -20,7 +20,6 @@ from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import attention, convolution, experts, matmul, rates
 from perfmodel.cost.gpu.analysis import Analyse, Analysis, Heuristic
-from perfmodel.cost.gpu.rates import matrix_flop_per_us, sustained_flop_per_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import DECODE, input_area, kernel_area, keys
@@ -118,9 +117,6 @@ class Columns:
     """The size that the range of measurements is kept by (FLOP or bytes)."""
     features: Mapping[str, Floats]
     extra_us: Floats | float = 0.0
-    power_log: Floats | float = 0.0
-    """Logarithm by which a power limit lengthens the base: measured devices show it in their
-    times, and where physics answers alone it is added."""
     on_chip_frac: Floats | float = 1.0
     """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
     base_us: Floats = field(init=False)
@@ -230,14 +226,16 @@ def convolution_features(rows: Rows, device: Device) -> Columns:
     """Columns of convolutions, forward and backward."""
     analysis = convolution.analyse_convolution(rows, device)
     features = _of_products(rows, device, analysis, ("in_channels", "out_channels", "batch"))
-    window, image, step = np.zeros((3, len(rows)))
+    window, image, step, whole = np.zeros((4, len(rows)))
     for op, index in rows.groups():
         own = rows.dims_of(op, index)
         window[index], image[index] = kernel_area(own), input_area(own)
-        step[index] = convolution.stride(own)
+        step[index], whole[index] = convolution.stride(own), own["groups"] <= 1.0
     is_forward = rows.of_kinds(lambda kind: kind.direction not in _BACKWARD, np.float64)
     features |= {WINDOW: log(window), "image": log(image), "stride": log(step)}
-    return Columns(analysis, analysis.flop, features | {FORWARD: _FAR * is_forward})
+    # Of groups nothing was measured: they lie below all that was.
+    features[FORWARD] = _FAR * np.where(whole > 0.0, is_forward, -1.0)
+    return Columns(analysis, analysis.flop, features)
 
 
 def attention_features(rows: Rows, device: Device) -> Columns:
@@ -345,10 +343,7 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
         "warm": np.asarray(is_warm * is_narrow),
     }
     features |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype) | _frameworks(rows)
-    peak = matrix_flop_per_us(device, rows.dtype)
-    limited = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
-    power_log = log(np.maximum(limited / base, 1.0))
-    return Columns(analysis, analysis.flop, features, extra, power_log)
+    return Columns(analysis, analysis.flop, features, extra)
 
 
 def as_run(rows: Rows) -> Rows:

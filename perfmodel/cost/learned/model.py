@@ -59,9 +59,6 @@ _FADES_OVER = np.log(4.0)
 """Logarithm below the measured range over which what was learned gives way to physics."""
 _MOSTLY = 0.5
 """Of what measurements tell of a row, from which on its answer is called theirs."""
-_WARMER = 0.5
-"""A board at its power limit may be cool and run up to its peak, for which measurements of one
-session are no guide; or warmer than theirs, by half as much (assumed)."""
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
@@ -188,7 +185,7 @@ class Part:
     def kernels(self, columns: Columns, device: Device, cell: Cell) -> tuple[Floats, Floats]:
         """(times `[n]` without a floor, how far each row lies within what was measured, 0 to 1);
         physics answers for the rest."""
-        base_us, power_log = columns.base_us, columns.power_log
+        base_us = columns.base_us
         if not cell.near:
             return at_least(base_us + columns.extra_us, columns.analysis, device), 0.0 * base_us
         near, own, alike = self.fitted.devices[cell.near], describe(device), similarity(cell.away)
@@ -205,8 +202,7 @@ class Part:
             below = np.maximum(below, known - columns.features[name])
         support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
         share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
-        factors = support * (share * learned + (1.0 - share) * power_log)
-        us = base_us * np.exp(factors) + columns.extra_us
+        us = base_us * np.exp(support * share * learned) + columns.extra_us
         # Some timings show of a short kernel more than it takes: then its floor is in there.
         least = max(1.0 - cell.offset_us / device.kernel_floor_us, 0.0)
         return at_least(us, columns.analysis, device, least), support
@@ -250,9 +246,8 @@ class Part:
             ratio = ratio / at_least(before.kernel_us, before, known)
             kernel_us = at_least(kernel_us * ratio, analysis, device)
         us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
-        ends = self.intervals(cell, columns, support, us, changed)
+        ends = np.exp(self.intervals(cell, columns, support, us, changed))
         similar = similarity(cell.away) * similarity(changed)
-        ends = np.exp(ends + similar * columns.power_log * np.array([[-1.0], [_WARMER]]))
         shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
         low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])
         in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)

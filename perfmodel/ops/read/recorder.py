@@ -148,6 +148,9 @@ class Recorder:
         if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
         if name in RECURRENT:
+            if self.is_autocast:  # on a GPU, and not on a CPU
+                dtype = self._torch.get_autocast_cpu_dtype()
+                args = mapped(lambda x: cast(self._torch, x, dtype), args)
             about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
             return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)
         node, first = self._node, len(self.ops)

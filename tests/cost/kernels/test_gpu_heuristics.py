@@ -13,7 +13,14 @@ from perfmodel import hardware
 from perfmodel.cost.contract import KERNELS, KernelModel
 from perfmodel.cost.gpu.embedding import missed_lookups
 from perfmodel.cost.gpu.experts import loads
-from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, special_per_us, transfer_us
+from perfmodel.cost.gpu.rates import (
+    bound_us,
+    has_matrix_units,
+    matrix_flop_per_us,
+    special_per_us,
+    sustained_flop_per_us,
+    transfer_us,
+)
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -293,6 +300,22 @@ def test_8_bits_before_matrix_units_are_multiplied_by_vector_units() -> None:
     pascal, turing = (hardware.device(name) for name in ("gtx-1080-ti", "t4"))
     assert has_matrix_units(turing, ["int8", "fp32"]).tolist() == [True, False]
     assert not has_matrix_units(pascal, ["int8"]).any()
+    geforce = hardware.device("rtx-3090")  # which sums fp32 at half of the rate
+    assert has_matrix_units(geforce, ["fp16", "tf32", "fp32"]).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [("l4", 70), ("l40s", 266), ("rtx-a6000", 122), ("a40", 121), ("h100-pcie", 477), ("t4", 42.5)],
+)
+def test_boards_hold_the_root_of_peak_and_watts(name: str, measured: float) -> None:
+    """TFLOP/s of long products in 16 bits (zzc0721/torch-performance-test-data)."""
+    board = hardware.device(name)
+    held = sustained_flop_per_us(board, ["bf16"], matrix_flop_per_us(board, ["fp16"]))[0] / 1e6
+    assert held == pytest.approx(measured, rel=0.03)
+    geforce = hardware.device("rtx-4090")
+    peak = matrix_flop_per_us(geforce, ["fp16"])
+    assert sustained_flop_per_us(geforce, ["fp16"], peak) == peak
 
 
 def lookups_us(device: hardware.Device, **dims: float | str) -> float:

@@ -130,6 +130,52 @@ def test_a_small_convolution_fills_whole_tiles() -> None:
     assert layer_us(256) > 8 * layer_us(8)
 
 
+IMAGES = {"batch": 64.0, "in_channels": 128.0, "out_channels": 128.0, "input_size": 128.0}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32"])
+def test_images_channels_first_are_laid_out_and_back(dtype: str) -> None:
+    """64 x 128 x 128 x 128 values in and out, once more read and written, and two starts."""
+    dims = IMAGES | {"kernel_size": 3.0, "padding": 1.0}
+    first, last = (
+        physics_us("conv2d", dtype=dtype, channels_last=last, **dims) for last in (0.0, 1.0)
+    )
+    moved_bytes = 2 * 64 * 128**3 * (4 if dtype == "tf32" else 2)
+    expected_us = 2 * moved_bytes / (H200.stream_gb_per_s * 1e3) + 2 * KERNEL.start_us
+    assert first - last == pytest.approx(expected_us, rel=0.01)
+
+
+def test_groups_of_few_channels_fill_a_tile_together() -> None:
+    """8 groups of 4 channels are one product of 32, as long as one group of 32; 32 of them 4."""
+    dims = IMAGES | {"kernel_size": 3.0, "padding": 1.0, "channels_last": 1.0}
+    one, grouped = (
+        physics_us("conv2d", dtype="fp16", **dims | {"in_channels": n, "out_channels": n} | more)
+        for n, more in ((32.0, {}), (32.0, {"groups": 8.0}))
+    )
+    assert grouped == pytest.approx(one, rel=0.01)
+
+
+def test_wide_windows_of_single_channels_take_longer_by_their_layout() -> None:
+    def clocks(side: float, last: float) -> float:
+        dims = IMAGES | {"groups": 128.0, "kernel_size": side, "padding": side // 2}
+        us = physics_us("conv2d", dtype="fp16", channels_last=last, **dims) - KERNEL.start_us
+        return us * SMS * MHZ / (64 * 128**3)
+
+    assert clocks(7, 0) == pytest.approx(1.45 + 0.094 * 49, rel=0.01)
+    assert clocks(9, 0) == pytest.approx(1.45 + 0.18 * 81, rel=0.01)
+    assert clocks(9, 1) == pytest.approx(1.45 + 0.54 * 81, rel=0.01)
+    assert clocks(7, 1) < 1.5
+
+
+@pytest.mark.parametrize("name", ["rtx-3090", "l40s", "v100-sxm2-16gb", "h200-sxm"])
+def test_no_convolution_on_matrix_units_is_above_the_peak(name: str) -> None:
+    dims = IMAGES | {"in_channels": 512.0, "out_channels": 512.0, "kernel_size": 3.0}
+    rows = Rows.of([{"op": "conv2d", "dtype": "fp16", "channels_last": 1.0, **dims, "padding": 1}])
+    us = durations_of(rows, hardware.device(name)).duration_us[0]
+    flop = 2 * 64 * 512 * 128**2 * 512 * 9
+    assert flop / us <= hardware.device(name).fp16_tflop_per_s * 1e6
+
+
 def test_operands_are_laid_out_where_that_pays() -> None:
     piece = Piece("conv2d", {"in_channels": 64.0, "groups": 1.0}, "tf32")
     assert is_laid_out(piece, H200)
