@@ -113,7 +113,6 @@ def lower(
     target: Target,
     *,
     device: Device | None = None,
-    tf32_matmul: bool = False,
     tf32_convolution: bool = True,
 ) -> Lowered:
     """What the ops of `graph` become on `target`.
@@ -121,7 +120,8 @@ def lower(
     An op becomes what its rule says and what the ops that it calls become (see `LOWERINGS`); one
     without a rule that calls nothing becomes the fallback, which streams its operands and is
     counted in `unknown`. Ops whose tensors all lie in host memory launch nothing on a GPU.
-    `device` decides with the two switches, which are PyTorch's, whether fp32 products run in TF32.
+    `device` decides with `graph.tf32`, and of convolutions with `tf32_convolution`, PyTorch's
+    switches, whether fp32 products run in TF32.
     """
     ops = complete_ops(graph)
     kept, answered = pieces_by_op([*ops, *graph.removed], target)
@@ -134,7 +134,7 @@ def lower(
     return Lowered(
         graph,
         target,
-        tuple(in_units(pieces, device, tf32_matmul, tf32_convolution)),
+        tuple(in_units(pieces, device, bool(graph.tf32), tf32_convolution)),
         np.array(owner, np.int64),
         np.array([outermost[index] for index in owner], np.int64),
         np.array(answered[: len(ops)], np.int64),

@@ -12,17 +12,21 @@ from perfmodel.base.schema import section
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
-from perfmodel.workload.model import Workload, check_workload
+from perfmodel.workload.model import Workload, check_workload, document_of
 from perfmodel.workload.recorded_calls import one_step
 from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
-from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, RecordedRanks, held_tables
 from perfmodel.workload.recovered_tables import (
     CODED,
     FLOATS,
+    SUMS,
+    UNSEEN,
     WHOLE,
+    HeldTable,
+    RecordedRanks,
     SeenTable,
     exchange_of,
+    held_tables,
     split_of,
     tables_seen,
 )
@@ -36,7 +40,6 @@ from perfmodel.workload.settings import (
 )
 from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
 from perfmodel.workload.tables import Table
-from perfmodel.workload.written import document_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +154,7 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
     why = f"{dense.batch:,} a rank, of {ranks}"
     facts += [Fact("batch", dense.batch * ranks, RECORDED, why)]
-    facts += _settings(ops, dense, held, sharding)
+    facts += _settings(ops, dense, held, sharding, tf32=graphs[0].tf32)
     told: dict[str, dict[str, Any]] = {TRAINING: {}, SOFTWARE: {CUDA_GRAPHS: graphs[0].cuda_graphs}}
     for fact in facts:
         section_name, _, key = fact.setting.partition(".")
@@ -199,7 +202,12 @@ def _laid_out(
 
 
 def _settings(
-    ops: Sequence[Op], dense: DensePart, held: Sequence[HeldTable], sharding: str
+    ops: Sequence[Op],
+    dense: DensePart,
+    held: Sequence[HeldTable],
+    sharding: str,
+    *,
+    tf32: bool | None,
 ) -> Iterator[Fact]:
     """Of training and software what is told, then what is taken."""
     own, keys = "implementation.", exchange_of(ops, WHOLE)
@@ -210,12 +218,16 @@ def _settings(
     copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
     fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
     stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
-    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
-    is_blind = not dense.precision or (on_gpu and dense.precision == "fp32")  # tf32 may be
+    places = {each.seen.device for each in held}  # a profile alone tells none, but its kernels
+    on_gpu = any(x.startswith("cuda") for x in places) or (places == {""} and tf32 is not None)
+    precision: str | None = dense.precision
+    if precision in ("", "fp32"):  # of which products may run in tf32
+        known = {True: "tf32", False: "fp32"}
+        precision = known.get(tf32) if tf32 is not None or on_gpu else precision or None
     bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
-        own + "precision": (None if is_blind else dense.precision, "operands of its layers"),
+        own + "precision": (precision, "operands of its layers, and the kernels that multiply"),
         own + "table_precision": (stored, "weights of the lookups"),
         own + "exchange_precision": (wire, "the exchange of pooled rows"),
         own + "key_dtype": (keys.get("dtype", key), "its keys"),

@@ -200,7 +200,8 @@ def _learn(
             for source, group in pairs
             if group.replicated and run.world > 1 and group.placed.tier == "hbm"
         ]
-        backward_and_update(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
+        dense = [layers.parameters]
+        backward_and_update(r, run, loss, dense, replicated=replicated, by_torchrec=True)
         return []
     by_tensor = backward(r, loss)
     gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
