@@ -10,7 +10,6 @@ from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import pairwise, zip_longest
 from math import prod
-from types import MappingProxyType
 
 from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
 from perfmodel.ops.dtypes import is_known, item_bytes
@@ -27,7 +26,7 @@ REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
 BY_ELEMENTS = "by_elements"
 """Dim of a gather: elements that each thread looks up one after another; mark of an op that joined
 tensors by single elements, as before PyTorch 2.9."""
-BY_CALLS: Mapping[str, str] = MappingProxyType({"launches": "calls"})
+BY_CALLS = "by_calls"
 """Attribute of an op of a profile that launched nothing but what its calls did."""
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where

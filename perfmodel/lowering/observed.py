@@ -66,8 +66,7 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     Only for graphs of a profile whose kernels were recorded; others are returned as they are, but
     for `tf32`, which the kernels there are tell.
     """
-    if len(links.device_rows):
-        graph = replace(graph, tf32=uses_tf32(rank))
+    graph = replace(graph, tf32=uses_tf32(rank)) if len(links.device_rows) else graph
     if not len(links.device_rows) or links.recorded_frac < MIN_RECORDED_FRAC:
         return graph
     launched, itself = [False] * len(graph), set[int]()
@@ -127,7 +126,7 @@ def direction_of(name: str) -> str:
 
 def _placed(op: Op, launched: bool, itself: bool, marks: Mapping[str, str] | None) -> Op:
     if launched and not itself:
-        marks = BY_CALLS
+        marks = {BY_CALLS: "1"}
     if marks is not None:
         return replace(op, attributes={**op.attributes, **marks})
     if op.name == COLLECTIVE and not launched:
@@ -298,8 +297,6 @@ def loads_data(op: Op) -> bool:
 
 CLOCKS_US = 25.0
 """Clocks of host and device differ by so much: what is shorter may be their difference."""
-NOT_PREDICTED = (*NOT_EXPLAINED, Cause.WAITING_FOR_INPUT)
-"""Causes that a prediction from shapes has no nodes or edges for."""
 
 
 def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
@@ -308,11 +305,12 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     if not len(graph.marks.start):
         return waits
     device, walker = DeviceWork.of(timeline), PathWalker(timeline)
+    causes = (*NOT_EXPLAINED, Cause.WAITING_FOR_INPUT)
     begun, over = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
     for gap in idle_gaps(device, float(begun), float(over)):
         if gap.node != NONE and gap.end_us - gap.start_us > CLOCKS_US:
             pieces = idle_pieces([gap], walker)
-            waited = sum(p.end_us - p.start_us for p in pieces if p.cause in NOT_PREDICTED)
+            waited = sum(p.end_us - p.start_us for p in pieces if p.cause in causes)
             if waited > CLOCKS_US:
                 waits[int(graph.nodes_.row[gap.node])] = waited
     return waits

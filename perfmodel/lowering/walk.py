@@ -78,9 +78,8 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
         elif pieces and by_itself[index] and not covered[index]:
             pieces = ()
         elif pieces and done:
-            is_told = BY_CALLS.items() <= op.attributes.items()
-            left = [p for p in pieces if p.op in _REPEATABLE or _kind(p) not in done]
-            pieces = () if is_told else tuple(left)
+            left = () if BY_CALLS in op.attributes else pieces
+            pieces = tuple(p for p in left if p.op in _REPEATABLE or _kind(p) not in done)
         if pieces:
             kept[index] = pieces
             done = (done or set()) | {_kind(piece) for piece in pieces}

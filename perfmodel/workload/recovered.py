@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.schema import section
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
-from perfmodel.workload.model import Workload, check_workload, document_of
+from perfmodel.workload.model import Workload, document_of
 from perfmodel.workload.recorded_calls import one_step
 from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
@@ -36,7 +36,6 @@ from perfmodel.workload.settings import (
     SECTIONS,
     Implementation,
     Interaction,
-    Training,
 )
 from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
 from perfmodel.workload.tables import Table
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.recovered/1"
 RECORDED, DEFAULT = "recorded", "default"
-TRAINING, SOFTWARE, CUDA_GRAPHS = "training", "implementation", "cuda_graphs"
 STEEPEST = 1.25
 """The steepest skew of the catalogue's tables: what an unknown one may be. Source: cached-avazu."""
 UNKNOWN = f"how often rows repeat is not recorded: uniform is taken, {STEEPEST} may be (--ids)"
@@ -127,8 +125,9 @@ class Recovered:
         return records
 
 
-def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
-    """The workload `name` of which `graphs` are one step or several of some of its ranks or of all.
+def recovered(graphs: Sequence[OpGraph], source: str, name: str = "") -> Recovered:
+    """The workload `name`, else of the name of its `source`, of which `graphs` are one step or
+    several of some of its ranks or of all.
 
     What they do not tell is taken as a default, and listed; layers that are not a DLRM's are
     carried as recorded. Raises `WorkloadError`, in one line that begins with `source`, where the
@@ -152,26 +151,15 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
         held, sharding = _laid_out(ops, dense, ranks, seen)
         facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
-    why = f"{dense.batch:,} a rank, of {ranks}"
-    facts += [Fact("batch", dense.batch * ranks, RECORDED, why)]
+    facts += [Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} a rank, of {ranks}")]
     facts += _settings(ops, dense, held, sharding, tf32=graphs[0].tf32)
-    told: dict[str, dict[str, Any]] = {TRAINING: {}, SOFTWARE: {CUDA_GRAPHS: graphs[0].cuda_graphs}}
-    for fact in facts:
-        section_name, _, key = fact.setting.partition(".")
-        told.setdefault(section_name, {})[key] = fact.value
-    training = section(Training, told[TRAINING], f"{source}: {TRAINING}", WorkloadError)
-    software = section(Implementation, told[SOFTWARE], f"{source}: {SOFTWARE}", WorkloadError)
-    workload = Workload(
-        name,
-        dense.model,
-        tuple(each.table for each in held),
-        dense.batch * ranks,
-        dense.interaction,
-        training,
-        software,
-        recorded=dense.recorded,
-    )
-    check_workload(workload, source)
+    tables = tuple(each.table for each in held)
+    bare = Workload(source, dense.model, tables, dense.batch * ranks, dense.interaction)
+    parts = tuple(f"{part}." for part in SECTIONS)
+    told = {x.setting.replace(".", "__"): x.value for x in facts if x.setting.startswith(parts)}
+    told["implementation__cuda_graphs"] = graphs[0].cuda_graphs
+    name = name or Path(source).name.partition(".")[0] or "recovered"
+    workload = replace(replace(bare, recorded=dense.recorded).with_(**told), name=name)
     train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
     facts += _of_tables(held, len(graphs))
     return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)

@@ -44,7 +44,7 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
     Raises `TraceError` for what cannot be read, and `WorkloadError` for what is no workload.
     """
     if isinstance(source, OpGraph):
-        return recovered([source], source.source, _name(source.source))
+        return recovered([source], source.source)
     program = program_of(str(source)) if isinstance(source, (str, Path)) else None
     if program is not None:
         graph = graph_of_program(program, Call(training=True))
@@ -54,7 +54,7 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
         graphs = traced_graphs(trace)
     except TraceError as problem:
         raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
-    found = recovered(graphs, trace.source, _name(trace.source))
+    found = recovered(graphs, trace.source)
     if trace.ranks and found.train and len(trace.links[0].device_rows):
         found = _beside_model(found, trace.ranks[0], trace.links[0])
     recordings = _saved_ids(Path(trace.source))
@@ -69,23 +69,16 @@ def _beside_model(found: Recovered, rank: RankTrace, links: Links) -> Recovered:
     lowered = lower(op_graph(found.workload, ranks=found.ranks, rank=rank.rank), "cuda")
     own = execution_graph(lowered, np.zeros(len(lowered.pieces)), profile).graph
     each_us = profile.durations((T1, OP_WITHOUT_LAUNCH), [BESIDE_MODEL] * 2, [MAIN_THREAD] * 2)
-    is_inside = links.steps.of_time(measured.nodes_.start_us) >= 0
+    begun_us, over_us = measured.nodes_.start_us, links.steps.end_us.max(initial=0.0)
+    is_inside = (links.steps.of_time(begun_us) >= 0) & (begun_us < over_us)
     left_us = _host_us(measured, is_inside) / steps - _host_us(own, True)
-    waited_us = sum(unexplained_waits(measured).values()) / steps
-    facts = [
-        Fact(
-            *("training.host_ops", max(round(left_us / each_us.sum()), 0), RECORDED),
-            "host time beside the model's operators, in such that launch nothing",
-        ),
-        Fact(
-            *("training.waited_us", round(waited_us, 1), RECORDED if waited_us else DEFAULT),
-            "the device waits and the record does not tell why: as long on any machine",
-        ),
-    ]
-    for fact in facts:
-        changed = found.workload.with_(**{fact.setting.replace(".", "__"): fact.value})
-        found = replace(found, workload=changed).told(fact)
-    return found
+    waited_us = round(sum(unexplained_waits(measured).values()) / steps, 1)
+    count = max(round(left_us / each_us.sum()), 0)
+    changed = found.workload.with_(training__host_ops=count, training__waited_us=waited_us)
+    why = "host time beside the model's operators, in such that launch nothing"
+    found = replace(found, workload=changed).told(Fact("training.host_ops", count, RECORDED, why))
+    why = "the device waits and the record does not tell why: as long on any machine"
+    return found.told(Fact("training.waited_us", waited_us, DEFAULT, why)) if waited_us else found
 
 
 def _host_us(graph: ExecutionGraph, kept: Mask | bool) -> float:
@@ -94,10 +87,6 @@ def _host_us(graph: ExecutionGraph, kept: Mask | bool) -> float:
     places = [at for at, name in enumerate(graph.resources) if name.endswith(threads)]
     kept = np.isin(nodes.resource, places) & (nodes.scope == Scope.HOST) & kept
     return float(nodes.duration_us[kept].sum())
-
-
-def _name(source: str) -> str:
-    return Path(source).name.partition(".")[0] or "recovered"
 
 
 def _saved_ids(path: Path) -> list[Path]:

@@ -31,15 +31,13 @@ from perfmodel.workload.jagged import (
     INPUT_STREAM,
     PREFETCHED,
     Jagged,
+    exchanged_rows,
+    features_of,
     finish_key_exchange,
     keys_by_table,
     local_batch,
     received_keys,
     start_key_exchange,
-)
-from perfmodel.workload.pooled_exchange import (
-    exchanged_rows,
-    features_of,
     sum_parts,
     summed_rows,
 )
