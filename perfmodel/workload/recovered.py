@@ -210,8 +210,8 @@ def _settings(
     on_gpu = any(x.startswith("cuda") for x in places) or (places == {""} and tf32 is not None)
     precision: str | None = dense.precision
     if precision in ("", "fp32"):  # of which products may run in tf32
-        known = {True: "tf32", False: "fp32"}
-        precision = known.get(tf32) if tf32 is not None or on_gpu else precision or None
+        known = None if tf32 is None else ("fp32", "tf32")[tf32]
+        precision = known or (None if on_gpu else precision or None)
     bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
