@@ -25,7 +25,7 @@ _TOLD = {"each": "its own", "sums": "mean of a call", "unseen": "mean of others"
 
 def workload(source: str, ids: Path | None = None, target: Output = STDOUT) -> None:
     from perfmodel.workload.load import workload_of
-    from perfmodel.workload.written import toml_of
+    from perfmodel.workload.model import toml_of
 
     with working(f"reading {source}"):
         found = workload_of(source, ids=ids)

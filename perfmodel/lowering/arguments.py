@@ -26,6 +26,8 @@ REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
 BY_ELEMENTS = "by_elements"
 """Dim of a gather: elements that each thread looks up one after another; mark of an op that joined
 tensors by single elements, as before PyTorch 2.9."""
+BY_CALLS = "by_calls"
+"""Attribute of an op of a profile that launched nothing but what its calls did."""
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where
 the kernels go, and wait for them."""

@@ -108,20 +108,13 @@ class Lowered:
         return tuple(notes)
 
 
-def lower(
-    graph: OpGraph,
-    target: Target,
-    *,
-    device: Device | None = None,
-    tf32_matmul: bool = False,
-    tf32_convolution: bool = True,
-) -> Lowered:
+def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lowered:
     """What the ops of `graph` become on `target`.
 
     An op becomes what its rule says and what the ops that it calls become (see `LOWERINGS`); one
     without a rule that calls nothing becomes the fallback, which streams its operands and is
     counted in `unknown`. Ops whose tensors all lie in host memory launch nothing on a GPU.
-    `device` decides with the two switches, which are PyTorch's, whether fp32 products run in TF32.
+    `device` and `graph.tf32`, PyTorch's switch, decide whether fp32 products run in TF32.
     """
     ops = complete_ops(graph)
     kept, answered = pieces_by_op([*ops, *graph.removed], target)
@@ -134,7 +127,7 @@ def lower(
     return Lowered(
         graph,
         target,
-        tuple(in_units(pieces, device, tf32_matmul, tf32_convolution)),
+        tuple(in_units(pieces, device, bool(graph.tf32))),
         np.array(owner, np.int64),
         np.array([outermost[index] for index in owner], np.int64),
         np.array(answered[: len(ops)], np.int64),
@@ -143,25 +136,20 @@ def lower(
     )
 
 
-def in_units(
-    pieces: Sequence[Piece], device: Device | None, tf32_matmul: bool, tf32_convolution: bool
-) -> Iterator[Piece]:
+def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iterator[Piece]:
     """The pieces, fp32 products as TF32 where the device has it and it is allowed.
 
     PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
-    unless told otherwise, for other products (since 1.12) only when told. A dtype that is not known
+    for other products (since 1.12) only when told, by `tf32`. A dtype that is not known
     counts as fp32. Ahead of such a convolution cuDNN lays input and weights out channels last, each
     by a kernel, where that pays.
     """
-    allowed = {MATMUL: tf32_matmul, CONVOLUTION: tf32_convolution}
     has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
-    changed = {family for family, on in allowed.items() if on and has_tf32}
+    changed = {CONVOLUTION, *([MATMUL] * tf32)} if has_tf32 else set()
     for piece in pieces:
-        if not is_known(piece.dtype):
+        if not is_known(piece.dtype) or (piece.dtype == TF32 and not has_tf32):
             piece = replace(piece, dtype=FP32)
-        if piece.dtype == TF32 and not (has_tf32 and tf32_convolution):
-            piece = replace(piece, dtype=FP32)
-        if piece.dtype == FP32 and changed and OPS[piece.op].family in changed:
+        if piece.dtype == FP32 and OPS[piece.op].family in changed:
             piece = replace(piece, dtype=TF32)
             if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece, device):
                 piece = replace(piece, launches=piece.launches + LAYOUTS)

@@ -16,16 +16,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.base.arrays import Ints, distinct_pairs
-from perfmodel.lowering.arguments import BY_ELEMENTS, FP32, HOST, OWN_STREAM, STREAM, TF32
+from perfmodel.lowering.arguments import BY_CALLS, BY_ELEMENTS, FP32, HOST, OWN_STREAM, STREAM, TF32
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import MATMUL, family_of_kernel
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor
+from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph.build import build_rank
-from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind
+from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
+from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
+from perfmodel.timeline.schedule import measured as measured_times
 from perfmodel.trace.categories import DATA_LOADING_NAME
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, launching_op
@@ -57,19 +60,22 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     """`graph` with what its launches tell of it as attributes.
 
     Copies are marked (`copy`, `pinned`, and `pipeline` where they ran on another stream than the
-    kernels), tensors joined element by element, ops on the host and their tensors (`device`), and
-    records of collectives that launched nothing as waits.
+    kernels), tensors joined element by element, ops on the host and their tensors (`device`), ops
+    whose calls launched all, and records of collectives that launched nothing as waits.
 
-    Only for graphs of a profile whose kernels were recorded; others are returned as they are.
+    Only for graphs of a profile whose kernels were recorded; others are returned as they are, but
+    for `tf32`, which the kernels there are tell.
     """
+    graph = replace(graph, tf32=uses_tf32(rank)) if len(links.device_rows) else graph
     if not len(links.device_rows) or links.recorded_frac < MIN_RECORDED_FRAC:
         return graph
-    launched = [False] * len(graph)
+    launched, itself = [False] * len(graph), set[int]()
     marks: dict[int, Mapping[str, str]] = {}
     main = main_stream(rank, links)
     rows = links.device_rows.tolist()
     for row, index in zip(rows, launched_by(graph, rank, links).tolist(), strict=True):
         name = rank.text(row)
+        itself.add(index)
         direction = direction_of(name)
         if direction and index != NO_OP:
             attributes = {"copy": direction, "pinned": "1" if PINNED in name else "0"}
@@ -81,7 +87,8 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
             launched[index] = True
             index = graph.ops[index].parent
     ops = tuple(
-        _placed(op, launched[index], marks.get(index)) for index, op in enumerate(graph.ops)
+        _placed(op, launched[index], index in itself, marks.get(index))
+        for index, op in enumerate(graph.ops)
     )
     return replace(graph, ops=ops)
 
@@ -117,7 +124,9 @@ def direction_of(name: str) -> str:
     return next((known for start, known in DIRECTIONS.items() if name.startswith(start)), "")
 
 
-def _placed(op: Op, launched: bool, marks: Mapping[str, str] | None) -> Op:
+def _placed(op: Op, launched: bool, itself: bool, marks: Mapping[str, str] | None) -> Op:
+    if launched and not itself:
+        marks = {BY_CALLS: "1"}
     if marks is not None:
         return replace(op, attributes={**op.attributes, **marks})
     if op.name == COLLECTIVE and not launched:
@@ -284,3 +293,24 @@ def measured_stretches(
 def loads_data(op: Op) -> bool:
     """Whether an operator belongs to the loading of data, by the annotation around it."""
     return DATA_LOADING_NAME.search(op.attributes.get("annotation", "")) is not None
+
+
+CLOCKS_US = 25.0
+"""Clocks of host and device differ by so much: what is shorter may be their difference."""
+
+
+def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
+    """By device row of a recorded rank: idle time before it that no prediction from shapes has."""
+    timeline, waits = measured_times(graph), dict[int, float]()
+    if not len(graph.marks.start):
+        return waits
+    device, walker = DeviceWork.of(timeline), PathWalker(timeline)
+    causes = (*NOT_EXPLAINED, Cause.WAITING_FOR_INPUT)
+    begun, over = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
+    for gap in idle_gaps(device, float(begun), float(over)):
+        if gap.node != NONE and gap.end_us - gap.start_us > CLOCKS_US:
+            pieces = idle_pieces([gap], walker)
+            waited = sum(p.end_us - p.start_us for p in pieces if p.cause in causes)
+            if waited > CLOCKS_US:
+                waits[int(graph.nodes_.row[gap.node])] = waited
+    return waits

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from perfmodel.lowering.arguments import (
+    BY_CALLS,
     all_on_host,
     bytes_of,
     is_hosts,
@@ -38,6 +39,8 @@ _MAX_ANSWERS = 1 << 16
 INDEX_DTYPES = ("int32", "int64")
 """Types of indices; operands of such types that are none (packed weights) are long, and bound
 nothing."""
+COPIES = ("aten::copy_", "aten::copy")
+"""PyTorch returns at once from one of a tensor onto itself."""
 _REPEATABLE = ("elementwise", "fill", "copy")
 """Work that an op may do itself and let others do once more; any other is done once."""
 
@@ -75,7 +78,8 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
         elif pieces and by_itself[index] and not covered[index]:
             pieces = ()
         elif pieces and done:
-            pieces = tuple(p for p in pieces if p.op in _REPEATABLE or _kind(p) not in done)
+            left = () if BY_CALLS in op.attributes else pieces
+            pieces = tuple(p for p in left if p.op in _REPEATABLE or _kind(p) not in done)
         if pieces:
             kept[index] = pieces
             done = (done or set()) | {_kind(piece) for piece in pieces}
@@ -102,6 +106,9 @@ class _Rules:
 
     def of(self, op: Op) -> tuple[Pieces | None, bool]:
         """What an op launches itself, None without a rule; whether that is all it becomes."""
+        ids = [tensor.tensor_id for tensor in op.tensors] if op.name in COPIES else []
+        if ids and ids[:1] == ids[1:] != [NO_OP]:
+            return (), True
         whole = rule_of(op.name, self._target, WHOLE)
         rule = whole or rule_of(op.name, self._target)
         if rule is None:

@@ -99,6 +99,8 @@ class OpGraph:
     removed: tuple[Op, ...] = ()
     """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
     `parent` counts through `ops`, then through these."""
+    tf32: bool | None = None
+    """Whether products of fp32 tensors run in TF32 on a device that has it; None: not known."""
     cuda_graphs: bool = False
     """Whether each step is launched as CUDA graphs: as few as hold what they can."""
 

@@ -15,7 +15,7 @@ from perfmodel.lowering.host.measure import measure
 from perfmodel.lowering.observed import (
     HostTimes,
     measured_stretches,
-    uses_tf32,
+    unexplained_waits,
     with_placement,
     with_streams,
 )
@@ -45,24 +45,16 @@ from perfmodel.prediction.shapes import (
     with_reads,
 )
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.build import build_rank
-from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause
-from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
+from perfmodel.timeline.graph.kinds import Cause
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
-from perfmodel.trace.columns import NONE
 
 MAX_LAUNCHERS = 3
 """How many launchers of recorded kernels a warning names."""
 MIN_NOTED_US = 1.0
 """Host time per step below this is not worth a warning."""
-CLOCKS_US = 25.0
-"""Clocks of host and device differ by so much: what is shorter may be their difference."""
-NOT_PREDICTED = (*NOT_EXPLAINED, Cause.WAITING_FOR_INPUT)
-"""Causes that a prediction from shapes has no nodes or edges for."""
 
 
 @dataclass(frozen=True)
@@ -123,22 +115,6 @@ def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
             graph = with_waits(graph, rank, links, waits[graph.rank])
         graphs.append(graph)
     return ProfileData(trace, own, tuple(graphs), recorded, times, waits)
-
-
-def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
-    """By device row of a recorded rank: idle time before it that no prediction from shapes has."""
-    timeline, waits = measured(graph), dict[int, float]()
-    if not len(graph.marks.start):
-        return waits
-    device, walker = DeviceWork.of(timeline), PathWalker(timeline)
-    begun, over = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
-    for gap in idle_gaps(device, float(begun), float(over)):
-        if gap.node != NONE and gap.end_us - gap.start_us > CLOCKS_US:
-            pieces = idle_pieces([gap], walker)
-            waited = sum(p.end_us - p.start_us for p in pieces if p.cause in NOT_PREDICTED)
-            if waited > CLOCKS_US:
-                waits[int(graph.nodes_.row[gap.node])] = waited
-    return waits
 
 
 def recorded_kernels_on(
@@ -250,13 +226,12 @@ def shapes_on(
             costs = own_costs(profile, machine)
     moved, lines = recorded_kernels_on(profile, graphs, machine)
     times, host_lines = host_times(profile, machine, costs, batch_ratio)
-    in_tf32 = any(uses_tf32(rank) for rank in profile.trace.ranks)
     result, notes = predict_shapes(
         moved,
         machine,
         name=machine.name if nodes is None else f"{nodes} x {machine.name}",
         costs=costs,
-        alone=scheduled_ranks(moved, machine, costs, tf32_matmul=in_tf32, times=times),
+        alone=scheduled_ranks(moved, machine, costs, times=times),
         recorded=True,
         times=times,
     )

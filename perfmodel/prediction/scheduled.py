@@ -167,14 +167,12 @@ def schedule_shapes(
     machine: Cluster,
     costs: HostCosts | None,
     *,
-    tf32_matmul: bool = False,
     repeats: bool = False,
     times: HostTimes | None = None,
 ) -> ScheduledSteps:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
 
-    `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it. `repeats`: the
-    graph carries edges to the steps that follow.
+    `repeats`: the graph carries edges to the steps that follow.
     `times` is what a trace's host was measured to take between operators.
 
     Raises `ModelError` for sizes that cannot be.
@@ -190,7 +188,7 @@ def schedule_shapes(
         built = serial_steps(built) if repeats else built
         notes = graph.notes
     else:
-        lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
+        lowered = lower(graph, device.target, device=device)
         pieces = lowered.pieces
         rows = place_collectives(lowered.rows, machine)
         ops = tuple(lowered.graph.ops[owner].name for owner in lowered.owner.tolist())

@@ -134,17 +134,15 @@ def scheduled_ranks(
     machine: Cluster,
     costs: HostCosts | None,
     *,
-    tf32_matmul: bool = False,
     repeats: bool = False,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
 ) -> ScheduledSteps:
     """The ops of `graphs`, one per rank, on `machine`, which meet at their collectives; without
     contention. Arguments as of `schedule_shapes`, `times` per rank. Raises `TraceError` where
     collectives never meet."""
-    about: dict[str, Any] = {"tf32_matmul": tf32_matmul, "repeats": repeats}
     ranks = [
-        schedule_shapes(graph, machine, costs, times=times.get(graph.rank), **about)
-        for graph in graphs
+        schedule_shapes(each, machine, costs, repeats=repeats, times=times.get(each.rank))
+        for each in graphs
     ]
     if len(ranks) == 1:
         return ranks[0]

@@ -145,13 +145,7 @@ class Step:
 
     def scheduled(self, graphs: Sequence[OpGraph], costs: HostCosts | None) -> ScheduledSteps:
         """`graphs` of its ranks, over and over, which lose nothing to collectives beside them."""
-        return scheduled_ranks(
-            graphs,
-            self.machine,
-            costs,
-            tf32_matmul=self.workload.implementation.precision == "tf32",
-            repeats=True,
-        )
+        return scheduled_ranks(graphs, self.machine, costs, repeats=True)
 
     def tiers(self) -> tuple[TierUse, ...]:
         """What its placement needs of each memory. Raises `WorkloadError` where it does not fit."""

@@ -25,7 +25,7 @@ from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.originals import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.lowering import lower
-from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
+from perfmodel.lowering.observed import launched_by, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.read import op_graph
@@ -64,10 +64,10 @@ class OpPieces:
     of_op: Mapping[Key, list[int]]
 
     @classmethod
-    def on(cls, graph: OpGraph, machine: Cluster, *, tf32_matmul: bool = False) -> OpPieces:
+    def on(cls, graph: OpGraph, machine: Cluster) -> OpPieces:
         """Those of `graph` on `machine`."""
         device = machine.node.device
-        lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
+        lowered = lower(graph, device.target, device=device)
         known = np.array([piece.op != UNKNOWN for piece in lowered.pieces], bool)
         is_collective = np.array([piece.kind == COLLECTIVE for piece in lowered.pieces], bool)
         of_op = members(graph, lowered.owner[known], is_collective[known])
@@ -83,11 +83,9 @@ class Source:
         machine: Cluster,
         measured: Mapping[Key, list[int]],
         measured_us: Floats,
-        *,
-        tf32_matmul: bool = False,
     ) -> None:
         self.graph, self.measured, self.measured_us = graph, measured, measured_us
-        self.pieces = OpPieces.on(graph, machine, tf32_matmul=tf32_matmul)
+        self.pieces = OpPieces.on(graph, machine)
         rows = self.pieces.rows
         self.modelled_us = durations_of(rows, machine).duration_us if len(rows) else np.zeros(0)
         ops = {op: OPS[op].family in _BY_SHAPES and op not in ROWS_ANYWHERE for op in set(rows.op)}
@@ -155,7 +153,6 @@ class Transfer:
         """Why no op is known."""
         self._ranks: list[tuple[Source, list[tuple[int, Key]]]] = []
         """Per rank its ops, and its operations (place, who launched it)."""
-        self._tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
         try:
             graphs = {each.rank: each for each in op_graph(trace)}
         except TraceError as error:
@@ -173,7 +170,7 @@ class Transfer:
             is_collective = nodes.kind[self.rows[own]] == NodeKind.COLLECTIVE
             keys = zip(op.tolist(), is_collective.tolist(), strict=True)
             measured = members(ops, op, is_collective)
-            source = Source(ops, home, measured, taken_us, tf32_matmul=self._tf32_matmul)
+            source = Source(ops, home, measured, taken_us)
             self._ranks.append((source, list(zip(own.tolist(), keys, strict=True))))
 
     def by_class(self, target: Cluster, at: Ints) -> Floats:
@@ -187,7 +184,7 @@ class Transfer:
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
         unexplained, before_these = np.full(len(self.rows), np.nan), 0
         for source, operations in self._ranks:
-            after = OpPieces.on(source.graph, target, tf32_matmul=self._tf32_matmul)
+            after = OpPieces.on(source.graph, target)
             for place, key in operations:
                 chosen = source.compared(key, after)
                 if chosen is None:

@@ -70,11 +70,11 @@ def layer_stages(
 
 def rows_of_ops(ops: tuple[Op, ...], workload: Workload, machine: Cluster) -> Rows:
     """The kernels of layers that were recorded."""
-    device, graph = machine.node.device, OpGraph(ops)
+    tf32 = workload.implementation.precision == "tf32"
+    device, graph = machine.node.device, OpGraph(ops, tf32=tf32)
     if device.target == CPU:
         return rows_of(list(chain.from_iterable(cpu_steps(graph))))
-    tf32 = workload.implementation.precision == "tf32"
-    lowered = lower(graph, device.target, device=device, tf32_matmul=tf32)
+    lowered = lower(graph, device.target, device=device)
     names = [lowered.graph.ops[top].name for top in lowered.top_level.tolist()]
     kept = [at for at, name in enumerate(names) if name != OF_CALLER]
     return lowered.rows.take(np.array(kept, np.int64))

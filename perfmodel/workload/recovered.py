@@ -6,23 +6,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.schema import section
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
-from perfmodel.workload.model import Workload, check_workload
+from perfmodel.workload.model import Workload, document_of
 from perfmodel.workload.recorded_calls import one_step
 from perfmodel.workload.recorded_layers import recorded_layers
 from perfmodel.workload.recovered_layers import SIGNS, DensePart, NoDlrm, dense_part, told_by_signs
-from perfmodel.workload.recovered_layout import SUMS, UNSEEN, HeldTable, RecordedRanks, held_tables
 from perfmodel.workload.recovered_tables import (
     CODED,
     FLOATS,
+    SUMS,
+    UNSEEN,
     WHOLE,
+    HeldTable,
+    RecordedRanks,
     SeenTable,
     exchange_of,
+    held_tables,
     split_of,
     tables_seen,
 )
@@ -32,11 +36,9 @@ from perfmodel.workload.settings import (
     SECTIONS,
     Implementation,
     Interaction,
-    Training,
 )
 from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
 from perfmodel.workload.tables import Table
-from perfmodel.workload.written import document_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.recovered/1"
 RECORDED, DEFAULT = "recorded", "default"
-TRAINING, SOFTWARE, CUDA_GRAPHS = "training", "implementation", "cuda_graphs"
 STEEPEST = 1.25
 """The steepest skew of the catalogue's tables: what an unknown one may be. Source: cached-avazu."""
 UNKNOWN = f"how often rows repeat is not recorded: uniform is taken, {STEEPEST} may be (--ids)"
@@ -124,8 +125,9 @@ class Recovered:
         return records
 
 
-def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
-    """The workload `name` of which `graphs` are one step or several of some of its ranks or of all.
+def recovered(graphs: Sequence[OpGraph], source: str, name: str = "") -> Recovered:
+    """The workload `name`, else of the name of its `source`, of which `graphs` are one step or
+    several of some of its ranks or of all.
 
     What they do not tell is taken as a default, and listed; layers that are not a DLRM's are
     carried as recorded. Raises `WorkloadError`, in one line that begins with `source`, where the
@@ -149,26 +151,15 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str) -> Recovered:
         held, sharding = _laid_out(ops, dense, ranks, seen)
         facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
-    why = f"{dense.batch:,} a rank, of {ranks}"
-    facts += [Fact("batch", dense.batch * ranks, RECORDED, why)]
-    facts += _settings(ops, dense, held, sharding)
-    told: dict[str, dict[str, Any]] = {TRAINING: {}, SOFTWARE: {CUDA_GRAPHS: graphs[0].cuda_graphs}}
-    for fact in facts:
-        section_name, _, key = fact.setting.partition(".")
-        told.setdefault(section_name, {})[key] = fact.value
-    training = section(Training, told[TRAINING], f"{source}: {TRAINING}", WorkloadError)
-    software = section(Implementation, told[SOFTWARE], f"{source}: {SOFTWARE}", WorkloadError)
-    workload = Workload(
-        name,
-        dense.model,
-        tuple(each.table for each in held),
-        dense.batch * ranks,
-        dense.interaction,
-        training,
-        software,
-        recorded=dense.recorded,
-    )
-    check_workload(workload, source)
+    facts += [Fact("batch", dense.batch * ranks, RECORDED, f"{dense.batch:,} a rank, of {ranks}")]
+    facts += _settings(ops, dense, held, sharding, tf32=graphs[0].tf32)
+    tables = tuple(each.table for each in held)
+    bare = Workload(source, dense.model, tables, dense.batch * ranks, dense.interaction)
+    parts = tuple(f"{part}." for part in SECTIONS)
+    told = {x.setting.replace(".", "__"): x.value for x in facts if x.setting.startswith(parts)}
+    told["implementation__cuda_graphs"] = graphs[0].cuda_graphs
+    name = name or Path(source).name.partition(".")[0] or "recovered"
+    workload = replace(replace(bare, recorded=dense.recorded).with_(**told), name=name)
     train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
     facts += _of_tables(held, len(graphs))
     return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
@@ -199,7 +190,12 @@ def _laid_out(
 
 
 def _settings(
-    ops: Sequence[Op], dense: DensePart, held: Sequence[HeldTable], sharding: str
+    ops: Sequence[Op],
+    dense: DensePart,
+    held: Sequence[HeldTable],
+    sharding: str,
+    *,
+    tf32: bool | None,
 ) -> Iterator[Fact]:
     """Of training and software what is told, then what is taken."""
     own, keys = "implementation.", exchange_of(ops, WHOLE)
@@ -210,12 +206,16 @@ def _settings(
     copies = [each.table.rows * each.table.dim * FP32_BYTES for each in held if each.replicated]
     fused = Counter(each.seen.optimizer for each in held if each.seen.optimizer).most_common(1)
     stored = Counter(each.seen.dtype for each in held).most_common(1)[0][0]
-    on_gpu = any(each.seen.device.startswith("cuda") for each in held)
-    is_blind = not dense.precision or (on_gpu and dense.precision == "fp32")  # tf32 may be
+    places = {each.seen.device for each in held}  # a profile alone tells none, but its kernels
+    on_gpu = any(x.startswith("cuda") for x in places) or (places == {""} and tf32 is not None)
+    precision: str | None = dense.precision
+    if precision in ("", "fp32"):  # of which products may run in tf32
+        known = None if tf32 is None else ("fp32", "tf32")[tf32]
+        precision = known or (None if on_gpu else precision or None)
     bucket = _ddp_bucket_bytes(ops, dense.largest_layer * FP32_BYTES, copies)
     found: dict[str, tuple[Any, str]] = {
         "training.table_optimizer": (fused[0][0] if fused else None, "the lookups' fused update"),
-        own + "precision": (None if is_blind else dense.precision, "operands of its layers"),
+        own + "precision": (precision, "operands of its layers, and the kernels that multiply"),
         own + "table_precision": (stored, "weights of the lookups"),
         own + "exchange_precision": (wire, "the exchange of pooled rows"),
         own + "key_dtype": (keys.get("dtype", key), "its keys"),

@@ -157,7 +157,7 @@ SIGNS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("implementation.name", "fbgemm", ("*fbgemm::*lookup*",)),
     ("implementation.name", "reference", ("input aten::to",)),
     ("implementation.name", "pytorch", ("*aten::*embedding*",)),
-    ("implementation.optimizer_style", "fused", ("optimizer aten::_fused_*",)),
+    ("implementation.optimizer_style", "fused", ("*Optimizer.step#Fused*", "optimizer *_fused_*")),
     ("implementation.optimizer_style", "foreach", ("optimizer aten::_foreach_*",)),
     ("implementation.optimizer_style", "loop", ("optimizer aten::add*",)),
     ("implementation.prefetch", True, ("* prefetch", "* ## wait_for_batch ##")),

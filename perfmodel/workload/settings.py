@@ -129,12 +129,14 @@ class Sequence:
 @dataclass(frozen=True)
 class Training:
     """Loss and optimizers. `host_ops`: operators of a step that launch nothing and are not the
-    model's, as of a data loader on the training thread; each takes the time of such a one."""
+    model's, as of a data loader on the training thread; each takes the time of such a one.
+    `waited_us`: ahead of the backward pass the device waits, for what is not known."""
 
     loss: Literal["bce", "bce_with_logits", "mse"] = "bce"
     dense_optimizer: Literal["sgd", "adagrad", "adam"] = "sgd"
     table_optimizer: Literal["sgd", "adagrad", "rowwise_adagrad", "adam"] = "sgd"
     host_ops: Annotated[int, Limits(0, 1e5)] = 0
+    waited_us: Annotated[float, Limits(0, 1e9)] = 0.0
 
 
 @dataclass(frozen=True)

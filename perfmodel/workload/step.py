@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
 from perfmodel.errors import Note, WorkloadError
+from perfmodel.lowering.recorded import WAITED_US
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import INPUT, NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder
@@ -143,7 +144,7 @@ def _key(tensor: Tensor) -> int:
 TIERED = "tiered"
 """The implementation that runs a placement and a pipeline."""
 NO_GRAPHS = "implementation.cuda_graphs changes nothing: a CPU launches no graphs"
-NO_HOST_OPS = "training.host_ops changes nothing: on a CPU all ops are the model's"
+NO_HOST_OPS = "training.host_ops and waited_us change nothing: on a CPU all ops are the model's"
 BESIDE_MODEL = "program::beside_model"
 """One of `training.host_ops`."""
 
@@ -196,6 +197,8 @@ def op_graph(
     was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
     gc.disable()
     host_ops = workload.training.host_ops if train else 0
+    if waited_us := workload.training.waited_us:
+        recorder.waiting = {WAITED_US: repr(waited_us)}
     try:
         with recorder.during(INPUT):
             for _ in range(0 if target == "cpu" else host_ops):
@@ -208,7 +211,7 @@ def op_graph(
         if was_on:
             gc.enable()
     graphs, is_cpu = workload.implementation.cuda_graphs, target == "cpu"
-    without = {NO_GRAPHS: graphs, NO_HOST_OPS: host_ops}
+    without = {NO_GRAPHS: graphs, NO_HOST_OPS: host_ops or waited_us}
     notes = tuple(Note(text) for text, asked in without.items() if asked and is_cpu)
     if workload.recorded is not None:
         notes += tuple(map(Note, workload.recorded.at(run.batch).notes))
@@ -218,6 +221,7 @@ def op_graph(
         world_size=ranks,
         source=workload.name,
         notes=notes,
+        tf32=workload.implementation.precision == "tf32",
         cuda_graphs=graphs and not is_cpu,
     )
 

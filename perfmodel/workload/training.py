@@ -15,7 +15,14 @@ from perfmodel.trace.window import AUTOGRAD_THREAD
 from perfmodel.workload.collectives import DENSE, GROUP, all_reduce, group_of
 from perfmodel.workload.eager.arithmetic import optimizer_step, sum_to
 from perfmodel.workload.eager.embedding_bag import accumulate_sparse
-from perfmodel.workload.eager.recorder import ACCUMULATE, Gradients, Node, Recorder, contiguous
+from perfmodel.workload.eager.recorder import (
+    ACCUMULATE,
+    NOTHING,
+    Gradients,
+    Node,
+    Recorder,
+    contiguous,
+)
 from perfmodel.workload.eager.tensors import as_strided, copy, detach
 from perfmodel.workload.step import Run
 
@@ -32,7 +39,8 @@ def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, T
     if loss.tensor_id not in tape:
         return {}
     root, number = tape[loss.tensor_id]
-    ones = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype)
+    ones = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype, about=r.waiting)
+    r.waiting = NOTHING
     root.gradients[number] = ones
     with r.during(BACKWARD):
         thread = r.thread
@@ -144,8 +152,16 @@ class Reducer:
             self.buckets.append((bucket, self.held))
             self.held = []
 
-    def finish(self, r: Recorder) -> None:
-        """After the backward pass: the reduced gradients out of the buckets."""
+    def views(self, r: Recorder) -> dict[int, Tensor]:
+        """Reduced gradients as parts of the buckets, by the tensor id of their parameter."""
+        return {
+            parameter.tensor_id: r.view(bucket, gradient.shape, contiguous(gradient.shape))
+            for bucket, held in self.buckets
+            for parameter, gradient in held
+        }
+
+    def copy_out(self, r: Recorder) -> None:
+        """The reduced gradients out of the buckets."""
         for bucket, held in self.buckets:
             parts, start = [], 0
             for _, gradient in held:
@@ -171,17 +187,18 @@ def backward_and_update(
     table_step: Callable[[dict[int, Tensor]], None] | None = None,
     *,
     replicated: Sequence[Tensor] = (),
-    wrapped: bool = False,
+    by_torchrec: bool = False,
 ) -> None:
     """Backward from `loss`; of each module one set of DDP buckets; the optimizer steps.
 
     `table_step` is given the gradients where tables have an optimizer of their own; `replicated`
-    are the weights of tables whose gradients are summed over the ranks. `wrapped`: DDP is there for
-    one rank as well.
+    are the weights of tables whose gradients are summed over the ranks. `by_torchrec`: DDP is there
+    for one rank as well, and gradients are views of its buckets (pytorch/torchrec,
+    distributed/model_parallel.py; its traces have no `copy_bucket_to_grad`).
     """
     given = [module for module in modules if module]
     group, bucket_bytes = group_of(run, DENSE), run.workload.implementation.ddp_bucket_bytes
-    is_wrapped = wrapped or run.world > 1
+    is_wrapped = by_torchrec or run.world > 1
     reducers = [Reducer(each, run.world, bucket_bytes, group) for each in given if is_wrapped]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
@@ -192,7 +209,10 @@ def backward_and_update(
     by_tensor = backward(r, loss, arrived)
     with r.during(BACKWARD):
         for reducer in reversed(reducers):
-            reducer.finish(r)
+            if by_torchrec:
+                by_tensor |= reducer.views(r)
+            else:
+                reducer.copy_out(r)
         for weight in replicated:
             all_reduce(r, r.tensor(weight.shape), run.world, group=group)
     optimizer = run.workload.training.dense_optimizer

@@ -121,6 +121,7 @@ X = T((8, 32))
             "batch_norm.bwd rows=8 cols=32 x2",
         ),
         ("aten::copy_", (X, X, False), "copy elements=512"),
+        ("aten::copy_", (T((8, 32), tensor_id=3),) * 2, ""),  # onto itself
         ("aten::copy_", (X, T((8, 32), strides=(1, 8)), False), "transpose_copy rows=32 cols=8"),
         (
             "aten::copy_",

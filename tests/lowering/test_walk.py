@@ -156,7 +156,7 @@ def test_tf32_where_the_device_has_it_and_it_is_allowed() -> None:
     product = graph(Op("aten::mm", (X, T((32, 4)))))
     old, new = device("v100-sxm2-16gb"), device("a100-sxm-80gb")
     dtypes = [
-        lower(product, "cuda", device=on, tf32_matmul=allowed).pieces[0].dtype
+        lower(replace(product, tf32=allowed), "cuda", device=on).pieces[0].dtype
         for on, allowed in ((old, True), (new, True), (new, False))
     ]
     assert dtypes == ["fp32", "tf32", "fp32"]

@@ -10,7 +10,7 @@ import pytest
 from perfmodel import compare
 from perfmodel.workload import Table, load_workload
 from perfmodel.workload.load import workload_of
-from perfmodel.workload.written import toml_of
+from perfmodel.workload.model import toml_of
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 

@@ -19,12 +19,18 @@ from perfmodel.ops.lookups import PREFIX
 from perfmodel.workload import Table, Workload, load_workload, op_graph
 from perfmodel.workload import load as loading
 from perfmodel.workload.load import workloads
+from perfmodel.workload.model import toml_of
 from perfmodel.workload.recorded_layers import AS_RECORDED
 from perfmodel.workload.recovered import Recovered, recovered
 from perfmodel.workload.recovered_layers import NoDlrm, dense_part
-from perfmodel.workload.recovered_layout import SUMS, UNSEEN, RecordedRanks, held_tables
-from perfmodel.workload.recovered_tables import SeenTable, tables_seen
-from perfmodel.workload.written import toml_of
+from perfmodel.workload.recovered_tables import (
+    SUMS,
+    UNSEEN,
+    RecordedRanks,
+    SeenTable,
+    held_tables,
+    tables_seen,
+)
 
 
 def steps(workload: Workload, ranks: int, *, train: bool = True) -> list[OpGraph]:
@@ -65,10 +71,13 @@ def test_a_step_of_the_catalogue_is_its_workload(name: str, software: str, ranks
             assert own.sharding == other.sharding
 
 
-@pytest.mark.parametrize("software", ["reference", "torchrec"])
-def test_the_recovered_step_takes_as_long(software: str) -> None:
-    asked = load_workload("criteo-kaggle").with_(implementation__name=software)
+@pytest.mark.parametrize(("software", "precision"), [("reference", "fp32"), ("torchrec", "tf32")])
+def test_the_recovered_step_takes_as_long(software: str, precision: str) -> None:
+    asked = load_workload("criteo-kaggle").with_(
+        implementation__name=software, implementation__precision=precision
+    )
     found = again(asked, 8).workload
+    assert found.implementation.precision == precision
     before, after = (
         predict(each, hardware="dgx-a100-80gb").results[0].step_us for each in (asked, found)
     )
@@ -233,21 +242,29 @@ def test_one_old_profile_of_eight_tells_how_many_tables_there_are(reference: Pat
 def test_the_recovered_step_of_a_gpu_trace_takes_what_was_measured(
     stem: str, tmp_path: Path
 ) -> None:
-    """With the host costs of the trace itself: its host was slowed by the profiler."""
+    """With the host costs of the trace itself: its host was slowed by the profiler. A profile alone
+    tells that rows are added to tables of gigabytes one by one: the additions launch nothing else.
+    """
     path, profile = TRACES / f"{stem}_kineto.json.gz", tmp_path / "host.json"
     assert main(["fit", "overheads", str(path), "-o", str(profile)]) == 0
     device = f"{stem[:4]}-sxm"
-    found = predict(load_workload(path), hardware=device, overheads=profile).results[0].step_us
-    assert found == pytest.approx(predict(path).results[0].step_us, rel=0.1)
+    truth = predict(path).results[0].step_us
+    for source, mode in ((load_workload(path), None), (path, "model")):
+        asked = predict(source, mode=mode, hardware=device, overheads=profile)  # type: ignore[arg-type]
+        assert asked.results[0].step_us == pytest.approx(truth, rel=0.05)
 
 
-MACHINES = {
-    "traces/dlrm_v100x8": "dgx-1",
-    "traces/dlrm_meta/a100x8_trace_diff_control.json.gz": "dgx-a100-40gb",
-    "traces_2/dlrm_meta/v100x2_trace_diff_test.json.gz": with_settings(
-        node("dgx-1"), ["node.gpus=2"]
+MACHINES: dict[str, tuple[Any, int | None, float]] = {
+    "traces/dlrm_v100x8": ("dgx-1", None, 0.05),
+    "traces/dlrm_meta/a100x8_trace_diff_control.json.gz": ("dgx-a100-40gb", None, 0.12),
+    "traces_2/dlrm_meta/v100x2_trace_diff_test.json.gz": (
+        with_settings(node("dgx-1"), ["node.gpus=2"]),
+        None,
+        0.1,
     ),
+    "traces_2/dlrm_meta/a100x16_negative_queue_rank0.json.gz": ("dgx-a100-80gb", 2, 0.1),
 }
+"""The machine of each trace, its nodes, and how near the recovered step is to the trace's own."""
 
 
 @pytest.mark.parametrize("name", slow_but(1, MACHINES))
@@ -256,16 +273,21 @@ def test_the_recovered_step_has_what_its_program_does_beside_the_model(
 ) -> None:
     """A data loader on the training thread runs 157 operators, on the step's 8.9 ms beyond; ranks
     without a record of Meta's model hold as much as the one that is here. On two V100, compiled
-    regions make 29 % of the device time: 33 of 120 ms are matrix products that no op calls."""
+    regions make 29 % of the device time: 33 of 120 ms are matrix products that no op calls. On
+    eight A100 the host waits for keys until the rows' update leaves room for a small kernel: 7 ms
+    that no workload has. On sixteen 114 of 216 ms are waits without a recorded reason."""
     path, profile = reference / name, tmp_path / "host.json"
+    hardware, nodes, within = MACHINES[name]
     assert main(["fit", "overheads", str(path), "-o", str(profile)]) == 0
     asked = loading.workload_of(path).workload
-    taken: dict[str, Any] = {"hardware": MACHINES[name], "overheads": profile}
+    taken: dict[str, Any] = {"hardware": hardware, "nodes": nodes, "overheads": profile}
     truth = predict(path, mode="model", **taken).results[0].step_us
     answer = predict(asked, **taken)
-    assert answer.results[0].step_us == pytest.approx(truth, rel=0.1)
+    assert answer.results[0].step_us == pytest.approx(truth, rel=within)
     assert any(AS_RECORDED in each for each in answer.warnings) == (asked.recorded is not None)
     assert asked.training.host_ops > 157 or name != "traces/dlrm_v100x8"
+    waited_us = 114e3 if "a100x16" in name else 0.0
+    assert asked.training.waited_us == pytest.approx(waited_us, rel=0.01, abs=1.0)
 
 
 @pytest.mark.parametrize("name", workloads())

@@ -16,7 +16,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.workload import Table, load_workload, op_graph
 from perfmodel.workload import load as loading
-from perfmodel.workload.written import toml_of
+from perfmodel.workload.model import toml_of
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.05, 1.3])
@@ -73,11 +73,21 @@ def test_ids_of_other_tables_are_refused(
 
 
 def test_ids_tell_rows_of_which_a_call_tells_the_sum(tmp_path: Path) -> None:
-    """Eight tables of 100,000 rows on average: the first has 300,000, the others stay."""
+    """Tables 0, 2, 4 and 6 of 100,000 rows on average are in one call: of 400,000 the first has
+    300,000, the others 20,000 and a quarter of what is left each; those of the other call stay."""
+    path = TRACES / "cpu_dlrm_2rank"
+    ids = written_ids(tmp_path, [300_000, *[100_000, 20_000] * 3, 100_000], 0.0)
+    found = loading.workload_of(path, ids=ids)
+    tables = found.workload.tables
+    assert [each.rows for each in tables[::2]] == pytest.approx([310_000, *[30_000] * 3], rel=0.01)
+    assert sum(each.rows for each in tables[::2]) == pytest.approx(400_000, abs=4)
+    assert {each.rows for each in tables[1::2]} == {100_000}
+    assert ("tables.rows", 4) in [(each.setting, each.value) for each in found.facts]
     ids = written_ids(tmp_path, [300_000, *[100_000] * 7], 0.0)
-    found = loading.workload_of(TRACES / "cpu_dlrm_2rank", ids=ids).workload.tables
-    assert found[0].rows == pytest.approx(300_000, rel=0.01)
-    assert {each.rows for each in found[1:]} == {100_000}
+    with pytest.raises(
+        WorkloadError, match=r"ids of 4 tables need 599,\d+ rows, and these have 400"
+    ):
+        loading.workload_of(path, ids=ids)
 
 
 def test_ids_that_contradict_the_recorded_skew_are_refused(tmp_path: Path) -> None:

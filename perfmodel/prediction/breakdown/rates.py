@@ -19,7 +19,7 @@ from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering.lower import Lowered, lower
-from perfmodel.lowering.observed import uses_tf32, with_placement
+from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import DTYPES
@@ -113,7 +113,7 @@ def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
     graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
     is_hip = part.name_matches(_HIP)[part.of(Category.RUNTIME)].any()
     target: Target = device.target if device is not None else "rocm" if is_hip else "cuda"
-    lowered = lower(graph, target, device=device, tf32_matmul=uses_tf32(part))
+    lowered = lower(graph, target, device=device)
     op_of_row = np.full(len(part), NO_OP, np.int64)
     op_of_row[[op.event for op in graph.ops]] = np.arange(len(graph))
     row = ops[first[example] + position - first[tree]]

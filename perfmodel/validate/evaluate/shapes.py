@@ -12,7 +12,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError, UsageError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering import lower
-from perfmodel.lowering.observed import answered_by, uses_tf32, with_placement
+from perfmodel.lowering.observed import answered_by, with_placement
 from perfmodel.ops.families import COMMUNICATION, families_of_kernels
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.read import op_graph
@@ -54,7 +54,7 @@ def _rank_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -
     import pandas as pd
 
     located = with_placement(graph, rank, links)
-    lowered = lower(located, device.target, device=device, tf32_matmul=uses_tf32(rank))
+    lowered = lower(located, device.target, device=device)
     is_kernel = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
     pieces = np.flatnonzero(is_kernel)
     taken = durations_of(lowered.rows.take(pieces), device).duration_us

@@ -60,6 +60,8 @@ class Recorder:
         self.views: set[int] = set()
         self.sparse_parts: dict[int, tuple[Tensor, Tensor]] = {}
         self.common: Mapping[str, str] = NOTHING
+        self.waiting: Mapping[str, str] = NOTHING
+        """Attributes of what begins the next backward pass."""
         self._ops: list[Any] = []
         self._at = NO_OP
         self._parents: list[int] = []

@@ -103,7 +103,7 @@ def hstu(r: Recorder, run: Run) -> None:
         labels = r.view(values, output.shape, output.strides)
         loss = LOSSES[workload.training.loss](r, output, to_dtype(r, labels, "fp32"))
     dense = parameters(*stack, *branches, context, item, head)
-    backward_and_update(r, run, loss, [dense], wrapped=True)
+    backward_and_update(r, run, loss, [dense], by_torchrec=True)
 
 
 def _content(

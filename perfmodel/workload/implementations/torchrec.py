@@ -31,15 +31,13 @@ from perfmodel.workload.jagged import (
     INPUT_STREAM,
     PREFETCHED,
     Jagged,
+    exchanged_rows,
+    features_of,
     finish_key_exchange,
     keys_by_table,
     local_batch,
     received_keys,
     start_key_exchange,
-)
-from perfmodel.workload.pooled_exchange import (
-    exchanged_rows,
-    features_of,
     sum_parts,
     summed_rows,
 )
@@ -200,7 +198,8 @@ def _learn(
             for source, group in pairs
             if group.replicated and run.world > 1 and group.placed.tier == "hbm"
         ]
-        backward_and_update(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
+        dense = [layers.parameters]
+        backward_and_update(r, run, loss, dense, replicated=replicated, by_torchrec=True)
         return []
     by_tensor = backward(r, loss)
     gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
