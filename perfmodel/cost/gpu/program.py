@@ -354,8 +354,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)
-        wait_us, shortest_us = unknown * _C.wait_us, _C.least * device.kernel_floor_us
-        if device.target == "cuda":  # AMD's shortest kernels wait as well
-            shortest_us = shortest_us + max(own.waits, _ONE_LOAD) * wait_us
-        cold[group.index] = np.maximum(_S.start_us + own.waits * wait_us + moving_us, shortest_us)
+        wait_us, start_us = unknown * _C.wait_us, _S.start_us
+        loads = max(own.waits, _ONE_LOAD) * (device.target == "cuda")  # AMD's shortest wait as well
+        shortest_us = _C.least * device.kernel_floor_us + loads * wait_us
+        cold[group.index] = np.maximum(start_us + own.waits * wait_us + moving_us, shortest_us)
     return cold
