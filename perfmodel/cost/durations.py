@@ -112,8 +112,6 @@ def cost_model(family: str, machine: Cluster, models: Models | None = None) -> C
 
 def model_of(family: str, device: Device, models: Models | None = None) -> KernelModel:
     """The model that answers for `family` on `device`; `ModelError` where there is none."""
-    if models and family in models:
-        return models[family]
     return models[family] if models and family in models else chosen_model(family, device)
 
 

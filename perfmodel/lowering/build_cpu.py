@@ -105,12 +105,9 @@ def rows_of(pieces: Sequence[Piece]) -> Rows:
 
 def is_first(rows: Rows) -> Floats:
     """1 for the first row of its op and direction, 0 for the others."""
-    first: dict[tuple[str, str], int] = {}
-    for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
-        first.setdefault(key, row)
-    firsts = np.zeros(len(rows))
-    firsts[list(first.values())] = 1.0
-    return firsts
+    kinds = enumerate(zip(rows.op, rows.direction, strict=True))
+    first = {kind: row for row, kind in reversed(list(kinds))}
+    return np.isin(np.arange(len(rows)), list(first.values())).astype(np.float64)
 
 
 def written_bytes(rows: Rows) -> Floats:

@@ -320,13 +320,6 @@ def load_machine(path: Path) -> Learned:
 
 def _calls(points: Sequence[Point], fabric: Fabric) -> Calls:
     """The calls that were measured; a log without host names filled the nodes one by one."""
-    rows = [
-        {
-            "op": point.op,
-            "size_bytes": point.size_bytes,
-            "ranks": point.ranks,
-            "nodes": point.nodes or -(-point.ranks // fabric.node_ranks),
-        }
-        for point in points
-    ]
+    full = fabric.node_ranks
+    rows = [asdict(each) | {"nodes": each.nodes or -(-each.ranks // full)} for each in points]
     return calls_of(Rows.of(rows), fabric)

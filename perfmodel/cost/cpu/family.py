@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.contract import Estimate, Explanation, explanations
 from perfmodel.cost.cpu.parameters import (
     CALL_PARAMETERS,
     CROWDING_PARAMETERS,
@@ -264,21 +264,15 @@ class CpuFamily:
         """The terms, and which of them is the largest, per row."""
         reasons: dict[int, Explanation] = {}
         for index, call in self.calls(rows, device):
-            terms, work = self.breakdown(call), np.stack(call.work, axis=1)
-            for place, row in enumerate(index.tolist()):
-                own = {name: float(values[place]) for name, values in terms.items()}
-                flop, read_bytes, written_bytes = work[place].tolist()
-                largest, total = max(own, key=lambda name: own[name]), sum(own.values())
-                compute_us = flop / device.matrix_tflop_per_s(rows.dtype[row]) / 1e6
-                memory_us = (read_bytes + written_bytes) / device.hbm_gb_per_s / 1e3
-                reasons[row] = Explanation(
-                    duration_us=total,
-                    bound_by=_BOUND.get(largest, largest),
-                    flop=flop,
-                    read_bytes=read_bytes,
-                    written_bytes=written_bytes,
-                    utilisation_frac=min(1.0, max(compute_us, memory_us) / total) if total else 0.0,
-                    terms=own,
-                    formula=f"sum of the terms (us): {' + '.join(own)}",
-                )
+            terms = self.breakdown(call)
+            us, names = np.stack(np.broadcast_arrays(*terms.values())), list(terms)
+            largest = [names[at] for at in us.argmax(axis=0).tolist()]
+            peak = np.array([device.matrix_tflop_per_s(rows.dtype[row]) for row in index.tolist()])
+            moved_us, total_us = call.moved_bytes / device.hbm_gb_per_s / 1e3, us.sum(axis=0)
+            busy_us = np.maximum(call.work.flop / peak / 1e6, moved_us)
+            used_frac = np.minimum(busy_us / np.where(total_us > 0, total_us, np.inf), 1.0)
+            bound_by = [_BOUND.get(name, name) for name in largest]
+            formula = f"sum of the terms (us): {' + '.join(names)}"
+            why = explanations(total_us, bound_by, call.work, used_frac, terms, formula)
+            reasons |= dict(zip(index.tolist(), why, strict=True))
         return [reasons[row] for row in range(len(rows))]

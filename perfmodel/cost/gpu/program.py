@@ -38,6 +38,7 @@ from perfmodel.hardware import Device
 from perfmodel.hardware.originals import nearest_known
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.matmul import MATMUL
 
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _R = coefficients("gpu.program"), coefficients("gpu.reductions")
@@ -290,7 +291,8 @@ OP_BEHAVIOUR = {
 }
 """Of ops that do more than stream."""
 ROWS_ANYWHERE = frozenset(op for op, own in OP_BEHAVIOUR.items() if own.sectors)
-_PLAIN = OpBehaviour()
+_PLAIN, _ONE_LOAD = OpBehaviour(), 1 / 2
+"""What does nothing but stream, and its share of a wait where no measurement tells of it."""
 
 
 def in_program(rows: Rows, device: Device, estimate: Estimate, pace: float = 1.0) -> Estimate:
@@ -304,13 +306,22 @@ def in_program(rows: Rows, device: Device, estimate: Estimate, pace: float = 1.0
     Source: kernels of traces on A100, H100 and MI300X: 1.1 to 1.6 times bytes over peak bandwidth
     where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
     """
-    cold_us = _cold_us(rows, device, pace, np.broadcast_to(estimate.measured_frac, len(rows)))
+    known_frac = np.broadcast_to(estimate.measured_frac, len(rows))
+    cold_us = _cold_us(rows, device, pace, known_frac)
     at = np.flatnonzero((among_others(rows) | estimate.by_physics) & (cold_us > 0.0))
-    raised = estimate.duration_us.copy()
+    raised = estimate.duration_us + _started_us(rows, device, known_frac)
     raised[at] = np.maximum(raised[at], measured_us(cold_us[at], *floors_of(rows)[:, at]))
     ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
     low_us, high_us = estimate.low_us * ratio, estimate.high_us * ratio
     return replace(estimate, duration_us=raised, low_us=low_us, high_us=high_us)
+
+
+def _started_us(rows: Rows, device: Device, measured_frac: Floats) -> Floats:
+    """What products take to start among other kernels, as far as no measurement tells of ones so
+    short: their code is long, and comes from memory like their first tiles."""
+    is_product = rows.of_kinds(lambda kind: OPS[kind.op].family == MATMUL, bool)
+    unknown = (is_product & among_others(rows)) * (1.0 - measured_frac)
+    return unknown * _C.table("product_us")[device.target]
 
 
 def shortest_kernel_us(launched_us: float) -> float:
@@ -343,6 +354,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)
-        start_us = _S.start_us + unknown * own.waits * _C.wait_us
-        cold[group.index] = np.maximum(start_us + moving_us, _C.least * device.kernel_floor_us)
+        wait_us, start_us = unknown * _C.wait_us, _S.start_us
+        loads = max(own.waits, _ONE_LOAD) * (device.target == "cuda")  # AMD's shortest wait as well
+        shortest_us = _C.least * device.kernel_floor_us + loads * wait_us
+        cold[group.index] = np.maximum(start_us + own.waits * wait_us + moving_us, shortest_us)
     return cold

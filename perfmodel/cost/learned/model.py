@@ -121,6 +121,7 @@ class Answer(NamedTuple):
     high_us: Floats
     inside: Floats
     hot_us: Floats
+    measured: Floats
     similar: float
     source: NDArray[np.object_]
 
@@ -258,7 +259,7 @@ class Part:
         said = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
         source = np.where(support > _MOSTLY, said, DATASHEET).astype(object)
         high_us = us * high * np.maximum(hot / us, 1.0)
-        return Answer(us, low_us, high_us, inside, hot, similar, source)
+        return Answer(us, low_us, high_us, inside, hot, similar * support, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
         columns, cell = (
@@ -282,7 +283,7 @@ class Learned:
 
     def _answered(self, rows: Rows, device: Device) -> tuple[Estimate, list[tuple[Ints, Answer]]]:
         us, answers, source = np.zeros((3, len(rows))), [], np.full(len(rows), DATASHEET, object)
-        similar, left = np.zeros(len(rows)), np.ones(len(rows), bool)
+        known, left = np.zeros(len(rows)), np.ones(len(rows), bool)
 
         def place(kind: Kind) -> tuple[int, str, str, str]:
             own = (at for at, part in enumerate(self.parts) if part.answers_for(*kind[:2]))
@@ -295,11 +296,11 @@ class Learned:
                 us[:, index] = found.duration_us, found.low_us, found.high_us
             else:
                 answer = self.parts[at].answer(rows.take(index), device)
-                us[:, index], similar[index], left[index] = answer[:3], answer.similar, False
+                us[:, index], known[index], left[index] = answer[:3], answer.measured, False
                 source[index] = answer.source
                 answers.append((index, answer))
         name = self.heuristic.name if left.all() else self.name
-        return Estimate(us[0], us[1], us[2], name, source, similar, left), answers
+        return Estimate(us[0], us[1], us[2], name, source, known, left), answers
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row: the heuristic's reasons around the learned duration.

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel import hardware
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.cost.learned.features import FEATURES, describe, matmul_features
@@ -44,11 +45,21 @@ def test_norms_and_softmax_of_twice_a_dim_never_take_less(
 def test_kernels_that_the_floor_of_their_measurements_hid_take_what_physics_says(
     device: str, op: str
 ) -> None:
-    """Event timings of 24 us and more tell nothing of kernels of 2 us."""
+    """Event timings of 24 us and more tell nothing of kernels of 2 us, which wait for a load."""
     target = hardware.device(device)
     row = Rows.of([{"op": op, "dtype": "fp32", "rows": 3, "cols": 16}])
     physics = KERNELS["gpu/vector/heuristic"].estimate(row, target).duration_us[0]
-    assert durations_of(row, target).duration_us[0] == pytest.approx(physics, rel=0.3)
+    waited_us = 0.5 * coefficients("gpu.program").wait_us
+    assert durations_of(row, target).duration_us[0] == pytest.approx(physics + waited_us, rel=0.3)
+
+
+def test_products_too_short_to_be_measured_start_cold_in_a_program() -> None:
+    """16 x 16 x 16 on a V100, whose tables begin at 4 us."""
+    target, sides = hardware.device("v100-sxm2-32gb"), {"m": 16, "n": 16, "k": 16}
+    row = Rows.of([{"op": "mm", "dtype": "fp32", **sides}])
+    alone_us = default_models()["matmul"].estimate(row, target).duration_us[0]
+    started_us = coefficients("gpu.program").table("product_us")["cuda"]
+    assert durations_of(row, target).duration_us[0] == pytest.approx(alone_us + started_us)
 
 
 def support(name: str, device: str, *records: dict[str, object]) -> list[float]:

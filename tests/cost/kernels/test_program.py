@@ -113,14 +113,6 @@ def test_long_streams_of_a_measured_device_take_what_was_measured() -> None:
     assert inside == pytest.approx(alone, rel=0.01)
 
 
-def test_a_norm_that_was_measured_has_its_habits_in_its_time() -> None:
-    rows = Rows.of([{"op": "layer_norm", "rows": 64, "cols": 64}])
-    t4 = device("t4")
-    found = durations_of(rows, t4).duration_us[0]
-    usual = in_program(rows, t4, Estimate(*np.full((3, 1), found), "", "")).duration_us[0]
-    assert found < usual
-
-
 def test_of_what_norms_take_beside_moving_measurements_take_away_their_share() -> None:
     rows = Rows.of([{"op": "layer_norm", "rows": 1 << 15, "cols": 1024}])
     found = Estimate(*np.full((3, 1), 1e-3), "", "")
