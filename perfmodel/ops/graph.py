@@ -27,6 +27,8 @@ AUTOGRAD_NODE = "autograd::engine::evaluate_function: "
 """Begins the name of an op that is a node of the backward pass, with all that it calls."""
 HOST_US = "host_us"
 """Attribute of an op that launches nothing: what it takes on the host of a profile."""
+TRITON = "triton_"
+"""What names of kernels that Inductor makes begin with; they are ops of their own."""
 BACK_TO_BACK = "back_to_back"
 """Attribute of a library's call, which does nothing on the host between its launches."""
 

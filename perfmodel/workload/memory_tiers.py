@@ -16,7 +16,7 @@ from perfmodel.embedding.placement import HBM, MEMORIES, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
-from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.graph import TRITON, OpGraph, tensors_in
 from perfmodel.ops.lookups import is_lookup
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
@@ -89,11 +89,19 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     if not storages:
         return None
     change = [0.0] * (len(graph) + 1)
+    over: dict[int, list[float]] = {}
+    for storage in storages.values():
+        if storage.made_at is not None and graph.ops[storage.made_at].name.startswith(TRITON):
+            over.setdefault(storage.made_at, []).append(storage.size_bytes)
     tables, resident = 0.0, 0.0
     for storage in storages.values():
         if storage.made_at is not None:
-            change[storage.made_at] += storage.size_bytes
-            change[storage.last + 1] -= storage.size_bytes
+            size_bytes, last = storage.size_bytes, storage.last
+            is_over = last != storage.made_at and size_bytes in over.get(last, ())
+            if is_over:  # Inductor writes over what it reads for the last time
+                over[last].remove(size_bytes)
+            change[storage.made_at] += size_bytes
+            change[last + (not is_over)] -= size_bytes
         elif storage.is_table:
             tables += storage.size_bytes
         else:

@@ -16,7 +16,17 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
-from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, integer, tensors_in
+from perfmodel.ops.graph import (
+    HOST_US,
+    NO_OP,
+    TRITON,
+    Op,
+    OpGraph,
+    Tensor,
+    argument,
+    integer,
+    tensors_in,
+)
 from perfmodel.ops.operators import is_elementwise, operator_of
 
 POINTWISE = {
@@ -44,11 +54,14 @@ WINDOWS = {
 }
 """Pointwise over their outputs, where a window is small."""
 CONVOLUTION, _BIAS, _GROUPS, _IMAGE = "aten::convolution", 2, 8, 4
+_TRAINING = 5
+"""The argument of a batch normalisation that says whether it takes statistics."""
 MAX_WINDOW = 25
 """Elements of a window that Inductor unrolls; larger ones are calls of ATen."""
 MAX_ROW = 16384
 """Elements of a row that a kernel goes through once more without reading it from memory again."""
-PREFIX = "triton::fused_"
+POINTWISE_KERNEL, REDUCTION_KERNEL = f"{TRITON}poi_fused_", f"{TRITON}red_fused_"
+"""What names of Inductor's kernels begin with; those of the ops in it follow."""
 GROUPED, USUAL = 1.358, 0.823
 """What channels last takes over channels first, as Inductor weighs FLOP of convolutions."""
 INPUT_US = 6.0
@@ -58,7 +71,7 @@ CALL, CALL_US = "torch::compiled_call", 70.0
 """What the host does before the first kernel of a compiled module (guards of TorchDynamo, the
 wrappers of AOTAutograd and of Inductor), and how long: the geometric mean over eight GPUs of 31
 measured passes whose kernels take less than 15 us; 33 to 114 by GPU, 65 to 78 with one left out."""
-_MAX_NAMES = 6
+_MAX_NAMES = 10
 
 
 NORMALISATIONS = {
@@ -214,11 +227,13 @@ class _Compiler:
                     if read_by - {at} or not (read_by or place):
                         writes[_key(tensor)] = tensor
             written = tuple(writes.values()) or self.parts[kernel.parts[-1]].writes[:1]
-            names = dict.fromkeys(self.parts[i].op.name.rpartition("::")[2] for i in kernel.parts)
-            name = PREFIX + "_".join([each.strip("_") for each in names][:_MAX_NAMES])
+            parts = [self.parts[i] for i in kernel.parts]
+            names = sorted({part.op.name.rpartition("::")[2] for part in parts})[:_MAX_NAMES]
+            kind = REDUCTION_KERNEL if any(p.reduces for p in parts) else POINTWISE_KERNEL
+            name = kind + "_".join(names)
             first = self.parts[kernel.parts[-1]].op
-            inputs = (*reads.values(), *written)
-            yield Op(name, inputs, written, thread=first.thread, phase=first.phase, step=first.step)
+            where = {"thread": first.thread, "phase": first.phase, "step": first.step}
+            yield Op(name, tuple(reads.values()), written, **where)
 
 
 def _key(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -242,7 +257,7 @@ def compiled(graph: OpGraph) -> OpGraph:
         made |= {t.storage_id for t in tensors_in(op.outputs)}
     ops = tuple(compiler.ops(len(given - {-1})))
     before = sum(part.is_fused for part in compiler.parts)
-    after = sum(op.name.startswith(PREFIX) for op in ops)
+    after = sum(op.name.startswith(TRITON) for op in ops)
     note = f"compiled: {before} loops in {after} kernels of Inductor"
     return replace(graph, ops=ops, notes=(*graph.notes, note))
 
@@ -285,7 +300,8 @@ def _channels_last(ops: Sequence[Op]) -> Iterator[Op]:
 def _parts(op: Op) -> Iterable[_Part]:
     """What Inductor sees in an op; nothing where it only looks at or sets aside memory."""
     reads, writes = op.tensors, tuple(tensors_in(op.outputs))
-    if op.name in NORMALISATIONS and reads and writes:
+    is_settled = "batch_norm" in op.name and argument(op, _TRAINING) is False
+    if op.name in NORMALISATIONS and reads and writes and not is_settled:
         total, row = reads[0].elements, _row(op)
         if row <= MAX_ROW:  # its means and its elements in one kernel
             sizes = frozenset((total, max(total // max(row, 1), 1)))
@@ -301,7 +317,7 @@ def _parts(op: Op) -> Iterable[_Part]:
         return (_Part(op, reads, writes, total, after, reduces=True),)
     small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
     is_pointwise = op.name in POINTWISE or (is_elementwise(op.name) and op.name not in ATEN_KERNELS)
-    if writes and (is_pointwise or op.name in REDUCTIONS or small):
+    if writes and (is_pointwise or is_settled or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]

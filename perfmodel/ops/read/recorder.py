@@ -150,11 +150,11 @@ class Recorder:
         if name in RECURRENT:
             about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
             return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)
-        node, first = self._node, len(self.ops)
         if self.is_autocast and name in IN_FP32:
             args, kwargs = mapped(
                 lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
             )
+        node, first = self._node, len(self.ops)
         answer = func(*args, **kwargs)
         name = f"aten::{OPERATORS.get(name, name)}"
         children = self.ops[first:]
@@ -312,7 +312,7 @@ class Recorder:
             held = value.untyped_storage()
             known = self._storages.get(held._cdata)
             if known is None:
-                known = (len(self._storages), self._weak(held))
+                known = (len(self._storages) + 1, self._weak(held))  # 0 is none's
                 self._storages[held._cdata] = known
             storage = known[0]
         if value not in self._numbers:
