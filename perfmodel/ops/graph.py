@@ -101,6 +101,8 @@ class OpGraph:
     removed: tuple[Op, ...] = ()
     """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
     `parent` counts through `ops`, then through these."""
+    held: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Storages that the program holds longer than its ops read them, to the last op until then."""
     cuda_graphs: bool = False
     """Whether each step is launched as CUDA graphs: as few as hold what they can."""
 

@@ -224,7 +224,9 @@ def step_period(
     require_tiers(tiers)
     use.pop("rank", None)  # of its tables, the fullest rank is another
     held_bytes = tiers[0].tables_bytes + tiers[0].caches_bytes
-    use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
+    total = held_bytes + rest
+    high = total + use.get("high_bytes", 0.0) - use.get("total_bytes", 0.0)
+    use |= {"tables_bytes": held_bytes, "total_bytes": total, "high_bytes": high, "fits": True}
     return replace(result, memory={**use, "tiers": [each.to_dict() for each in tiers]}), notes
 
 

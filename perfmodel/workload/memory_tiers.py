@@ -22,7 +22,10 @@ from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
 CONTEXT_BYTES = 0.5e9
-"""assumed: what the driver, its libraries and the allocator's slack take of a GPU's memory."""
+"""assumed: what the driver and its libraries take of a GPU's memory."""
+SLACK_FRAC = 0.25
+"""assumed: of activations and gradients, what workspaces of convolutions and blocks of the
+allocator that lie apart may take beside them."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,14 @@ class MemoryUse:
         """All of it."""
         return self.tables_bytes + self.resident_bytes + self.temporary_bytes
 
+    @property
+    def high_bytes(self) -> float:
+        """The upper end of what it takes; the lower is `total_bytes`, all that lives at once."""
+        return self.total_bytes + SLACK_FRAC * self.temporary_bytes
+
     def to_dict(self, device: Device | None = None) -> dict[str, Any]:
-        """The figures, and on a device whether they fit."""
-        content = asdict(self) | {"total_bytes": self.total_bytes}
+        """The figures, and on a device whether the least that it takes fits."""
+        content = asdict(self) | {"total_bytes": self.total_bytes, "high_bytes": self.high_bytes}
         if device is not None:
             content["fits"] = self.total_bytes + CONTEXT_BYTES <= device.hbm_bytes
         return content
@@ -67,7 +75,7 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     Of a GPU's memory, unless `in_host_memory`: then every tensor lies in the host's, as on a CPU.
 
     A storage is resident when it is read before any op wrote it, and otherwise lives from the op
-    that made it to the last that touches it. Raises `ModelError` for an unknown dtype.
+    that made it to the last that touches it, or as long as the program is known to hold it. Raises `ModelError` for an unknown dtype.
     """
     storages: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
@@ -90,7 +98,8 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
         return None
     change = [0.0] * (len(graph) + 1)
     over: dict[int, list[float]] = {}
-    for storage in storages.values():
+    for number, storage in storages.items():
+        storage.last = max(storage.last, graph.held.get(number, 0))
         if storage.made_at is not None and graph.ops[storage.made_at].name.startswith(TRITON):
             over.setdefault(storage.made_at, []).append(storage.size_bytes)
     tables, resident = 0.0, 0.0

@@ -259,7 +259,7 @@ def compiled(graph: OpGraph) -> OpGraph:
     before = sum(part.is_fused for part in compiler.parts)
     after = sum(op.name.startswith(TRITON) for op in ops)
     note = f"compiled: {before} loops in {after} kernels of Inductor"
-    return replace(graph, ops=ops, notes=(*graph.notes, note))
+    return replace(graph, ops=ops, held={}, notes=(*graph.notes, note))
 
 
 def _channels_last(ops: Sequence[Op]) -> Iterator[Op]:

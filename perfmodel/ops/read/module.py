@@ -310,7 +310,7 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
                 _train(torch, module, inputs, call, recorder, name)
     if not recorder.ops:
         raise ModuleError(f"{name}: its call runs no operator")
-    return OpGraph(tuple(recorder.ops), source=name)
+    return OpGraph(tuple(recorder.ops), source=name, held=recorder.lifetimes.held)
 
 
 def _train(

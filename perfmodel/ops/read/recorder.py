@@ -29,6 +29,7 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 AS_ONE = {
@@ -96,15 +97,12 @@ class Recorder:
         self.phase = FORWARD
         self._is_silent = False
         self.is_autocast = False
-        from torch.multiprocessing.reductions import StorageWeakRef
         from torch.utils.weak import WeakTensorKeyDictionary
 
-        self._weak: Any = StorageWeakRef
+        self.lifetimes = Lifetimes()
         self._numbers: Any = WeakTensorKeyDictionary()
         self._next = count()
         """Numbers of tensors. None is held: a gradient that something else holds is copied."""
-        self._storages: dict[int, tuple[int, Any]] = {}
-        """Numbers of storages by address, which a weak reference keeps from being given again."""
         self._steps: dict[int, int] = {}
         """Tensors of numbers that rise by one step."""
         self._lookups: dict[int, int] = {}
@@ -166,6 +164,7 @@ class Recorder:
                 for child in children
             )
             self.ops[first:] = [op, *below]
+            self.lifetimes.insert(first)
         return answer
 
     def backward(self, loss: Any) -> None:
@@ -194,6 +193,7 @@ class Recorder:
 
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator below autograd."""
+        self.lifetimes.look(len(self.ops))
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
@@ -309,12 +309,7 @@ class Recorder:
         storage = -1
         if not layout:
             strides = tuple(map(int, value.stride()))
-            held = value.untyped_storage()
-            known = self._storages.get(held._cdata)
-            if known is None:
-                known = (len(self._storages) + 1, self._weak(held))  # 0 is none's
-                self._storages[held._cdata] = known
-            storage = known[0]
+            storage = self.lifetimes.number(value.untyped_storage())
         if value not in self._numbers:
             self._numbers[value] = next(self._next)
         shape = tuple(map(int, value.shape))
