@@ -75,7 +75,8 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     Of a GPU's memory, unless `in_host_memory`: then every tensor lies in the host's, as on a CPU.
 
     A storage is resident when it is read before any op wrote it, and otherwise lives from the op
-    that made it to the last that touches it, or as long as the program is known to hold it. Raises `ModelError` for an unknown dtype.
+    that made it to the last that touches it, or as long as the program is known to hold it. Raises
+    `ModelError` for an unknown dtype.
     """
     storages: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
