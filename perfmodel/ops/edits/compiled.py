@@ -17,6 +17,7 @@ from itertools import count
 from math import prod
 
 from perfmodel.ops.graph import (
+    BACKWARD,
     HOST_US,
     NO_OP,
     TRITON,
@@ -64,6 +65,8 @@ POINTWISE_KERNEL, REDUCTION_KERNEL = f"{TRITON}poi_fused_", f"{TRITON}red_fused_
 """What names of Inductor's kernels begin with; those of the ops in it follow."""
 GROUPED, USUAL = 1.358, 0.823
 """What channels last takes over channels first, as Inductor weighs FLOP of convolutions."""
+OPS_PER_CONVOLUTION = 300
+"""From so many on, Inductor leaves images as they are."""
 INPUT_US = 6.0
 """What guards and wrappers take for each tensor that a call is given. KernelBench, default mode:
 passes with more than 40 of them are nearest at about 6 in both halves of the problems."""
@@ -262,38 +265,52 @@ def compiled(graph: OpGraph) -> OpGraph:
     return replace(graph, ops=ops, held={}, notes=(*graph.notes, note))
 
 
+def _takes_channels_last(ops: Sequence[Op]) -> bool:
+    """Whether Inductor lays images out channels last; in training it weighs no FLOP, and any
+    convolution of groups, or to far fewer channels, is against it."""
+    calls = [op for op in ops if op.name == CONVOLUTION and op.outputs and len(op.tensors) > 1]
+    if len(ops) >= OPS_PER_CONVOLUTION * len(calls):
+        return False
+    is_training, all_work, weighed = any(op.phase == BACKWARD for op in ops), 0.0, 0.0
+    for op in calls:
+        outs, ins, *window = op.tensors[1].shape
+        is_grouped = op.inputs[_GROUPS] != 1 and ins > 1
+        if is_training and (is_grouped or (2 * outs <= ins and window[0] > 1)):
+            return False
+        work = float(next(tensors_in(op.outputs)).elements * ins * prod(window))
+        all_work += work
+        weighed += work * (GROUPED if is_grouped else USUAL)
+    return weighed <= all_work
+
+
 def _channels_last(ops: Sequence[Op]) -> Iterator[Op]:
-    """`ops`, whose convolutions read images as Inductor lays them out; what the call is given, and
-    what it returns, is copied from and to its own layout."""
-    plain, grouped = 0.0, 0.0
-    for op in ops:
-        if op.name == CONVOLUTION and op.outputs and len(op.tensors) > 1:
-            weight, made = op.tensors[1], next(tensors_in(op.outputs))
-            work = float(made.elements * prod(weight.shape[1:]))
-            is_grouped = op.inputs[_GROUPS] != 1 and weight.shape[1] > 1
-            plain, grouped = plain + work * (not is_grouped), grouped + work * is_grouped
-    is_taken = USUAL * plain + GROUPED * grouped <= plain + grouped
+    """`ops`, whose convolutions read images and windows as Inductor lays them out; what the call is
+    given, and what it returns, is copied from and to its own layout."""
+    is_taken = _takes_channels_last(ops)
     read = {tensor.storage_id for op in ops for tensor in op.tensors}
     storages = count(max(read, default=0) + len(ops))
     made_here = set[int]()
     for op in ops:
         made_here |= {tensor.storage_id for tensor in tensors_in(op.outputs)}
-        image = op.tensors[0] if op.name == CONVOLUTION and op.outputs else None
-        if not is_taken or image is None or len(image.shape) != _IMAGE:
+        is_image = op.name == CONVOLUTION and op.outputs and len(op.tensors[0].shape) == _IMAGE
+        if not (is_taken and is_image):
             yield op
             continue
-        _, channels, height, width = image.shape
-        strides = (channels * height * width, 1, channels * width, channels)
-        laid_out = replace(image, strides=strides)
-        if image.storage_id not in made_here:
-            laid_out = replace(laid_out, storage_id=next(storages))
-            yield replace(op, name="aten::clone", inputs=(image,), outputs=(laid_out,))
-        made = next(tensors_in(op.outputs))
+        laid_out: list[Tensor] = []
+        for given in op.tensors[:2]:
+            _, channels, height, width = given.shape
+            strides = (channels * height * width, 1, channels * width, channels)
+            laid_out.append(replace(given, strides=strides))
+            is_alike = channels == 1 or height == width == 1
+            if given.storage_id not in made_here and not is_alike:
+                laid_out[-1] = replace(laid_out[-1], storage_id=next(storages))
+                yield replace(op, name="aten::clone", inputs=(given,), outputs=(laid_out[-1],))
+        inputs, made = (*laid_out, *op.inputs[2:]), next(tensors_in(op.outputs))
         if made.storage_id in read:
-            yield replace(op, inputs=(laid_out, *op.inputs[1:]))
+            yield replace(op, inputs=inputs)
             continue
         inner = replace(made, storage_id=next(storages))
-        yield replace(op, inputs=(laid_out, *op.inputs[1:]), outputs=(inner,))
+        yield replace(op, inputs=inputs, outputs=(inner,))
         yield replace(op, name="aten::clone", inputs=(inner,), outputs=(made,))
 
 
