@@ -5,6 +5,7 @@ Memory that one rank's ops need, from the storages that they read and write.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
@@ -46,14 +47,11 @@ class MemoryUse:
         """All of it."""
         return self.tables_bytes + self.resident_bytes + self.temporary_bytes
 
-    @property
-    def high_bytes(self) -> float:
-        """The upper end of what it takes; the lower is `total_bytes`, all that lives at once."""
-        return self.total_bytes + SLACK_FRAC * self.temporary_bytes
-
     def to_dict(self, device: Device | None = None) -> dict[str, Any]:
-        """The figures, and on a device whether the least that it takes fits."""
-        content = asdict(self) | {"total_bytes": self.total_bytes, "high_bytes": self.high_bytes}
+        """The figures, and on a device whether the least that it takes, all that lives at once,
+        fits."""
+        most = self.total_bytes + SLACK_FRAC * self.temporary_bytes
+        content = asdict(self) | {"total_bytes": self.total_bytes, "high_bytes": most}
         if device is not None:
             content["fits"] = self.total_bytes + CONTEXT_BYTES <= device.hbm_bytes
         return content
@@ -98,24 +96,22 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     if not storages:
         return None
     change = [0.0] * (len(graph) + 1)
-    over: dict[int, list[float]] = {}
     for number, storage in storages.items():
         storage.last = max(storage.last, graph.held.get(number, 0))
-        if storage.made_at is not None and graph.ops[storage.made_at].name.startswith(TRITON):
-            over.setdefault(storage.made_at, []).append(storage.size_bytes)
+    made = ((s.made_at, s.size_bytes) for s in storages.values() if s.made_at is not None)
+    new = Counter((at, size) for at, size in made if graph.ops[at].name.startswith(TRITON))
     tables, resident = 0.0, 0.0
     for storage in storages.values():
+        size_bytes, last = storage.size_bytes, storage.last
         if storage.made_at is not None:
-            size_bytes, last = storage.size_bytes, storage.last
-            is_over = last != storage.made_at and size_bytes in over.get(last, ())
-            if is_over:  # Inductor writes over what it reads for the last time
-                over[last].remove(size_bytes)
+            is_over = last != storage.made_at and new[last, size_bytes] > 0
+            new[last, size_bytes] -= is_over  # Inductor writes over what it reads for the last time
             change[storage.made_at] += size_bytes
             change[last + (not is_over)] -= size_bytes
         elif storage.is_table:
-            tables += storage.size_bytes
+            tables += size_bytes
         else:
-            resident += storage.size_bytes
+            resident += size_bytes
     live, peak, at = 0.0, 0.0, 0
     for index, delta in enumerate(change):
         live += delta

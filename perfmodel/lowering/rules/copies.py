@@ -16,9 +16,9 @@ from perfmodel.lowering.arguments import (
     host_device_copy,
     numbers,
     output,
+    pointwise,
     size,
     tensor,
-    tensor_bytes,
 )
 from perfmodel.lowering.piece import (
     LEAF,
@@ -91,24 +91,13 @@ TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
     *(f"any/{TRITON}{kind}_*" for kind in ("poi", "red", "per", "for")),
 )
 def one_kernel(op: Op) -> Sequence[Piece]:
-    """One kernel over all operands, counted in the widest, wherever their elements lie; where it is
-    not said what it writes, the last. Attributes say what tensors do not."""
+    """One kernel over all operands, the last of which it writes where it is not said; attributes
+    say what tensors do not."""
     inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
     if inputs and not outputs and op.name.startswith(TRITON):
         inputs, outputs = inputs[:-1], inputs[-1:]
-    widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
-    if widest is None:
-        raise MissingArguments
-    full = tensor_bytes(widest)
-    if not full:
-        return ()
-    dims = {
-        "elements": full / bytes_of(widest.dtype),
-        "reads": sum(map(tensor_bytes, inputs)) / full,
-        "writes": sum(map(tensor_bytes, outputs)) / full,
-    }
-    dims |= numbers(op, *TOLD)
-    return (Piece("elementwise", dims, widest.dtype),)
+    pieces, told = pointwise(inputs, outputs, finds=False), numbers(op, *TOLD)
+    return [replace(piece, dims={**piece.dims, **told}) for piece in pieces]
 
 
 KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "collective"}

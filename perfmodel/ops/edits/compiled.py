@@ -26,34 +26,34 @@ from perfmodel.ops.graph import (
     Tensor,
     argument,
     integer,
+    integers,
     tensors_in,
 )
 from perfmodel.ops.operators import is_elementwise, operator_of
 
-POINTWISE = {
-    f"aten::{name}{ending}"
-    for name in (
-        *("copy", "clone", "_to_copy", "cat", "stack", "repeat", "constant_pad_nd", "embedding"),
-        *("fill", "zero", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like"),
-        *("arange", "scalar_tensor", "masked_fill"),
-    )
-    for ending in ("", "_")
-}
+
+def _aten(names: str, *endings: str) -> set[str]:
+    return {f"aten::{name}{ending}" for name in names.split() for ending in endings or ("",)}
+
+
+POINTWISE = _aten(
+    "copy clone _to_copy cat stack repeat constant_pad_nd embedding masked_fill fill zero full "
+    "full_like zeros zeros_like ones ones_like arange scalar_tensor",
+    *("", "_"),
+)
 """Beside elementwise operators."""
-ATEN_KERNELS = ("aten::pixel_shuffle", "aten::upsample_bilinear2d_backward")
+ATEN_KERNELS = _aten("pixel_shuffle upsample_bilinear2d_backward")
 """Elementwise, but calls of libraries to Inductor."""
-REDUCTIONS = {
-    f"aten::{name}"
-    for name in (
-        *("sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "logsumexp"),
-        *("norm", "linalg_vector_norm", "var", "std", "var_mean", "std_mean", "any", "all"),
-    )
-}
-WINDOWS = {
-    f"aten::{name}"
-    for name in ("max_pool2d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d")
-}
+REDUCTIONS = _aten(
+    "sum mean prod amax amin max min argmax argmin logsumexp norm linalg_vector_norm var std "
+    "var_mean std_mean any all"
+)
+WINDOWS = _aten("max_pool2d_with_indices avg_pool1d avg_pool2d avg_pool3d")
 """Pointwise over their outputs, where a window is small."""
+NORMALISATIONS = _aten(
+    "_softmax _log_softmax native_layer_norm _fused_rms_norm native_group_norm cudnn_batch_norm "
+    "native_batch_norm _native_batch_norm_legit"
+)
 CONVOLUTION, _BIAS, _GROUPS, _IMAGE = "aten::convolution", 2, 8, 4
 _TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""
@@ -75,15 +75,6 @@ CALL, CALL_US = "torch::compiled_call", 70.0
 wrappers of AOTAutograd and of Inductor), and how long: the geometric mean over eight GPUs of 31
 measured passes whose kernels take less than 15 us; 33 to 114 by GPU, 65 to 78 with one left out."""
 _MAX_NAMES = 10
-
-
-NORMALISATIONS = {
-    f"aten::{name}"
-    for name in (
-        *("_softmax", "_log_softmax", "native_layer_norm", "_fused_rms_norm", "native_group_norm"),
-        *("cudnn_batch_norm", "native_batch_norm", "_native_batch_norm_legit"),
-    )
-}
 
 
 def _row(op: Op) -> int:
@@ -218,13 +209,10 @@ class _Compiler:
             writes: dict[tuple[int, tuple[int, ...]], Tensor] = {}
             for index in kernel.parts:
                 part, made = self.parts[index], self.sources[index]
-                for tensor in part.reads:
-                    if (
-                        self.of_part[made[tensor.storage_id]] != at
-                        if tensor.storage_id in made
-                        else True
-                    ):
-                        reads.setdefault(_key(tensor), tensor)
+                for held in part.reads:
+                    storage = held.storage_id
+                    if storage not in made or self.of_part[made[storage]] != at:
+                        reads.setdefault(_key(held), held)
                 for place, tensor in enumerate(part.writes):
                     read_by = readers.get((index, tensor.storage_id), set())
                     if read_by - {at} or not (read_by or place):
@@ -332,7 +320,7 @@ def _parts(op: Op) -> Iterable[_Part]:
         is_short = total // rows <= MAX_ROW
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
-    small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
+    small = op.name in WINDOWS and prod(integers(op, 1) or (MAX_WINDOW + 1,)) <= MAX_WINDOW
     is_pointwise = op.name in POINTWISE or (is_elementwise(op.name) and op.name not in ATEN_KERNELS)
     if writes and (is_pointwise or is_settled or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
@@ -343,23 +331,10 @@ def _parts(op: Op) -> Iterable[_Part]:
     is_view = not op.name.endswith("_") and all(t.storage_id in given for t in writes)
     if "::empty" in op.name or "::new_empty" in op.name or (writes and is_view):
         return ()
-    if op.name == CONVOLUTION and len(op.inputs) > _BIAS:
-        bias = op.inputs[_BIAS]
-        if isinstance(bias, Tensor):
-            inputs = (*op.inputs[:_BIAS], None, *op.inputs[_BIAS + 1 :])
-            alone = replace(op, inputs=inputs, parent=NO_OP)
-            added = replace(op, name="aten::add")
-            return (
-                _Part(alone, alone.tensors, writes, 0, is_fused=False),
-                _Part(added, (*writes, bias), writes, writes[0].elements),
-            )
-    return (_Part(replace(op, parent=NO_OP), reads, writes, 0, is_fused=False),)
-
-
-def _window(op: Op) -> int:
-    sizes = op.inputs[1]
-    if not isinstance(sizes, tuple):
-        return MAX_WINDOW + 1
-    window = prod(size for size in sizes if isinstance(size, int))
-    dims = int(next(c for c in op.name.partition("pool")[2] if c.isdigit()))
-    return window if len(sizes) > 1 else prod((window,) * dims)
+    bias = argument(op, _BIAS) if op.name == CONVOLUTION else None
+    after: tuple[_Part, ...] = ()
+    if isinstance(bias, Tensor):
+        op = replace(op, inputs=(*op.inputs[:_BIAS], None, *op.inputs[_BIAS + 1 :]))
+        added = (*writes, bias), writes, writes[0].elements
+        after = (_Part(replace(op, name="aten::add"), *added),)
+    return (_Part(replace(op, parent=NO_OP), op.tensors, writes, 0, is_fused=False), *after)
