@@ -98,8 +98,7 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
         yield (
             f"{gb['total_bytes']:,.1f} GB {where} (tables {gb['tables_bytes']:,.1f}, "
             f"other resident {gb['resident_bytes']:,.1f}, activations "
-            f"{gb['temporary_bytes']:,.1f}), up to {gb['high_bytes']:,.1f}"
-            f"{'' if memory['fits'] else '; does not fit'}"
+            f"{gb['temporary_bytes']:,.1f}){'' if memory['fits'] else '; does not fit'}"
         )
     if "workload" in source:
         yield f"{source['batch'] / result.step_us * US_PER_S:,.0f} samples per second"

@@ -25,8 +25,8 @@ from perfmodel.workload.tables import Table, state_bytes
 CONTEXT_BYTES = 0.5e9
 """assumed: what the driver and its libraries take of a GPU's memory."""
 SLACK_FRAC = 0.25
-"""assumed: of activations and gradients, what workspaces of convolutions and blocks of the
-allocator that lie apart may take beside them."""
+"""assumed: of activations and gradients, by how much they may take more (workspaces, blocks of the
+allocator that lie apart) or less (types and copies that another release has)."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class MemoryUse:
         return self.tables_bytes + self.resident_bytes + self.temporary_bytes
 
     def to_dict(self, device: Device | None = None) -> dict[str, Any]:
-        """The figures, and on a device whether the least that it takes, all that lives at once,
-        fits."""
-        most = self.total_bytes + SLACK_FRAC * self.temporary_bytes
-        content = asdict(self) | {"total_bytes": self.total_bytes, "high_bytes": most}
+        """The figures, and on a device whether the least that it may take fits."""
+        total, slack = self.total_bytes, SLACK_FRAC * self.temporary_bytes
+        ends = {"low_bytes": total - slack, "high_bytes": total + slack}
+        content = asdict(self) | {"total_bytes": total} | ends
         if device is not None:
-            content["fits"] = self.total_bytes + CONTEXT_BYTES <= device.hbm_bytes
+            content["fits"] = total - slack + CONTEXT_BYTES <= device.hbm_bytes
         return content
 
 

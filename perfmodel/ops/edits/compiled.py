@@ -25,11 +25,10 @@ from perfmodel.ops.graph import (
     OpGraph,
     Tensor,
     argument,
-    integer,
     integers,
     tensors_in,
 )
-from perfmodel.ops.operators import is_elementwise, operator_of
+from perfmodel.ops.operators import is_elementwise
 
 
 def _aten(names: str, *endings: str) -> set[str]:
@@ -61,12 +60,8 @@ MAX_WINDOW = 25
 """Elements of a window that Inductor unrolls; larger ones are calls of ATen."""
 MAX_ROW = 16384
 """Elements of a row that a kernel goes through once more without reading it from memory again."""
-POINTWISE_KERNEL, REDUCTION_KERNEL = f"{TRITON}poi_fused_", f"{TRITON}red_fused_"
-"""What names of Inductor's kernels begin with; those of the ops in it follow."""
 GROUPED, USUAL = 1.358, 0.823
 """What channels last takes over channels first, as Inductor weighs FLOP of convolutions."""
-OPS_PER_CONVOLUTION = 300
-"""From so many on, Inductor leaves images as they are."""
 INPUT_US = 6.0
 """What guards and wrappers take for each tensor that a call is given. KernelBench, default mode:
 passes with more than 40 of them are nearest at about 6 in both halves of the problems."""
@@ -80,13 +75,12 @@ _MAX_NAMES = 10
 def _row(op: Op) -> int:
     """How many elements each mean of a normalisation is taken of; of batches all, as of no row: its
     blocks meet in memory."""
-    if op.name == "aten::native_group_norm":
-        rows, groups = integer(op, 3), integer(op, 6)
-        return op.tensors[0].elements // max(rows * groups, 1) if rows and groups else 1
-    record, shapes = operator_of(op.name), [op.tensors[0].shape]
-    is_along = record is not None and "batch_norm" not in op.name
-    bound = record.bind(op, shapes.__getitem__) if record and is_along else None
-    return prod(bound["c"]) if bound else op.tensors[0].elements
+    values, made, sizes = op.tensors[0], [*tensors_in(op.outputs)], integers(op, 1)
+    if "softmax" in op.name and sizes:
+        return values.shape[sizes[0]]
+    if len(made) > 1 and "batch_norm" not in op.name:
+        return values.elements // max(made[1].elements, 1)
+    return prod(sizes) if sizes else values.elements
 
 
 @dataclass(eq=False)
@@ -217,14 +211,13 @@ class _Compiler:
                     read_by = readers.get((index, tensor.storage_id), set())
                     if read_by - {at} or not (read_by or place):
                         writes[_key(tensor)] = tensor
-            written = tuple(writes.values()) or self.parts[kernel.parts[-1]].writes[:1]
             parts = [self.parts[i] for i in kernel.parts]
+            written = tuple(writes.values()) or parts[-1].writes[:1]
             names = sorted({part.op.name.rpartition("::")[2] for part in parts})[:_MAX_NAMES]
-            kind = REDUCTION_KERNEL if any(p.reduces for p in parts) else POINTWISE_KERNEL
-            name = kind + "_".join(names)
-            first = self.parts[kernel.parts[-1]].op
-            where = {"thread": first.thread, "phase": first.phase, "step": first.step}
-            yield Op(name, tuple(reads.values()), written, **where)
+            kind = "red" if any(p.reduces for p in parts) else "poi"
+            name, last = f"{TRITON}{kind}_fused_{'_'.join(names)}", parts[-1].op
+            about = {"thread": last.thread, "phase": last.phase, "step": last.step}
+            yield Op(name, tuple(reads.values()), written, **about)
 
 
 def _key(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -254,46 +247,40 @@ def compiled(graph: OpGraph) -> OpGraph:
 
 
 def _takes_channels_last(ops: Sequence[Op]) -> bool:
-    """Whether Inductor lays images out channels last; in training it weighs no FLOP, and any
-    convolution of groups, or to far fewer channels, is against it."""
-    calls = [op for op in ops if op.name == CONVOLUTION and op.outputs and len(op.tensors) > 1]
-    if len(ops) >= OPS_PER_CONVOLUTION * len(calls):
-        return False
-    is_training, all_work, weighed = any(op.phase == BACKWARD for op in ops), 0.0, 0.0
-    for op in calls:
-        outs, ins, *window = op.tensors[1].shape
-        is_grouped = op.inputs[_GROUPS] != 1 and ins > 1
-        if is_training and (is_grouped or (2 * outs <= ins and window[0] > 1)):
-            return False
-        work = float(next(tensors_in(op.outputs)).elements * ins * prod(window))
-        all_work += work
-        weighed += work * (GROUPED if is_grouped else USUAL)
-    return weighed <= all_work
+    """Whether Inductor lays images out channels last; in training it weighs no FLOP: a convolution
+    of groups, or to far fewer channels, is against it."""
+    is_training, whole, weighed = any(op.phase == BACKWARD for op in ops), 0.0, 0.0
+    for op in ops:
+        if op.name == CONVOLUTION and op.outputs and len(op.tensors) > 1:
+            outs, ins, *window = op.tensors[1].shape
+            is_grouped = op.inputs[_GROUPS] != 1 and ins > 1
+            if is_training and (is_grouped or (2 * outs <= ins and window[0] > 1)):
+                return False
+            work = float(next(tensors_in(op.outputs)).elements * ins * prod(window))
+            whole, weighed = whole + work, weighed + work * (GROUPED if is_grouped else USUAL)
+    return weighed <= whole
 
 
 def _channels_last(ops: Sequence[Op]) -> Iterator[Op]:
-    """`ops`, whose convolutions read images and windows as Inductor lays them out; what the call is
-    given, and what it returns, is copied from and to its own layout."""
+    """`ops`, whose convolutions read images as Inductor lays them out; what the call is given, and
+    what it returns, is copied from and to its own layout."""
     is_taken = _takes_channels_last(ops)
     read = {tensor.storage_id for op in ops for tensor in op.tensors}
     storages = count(max(read, default=0) + len(ops))
     made_here = set[int]()
     for op in ops:
         made_here |= {tensor.storage_id for tensor in tensors_in(op.outputs)}
-        is_image = op.name == CONVOLUTION and op.outputs and len(op.tensors[0].shape) == _IMAGE
-        if not (is_taken and is_image):
+        image = op.tensors[0] if op.name == CONVOLUTION and op.outputs else None
+        if not is_taken or image is None or len(image.shape) != _IMAGE:
             yield op
             continue
-        laid_out: list[Tensor] = []
-        for given in op.tensors[:2]:
-            _, channels, height, width = given.shape
-            strides = (channels * height * width, 1, channels * width, channels)
-            laid_out.append(replace(given, strides=strides))
-            is_alike = channels == 1 or height == width == 1
-            if given.storage_id not in made_here and not is_alike:
-                laid_out[-1] = replace(laid_out[-1], storage_id=next(storages))
-                yield replace(op, name="aten::clone", inputs=(given,), outputs=(laid_out[-1],))
-        inputs, made = (*laid_out, *op.inputs[2:]), next(tensors_in(op.outputs))
+        _, channels, height, width = image.shape
+        strides = (channels * height * width, 1, channels * width, channels)
+        laid_out = replace(image, strides=strides)
+        if image.storage_id not in made_here:
+            laid_out = replace(laid_out, storage_id=next(storages))
+            yield replace(op, name="aten::clone", inputs=(image,), outputs=(laid_out,))
+        made, inputs = next(tensors_in(op.outputs)), (laid_out, *op.inputs[1:])
         if made.storage_id in read:
             yield replace(op, inputs=inputs)
             continue

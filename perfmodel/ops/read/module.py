@@ -28,7 +28,7 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 OTHER_DTYPES = {"fp64": "float64"} | {n: n for n in ("int64", "int32", "int8", "uint8", "bool")}
 """The same of inputs alone."""
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
-EAGER, COMPILED, GRAPHS = HOW = ("eager", "compiled", "graphs")
+EAGER, COMPILED, GRAPHS, REDUCED = HOW = ("eager", "compiled", "graphs", "reduce-overhead")
 
 
 class ModuleError(PerfmodelError):
@@ -94,14 +94,15 @@ def program_of(text: str, init: Sequence[Any] = (), inputs: Sequence[str] = ()) 
 
 
 def as_run(graph: OpGraph, how: str) -> OpGraph:
-    """The ops of a call as they run `eager`ly, or captured in CUDA `graphs`."""
+    """The ops of a call as they run `eager`ly, `compiled`, captured in CUDA `graphs`, or compiled
+    and captured, as `torch.compile(mode="reduce-overhead")` does."""
     if how not in HOW:
         raise UsageError(f"mode {how!r}: one of {', '.join(HOW)}")
-    if how == COMPILED:
+    if how in (COMPILED, REDUCED):
         from perfmodel.ops.edits.compiled import compiled
 
-        return compiled(graph)
-    return graph if how == EAGER else replace(graph, cuda_graphs=True)
+        graph = compiled(graph)
+    return replace(graph, cuda_graphs=True) if how in (GRAPHS, REDUCED) else graph
 
 
 def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
