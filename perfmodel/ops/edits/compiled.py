@@ -2,11 +2,11 @@
 
 Its rules, from its documentation and scheduler: pointwise ops join the loops of what they read or
 read beside; a reduction joins the ops that make its input, and where its rows are short what
-follows over the same elements joins it; normalisations are a reduction and a pointwise op; the bias
-of a convolution is a pointwise op behind it. Products, convolutions and all that is not named here
-stay calls of libraries, and no kernel reaches across them. Views and allocations cost nothing.
-Images lie channels last between convolutions in two dimensions, unless most of their work is in
-groups of several channels (`decide_layout_opt` of its graph lowering, recalled).
+follows over the same elements joins it; normalisations are a reduction and a pointwise op, of
+settled statistics the latter alone; the bias of a convolution is a pointwise op behind it.
+Products, convolutions and all that is not named here stay calls of libraries, and no kernel reaches
+across them. Views and allocations cost nothing. Images lie channels last between convolutions in
+two dimensions, unless most of their work is in groups (`decide_layout_opt`, recalled).
 """
 
 from __future__ import annotations
@@ -173,11 +173,9 @@ class _Compiler:
             self.of_part[at] = into
         kept.parts = sorted((*kept.parts, *left.parts))
         kept.before = (kept.before | left.before) & ~(1 << into) & ~(1 << gone)
-        if not kept.is_pointwise and not last.reduces:
-            kept.sizes |= left.sizes
-        else:
-            kept.sizes = left.sizes
-        kept.is_pointwise = kept.is_pointwise and left.is_pointwise
+        is_behind = not kept.is_pointwise and not last.reduces
+        kept.sizes = left.sizes | (kept.sizes if is_behind else frozenset())
+        kept.is_pointwise &= left.is_pointwise
         for other in self.kernels.values():
             if other.before >> gone & 1:
                 other.before = other.before & ~(1 << gone) | 1 << into
@@ -216,8 +214,8 @@ class _Compiler:
             names = sorted({part.op.name.rpartition("::")[2] for part in parts})[:_MAX_NAMES]
             kind = "red" if any(p.reduces for p in parts) else "poi"
             name, last = f"{TRITON}{kind}_fused_{'_'.join(names)}", parts[-1].op
-            about = {"thread": last.thread, "phase": last.phase, "step": last.step}
-            yield Op(name, tuple(reads.values()), written, **about)
+            made_of = tuple(reads.values()), written, NO_OP, last.thread, last.phase, last.step
+            yield Op(name, *made_of)
 
 
 def _key(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -319,9 +317,9 @@ def _parts(op: Op) -> Iterable[_Part]:
     if "::empty" in op.name or "::new_empty" in op.name or (writes and is_view):
         return ()
     bias = argument(op, _BIAS) if op.name == CONVOLUTION else None
-    after: tuple[_Part, ...] = ()
+    behind: tuple[_Part, ...] = ()
     if isinstance(bias, Tensor):
         op = replace(op, inputs=(*op.inputs[:_BIAS], None, *op.inputs[_BIAS + 1 :]))
         added = (*writes, bias), writes, writes[0].elements
-        after = (_Part(replace(op, name="aten::add"), *added),)
-    return (_Part(replace(op, parent=NO_OP), op.tensors, writes, 0, is_fused=False), *after)
+        behind = (_Part(replace(op, name="aten::add"), *added),)
+    return (_Part(replace(op, parent=NO_OP), op.tensors, writes, 0, is_fused=False), *behind)

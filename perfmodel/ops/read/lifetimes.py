@@ -1,5 +1,4 @@
-"""How long a program holds its tensors, as Python's references and autograd hold them: the memory
-behind each, numbered, and the op after which it is given back."""
+"""How long a program holds its tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from typing import Any
 
 
 class Lifetimes:
-    """The storages of what runs."""
+    """The storages of what runs, as long as Python's references and autograd hold them."""
 
     def __init__(self) -> None:
         from torch.multiprocessing.reductions import StorageWeakRef
