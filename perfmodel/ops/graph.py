@@ -103,6 +103,8 @@ class OpGraph:
     `parent` counts through `ops`, then through these."""
     held: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """Storages that the program holds longer than its ops read them, to the last op until then."""
+    given: tuple[Tensor, ...] = ()
+    """What a call of a module is given anew each time."""
     cuda_graphs: bool = False
     """Whether each step is launched as CUDA graphs: as few as hold what they can."""
 

@@ -158,7 +158,7 @@ class Recorder:
         children = self.ops[first:]
         is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
         if len(children) > 1 and is_operator:
-            op = self._op(name, tuple(map(self._argument, args)), self._returned(answer))
+            op = self._op(name, tuple(map(self._argument, args)), self.returned(answer))
             below = (
                 replace(child, parent=first if child.parent == node else child.parent + 1)
                 for child in children
@@ -199,7 +199,7 @@ class Recorder:
         if not (self._is_silent or schema.name.startswith("prim::")):
             inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
             name, inputs = on_gpu(schema.name, inputs)
-            outputs = self._returned(answer)
+            outputs = self.returned(answer)
             copied = _copied_first(name, inputs, outputs)
             if copied is not None:
                 copied = replace(copied, tensor_id=next(self._next), storage_id=NO_OP)
@@ -254,7 +254,7 @@ class Recorder:
             self._is_silent = before
         if before or any(answer is value for value in (*args, *kwargs.values())):
             return answer
-        self.ops.append(self._op(name, inputs, self._returned(answer), about))
+        self.ops.append(self._op(name, inputs, self.returned(answer), about))
         return answer
 
     def _differentiable(
@@ -275,7 +275,7 @@ class Recorder:
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
             ]
             read = (*map(self._argument, gradients), *inputs)
-            self.ops.append(self._op(f"{name}_backward", read, self._returned(needed), about))
+            self.ops.append(self._op(f"{name}_backward", read, self.returned(needed), about))
             return None, *needed
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -289,7 +289,8 @@ class Recorder:
         layer: Any = type(node, (self._torch.autograd.Function,), parts)
         return called
 
-    def _returned(self, answer: Any) -> tuple[Argument, ...]:
+    def returned(self, answer: Any) -> tuple[Argument, ...]:
+        """Tensors and numbers of the program, as arguments of ops."""
         parts = answer if isinstance(answer, (tuple, list)) else (answer,)
         return tuple(map(self._argument, parts))
 
