@@ -53,9 +53,9 @@ def predict_module(
 
     Nothing is computed: the module is traced under fake tensors, and is not changed. `training`,
     `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.module.Call`; `mode` is
-    `eager`, `compiled` by Inductor, or captured in CUDA `graphs`; `kernels` as of `predict`. Raises
-    `PerfmodelError` with one line for a call that fails, and for an operator that depends on
-    values.
+    `eager`, `compiled` by Inductor, captured in CUDA `graphs`, or both (`reduce-overhead`);
+    `kernels` as of `predict`. Raises `PerfmodelError` with one line for a call that fails, and for
+    an operator that depends on values.
     """
     from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict

@@ -61,6 +61,7 @@ class Mode(StrEnum):
     EAGER = "eager"
     COMPILED = "compiled"
     GRAPHS = "graphs"
+    REDUCED = "reduce-overhead"
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,9 @@ class PredictionOptions(KernelOptions):
 
     def traced(self, program: Program, call: Call) -> OpGraph:
         """The ops of one call of a class in a Python file, which is executed."""
-        from perfmodel.ops.read.module import as_run, graph_of_program
+        from perfmodel.ops.read.module import HOW, as_run, graph_of_program
 
-        is_ours = ("mode",) if self.mode in (Mode.EAGER, Mode.COMPILED, Mode.GRAPHS) else ()
+        is_ours = ("mode",) if self.mode in HOW else ()
         self.refuse_beside("FILE.py:CLASS", (*_OF_SHAPES, *is_ours))
         if not self.hardware:
             raise UsageError(f"{program.name}: name the machine: --hardware h100-sxm")

@@ -304,9 +304,10 @@ def _dim(text: str, elements: Mapping[str, float]) -> float:
 
 
 def pointwise(
-    reads: Sequence[Tensor], writes: Sequence[Tensor], flop: float = 1.0
+    reads: Sequence[Tensor], writes: Sequence[Tensor], flop: float = 1.0, *, finds: bool = True
 ) -> Sequence[Piece]:
-    """One kernel that streams these tensors; nothing where they are empty."""
+    """One kernel that streams these tensors; nothing where they are empty. `finds`: it computes
+    where each element lies, which a kernel that is made for their shapes need not."""
     tensors = [*reads, *writes]
     elements = max((size(t.shape) for t in tensors), default=0)
     if not elements:
@@ -319,7 +320,8 @@ def pointwise(
         "writes": sum(map(tensor_bytes, writes)) / full,
         "flop_per_element": flop,
     }
-    dims |= layout_dims(tensors, max((t.shape for t in tensors), key=size))
+    if finds:
+        dims |= layout_dims(tensors, max((t.shape for t in tensors), key=size))
     return (Piece("elementwise", dims, dtype),)
 
 

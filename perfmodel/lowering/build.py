@@ -23,7 +23,7 @@ from perfmodel.lowering.host.measure import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import HostTimes, loads_data
 from perfmodel.lowering.piece import OF_PROFILE
-from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, Op
+from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, TRITON, Op
 from perfmodel.ops.vocabulary.movement import RECORDED
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.columns import NONE
@@ -256,7 +256,8 @@ class _GraphBuilder:
             usual = DISTRIBUTION_STREAM
         stream = op.attributes.get(STREAM) or usual
         stream = stream if work.kind == "offload" else f"{_GPU}{stream}"
-        label = op.name.removeprefix(OF_PROFILE) if work.op == RECORDED else work.op
+        is_own = work.op == RECORDED or op.name.startswith(TRITON)
+        label = op.name.removeprefix(OF_PROFILE) if is_own else work.op
         node = self.draft.add(
             kind, cause, scope, stream, label, self.duration_us[piece] / times, piece
         )

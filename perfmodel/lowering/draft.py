@@ -21,6 +21,7 @@ from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
+from perfmodel.ops.edits.compiled import CALL
 from perfmodel.ops.graph import DEVICE_WIDE, INPUT, WAITING, outermost_of
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
@@ -198,6 +199,8 @@ def captured(
     for top, starts in launching.items():  # a graph begins with what starts something
         is_open = is_open and lowered.graph.ops[top].step == step
         step = lowered.graph.ops[top].step
+        if lowered.graph.ops[top].name == CALL:  # it launches the graph
+            continue
         if top in alone:
             is_open = is_open and alone[top] == AHEAD
             continue

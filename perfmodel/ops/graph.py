@@ -27,6 +27,8 @@ AUTOGRAD_NODE = "autograd::engine::evaluate_function: "
 """Begins the name of an op that is a node of the backward pass, with all that it calls."""
 HOST_US = "host_us"
 """Attribute of an op that launches nothing: what it takes on the host of a profile."""
+TRITON = "triton_"
+"""What names of kernels that Inductor makes begin with; they are ops of their own."""
 BACK_TO_BACK = "back_to_back"
 """Attribute of a library's call, which does nothing on the host between its launches."""
 
@@ -101,6 +103,10 @@ class OpGraph:
     `parent` counts through `ops`, then through these."""
     tf32: bool | None = None
     """Whether products of fp32 tensors run in TF32 on a device that has it; None: not known."""
+    held: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Storages that the program holds longer than its ops read them, to the last op until then."""
+    given: tuple[Tensor, ...] = ()
+    """What a call of a module is given anew each time."""
     cuda_graphs: bool = False
     """Whether each step is launched as CUDA graphs: as few as hold what they can."""
 

@@ -218,7 +218,11 @@ def step_period(
     require_tiers(tiers)
     use.pop("rank", None)  # of its tables, the fullest rank is another
     held_bytes = tiers[0].tables_bytes + tiers[0].caches_bytes
-    use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
+    more = held_bytes + rest - use.get("total_bytes", 0.0)  # than its ops tell
+    whole = {
+        f"{key}_bytes": use.get(f"{key}_bytes", 0.0) + more for key in ("total", "low", "high")
+    }
+    use |= {"tables_bytes": held_bytes, **whole, "fits": True}
     return replace(result, memory={**use, "tiers": [each.to_dict() for each in tiers]}), notes
 
 

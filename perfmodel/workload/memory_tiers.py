@@ -5,6 +5,7 @@ Memory that one rank's ops need, from the storages that they read and write.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
@@ -16,13 +17,16 @@ from perfmodel.embedding.placement import HBM, MEMORIES, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
-from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.graph import TRITON, OpGraph, tensors_in
 from perfmodel.ops.lookups import is_lookup
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
 CONTEXT_BYTES = 0.5e9
-"""assumed: what the driver, its libraries and the allocator's slack take of a GPU's memory."""
+"""assumed: what the driver and its libraries take of a GPU's memory."""
+SLACK_FRAC = 0.25
+"""assumed: of activations and gradients, by how much they may take more (workspaces, blocks of the
+allocator that lie apart) or less (types and copies that another release has)."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,12 @@ class MemoryUse:
         return self.tables_bytes + self.resident_bytes + self.temporary_bytes
 
     def to_dict(self, device: Device | None = None) -> dict[str, Any]:
-        """The figures, and on a device whether they fit."""
-        content = asdict(self) | {"total_bytes": self.total_bytes}
+        """The figures, and on a device whether the least that it may take fits."""
+        total, slack = self.total_bytes, SLACK_FRAC * self.temporary_bytes
+        ends = {"low_bytes": total - slack, "high_bytes": total + slack}
+        content = asdict(self) | {"total_bytes": total} | ends
         if device is not None:
-            content["fits"] = self.total_bytes + CONTEXT_BYTES <= device.hbm_bytes
+            content["fits"] = total - slack + CONTEXT_BYTES <= device.hbm_bytes
         return content
 
 
@@ -67,7 +73,8 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     Of a GPU's memory, unless `in_host_memory`: then every tensor lies in the host's, as on a CPU.
 
     A storage is resident when it is read before any op wrote it, and otherwise lives from the op
-    that made it to the last that touches it. Raises `ModelError` for an unknown dtype.
+    that made it to the last that touches it, or as long as the program is known to hold it. Raises
+    `ModelError` for an unknown dtype.
     """
     storages: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
@@ -89,15 +96,22 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
     if not storages:
         return None
     change = [0.0] * (len(graph) + 1)
+    for number, storage in storages.items():
+        storage.last = max(storage.last, graph.held.get(number, 0))
+    made = ((s.made_at, s.size_bytes) for s in storages.values() if s.made_at is not None)
+    new = Counter((at, size) for at, size in made if graph.ops[at].name.startswith(TRITON))
     tables, resident = 0.0, 0.0
     for storage in storages.values():
+        size_bytes, last = storage.size_bytes, storage.last
         if storage.made_at is not None:
-            change[storage.made_at] += storage.size_bytes
-            change[storage.last + 1] -= storage.size_bytes
+            is_over = last != storage.made_at and new[last, size_bytes] > 0
+            new[last, size_bytes] -= is_over  # Inductor writes over what it reads for the last time
+            change[storage.made_at] += size_bytes
+            change[last + (not is_over)] -= size_bytes
         elif storage.is_table:
-            tables += storage.size_bytes
+            tables += size_bytes
         else:
-            resident += storage.size_bytes
+            resident += size_bytes
     live, peak, at = 0.0, 0.0, 0
     for index, delta in enumerate(change):
         live += delta

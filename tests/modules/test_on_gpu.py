@@ -108,3 +108,17 @@ def test_a_recurrent_layer_of_whose_outputs_one_is_used_has_its_backward_pass() 
 
     found = [op for op, _ in pieces(Last(16, 256), torch.rand(5, 4, 16), training=True)]
     assert found.count("mm") == 1 + 5 + 5 + 3
+
+
+def test_what_a_caller_holds_is_given_back_when_it_returns() -> None:
+    """The first layer's output is held by the block's frame while three more ops run."""
+
+    class Block(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            held = x + 1
+            return held.exp().sin().cos()
+
+    graph = graph_of_module(torch.nn.Sequential(Block(), torch.nn.ReLU()), [torch.rand(8)])
+    made = [op.outputs[0].storage_id for op in graph.ops]
+    assert [graph.held[each] for each in made[:3]] == [3, 2, 3]
+    assert [tensor.shape for tensor in graph.given] == [(8,)]

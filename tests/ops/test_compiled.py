@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from perfmodel.lowering import lower
-from perfmodel.ops.edits.compiled import CALL, CALL_US, INPUT_US, MAX_ROW, PREFIX, compiled
+from perfmodel.ops.edits.compiled import CALL, CALL_US, INPUT_US, MAX_ROW, compiled
 from perfmodel.ops.graph import BACKWARD, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.prediction import predict
 
@@ -31,14 +31,14 @@ def kernels(*ops: Op) -> list[Op]:
 
 
 def names(*ops: Op) -> list[str]:
-    return [op.name.removeprefix(PREFIX) for op in kernels(*ops)]
+    return [op.name.partition("_fused_")[2] or op.name for op in kernels(*ops)]
 
 
 def test_chain_of_pointwise_ops_reads_its_inputs_and_writes_its_end_once() -> None:
     x, y, a, b, c = (tensor(64, 32) for _ in range(5))
     found = kernels(call("relu", x, out=a), call("mul", a, y, out=b), call("sigmoid", b, out=c))
-    assert [op.name for op in found] == [f"{PREFIX}relu_mul_sigmoid"]
-    assert set(found[0].inputs) == {x, y, c}
+    assert [op.name for op in found] == ["triton_poi_fused_mul_relu_sigmoid"]
+    assert set(found[0].inputs) == {x, y}
     assert found[0].outputs == (c,)
 
 
@@ -76,7 +76,8 @@ def test_reduction_joins_what_makes_its_input_and_its_few_results() -> None:
     x, a, s, t = tensor(8, 100), tensor(8, 100), tensor(8), tensor(8)
     found = kernels(call("relu", x, out=a), call("sum", a, (1,), out=s), call("sqrt", s, out=t))
     assert len(found) == 1
-    assert set(found[0].inputs) == {x, t}
+    assert found[0].name == "triton_red_fused_relu_sqrt_sum"
+    assert (found[0].inputs, found[0].outputs) == ((x,), (t,))
 
 
 def test_batch_norm_is_two_kernels_that_each_read_its_input() -> None:
@@ -86,6 +87,18 @@ def test_batch_norm_is_two_kernels_that_each_read_its_input() -> None:
     assert x in first.inputs
     assert x in second.inputs
     assert second.outputs == (z,)
+
+
+def test_batch_norm_with_settled_statistics_is_pointwise_and_its_vectors_cost_nothing() -> None:
+    """In inference: one kernel that reads the image once and writes it once, wherever its channels
+    lie; eager's kernels divide to find each element's own."""
+    x, g, y, z = tensor(4, 8, 64, 64), tensor(8), tensor(4, 8, 64, 64), tensor(4, 8, 64, 64)
+    norm = call("native_batch_norm", x, g, g, g, g, False, 0.1, 1e-5, out=y)
+    (kernel,) = kernels(norm, call("relu", y, out=z))
+    assert (kernel.inputs, kernel.outputs) == ((x, g), (z,))
+    (piece,) = lower(OpGraph((kernel,)), "cuda").pieces
+    assert "broadcast" not in piece.dims
+    assert piece.dims["reads"] + piece.dims["writes"] == pytest.approx(2.0, abs=1e-3)
 
 
 def test_bias_of_a_convolution_goes_with_what_follows_it() -> None:
@@ -125,7 +138,7 @@ def test_views_and_allocations_go_and_phases_stay_apart() -> None:
         call("relu", x, out=a),
         call("view", a, (64,), out=seen),
     )
-    assert names(*ops, call("exp", seen, out=b)) == ["relu_exp"]
+    assert names(*ops, call("exp", seen, out=b)) == ["exp_relu"]
     assert names(*ops, call("exp", seen, out=b, phase=BACKWARD)) == ["relu", "exp"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.errors import WorkloadError
@@ -32,6 +34,18 @@ def test_resident_and_temporary_bytes() -> None:
     assert use.resident_bytes == 8 * 5 * 8 + 16 * 4 * 4
     assert use.temporary_bytes == 8 * 16 * 4 + 8 * 4 * 4
     assert use.peak_op == "aten::mm"
+
+
+def test_what_the_program_holds_lives_longer_and_takes_slack() -> None:
+    """The lookup's result beside the sum; Inductor writes over what a kernel reads last."""
+    use = memory_use(replace(STEP, held={POOLED.storage_id: 2}))
+    assert use is not None
+    assert use.temporary_bytes == 8 * 16 * 4 + 8 * 4 * 4 + 4
+    assert use.to_dict()["high_bytes"] == use.total_bytes + 0.25 * use.temporary_bytes
+    fused = Op("triton_poi_fused_relu", (HIDDEN,), (_tensor(7, 8, 4),))
+    use = memory_use(replace(STEP, ops=(*STEP.ops[:2], fused)))
+    assert use is not None
+    assert use.temporary_bytes == 8 * 16 * 4 + 8 * 4 * 4
 
 
 def test_a_view_is_no_second_allocation() -> None:

@@ -19,7 +19,6 @@ from perfmodel.lowering.arguments import (
     pointwise,
     size,
     tensor,
-    tensor_bytes,
 )
 from perfmodel.lowering.piece import (
     LEAF,
@@ -33,7 +32,7 @@ from perfmodel.lowering.piece import (
     entries,
     nothing,
 )
-from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, integer, integers, tensors_in
+from perfmodel.ops.graph import AUTOGRAD_NODE, TRITON, Op, Tensor, integer, integers, tensors_in
 from perfmodel.ops.vocabulary.movement import RECORDED
 
 VIEWS = (
@@ -88,33 +87,17 @@ TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
 
 
 @LOWERINGS.register(
-    *(f"any/triton_{kind}_*" for kind in ("poi", "red", "per", "for")), *entries("triton::*")
+    *("any/hugectr::*", "any/hstu::*"),
+    *(f"any/{TRITON}{kind}_*" for kind in ("poi", "red", "per", "for")),
 )
-def inductor_kernel(op: Op) -> Sequence[Piece]:
-    """Streams its operands once; the last one is written."""
-    tensors: list[Tensor] = [t for t in op.tensors if size(t.shape)]
-    if not tensors:
-        raise MissingArguments
-    return pointwise(tensors[:-1], tensors[-1:])
-
-
-@LOWERINGS.register("any/hugectr::*", "any/hstu::*")
-def hugectr_kernel(op: Op) -> Sequence[Piece]:
-    """One kernel over all operands, counted in the widest; attributes say what tensors do not."""
+def one_kernel(op: Op) -> Sequence[Piece]:
+    """One kernel over all operands, the last of which it writes where it is not said; attributes
+    say what tensors do not."""
     inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
-    widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
-    if widest is None:
-        raise MissingArguments
-    full = tensor_bytes(widest)
-    if not full:
-        return ()
-    dims = {
-        "elements": float(widest.elements),
-        "reads": sum(map(tensor_bytes, inputs)) / full,
-        "writes": sum(map(tensor_bytes, outputs)) / full,
-    }
-    dims |= numbers(op, *TOLD)
-    return (Piece("elementwise", dims, widest.dtype),)
+    if inputs and not outputs and op.name.startswith(TRITON):
+        inputs, outputs = inputs[:-1], inputs[-1:]
+    pieces, told = pointwise(inputs, outputs, finds=False), numbers(op, *TOLD)
+    return [replace(piece, dims={**piece.dims, **told}) for piece in pieces]
 
 
 KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "collective"}

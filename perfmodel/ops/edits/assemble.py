@@ -56,6 +56,7 @@ def assemble(graph: OpGraph, placed: Sequence[PlacedOp], note: str) -> OpGraph:
         data=_between(graph.data, new_of),
         waits=None if graph.waits is None else _between(graph.waits, new_of),
         removed=_removed(graph, placed, new_of),
+        held={},
         notes=(*graph.notes, note),
     )
 

@@ -2,11 +2,11 @@
 
 Its rules, from its documentation and scheduler: pointwise ops join the loops of what they read or
 read beside; a reduction joins the ops that make its input, and where its rows are short what
-follows over the same elements joins it; normalisations are a reduction and a pointwise op; the bias
-of a convolution is a pointwise op behind it. Products, convolutions and all that is not named here
-stay calls of libraries, and no kernel reaches across them. Views and allocations cost nothing.
-Images lie channels last between convolutions in two dimensions, unless most of their work is in
-groups of several channels (`decide_layout_opt` of its graph lowering, recalled).
+follows over the same elements joins it; normalisations are a reduction and a pointwise op, of
+settled statistics the latter alone; the bias of a convolution is a pointwise op behind it.
+Products, convolutions and all that is not named here stay calls of libraries, and no kernel reaches
+across them. Views and allocations cost nothing. Images lie channels last between convolutions in
+two dimensions, unless most of their work is in groups (`decide_layout_opt`, recalled).
 """
 
 from __future__ import annotations
@@ -16,39 +16,50 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
-from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, integer, tensors_in
-from perfmodel.ops.operators import is_elementwise, operator_of
+from perfmodel.ops.graph import (
+    BACKWARD,
+    HOST_US,
+    NO_OP,
+    TRITON,
+    Op,
+    OpGraph,
+    Tensor,
+    argument,
+    integers,
+    tensors_in,
+)
+from perfmodel.ops.operators import is_elementwise
 
-POINTWISE = {
-    f"aten::{name}{ending}"
-    for name in (
-        *("copy", "clone", "_to_copy", "cat", "stack", "repeat", "constant_pad_nd", "embedding"),
-        *("fill", "zero", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like"),
-        *("arange", "scalar_tensor", "masked_fill"),
-    )
-    for ending in ("", "_")
-}
+
+def _aten(names: str, *endings: str) -> set[str]:
+    return {f"aten::{name}{ending}" for name in names.split() for ending in endings or ("",)}
+
+
+POINTWISE = _aten(
+    "copy clone _to_copy cat stack repeat constant_pad_nd embedding masked_fill fill zero full "
+    "full_like zeros zeros_like ones ones_like arange scalar_tensor",
+    *("", "_"),
+)
 """Beside elementwise operators."""
-ATEN_KERNELS = ("aten::pixel_shuffle", "aten::upsample_bilinear2d_backward")
+ATEN_KERNELS = _aten("pixel_shuffle upsample_bilinear2d_backward")
 """Elementwise, but calls of libraries to Inductor."""
-REDUCTIONS = {
-    f"aten::{name}"
-    for name in (
-        *("sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "logsumexp"),
-        *("norm", "linalg_vector_norm", "var", "std", "var_mean", "std_mean", "any", "all"),
-    )
-}
-WINDOWS = {
-    f"aten::{name}"
-    for name in ("max_pool2d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d")
-}
+REDUCTIONS = _aten(
+    "sum mean prod amax amin max min argmax argmin logsumexp norm linalg_vector_norm var std "
+    "var_mean std_mean any all"
+)
+WINDOWS = _aten("max_pool2d_with_indices avg_pool1d avg_pool2d avg_pool3d")
 """Pointwise over their outputs, where a window is small."""
+NORMALISATIONS = _aten(
+    "_softmax _log_softmax native_layer_norm _fused_rms_norm native_group_norm cudnn_batch_norm "
+    "native_batch_norm _native_batch_norm_legit"
+)
 CONVOLUTION, _BIAS, _GROUPS, _IMAGE = "aten::convolution", 2, 8, 4
+_TRAINING = 5
+"""The argument of a batch normalisation that says whether it takes statistics."""
 MAX_WINDOW = 25
 """Elements of a window that Inductor unrolls; larger ones are calls of ATen."""
 MAX_ROW = 16384
 """Elements of a row that a kernel goes through once more without reading it from memory again."""
-PREFIX = "triton::fused_"
 GROUPED, USUAL = 1.358, 0.823
 """What channels last takes over channels first, as Inductor weighs FLOP of convolutions."""
 INPUT_US = 6.0
@@ -58,28 +69,18 @@ CALL, CALL_US = "torch::compiled_call", 70.0
 """What the host does before the first kernel of a compiled module (guards of TorchDynamo, the
 wrappers of AOTAutograd and of Inductor), and how long: the geometric mean over eight GPUs of 31
 measured passes whose kernels take less than 15 us; 33 to 114 by GPU, 65 to 78 with one left out."""
-_MAX_NAMES = 6
-
-
-NORMALISATIONS = {
-    f"aten::{name}"
-    for name in (
-        *("_softmax", "_log_softmax", "native_layer_norm", "_fused_rms_norm", "native_group_norm"),
-        *("cudnn_batch_norm", "native_batch_norm", "_native_batch_norm_legit"),
-    )
-}
+_MAX_NAMES = 10
 
 
 def _row(op: Op) -> int:
     """How many elements each mean of a normalisation is taken of; of batches all, as of no row: its
     blocks meet in memory."""
-    if op.name == "aten::native_group_norm":
-        rows, groups = integer(op, 3), integer(op, 6)
-        return op.tensors[0].elements // max(rows * groups, 1) if rows and groups else 1
-    record, shapes = operator_of(op.name), [op.tensors[0].shape]
-    is_along = record is not None and "batch_norm" not in op.name
-    bound = record.bind(op, shapes.__getitem__) if record and is_along else None
-    return prod(bound["c"]) if bound else op.tensors[0].elements
+    values, made, sizes = op.tensors[0], [*tensors_in(op.outputs)], integers(op, 1)
+    if "softmax" in op.name and sizes:
+        return values.shape[sizes[0]]
+    if len(made) > 1 and "batch_norm" not in op.name:
+        return values.elements // max(made[1].elements, 1)
+    return prod(sizes) if sizes else values.elements
 
 
 @dataclass(eq=False)
@@ -172,11 +173,9 @@ class _Compiler:
             self.of_part[at] = into
         kept.parts = sorted((*kept.parts, *left.parts))
         kept.before = (kept.before | left.before) & ~(1 << into) & ~(1 << gone)
-        if not kept.is_pointwise and not last.reduces:
-            kept.sizes |= left.sizes
-        else:
-            kept.sizes = left.sizes
-        kept.is_pointwise = kept.is_pointwise and left.is_pointwise
+        is_behind = not kept.is_pointwise and not last.reduces
+        kept.sizes = left.sizes | (kept.sizes if is_behind else frozenset())
+        kept.is_pointwise &= left.is_pointwise
         for other in self.kernels.values():
             if other.before >> gone & 1:
                 other.before = other.before & ~(1 << gone) | 1 << into
@@ -202,23 +201,21 @@ class _Compiler:
             writes: dict[tuple[int, tuple[int, ...]], Tensor] = {}
             for index in kernel.parts:
                 part, made = self.parts[index], self.sources[index]
-                for tensor in part.reads:
-                    if (
-                        self.of_part[made[tensor.storage_id]] != at
-                        if tensor.storage_id in made
-                        else True
-                    ):
-                        reads.setdefault(_key(tensor), tensor)
+                for held in part.reads:
+                    storage = held.storage_id
+                    if storage not in made or self.of_part[made[storage]] != at:
+                        reads.setdefault(_key(held), held)
                 for place, tensor in enumerate(part.writes):
                     read_by = readers.get((index, tensor.storage_id), set())
                     if read_by - {at} or not (read_by or place):
                         writes[_key(tensor)] = tensor
-            written = tuple(writes.values()) or self.parts[kernel.parts[-1]].writes[:1]
-            names = dict.fromkeys(self.parts[i].op.name.rpartition("::")[2] for i in kernel.parts)
-            name = PREFIX + "_".join([each.strip("_") for each in names][:_MAX_NAMES])
-            first = self.parts[kernel.parts[-1]].op
-            inputs = (*reads.values(), *written)
-            yield Op(name, inputs, written, thread=first.thread, phase=first.phase, step=first.step)
+            parts = [self.parts[i] for i in kernel.parts]
+            written = tuple(writes.values()) or parts[-1].writes[:1]
+            names = sorted({part.op.name.rpartition("::")[2] for part in parts})[:_MAX_NAMES]
+            kind = "red" if any(p.reduces for p in parts) else "poi"
+            name, last = f"{TRITON}{kind}_fused_{'_'.join(names)}", parts[-1].op
+            made_of = tuple(reads.values()), written, NO_OP, last.thread, last.phase, last.step
+            yield Op(name, *made_of)
 
 
 def _key(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -242,22 +239,30 @@ def compiled(graph: OpGraph) -> OpGraph:
         made |= {t.storage_id for t in tensors_in(op.outputs)}
     ops = tuple(compiler.ops(len(given - {-1})))
     before = sum(part.is_fused for part in compiler.parts)
-    after = sum(op.name.startswith(PREFIX) for op in ops)
+    after = sum(op.name.startswith(TRITON) for op in ops)
     note = f"compiled: {before} loops in {after} kernels of Inductor"
-    return replace(graph, ops=ops, notes=(*graph.notes, note))
+    return replace(graph, ops=ops, held={}, notes=(*graph.notes, note))
+
+
+def _takes_channels_last(ops: Sequence[Op]) -> bool:
+    """Whether Inductor lays images out channels last; in training it weighs no FLOP: a convolution
+    of groups, or to far fewer channels, is against it."""
+    is_training, whole, weighed = any(op.phase == BACKWARD for op in ops), 0.0, 0.0
+    for op in ops:
+        if op.name == CONVOLUTION and op.outputs and len(op.tensors) > 1:
+            outs, ins, *window = op.tensors[1].shape
+            is_grouped = op.inputs[_GROUPS] != 1 and ins > 1
+            if is_training and (is_grouped or (2 * outs <= ins and window[0] > 1)):
+                return False
+            work = float(next(tensors_in(op.outputs)).elements * ins * prod(window))
+            whole, weighed = whole + work, weighed + work * (GROUPED if is_grouped else USUAL)
+    return weighed <= whole
 
 
 def _channels_last(ops: Sequence[Op]) -> Iterator[Op]:
     """`ops`, whose convolutions read images as Inductor lays them out; what the call is given, and
     what it returns, is copied from and to its own layout."""
-    plain, grouped = 0.0, 0.0
-    for op in ops:
-        if op.name == CONVOLUTION and op.outputs and len(op.tensors) > 1:
-            weight, made = op.tensors[1], next(tensors_in(op.outputs))
-            work = float(made.elements * prod(weight.shape[1:]))
-            is_grouped = op.inputs[_GROUPS] != 1 and weight.shape[1] > 1
-            plain, grouped = plain + work * (not is_grouped), grouped + work * is_grouped
-    is_taken = USUAL * plain + GROUPED * grouped <= plain + grouped
+    is_taken = _takes_channels_last(ops)
     read = {tensor.storage_id for op in ops for tensor in op.tensors}
     storages = count(max(read, default=0) + len(ops))
     made_here = set[int]()
@@ -273,19 +278,20 @@ def _channels_last(ops: Sequence[Op]) -> Iterator[Op]:
         if image.storage_id not in made_here:
             laid_out = replace(laid_out, storage_id=next(storages))
             yield replace(op, name="aten::clone", inputs=(image,), outputs=(laid_out,))
-        made = next(tensors_in(op.outputs))
+        made, inputs = next(tensors_in(op.outputs)), (laid_out, *op.inputs[1:])
         if made.storage_id in read:
-            yield replace(op, inputs=(laid_out, *op.inputs[1:]))
+            yield replace(op, inputs=inputs)
             continue
         inner = replace(made, storage_id=next(storages))
-        yield replace(op, inputs=(laid_out, *op.inputs[1:]), outputs=(inner,))
+        yield replace(op, inputs=inputs, outputs=(inner,))
         yield replace(op, name="aten::clone", inputs=(inner,), outputs=(made,))
 
 
 def _parts(op: Op) -> Iterable[_Part]:
     """What Inductor sees in an op; nothing where it only looks at or sets aside memory."""
     reads, writes = op.tensors, tuple(tensors_in(op.outputs))
-    if op.name in NORMALISATIONS and reads and writes:
+    is_settled = "batch_norm" in op.name and argument(op, _TRAINING) is False
+    if op.name in NORMALISATIONS and reads and writes and not is_settled:
         total, row = reads[0].elements, _row(op)
         if row <= MAX_ROW:  # its means and its elements in one kernel
             sizes = frozenset((total, max(total // max(row, 1), 1)))
@@ -299,9 +305,9 @@ def _parts(op: Op) -> Iterable[_Part]:
         is_short = total // rows <= MAX_ROW
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
-    small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
+    small = op.name in WINDOWS and prod(integers(op, 1) or (MAX_WINDOW + 1,)) <= MAX_WINDOW
     is_pointwise = op.name in POINTWISE or (is_elementwise(op.name) and op.name not in ATEN_KERNELS)
-    if writes and (is_pointwise or op.name in REDUCTIONS or small):
+    if writes and (is_pointwise or is_settled or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
@@ -310,23 +316,10 @@ def _parts(op: Op) -> Iterable[_Part]:
     is_view = not op.name.endswith("_") and all(t.storage_id in given for t in writes)
     if "::empty" in op.name or "::new_empty" in op.name or (writes and is_view):
         return ()
-    if op.name == CONVOLUTION and len(op.inputs) > _BIAS:
-        bias = op.inputs[_BIAS]
-        if isinstance(bias, Tensor):
-            inputs = (*op.inputs[:_BIAS], None, *op.inputs[_BIAS + 1 :])
-            alone = replace(op, inputs=inputs, parent=NO_OP)
-            added = replace(op, name="aten::add")
-            return (
-                _Part(alone, alone.tensors, writes, 0, is_fused=False),
-                _Part(added, (*writes, bias), writes, writes[0].elements),
-            )
-    return (_Part(replace(op, parent=NO_OP), reads, writes, 0, is_fused=False),)
-
-
-def _window(op: Op) -> int:
-    sizes = op.inputs[1]
-    if not isinstance(sizes, tuple):
-        return MAX_WINDOW + 1
-    window = prod(size for size in sizes if isinstance(size, int))
-    dims = int(next(c for c in op.name.partition("pool")[2] if c.isdigit()))
-    return window if len(sizes) > 1 else prod((window,) * dims)
+    bias = argument(op, _BIAS) if op.name == CONVOLUTION else None
+    behind: tuple[_Part, ...] = ()
+    if isinstance(bias, Tensor):
+        op = replace(op, inputs=(*op.inputs[:_BIAS], None, *op.inputs[_BIAS + 1 :]))
+        added = (*writes, bias), writes, writes[0].elements
+        behind = (_Part(replace(op, name="aten::add"), *added),)
+    return (_Part(replace(op, parent=NO_OP), op.tensors, writes, 0, is_fused=False), *behind)

@@ -20,7 +20,7 @@ from typing import Any
 
 from perfmodel.base.files import check_input
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.ops.graph import OPTIMIZER, OpGraph
+from perfmodel.ops.graph import OPTIMIZER, Op, OpGraph, tensors_in
 from perfmodel.ops.read.recorder import Recorder, cast, mapped
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -28,7 +28,7 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 OTHER_DTYPES = {"fp64": "float64"} | {n: n for n in ("int64", "int32", "int8", "uint8", "bool")}
 """The same of inputs alone."""
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
-EAGER, COMPILED, GRAPHS = HOW = ("eager", "compiled", "graphs")
+EAGER, COMPILED, GRAPHS, REDUCED = HOW = ("eager", "compiled", "graphs", "reduce-overhead")
 
 
 class ModuleError(PerfmodelError):
@@ -94,14 +94,19 @@ def program_of(text: str, init: Sequence[Any] = (), inputs: Sequence[str] = ()) 
 
 
 def as_run(graph: OpGraph, how: str) -> OpGraph:
-    """The ops of a call as they run `eager`ly, or captured in CUDA `graphs`."""
+    """The ops of a call as they run `eager`ly, `compiled`, captured in CUDA `graphs`, or compiled
+    and captured, as `torch.compile(mode="reduce-overhead")` does: it copies what a call is given to
+    where the graph reads it."""
     if how not in HOW:
         raise UsageError(f"mode {how!r}: one of {', '.join(HOW)}")
-    if how == COMPILED:
+    if how in (COMPILED, REDUCED):
         from perfmodel.ops.edits.compiled import compiled
 
-        return compiled(graph)
-    return graph if how == EAGER else replace(graph, cuda_graphs=True)
+        graph = compiled(graph)
+    if how == REDUCED:
+        copies = tuple(Op("aten::copy_", (each, each)) for each in graph.given)
+        graph = replace(graph, ops=(*graph.ops[:1], *copies, *graph.ops[1:]))
+    return replace(graph, cuda_graphs=True) if how in (GRAPHS, REDUCED) else graph
 
 
 def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
@@ -298,6 +303,7 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
 
             with _step(name, f"a batch of {call.batch}"):
                 inputs = [mapped(of_batch, value) for value in inputs]
+        given = tuple(tensors_in(recorder.returned(inputs)))
         autocast = nullcontext()
         if call.autocast is not None:
             recorder.is_autocast = True
@@ -310,7 +316,7 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
                 _train(torch, module, inputs, call, recorder, name)
     if not recorder.ops:
         raise ModuleError(f"{name}: its call runs no operator")
-    return OpGraph(tuple(recorder.ops), source=name)
+    return OpGraph(tuple(recorder.ops), source=name, held=recorder.lifetimes.held, given=given)
 
 
 def _train(

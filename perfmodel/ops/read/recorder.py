@@ -29,6 +29,7 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -95,15 +96,12 @@ class Recorder:
         self.phase = FORWARD
         self._is_silent = False
         self.is_autocast = False
-        from torch.multiprocessing.reductions import StorageWeakRef
         from torch.utils.weak import WeakTensorKeyDictionary
 
-        self._weak: Any = StorageWeakRef
+        self.lifetimes = Lifetimes()
         self._numbers: Any = WeakTensorKeyDictionary()
         self._next = count()
         """Numbers of tensors. None is held: a gradient that something else holds is copied."""
-        self._storages: dict[int, tuple[int, Any]] = {}
-        """Numbers of storages by address, which a weak reference keeps from being given again."""
         self._steps: dict[int, int] = {}
         """Tensors of numbers that rise by one step."""
         self._lookups: dict[int, int] = {}
@@ -153,22 +151,23 @@ class Recorder:
                 args = mapped(lambda x: cast(self._torch, x, dtype), args)
             about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
             return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)
-        node, first = self._node, len(self.ops)
         if self.is_autocast and name in IN_FP32:
             args, kwargs = mapped(
                 lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
             )
+        node, first = self._node, len(self.ops)
         answer = func(*args, **kwargs)
         name = f"aten::{OPERATORS.get(name, name)}"
         children = self.ops[first:]
         is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
         if len(children) > 1 and is_operator:
-            op = self._op(name, tuple(map(self._argument, args)), self._returned(answer))
+            op = self._op(name, tuple(map(self._argument, args)), self.returned(answer))
             below = (
                 replace(child, parent=first if child.parent == node else child.parent + 1)
                 for child in children
             )
             self.ops[first:] = [op, *below]
+            self.lifetimes.insert(first)
         return answer
 
     def backward(self, loss: Any) -> None:
@@ -197,12 +196,13 @@ class Recorder:
 
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator below autograd."""
+        self.lifetimes.look(len(self.ops))
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
             inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
             name, inputs = on_gpu(schema.name, inputs)
-            outputs = self._returned(answer)
+            outputs = self.returned(answer)
             copied = _copied_first(name, inputs, outputs)
             if copied is not None:
                 copied = replace(copied, tensor_id=next(self._next), storage_id=NO_OP)
@@ -257,7 +257,7 @@ class Recorder:
             self._is_silent = before
         if before or any(answer is value for value in (*args, *kwargs.values())):
             return answer
-        self.ops.append(self._op(name, inputs, self._returned(answer), about))
+        self.ops.append(self._op(name, inputs, self.returned(answer), about))
         return answer
 
     def _differentiable(
@@ -278,7 +278,7 @@ class Recorder:
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
             ]
             read = (*map(self._argument, gradients), *inputs)
-            self.ops.append(self._op(f"{name}_backward", read, self._returned(needed), about))
+            self.ops.append(self._op(f"{name}_backward", read, self.returned(needed), about))
             return None, *needed
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -292,7 +292,8 @@ class Recorder:
         layer: Any = type(node, (self._torch.autograd.Function,), parts)
         return called
 
-    def _returned(self, answer: Any) -> tuple[Argument, ...]:
+    def returned(self, answer: Any) -> tuple[Argument, ...]:
+        """Tensors and numbers of the program, as arguments of ops."""
         parts = answer if isinstance(answer, (tuple, list)) else (answer,)
         return tuple(map(self._argument, parts))
 
@@ -312,12 +313,7 @@ class Recorder:
         storage = -1
         if not layout:
             strides = tuple(map(int, value.stride()))
-            held = value.untyped_storage()
-            known = self._storages.get(held._cdata)
-            if known is None:
-                known = (len(self._storages), self._weak(held))
-                self._storages[held._cdata] = known
-            storage = known[0]
+            storage = self.lifetimes.number(value.untyped_storage())
         if value not in self._numbers:
             self._numbers[value] = next(self._next)
         shape = tuple(map(int, value.shape))
