@@ -73,7 +73,7 @@ def configuration_prediction(
 def _as_planned(request: Request, plan: Path) -> Request:
     """The same of the workload as it is deployed by the file `plan`."""
     from perfmodel.designs import deployment_of
-    from perfmodel.explore.planner.torchrec import read_plan
+    from perfmodel.explore.torchrec import read_plan
     from perfmodel.prediction.step import cluster_of
 
     workload: Any = request.source

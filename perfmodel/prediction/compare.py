@@ -14,8 +14,8 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed, same_step
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.designs.ladder import Rung, idle, plain, rungs, without_effect
+from perfmodel.designs.layouts.default import shortage
 from perfmodel.designs.layouts.memory import holds
-from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.embedding import Placement
 from perfmodel.errors import Note, PerfmodelError, prefixed
 from perfmodel.hardware import Cluster

@@ -15,11 +15,10 @@ from typing import Any
 
 from perfmodel.base.provenance import OWN_MODELS
 from perfmodel.designs import Deployment, Phase
-from perfmodel.designs.layouts.default import deployment_of
+from perfmodel.designs.layouts.default import deployment_of, shortage
 from perfmodel.designs.layouts.memory import fits, holds
-from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.errors import Note, WorkloadError
+from perfmodel.errors import DoesNotFit, Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
@@ -247,7 +246,7 @@ def placed(case: Deployment) -> Deployment:
         return case
     deployment = deployment_of(case.workload, case.machine, case.batch, train=case.train)
     if not holds(deployment):
-        raise WorkloadError(shortage(deployment))
+        raise DoesNotFit(shortage(deployment))
     if in_designs_software(case.workload):
         return deployment
     software = case.workload.implementation.name
