@@ -85,7 +85,8 @@ def largest(filled: Callable[[int], float | None], start: int) -> int:
             (one, before), (other, after) = known[-2:]
             if (slope := (after - before) / (other - one)) > 0:
                 guess = min(other + (1.0 - after) / slope, guess * GROWTH)
-        batch = min(max(int(guess) // step * step, fit + step), too_many - 1)
+        size = max(int(guess), fit + step)
+        batch = min(size & -(1 << max(size.bit_length() - PLACES, 0)), too_many - 1)
 
 
 def beside_bytes(deployment: Deployment) -> float:
