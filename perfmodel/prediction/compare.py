@@ -22,9 +22,8 @@ from perfmodel.hardware import Cluster
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
-from perfmodel.prediction.power import active_frac
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
+from perfmodel.prediction.running_cost import Activity, Prices, active_frac, operating_costs
 from perfmodel.prediction.serving import Serving
 from perfmodel.prediction.step import in_designs_software, least_us, placed
 from perfmodel.prediction.types import Prediction, Result

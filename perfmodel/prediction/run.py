@@ -31,9 +31,9 @@ from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
-from perfmodel.prediction.power import Noted, within_limit
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
+from perfmodel.prediction.running_cost import Noted, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, own_software, placed

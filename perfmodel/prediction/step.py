@@ -24,8 +24,8 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.prediction.power import Noted, unlimited
 from perfmodel.prediction.result import longer
+from perfmodel.prediction.running_cost import Noted, unlimited
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
 from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
