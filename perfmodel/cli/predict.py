@@ -127,8 +127,6 @@ def predict(
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
     if largest_batch:
         refuse_conflicting("--largest-batch", {"batch": options.batch})
-        if len(options.hardware or ()) > 1:
-            raise UsageError("--largest-batch is of one machine: expected one --hardware")
     demo: Demo | None = None
     content: Trace | None = None
     if program is not None:
@@ -151,7 +149,7 @@ def predict(
             call = Call(training, optimizer, dtype, autocast, batch)
             return options.predict(options.traced(program, call))
         asked_of = replace(options, batch=batch)
-        where = {"every_rank": every_rank, "plan": plan}
+        where: dict[str, Any] = {"every_rank": every_rank, "plan": plan}
         return configuration_prediction(workload or "", asked_of, inference=inference, **where)
 
     prediction = largest_batch_of(again) if largest_batch else again(options.batch)

@@ -86,7 +86,6 @@ class Plan:
 
     @property
     def placement(self) -> Placement:
-        """Where each table is."""
         return self.deployment.placement
 
     @cached_property

@@ -28,7 +28,6 @@ from perfmodel.explore.spec import BATCH, OBJECTIVES, STEP, Spec
 from perfmodel.hardware.reads import SOURCED, FigureRead, figure_values
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -75,7 +74,6 @@ class Sweep:
 
     @property
     def failed(self) -> int:
-        """Points that have no figures."""
         return int((self.frame[ERROR] != "").sum())
 
     def front(self, names: tuple[str, ...] | None = None) -> Ints:
@@ -130,7 +128,6 @@ class Sweep:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Every row."""
         return self.frame
 
     def plot(self, objectives: tuple[str, str] | None = None) -> Figure:
@@ -206,8 +203,6 @@ def sensitivity(spec: Spec) -> pd.DataFrame:
     numbers by at least one, counts that ranks share to half and double. Raises `UsageError` where
     no axis has numbers, and `PerfmodelError` where a point cannot be.
     """
-    import pandas as pd
-
     base = base_point(spec)
     axes = [axis for axis, value in base.items() if is_number(value)]
     if not axes:

@@ -96,7 +96,7 @@ class Request:
         """The same with its source read, and with its settings made."""
         source, texts = sourced(self.source, self.batch), as_list(self.settings)
         parts, is_trace = self.targets, isinstance(source, Trace)
-        if texts and isinstance(source, (Workload, str, Path)):
+        if texts and isinstance(source, Workload):
             source, texts = changed_workload(source, texts), machine_settings(texts)
         if texts:
             parts = [hardware_part(each, texts, whole=is_trace) for each in parts]
@@ -164,8 +164,8 @@ def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = Fal
 
 
 def sourced(source: Source, batch: int | None = None) -> Source:
-    """What a name stands for: the trace at a path, the ops of a module called with `batch`; else it
-    stays a workload's name."""
+    """What a name stands for: the trace at a path, the ops of a module called with `batch`, else a
+    workload."""
     if not isinstance(source, (str, Path)):
         return source
     program = program_of(str(source))
@@ -173,7 +173,7 @@ def sourced(source: Source, batch: int | None = None) -> Source:
         from perfmodel.ops.read.module import graph_of_program
 
         return graph_of_program(program, Call(batch=batch))
-    return read(source) if is_recording(source) else source
+    return read(source) if is_recording(source) else load_workload(source)
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:

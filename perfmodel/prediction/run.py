@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial, singledispatch
 from inspect import signature
-from pathlib import Path
 from typing import Any, ParamSpec
 
 from perfmodel.base.units import US_PER_S, human_us
@@ -43,7 +42,7 @@ from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace
-from perfmodel.workload import Workload, load_workload
+from perfmodel.workload import Workload
 from perfmodel.workload.step import TIERED
 
 REPLAY, TRANSFER = "replay", "transfer"
@@ -73,7 +72,9 @@ def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
     def filled(batch: int) -> float | None:
         with suppress(DoesNotFit):
             found = again(batch)
-            result = found.results[0]
+            result, *others = found.results
+            if others:
+                raise UsageError("--largest-batch is of one machine: expected one --hardware")
             if result.memory is None or result.device is None:
                 raise UsageError(f"{result.hardware}: no shapes tell what memory the batch takes")
             known[batch] = found, filled_frac_of(result.memory, result.device)
@@ -92,8 +93,6 @@ def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
 
 def _largest_batch(request: Request) -> Prediction:
     request.refuse("a search for the largest batch", ("batch",))
-    if len(request.targets) > 1:
-        raise UsageError("the largest batch is of one machine: expected one hardware")
     known = request if program_of(str(request.source)) else request.settled()
     return largest_batch_of(lambda batch: predicted(replace(known, batch=batch)))
 
@@ -112,10 +111,7 @@ def _answering(
 
 predict = _answering(Request, predicted, "Per-batch time of a source.")
 """Per-batch time of a source: `predicted` of the `Request` that has these arguments."""
-largest_batch = _answering(
-    Request, _largest_batch, "The largest batch that memory holds, predicted."
-)
-"""`largest_batch_of` the source of such a `Request`."""
+largest_batch = _answering(Request, _largest_batch, "The largest batch that memory holds.")
 
 
 @singledispatch
@@ -281,11 +277,6 @@ def _require_configuration(request: Request, what: str, *names: str) -> None:
     of_times = ("scale", "remove", "codec", "keep_contention", "leave_one_step_out")
     of_traces = ("source_device", *(() if request.mode == MODEL else ("mode",)))
     request.refuse(what, (*names, *of_traces, *of_times))
-
-
-@_answer.register
-def _of_name(name: str | Path, request: Request) -> Prediction:
-    return _of_workload(load_workload(name), request)
 
 
 @_answer.register

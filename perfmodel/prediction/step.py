@@ -99,7 +99,6 @@ class Step:
         return rank_classes(self.workload, *where)
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
-        """The ranks that stand for all."""
         averages = self.pipeline is not None and self.pipeline.averages_copies
         works = ("held_rows_bytes",) * averages
         return self._every_class if every_rank else deciding_classes(self._every_class, *works)
@@ -116,7 +115,6 @@ class Step:
         return apply_edits(edited, edits, must_change=False)[0]
 
     def graph(self, rank: int) -> OpGraph:
-        """What `rank` runs."""
         machine = self.machine
         device = machine.node.device
         software = self.workload.implementation

@@ -1,6 +1,5 @@
 """Which layout a deployment has unless it is told, the same for whoever asks: its workload's own
-where memory holds it, else the best that a search of a second finds; what would do where none fits.
-"""
+where memory holds it, else the best of a quick search; and what would do where none fits."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def searched(
     """
     plain = replace(deployment, notes=())
     placement = _searched(plain, tuple(beside), tuple(cached_fracs), OWN_MODELS.get())
-    return placement and replace(deployment, placement=placement)
+    return None if placement is None else replace(deployment, placement=placement)
 
 
 @lru_cache(maxsize=64)  # designs start from the same, and try less of themselves
@@ -97,7 +96,10 @@ def shortage(own: Deployment) -> str:
     """Of a deployment whose tables fit into device memory in no layout, in a line: by how much, and
     what would do."""
     each, beside = own.machine.node.device.hbm_bytes, beside_bytes(own)
-    needed, room = _table_bytes(own), own.ranks * max(each - beside, 0.0)
+    optimizer = own.workload.training.table_optimizer if own.train else None
+    whole = TablePlacement("table_wise", (0,), dtype=own.workload.implementation.table_precision)
+    needed = sum(shard_bytes(table, whole, optimizer) for table in own.workload.tables)
+    room = own.ranks * max(each - beside, 0.0)
     over = f"{in_gb(needed - room)} more than" if needed > room else "which no layout spreads over"
     remedies = "; ".join(_remedies(own, needed, room))
     has = f"{own.machine.gpus} x {own.machine.node.device.name} have beside layers and activations"
@@ -135,9 +137,3 @@ def _filled(own: Deployment, **changes: Any) -> float:
     """What the default layout of the deployment with these changes needs of memory."""
     it = replace(own, **changes)
     return filled_frac(deployment_of(it.workload, it.machine, it.batch, train=it.train))
-
-
-def _table_bytes(own: Deployment) -> float:
-    optimizer = own.workload.training.table_optimizer if own.train else None
-    whole = TablePlacement("table_wise", (0,), dtype=own.workload.implementation.table_precision)
-    return sum(shard_bytes(table, whole, optimizer) for table in own.workload.tables)

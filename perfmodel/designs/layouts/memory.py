@@ -54,7 +54,7 @@ def filled_frac_of(memory: Mapping[str, Any], device: Device) -> float:
     """The same of what a prediction says of memory."""
     if tiers := memory.get("tiers"):
         known = (each for each in tiers if each["capacity_bytes"])
-        return max(each["total_bytes"] / each["capacity_bytes"] for each in known)
+        return max(float(each["total_bytes"] / each["capacity_bytes"]) for each in known)
     return float((memory["total_bytes"] + CONTEXT_BYTES) / device.hbm_bytes)
 
 

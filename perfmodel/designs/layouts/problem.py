@@ -207,12 +207,10 @@ class Problem:
 
     @property
     def tables(self) -> int:
-        """How many there are."""
         return len(self.of_table)
 
     @property
     def groups(self) -> int:
-        """Of linked ranks."""
         return self.ranks // self.linked
 
     def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:
