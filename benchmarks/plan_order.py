@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.plan import mix
 from perfmodel.designs.layouts.problem import ANY, EVERY, Layout, Problem
 from perfmodel.designs.layouts.search import placement_of
-from perfmodel.designs.layouts.surrogate import surrogate
+from perfmodel.designs.layouts.surrogate import problems
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore.planner import plan_deployment
 from perfmodel.hardware import cluster, load
@@ -65,7 +65,7 @@ def main() -> None:
     tables, plans, seed = given + [300, 50, 1][len(given) :]
     for node, nodes, per_rank in MACHINES:
         start = mix(tables, seed, cluster(load(node, "node"), nodes), per_rank)
-        made = surrogate(start)
+        made = next(problems(start))
         draw = np.random.default_rng(seed)
         pairs: list[tuple[float, float]] = []
         for layout in random_layouts(made, draw):

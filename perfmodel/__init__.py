@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from perfmodel.lowering.host.profile import load_profile as load_profile
     from perfmodel.prediction.breakdown.job import Breakdown as Breakdown
     from perfmodel.prediction.breakdown.job import breakdown as breakdown
+    from perfmodel.prediction.run import largest_batch as largest_batch
     from perfmodel.prediction.run import predict as predict
     from perfmodel.prediction.types import Prediction as Prediction
     from perfmodel.reporting.written import export as export

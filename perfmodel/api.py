@@ -139,7 +139,7 @@ def compare(
     prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
     if plan is not None:
-        from perfmodel.explore.planner.torchrec import read_plan
+        from perfmodel.explore.torchrec import read_plan
 
         placement = read_plan(plan, model, machine)
     stepped = [design for design in asked if design.designs]

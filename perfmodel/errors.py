@@ -69,6 +69,10 @@ class WorkloadError(PerfmodelError):
     """A model configuration cannot be used."""
 
 
+class DoesNotFit(WorkloadError):
+    """More memory is needed than there is."""
+
+
 class ModelError(PerfmodelError):
     """A kernel, network or overhead model cannot answer, or its file cannot be used."""
 

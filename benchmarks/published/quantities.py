@@ -12,7 +12,7 @@ from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.cost.tiers.drives import BLOCK_BYTES, read_amplification, read_iops, read_latency_us
 from perfmodel.errors import PerfmodelError
-from perfmodel.explore.planner.torchrec import Topology, shard_cost
+from perfmodel.explore.torchrec import Topology, shard_cost
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.workload import load_workload

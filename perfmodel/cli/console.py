@@ -71,7 +71,6 @@ class Console:
             self.print(before + one_line(text), style=style, whole=whole)
 
     def show(self, *tables: Table) -> None:
-        """Tables one below the other."""
         for table in tables:
             self.print()
             self.say(table.title, style="bold")

@@ -106,6 +106,11 @@ def _show(
             )
 
 
+def _write(target: Output, evaluation: Any, title: str, heads: str, **shown: Any) -> None:
+    show = partial(_show, title=title, heads=heads, **shown)
+    target.write_result(evaluation, show, getattr(evaluation, "warnings", ()))
+
+
 def _cell(value: Any) -> Any:
     """What a table shows as text; numbers stay."""
     if isinstance(value, bool):
@@ -175,8 +180,7 @@ def kernels(
 
     with working("evaluating"):
         evaluation = evaluate_kernels(data)
-    show = partial(_show, title=_TITLE, heads=_KERNELS)
-    target.write_result(evaluation, show, evaluation.warnings)
+    _write(target, evaluation, _TITLE, _KERNELS)
 
 
 def collectives(
@@ -199,13 +203,8 @@ def collectives(
     with working("evaluating"):
         learned = load(model) if model is not None else None
         evaluation = evaluate_collectives(str(curves), str(data), sizes, learned)
-    show = partial(
-        _show,
-        title="Median over curves of the median error, 64 kB and more",
-        heads=_COLLECTIVES,
-        rows="summary",
-    )
-    target.write_result(evaluation, show, evaluation.warnings)
+    title = "Median over curves of the median error, 64 kB and more"
+    _write(target, evaluation, title, _COLLECTIVES, rows="summary")
 
 
 def ops(
@@ -223,13 +222,8 @@ def ops(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_ops(traces, only=only, by_op=by_op, max_bytes=limit, begin=begin)
-    show = partial(
-        _show,
-        title="Device time per op from shapes alone, errors in percent",
-        heads=_OPS,
-        sums=("all",),
-    )
-    target.write_result(evaluation, show, evaluation.warnings)
+    title = "Device time per op from shapes alone, errors in percent"
+    _write(target, evaluation, title, _OPS, sums=("all",))
 
 
 def modules(
@@ -248,13 +242,8 @@ def modules(
         evaluation = evaluate_modules(
             calls, programs, settings=settings or (), begin=begin, **asked
         )
-    show = partial(
-        _show,
-        title="Calls of modules",
-        heads=_MODULES,
-        sums=("summary", "host_bound", "host_speed_ratio", "measured_host_speed_ratio"),
-    )
-    target.write_result(evaluation, show, evaluation.warnings)
+    sums = ("summary", "host_bound", "host_speed_ratio", "measured_host_speed_ratio")
+    _write(target, evaluation, "Calls of modules", _MODULES, sums=sums)
 
 
 def steps(
@@ -279,8 +268,7 @@ def steps(
         evaluation = evaluate_steps(
             listed, on or machine, overheads=overheads, blind=blind, begin=begin
         )
-    show = partial(_show, title="Steps", heads=_STEPS, sums=("device", "summary"))
-    target.write_result(evaluation, show, evaluation.warnings)
+    _write(target, evaluation, "Steps", _STEPS, sums=("device", "summary"))
 
 
 def pairs(
@@ -293,8 +281,7 @@ def pairs(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
-    show = partial(_show, title=_TITLE, heads=_PAIRS, sums=("directions", "summary"))
-    target.write_result(evaluation, show)
+    _write(target, evaluation, _TITLE, _PAIRS, sums=("directions", "summary"))
 
 
 def designs(
@@ -318,8 +305,7 @@ def lin(table: Path, timed_by: KernelOptions = PACKAGED, target: Output = STDOUT
     runner = _published("lin")
     with working("predicting") as begin:
         evaluation = runner.evaluate_lin(table, begin)
-    show = partial(_show, title="Steps of Lin et al. 2022", heads=_LIN, sums=("summary",))
-    target.write_result(evaluation, show)
+    _write(target, evaluation, "Steps of Lin et al. 2022", _LIN, sums=("summary",))
 
 
 def _published(noun: str) -> Any:

@@ -60,7 +60,7 @@ def plan(
             begin=begin,
         )
     if torchrec is not None:
-        from perfmodel.explore.planner.torchrec import torchrec_document
+        from perfmodel.explore.torchrec import torchrec_document
 
         planned_for = found.deployment
         linked = planned_for.machine.linked_gpus

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction import Request
     from perfmodel.prediction.types import Prediction, Result
+    from perfmodel.trace import Trace
 
 
 WORKLOADS = "perfmodel.workloads/1"
@@ -73,7 +73,7 @@ def configuration_prediction(
 def _as_planned(request: Request, plan: Path) -> Request:
     """The same of the workload as it is deployed by the file `plan`."""
     from perfmodel.designs import deployment_of
-    from perfmodel.explore.planner.torchrec import read_plan
+    from perfmodel.explore.torchrec import read_plan
     from perfmodel.prediction.step import cluster_of
 
     workload: Any = request.source
@@ -91,6 +91,7 @@ def predict(
     p99_ms: float | None = None,
     max_delay_ms: float | None = None,
     every_rank: bool = False,
+    largest_batch: bool = False,
     init: list[str] | None = None,
     input: list[str] | None = None,
     training: bool = False,
@@ -106,6 +107,7 @@ def predict(
 ) -> None:
     from perfmodel.ops.read.module import Call, program_of
     from perfmodel.prediction.breakdown.completeness import completeness_line
+    from perfmodel.prediction.run import largest_batch_of
     from perfmodel.timeline.figures import parts_figure
 
     check_figure(figure, roofline)
@@ -123,40 +125,43 @@ def predict(
     of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
     if program is None:
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
+    if largest_batch:
+        refuse_conflicting("--largest-batch", {"batch": options.batch})
     demo: Demo | None = None
+    content: Trace | None = None
     if program is not None:
-        of_others = {"workload": workload, **of_workloads}
-        refuse_conflicting("FILE.py:CLASS", of_others)
-        call = Call(training, optimizer, dtype, autocast, options.batch)
-        graph = options.traced(program, call)
-        prediction = options.predict(graph)
+        refuse_conflicting("FILE.py:CLASS", {"workload": workload, **of_workloads})
     elif workload is not None:
         refuse_conflicting("--workload", {"trace": trace, "figure": figure})
         options.refuse_beside_workload()
         if workload == LIST:
             _list(target)
             return
-        again = partial(
-            configuration_prediction,
-            workload,
-            inference=inference,
-            every_rank=every_rank,
-            plan=plan,
-        )
-        prediction = again(options)
-        if asked != (None, None, None):
-            prediction = _served(prediction, *asked, lambda n: again(replace(options, batch=n)))
     else:
         refuse_conflicting("a trace", of_workloads)
         options.check()
         content, demo = options.read(trace)
-        prediction = options.predict(content)
-        if demo and prediction.results[0].mode == Mode.REPLAY:  # its steps, left out one by one
-            left_out = options.predict(content, leave_one_step_out=True).results[0]
-            demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
-            prediction = replace(prediction, source=prediction.source | {"demo": demo})
-        if options.strict:
-            refuse_cautions(content.source, prediction.cautions)
+
+    def again(batch: int | None) -> Prediction:
+        if content is not None:
+            return options.predict(content, batch=batch)
+        if program is not None:
+            call = Call(training, optimizer, dtype, autocast, batch)
+            return options.predict(options.traced(program, call))
+        asked_of = replace(options, batch=batch)
+        where: dict[str, Any] = {"every_rank": every_rank, "plan": plan}
+        return configuration_prediction(workload or "", asked_of, inference=inference, **where)
+
+    prediction = largest_batch_of(again) if largest_batch else again(options.batch)
+    if asked != (None, None, None):
+        prediction = _served(prediction, *asked, again)
+    if demo and content and prediction.results[0].mode == Mode.REPLAY:
+        # its steps, left out one by one
+        left_out = options.predict(content, leave_one_step_out=True).results[0]
+        demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
+        prediction = replace(prediction, source=prediction.source | {"demo": demo})
+    if content and options.strict:
+        refuse_cautions(content.source, prediction.cautions)
     save_figure(figure, lambda: parts_figure(prediction.paths_by_cause(), title="Critical path"))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from perfmodel.explore.planner import plan_deployment as plan_deployment
     from perfmodel.explore.result import Sweep as Sweep
     from perfmodel.explore.result import sensitivity as sensitivity
-    from perfmodel.explore.run import sweep as sweep
+    from perfmodel.explore.result import sweep as sweep
     from perfmodel.explore.spec import Spec as Spec
     from perfmodel.explore.spec import load_spec as load_spec
 

@@ -58,15 +58,12 @@ class Points:
         return cls(values, {axis: code[axis] for axis in values}, count)
 
     def take(self, index: Ints) -> Points:
-        """The points at `index`."""
         return Points(self.values, {a: code[index] for a, code in self.code.items()}, len(index))
 
     def at(self, point: int) -> dict[str, Any]:
-        """The values of one point by axis."""
         return {axis: self.values[axis][code[point]] for axis, code in self.code.items()}
 
     def column(self, axis: str) -> list[Any]:
-        """The values of one axis."""
         values = self.values[axis]
         return [values[at] for at in self.code[axis].tolist()]
 
@@ -133,7 +130,6 @@ class Machines:
 
     @property
     def usual(self) -> dict[str, Any]:
-        """The first value of every axis."""
         return {axis: values[0] for axis, values in self.axes.items()}
 
     def remembered(self, values: Mapping[str, Any]) -> Cluster:

@@ -22,9 +22,9 @@ from perfmodel.explore.axes import (
     whole_number,
 )
 from perfmodel.explore.periods import Durations, TransferTables, many_periods_us
-from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
-from perfmodel.explore.planner.torchrec import read_plan
+from perfmodel.explore.planner import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import BATCH, COST, ENERGY, OBJECTIVES, RATE, STEP, Spec
+from perfmodel.explore.torchrec import read_plan
 from perfmodel.hardware import KINDS, Cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.compare import activity_of, fastest

@@ -14,17 +14,16 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed, same_step
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.designs.ladder import Rung, idle, plain, rungs, without_effect
+from perfmodel.designs.layouts.default import shortage
 from perfmodel.designs.layouts.memory import holds
-from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.embedding import Placement
 from perfmodel.errors import Note, PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
-from perfmodel.prediction.power import active_frac
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
+from perfmodel.prediction.running_cost import Activity, Prices, active_frac, operating_costs
 from perfmodel.prediction.serving import Serving
 from perfmodel.prediction.step import in_designs_software, least_us, placed
 from perfmodel.prediction.types import Prediction, Result

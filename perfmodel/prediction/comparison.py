@@ -160,7 +160,6 @@ class Comparison:
 
     @cached_property
     def reference(self) -> DesignResult | None:
-        """The first design that can be."""
         return next((row for row in self.rows if row.is_feasible), None)
 
     def speed_up(self, row: DesignResult, over: str | None = None) -> float | None:

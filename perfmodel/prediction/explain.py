@@ -58,7 +58,6 @@ class Reason:
     """The fitted and assumed figures of the cost models that answer for it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         lists = {
             name: [each.to_dict() for each in getattr(self, name)]
             for name in ("figures", "coefficients")

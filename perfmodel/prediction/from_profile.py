@@ -26,9 +26,9 @@ from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
-from perfmodel.prediction.power import Noted
 from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
 from perfmodel.prediction.result import summarise
+from perfmodel.prediction.running_cost import Noted
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     UNKNOWN_SOFTWARE,

@@ -57,7 +57,6 @@ class ModelExplainer:
     """Models that were chosen by name."""
 
     def lag_source(self, edge: EdgeKind) -> str:
-        """The same for all machines."""
         return (
             "lowering/draft.py: one constant per kind of edge, near the middle of what replays of "
             "traces on V100, A100, H100 and RTX 2080 Ti find"
@@ -164,7 +163,6 @@ class MeasuredExplainer:
     moved: TransferredDurations | None = None
 
     def lag_source(self, edge: EdgeKind) -> str:
-        """The same for all kinds."""
         return (
             "the middle of the trace's edges of this kind that decided a start, 0 where such an "
             "edge has no delay of its own; the same on other machines"

@@ -39,7 +39,8 @@ class Request:
     workload: `{"node.gpus": 4, "workload.table.alpha": 0.8}`, or texts `KIND.KEY=VALUE`. All
     devices of a node or cluster are ranks of a workload, a device by itself is one rank.
     Collectives are among `nodes` equal nodes. `batch` counts the samples of all ranks of a
-    workload; it rescales every shape of a trace that depends on it. `overheads` names a saved
+    workload; it rescales every shape of a trace that depends on it, and is the first size of what a
+    module is called with. `overheads` names a saved
     profile, whose means replace measured host costs; where shapes alone count, one is chosen and
     named among the warnings. `kernels` says which models time families of kernels:
     `{"matmul": "heuristic"}`.
@@ -93,13 +94,15 @@ class Request:
 
     def settled(self) -> Request:
         """The same with its source read, and with its settings made."""
-        source, texts = sourced(self.source), as_list(self.settings)
+        source, texts = sourced(self.source, self.batch), as_list(self.settings)
         parts, is_trace = self.targets, isinstance(source, Trace)
-        if texts and isinstance(source, (Workload, str, Path)):
+        if texts and isinstance(source, Workload):
             source, texts = changed_workload(source, texts), machine_settings(texts)
         if texts:
             parts = [hardware_part(each, texts, whole=is_trace) for each in parts]
-        return replace(self, source=source, hardware=parts, settings=())
+        is_traced = isinstance(source, OpGraph) and source is not self.source
+        batch = None if is_traced else self.batch
+        return replace(self, source=source, hardware=parts, settings=(), batch=batch)
 
     def scales(self) -> list[Scale]:
         """What is scaled, and what is taken out."""
@@ -160,17 +163,17 @@ def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = Fal
     return with_settings(part, settings)
 
 
-def sourced(source: Source) -> Source:
-    """What a name stands for: the trace at a path, the ops of a module; else it stays a workload's
-    name."""
+def sourced(source: Source, batch: int | None = None) -> Source:
+    """What a name stands for: the trace at a path, the ops of a module called with `batch`, else a
+    workload."""
     if not isinstance(source, (str, Path)):
         return source
     program = program_of(str(source))
     if program is not None:
         from perfmodel.ops.read.module import graph_of_program
 
-        return graph_of_program(program, Call())
-    return read(source) if is_recording(source) else source
+        return graph_of_program(program, Call(batch=batch))
+    return read(source) if is_recording(source) else load_workload(source)
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:

@@ -7,16 +7,17 @@ ops' shapes alone count, as of a workload or a deployment: op graphs, pieces, mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial, singledispatch
 from inspect import signature
-from pathlib import Path
 from typing import Any, ParamSpec
 
-from perfmodel.base.units import human_us
+from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.chosen import not_learned, using_kernels
 from perfmodel.designs import Deployment
-from perfmodel.errors import Note, TraceError, UsageError, prefixed
+from perfmodel.designs.layouts.memory import filled_frac_of, largest
+from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError, prefixed
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
@@ -24,13 +25,14 @@ from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read.module import program_of
 from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
-from perfmodel.prediction.power import Noted, within_limit
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
+from perfmodel.prediction.running_cost import Noted, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, own_software, placed
@@ -40,7 +42,7 @@ from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace
-from perfmodel.workload import Workload, load_workload
+from perfmodel.workload import Workload
 from perfmodel.workload.step import TIERED
 
 REPLAY, TRANSFER = "replay", "transfer"
@@ -57,18 +59,59 @@ def predicted(request: Request) -> Prediction:
         return replace(found, warnings=[*found.warnings, *not_learned()])
 
 
-def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
-    def predict(*given: Options.args, **options: Options.kwargs) -> Prediction:
-        return predicted(ask(*given, **options))
+FIRST_BATCH = 64
+"""Where a search for the largest begins."""
+
+
+def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
+    """What `again` predicts of the largest batch that memory holds on every rank, to 1 % of it; its
+    source has that as `largest_batch`, with samples per second and the share of memory that is
+    filled. Raises `PerfmodelError` where memory is not known, or does not hold one sample."""
+    known: dict[int, tuple[Prediction, float]] = {}
+
+    def filled(batch: int) -> float | None:
+        with suppress(DoesNotFit):
+            found = again(batch)
+            result, *others = found.results
+            if others:
+                raise UsageError("--largest-batch is of one machine: expected one --hardware")
+            if result.memory is None or result.device is None:
+                raise UsageError(f"{result.hardware}: no shapes tell what memory the batch takes")
+            known[batch] = found, filled_frac_of(result.memory, result.device)
+            return known[batch][1]
+        return None
+
+    if not (batch := largest(filled, FIRST_BATCH)):
+        again(1)  # which may say why
+        raise DoesNotFit("memory does not hold a batch of one sample")
+    found, frac = known[batch]
+    ranks = 1 if "workload" in found.source else len(found.results[0].ranks)
+    per_s = batch * ranks / found.results[0].step_us * US_PER_S
+    told = {"batch": batch, "samples_per_s": per_s, "filled_frac": frac}
+    return replace(found, source=found.source | {"batch": batch, "largest_batch": told})
+
+
+def _largest_batch(request: Request) -> Prediction:
+    request.refuse("a search for the largest batch", ("batch",))
+    known = request if program_of(str(request.source)) else request.settled()
+    return largest_batch_of(lambda batch: predicted(replace(known, batch=batch)))
+
+
+def _answering(
+    ask: Callable[Options, Request], answer: Callable[[Request], Prediction], what: str
+) -> Callable[Options, Prediction]:
+    def answered(*given: Options.args, **options: Options.kwargs) -> Prediction:
+        return answer(ask(*given, **options))
 
     asked = signature(ask).replace(return_annotation=Prediction.__name__)
-    predict.__signature__ = asked  # type: ignore[attr-defined]
-    predict.__doc__ = f"Per-batch time of a source.\n\n{ask.__doc__}"
-    return predict
+    answered.__signature__ = asked  # type: ignore[attr-defined]
+    answered.__doc__ = f"{what}\n\n{ask.__doc__}"
+    return answered
 
 
-predict = _answering(Request)
+predict = _answering(Request, predicted, "Per-batch time of a source.")
 """Per-batch time of a source: `predicted` of the `Request` that has these arguments."""
+largest_batch = _answering(Request, _largest_batch, "The largest batch that memory holds.")
 
 
 @singledispatch
@@ -234,11 +277,6 @@ def _require_configuration(request: Request, what: str, *names: str) -> None:
     of_times = ("scale", "remove", "codec", "keep_contention", "leave_one_step_out")
     of_traces = ("source_device", *(() if request.mode == MODEL else ("mode",)))
     request.refuse(what, (*names, *of_traces, *of_times))
-
-
-@_answer.register
-def _of_name(name: str | Path, request: Request) -> Prediction:
-    return _of_workload(load_workload(name), request)
 
 
 @_answer.register

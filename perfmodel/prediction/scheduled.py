@@ -85,7 +85,6 @@ class HostCosts:
     """Within which factors of it 90 % of host times lie."""
 
     def profile_of(self, rank: int) -> Profile:
-        """What times the host of `rank`."""
         return self.of_rank.get(rank, self.profile)
 
 
@@ -151,7 +150,6 @@ class ScheduledSteps:
 
     @property
     def families(self) -> list[str]:
-        """Per piece."""
         return [OPS[piece.op].family for piece in self.pieces]
 
     def pieces_of(self, rank: int) -> Mask:

@@ -30,9 +30,9 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
 from perfmodel.prediction.intervals import drawn_step
-from perfmodel.prediction.power import Noted, within_limit
 from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import family_rows, summarise
+from perfmodel.prediction.running_cost import Noted, within_limit
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,

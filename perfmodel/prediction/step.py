@@ -15,18 +15,17 @@ from typing import Any
 
 from perfmodel.base.provenance import OWN_MODELS
 from perfmodel.designs import Deployment, Phase
-from perfmodel.designs.layouts.default import deployment_of
+from perfmodel.designs.layouts.default import deployment_of, shortage
 from perfmodel.designs.layouts.memory import fits, holds
-from perfmodel.designs.layouts.shortage import shortage
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.errors import Note, WorkloadError
+from perfmodel.errors import DoesNotFit, Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.prediction.power import Noted, unlimited
 from perfmodel.prediction.result import longer
+from perfmodel.prediction.running_cost import Noted, unlimited
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
 from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
@@ -100,7 +99,6 @@ class Step:
         return rank_classes(self.workload, *where)
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
-        """The ranks that stand for all."""
         averages = self.pipeline is not None and self.pipeline.averages_copies
         works = ("held_rows_bytes",) * averages
         return self._every_class if every_rank else deciding_classes(self._every_class, *works)
@@ -117,7 +115,6 @@ class Step:
         return apply_edits(edited, edits, must_change=False)[0]
 
     def graph(self, rank: int) -> OpGraph:
-        """What `rank` runs."""
         machine = self.machine
         device = machine.node.device
         software = self.workload.implementation
@@ -245,7 +242,7 @@ def placed(case: Deployment) -> Deployment:
         return case
     deployment = deployment_of(case.workload, case.machine, case.batch, train=case.train)
     if not holds(deployment):
-        raise WorkloadError(shortage(deployment))
+        raise DoesNotFit(shortage(deployment))
     if in_designs_software(case.workload):
         return deployment
     software = case.workload.implementation.name

@@ -231,7 +231,6 @@ class Result:
         }
 
     def rank_records(self) -> list[dict[str, Any]]:
-        """One record per rank, as JSON."""
         before = self.baseline.ranks if self.baseline else [None] * len(self.ranks)
         return [
             {

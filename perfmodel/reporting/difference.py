@@ -211,7 +211,6 @@ class Difference:
         return "\n".join(lines).rstrip() + "\n"
 
     def of(self, group: str) -> pd.DataFrame:
-        """The changes of one group."""
         return self.changes[self.changes.group == group]
 
     def __repr__(self) -> str:
@@ -220,7 +219,6 @@ class Difference:
         return f"Difference({self.a.source!r}, {self.b.source!r}: {said})"
 
     def _repr_html_(self) -> str:
-        """The largest changes of each group."""
         from perfmodel.plot import table_html
 
         frame = self.changes.drop(columns="scatter_frac")

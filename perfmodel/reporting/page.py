@@ -16,9 +16,9 @@ from perfmodel.base.units import human_us
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
-from perfmodel.reporting.page_timeline import Shown, timeline_data
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import parts_figure
 from perfmodel.timeline.schedule import measured

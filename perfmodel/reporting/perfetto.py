@@ -260,6 +260,5 @@ def encode_varint(value: int) -> bytes:
 
 
 def framed(message: Any) -> bytes:
-    """A message behind its length."""
     body: bytes = message.SerializeToString()
     return encode_varint(len(body)) + body

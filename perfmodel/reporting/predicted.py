@@ -100,7 +100,10 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
             f"other resident {gb['resident_bytes']:,.1f}, activations "
             f"{gb['temporary_bytes']:,.1f}){'' if memory['fits'] else '; does not fit'}"
         )
-    if "workload" in source:
+    if most := source.get("largest_batch"):
+        filled = f"a batch of {most['batch']:,} fills {tables.percent(most['filled_frac'], 1)}"
+        yield f"{filled} of memory: {most['samples_per_s']:,.0f} samples per second"
+    elif "workload" in source:
         yield f"{source['batch'] / result.step_us * US_PER_S:,.0f} samples per second"
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())

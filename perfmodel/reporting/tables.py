@@ -105,7 +105,6 @@ class Table:
         return format(value, form)
 
     def rows(self) -> list[list[str]]:
-        """The cells as text."""
         forms = [each.form for each in self.columns]
         return [
             [one_line(self.text(*each)) for each in zip(row, forms, strict=True)]
@@ -202,7 +201,6 @@ def counted(number: int, thing: str) -> str:
 
 
 def source_text(source: str) -> str:
-    """What was read, in words."""
     return "standard input" if source == "-" else source
 
 

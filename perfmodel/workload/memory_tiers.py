@@ -14,7 +14,7 @@ from typing import Any
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.embedding.placement import HBM, MEMORIES, all_memories
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import DoesNotFit, WorkloadError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
 from perfmodel.ops.graph import TRITON, OpGraph, tensors_in
@@ -134,10 +134,10 @@ def require_fit(use: MemoryUse, device: Device, rank: int = 0) -> None:
 
 def too_small(
     who: str, total_bytes: float, of: str, held_bytes: float, name: str, parts: dict[str, float]
-) -> WorkloadError:
+) -> DoesNotFit:
     """The error for more than the `held_bytes` of `name`, with the largest of `parts`."""
     largest = max(parts, key=lambda part: parts[part])
-    return WorkloadError(
+    return DoesNotFit(
         f"{who} {in_gb(total_bytes)}{of}, {in_gb(total_bytes - held_bytes)} more than the "
         f"{in_gb(held_bytes)} of {name}; most of it: {largest}, {in_gb(parts[largest])}"
     )

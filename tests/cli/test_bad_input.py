@@ -324,7 +324,7 @@ def test_never_a_traceback(
 
     monkeypatch.setattr("perfmodel.base.registry.IN_USE", [])
     monkeypatch.setattr("perfmodel.trace.read", fail)
-    monkeypatch.setattr("perfmodel.cli.failures._forget_stdout", lambda: None)
+    monkeypatch.setattr("perfmodel.cli._forget_stdout", lambda: None)
     assert perfmodel.cli.main(["breakdown", str(trace)]) == status
     shown = capsys.readouterr()
     assert shown.out == ""

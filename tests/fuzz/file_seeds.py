@@ -243,7 +243,7 @@ def prediction() -> bytes:
 
 def placement(**more: Any) -> bytes:
     """A plan for `WORKLOAD`'s two tables on eight GPUs."""
-    from perfmodel.explore.planner.torchrec import SCHEMA
+    from perfmodel.explore.torchrec import SCHEMA
 
     tables = [
         {"rows": 100_000, "dim": 32, "sharding": "row_wise", "ranks": [0, 1, 2, 3], "tier": "hbm"},

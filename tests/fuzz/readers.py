@@ -248,7 +248,7 @@ def read_placement(path: Path) -> tuple[Any, list[str]]:
     """A plan for the small workload on one node of eight GPUs."""
     from fuzz.file_seeds import WORKLOAD
 
-    from perfmodel.explore.planner.torchrec import read_plan
+    from perfmodel.explore.torchrec import read_plan
     from perfmodel.hardware import cluster, load
     from perfmodel.hardware.parts import Node
     from perfmodel.workload import load_workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.plot.curves import curves_figure
+from perfmodel.plot.charts import curves_figure
 
 FRAME = {"size": [4.0, 1.0, 2.0, 1.0], "time": [1.0, 3.0, 2.0, 5.0], "name": ["a", "a", "a", "b"]}
 

@@ -18,8 +18,8 @@ from perfmodel import predict, read
 from perfmodel.cli.prediction_options import read_named
 from perfmodel.prediction import Prediction
 from perfmodel.reporting.page import data, page_html, sortable
-from perfmodel.reporting.page_timeline import Shown, Source, Tables
 from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.tracks import Shown, Source, Tables
 
 MAX_BYTES = 3_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -1,22 +1,28 @@
 """Which layout a deployment has unless it is told, the same for whoever asks: its workload's own
-where memory holds it, else the best that a search of a second finds."""
+where memory holds it, else the best of a quick search; and what would do where none fits."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from math import ceil
+from typing import Any
 
-from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.layouts.memory import holds
+from perfmodel.base.provenance import OWN_MODELS
+from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.layouts.memory import beside_bytes, filled_frac, holds, largest
 from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.designs.layouts.search import packed_best, placement_of
-from perfmodel.designs.layouts.surrogate import RESERVED_FRACS, surrogate
-from perfmodel.embedding import Pipeline
-from perfmodel.errors import WorkloadError
+from perfmodel.designs.layouts.surrogate import problems
+from perfmodel.embedding import Pipeline, Placement, TablePlacement
+from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload, sharding
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES, in_gb, shard_bytes, tier_use
 from perfmodel.workload.step import check_ranks
 
 
@@ -59,15 +65,75 @@ def searched(
     Tables that fill device memory may lie in the memories `beside` it, behind caches of
     `cached_fracs` of a shard.
     """
-    for reserved in RESERVED_FRACS:
-        reserved_bytes = reserved * deployment.machine.node.device.hbm_bytes
-        problem = surrogate(
-            deployment, reserved_bytes=reserved_bytes, beside=beside, cached_fracs=cached_fracs
-        )
+    plain = replace(deployment, notes=())
+    placement = _searched(plain, tuple(beside), tuple(cached_fracs), OWN_MODELS.get())
+    return None if placement is None else replace(deployment, placement=placement)
+
+
+@lru_cache(maxsize=64)  # designs start from the same, and try less of themselves
+def _searched(
+    deployment: Deployment, beside: tuple[str, ...], cached_fracs: tuple[float, ...], _models: str
+) -> Placement | None:
+    """By the models in use, which `_models` names."""
+    for problem in problems(deployment, beside, cached_fracs):
         if (found := packed_best(problem)) is None:
             return None
-        laid = replace(deployment, placement=placement_of(deployment, found))
+        placement = placement_of(deployment, found)
         with suppress(WorkloadError):  # beside resident tables a cache may lack room for a batch
-            if holds(laid):
-                return laid
+            if holds(replace(deployment, placement=placement)):
+                return placement
     return None
+
+
+CACHED, NARROW = "software_cache", "fp16"
+"""The design that puts tables into host memory, hot rows of them into device memory; rows of half
+the bytes that can be trained."""
+TRIES = 6
+"""Numbers of nodes that are tried."""
+
+
+def shortage(own: Deployment) -> str:
+    """Of a deployment whose tables fit into device memory in no layout, in a line: by how much, and
+    what would do."""
+    each, beside = own.machine.node.device.hbm_bytes, beside_bytes(own)
+    optimizer = own.workload.training.table_optimizer if own.train else None
+    whole = TablePlacement("table_wise", (0,), dtype=own.workload.implementation.table_precision)
+    needed = sum(shard_bytes(table, whole, optimizer) for table in own.workload.tables)
+    room = own.ranks * max(each - beside, 0.0)
+    over = f"{in_gb(needed - room)} more than" if needed > room else "which no layout spreads over"
+    remedies = "; ".join(_remedies(own, needed, room))
+    has = f"{own.machine.gpus} x {own.machine.node.device.name} have beside layers and activations"
+    needs = f"{own.workload.name}: tables need {in_gb(needed)} of device memory, {over} the"
+    has = f"{in_gb(room)} that {has} ({in_gb(beside)} of each {in_gb(each)})"
+    return f"{needs} {has}; what would do: {remedies or 'nothing that was tried'}"
+
+
+def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
+    each = own.machine.node.device.hbm_bytes - CONTEXT_BYTES
+    of_batch = beside_bytes(own) - CONTEXT_BYTES
+    most = own.batch * (each - needed / own.ranks) / of_batch
+    if most >= 1 and (batch := largest(lambda n: _filled(own, batch=n), min(int(most), own.batch))):
+        yield f"a batch of {batch:,}"
+    if needed > room > 0:
+        yield f"{room / needed:.1%} of the rows"
+    narrow = own.workload.with_(implementation__table_precision=NARROW)
+    if narrow != own.workload and _filled(own, workload=narrow) <= 1.0:
+        yield f"{NARROW} rows (implementation.table_precision)"
+    with suppress(PerfmodelError):
+        cached = DESIGNS[CACHED]().apply(own)
+        uses = tier_use(own.workload, cached.placement, own.machine, train=own.train)
+        if all(use.fits for use in uses):
+            yield f"host memory behind a cache (`perfmodel compare --designs {CACHED}`)"
+    with suppress(PerfmodelError):  # without a network they do not meet
+        # What activations take is shared by all nodes, so that fewer than these never do.
+        fewest = ceil((needed + own.ranks * of_batch) / (own.machine.node.gpus * each))
+        fewest = max(fewest, own.machine.nodes + 1)
+        machines = (replace(own.machine, nodes=fewest + more) for more in range(TRIES))
+        enough = (it for it in machines if _filled(own, machine=it) <= 1.0)
+        yield from (f"{it.nodes} nodes" for it in islice(enough, 1))
+
+
+def _filled(own: Deployment, **changes: Any) -> float:
+    """What the default layout of the deployment with these changes needs of memory."""
+    it = replace(own, **changes)
+    return filled_frac(deployment_of(it.workload, it.machine, it.batch, train=it.train))

@@ -59,7 +59,7 @@ class Way:
 
 ANY, GROUP, EVERY = 0, 1, 2
 """Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
-PLAIN = TablePlacement("column_wise", (0,))
+WHOLE = TablePlacement("table_wise", (0,))
 
 
 def ways(
@@ -76,6 +76,7 @@ def ways(
     tables = deployment.workload.tables
     for number, table in enumerate(tables):
         dtype = deployment.placement.tables[number].dtype
+        whole = shard_bytes(table, replace(WHOLE, dtype=dtype), optimizer)
         columns, parts = list[tuple[Sharding, int, int, Table]](), 2
         while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
             columns.append(("column_wise", parts, ANY, replace(table, dim=table.dim // parts)))
@@ -89,8 +90,7 @@ def ways(
         if ranks > 1 and not unpooled:
             kinds.append(("data_parallel", ranks, EVERY, table))
         for sharding, parts, reach, shard in kinds:
-            placed = replace(PLAIN, sharding=sharding, ranks=tuple(range(parts)), dtype=dtype)
-            size = shard_bytes(table, placed, optimizer)
+            size = whole if sharding == "data_parallel" else whole / parts
             if sharding == "data_parallel":
                 size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
                 if size > MAX_REPLICATED_BYTES:
@@ -207,12 +207,10 @@ class Problem:
 
     @property
     def tables(self) -> int:
-        """How many there are."""
         return len(self.of_table)
 
     @property
     def groups(self) -> int:
-        """Of linked ranks."""
         return self.ranks // self.linked
 
     def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:

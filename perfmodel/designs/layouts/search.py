@@ -175,23 +175,28 @@ def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | No
 def packed_best(problem: Problem) -> Layout | None:
     """The best packed layout of what averaged programmes take most of, if one fits: per table the
     way with most of its share among those whose shards are small enough."""
-    fit = []
+    fit, used, seen = [], np.inf, set[bytes]()
+    per_rank = problem.parts / problem.ranks
     for frac in ROOM_FRACS:
-        found = averaged(problem, frac)
-        if found is None:
+        if used <= frac:  # the same programme again
             continue
+        if (found := averaged(problem, frac)) is None:
+            break
+        filled = problem.sizes[:, HBM:] * (found.share * per_rank)[:, None]
+        used = float((filled.sum(axis=0) / problem.limits[HBM:]).max())
         work_us, sent_us, bound_us = (
             each or np.inf for each in (found.work_us, found.sent_us, found.bound_us)
         )
         load = np.maximum(problem.work_us / work_us, problem.sent_us / sent_us)
-        per_rank = problem.parts / problem.ranks
         taken = (load + problem.sizes[:, HBM] / problem.room_bytes[0]) * per_rank
         taken = taken + (problem.shared_us + problem.summed_us) / bound_us
         score = found.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
         for largest in LARGEST:
             small = np.where(load <= largest, score, -1.0 - load)
             chosen = np.array([own[small[own].argmax()] for own in problem.of_table])
-            fit += [layout] if (layout := pack(problem, chosen)) else []
+            if (key := chosen.tobytes()) not in seen:
+                seen.add(key)
+                fit += [layout] if (layout := pack(problem, chosen)) else []
     return min(fit, key=lambda each: each.rated_us, default=None)
 
 

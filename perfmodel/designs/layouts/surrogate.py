@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from math import ceil, log2
@@ -18,6 +18,7 @@ from perfmodel.designs.layouts.problem import (
     ANY,
     CACHED_FRACS,
     EVERY,
+    MEMORIES,
     FixedTimes,
     Problem,
     Way,
@@ -173,32 +174,43 @@ RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
 fits: what its activations take is known only then."""
 
 
-def surrogate(
+def problems(
     deployment: Deployment,
-    *,
-    reserved_bytes: float = 0.0,
     beside: Sequence[str] = ("host", "storage"),
     cached_fracs: Sequence[float] = CACHED_FRACS,
-) -> Problem:
-    """The problem of laying out the deployment's tables; of each device's memory so much more than
-    usual is `reserved_bytes`. Where the tables fill more than that, they may lie in the memories
-    `beside` it, behind caches there of `cached_fracs` of a shard."""
-    other_bytes = beside_bytes(deployment) + reserved_bytes
+) -> Iterator[Problem]:
+    """The problem of laying out the deployment's tables, with more and more of each device's memory
+    kept free, as long as the tables may fit. Where they fill more than the rest, they may lie in
+    the memories `beside` it, behind caches there of `cached_fracs` of a shard."""
+    other_bytes = beside_bytes(deployment)
     deployment = _as_asked(deployment)
-    machine, ranks = deployment.machine, deployment.ranks
-    node = machine.node
-    hbm_bytes = max(node.device.hbm_bytes - other_bytes, 1.0)
+    node = deployment.machine.node
     room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
     if node.storage is not None:
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
     here = tuple(ways(deployment))
     whole = sum(way.size_bytes for way in here if way.sharding == "table_wise")
-    needed, nearer = list[str](), hbm_bytes
-    for tier in beside:
-        if whole > FILLED * nearer * ranks and room[tier]:
-            needed.append(tier)
-        nearer += room[tier]
-    here = tuple(ways(deployment, needed, cached_fracs)) if needed else here
+    known: dict[tuple[str, ...], Problem] = {}
+    for reserved in RESERVED_FRACS:
+        hbm_bytes = max((1 - reserved) * node.device.hbm_bytes - other_bytes, 1.0)
+        needed, nearer = list[str](), hbm_bytes
+        for tier in beside:
+            if whole > FILLED * nearer * deployment.ranks and room[tier]:
+                needed.append(tier)
+            nearer += room[tier]
+        if whole > nearer * deployment.ranks:
+            return
+        key = tuple(needed)
+        if key not in known:
+            more = tuple(ways(deployment, key, cached_fracs)) if key else here
+            known[key] = _timed(deployment, more)
+        room_bytes = (hbm_bytes, max(room["host"], 1.0), max(room["storage"], 1.0))
+        yield replace(known[key], room_bytes=room_bytes)
+
+
+def _timed(deployment: Deployment, here: tuple[Way, ...]) -> Problem:
+    """The problem of choosing among these ways, in memories without end."""
+    machine, ranks = deployment.machine, deployment.ranks
     rows, excess = _rows_us(deployment, here)
     work, excess = rows + _copied_us(deployment, here), np.round(excess, DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
@@ -215,11 +227,7 @@ def surrogate(
         excess * ~in_blocks,
         ranks,
         linked=machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
-        room_bytes=(
-            hbm_bytes,
-            max(room["host"], 1.0),
-            max(room["storage"], 1.0),
-        ),
+        room_bytes=(np.inf,) * len(MEMORIES),
         fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,

@@ -15,11 +15,11 @@ from benchmarks.streams import read_histograms
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.layouts.problem import ANY, GROUP, Layout, Problem
 from perfmodel.designs.layouts.search import lower_bound, placement_of, search
-from perfmodel.designs.layouts.surrogate import surrogate
+from perfmodel.designs.layouts.surrogate import problems
 from perfmodel.embedding import population
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import Plan, plan_deployment
-from perfmodel.explore.planner.torchrec import read_plan, torchrec_document
+from perfmodel.explore.torchrec import read_plan, torchrec_document
 from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload
@@ -81,7 +81,7 @@ def test_the_search_orders_random_plans_as_the_schedule_does() -> None:
     """25 random plans of a model that its kernels bound: table 20 has half of all lookups, parts
     of other tables are narrower."""
     start = deployment_of(load_workload("dlrm-dcnv2"), machine())
-    made, draw = surrogate(start), np.random.default_rng(0)
+    made, draw = next(problems(start)), np.random.default_rng(0)
     quick, full = [], []
     while len(full) < 25:
         layout = _random_layout(made, draw)
@@ -229,7 +229,7 @@ def test_drives_hold_what_hosts_cannot() -> None:
 def test_dcnv2_is_within_twelve_percent_of_the_bound(nodes: int) -> None:
     """Of two nodes one holds the largest table by itself: their ranks differ."""
     start = deployment_of(load_workload("dlrm-dcnv2"), cluster(load("dgx-a100-80gb"), nodes))
-    best = search(surrogate(start))[0]
+    best = search(next(problems(start)))[0]
     assert best.fits
     assert best.step_us <= 1.12 * lower_bound(best.problem)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.designs import deployment_of
-from perfmodel.designs.layouts.surrogate import surrogate
+from perfmodel.designs.layouts.surrogate import problems
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import plan_deployment
 from perfmodel.hardware import cluster
@@ -38,7 +38,7 @@ def test_a_plan_of_sequences_is_never_slower_than_the_workloads_own() -> None:
 
 def test_sequences_bring_as_many_rows_as_ids_leave() -> None:
     """A shard of one in four parts looks up, and sends, a quarter of the table's."""
-    made = surrogate(deployment())
+    made = next(problems(deployment()))
     of_first = {way.sharding: at for at, way in enumerate(made.ways) if way.number == 0}
     assert "data_parallel" not in of_first
     sent = made.sent_us

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.explore.planner.torchrec import Topology, shard_cost
+from perfmodel.explore.torchrec import Topology, shard_cost
 
 RATES = {
     "defaults": {},

@@ -14,6 +14,7 @@ from perfmodel.base.progress import Begin, silent
 from perfmodel.base.provenance import made_by
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
+from perfmodel.designs.layouts.default import shortage
 from perfmodel.designs.layouts.memory import holds
 from perfmodel.designs.layouts.problem import HBM, Layout, Problem
 from perfmodel.designs.layouts.search import (
@@ -24,11 +25,10 @@ from perfmodel.designs.layouts.search import (
     search,
     variations,
 )
-from perfmodel.designs.layouts.shortage import shortage
-from perfmodel.designs.layouts.surrogate import RESERVED_FRACS, surrogate
+from perfmodel.designs.layouts.surrogate import problems
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.torchrec import SCHEMA, with_formulas
+from perfmodel.explore.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.step import in_designs_software, steps_of
 from perfmodel.prediction.types import Result
@@ -86,7 +86,6 @@ class Plan:
 
     @property
     def placement(self) -> Placement:
-        """Where each table is."""
         return self.deployment.placement
 
     @cached_property
@@ -181,7 +180,7 @@ def plan_deployment(
     """
     if estimator not in ESTIMATORS:
         raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
-    own, device = estimator == "perfmodel", deployment.machine.node.device
+    own = estimator == "perfmodel"
     few = max(MIN_VARIATIONS, SCHEDULED_TABLES // len(deployment.workload.tables))
     left = min(MAX_VARIATIONS, few) if own else 0
     placed: dict[Placement, Layout] = {}
@@ -196,11 +195,8 @@ def plan_deployment(
             return False
         return True
 
-    for reserved in RESERVED_FRACS:
+    for problem in problems(deployment, ("host", "storage") if own else ("host",)):
         begin("searching", 0, 0)
-        beside = ("host", "storage") if own else ("host",)
-        reserved_bytes = reserved * device.hbm_bytes
-        problem = surrogate(deployment, reserved_bytes=reserved_bytes, beside=beside)
         placed = {}
         for layout in search(problem) if own else _torchrec_layouts(problem, deployment):
             placed.setdefault(placement_of(deployment, layout), layout)

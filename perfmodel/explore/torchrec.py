@@ -62,7 +62,6 @@ class Topology:
     cached_frac: float = 0.2
 
     def kernel_bytes_per_s(self, kernel: str) -> float:
-        """Of a compute kernel."""
         cached = self.cached_frac * self.hbm_bytes_per_s
         cached += (1 - self.cached_frac) * self.host_bytes_per_s
         return {
