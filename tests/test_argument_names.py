@@ -116,7 +116,7 @@ def test_every_option_in_an_error_is_an_argument_of_a_function() -> None:
         for name in inspect.signature(function).parameters
     }
     known |= {"only", "estimator", "collective", "ranks", "curves"}  # of `fit`
-    known |= {"explain"}  # what a function itself is called
+    known |= {"explain", "largest_batch"}  # what a function itself is called
     found = list(options_in_errors())
     assert len(found) > 30
     wrong = [each for each in found if each[1].partition("=")[0] not in known]

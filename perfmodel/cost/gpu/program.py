@@ -260,6 +260,8 @@ class OpBehaviour:
 
     waits: float = 0.0
     """Steps that wait for one another, in `program.wait_us`."""
+    shortest_waits: float = 1 / 2
+    """What the shortest takes of them: half, for a load (assumed); copy engines load nothing."""
     traffic: float = 1.0
     """How often the operands move, or how badly they use what moves."""
     sectors: bool = False
@@ -276,6 +278,7 @@ _SCATTER = OpBehaviour(1.0, sectors=True)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
+    "copy": OpBehaviour(shortest_waits=0.0),
     "layer_norm": OpBehaviour(2.0),
     "rms_norm": OpBehaviour(2.0, _C.strided),
     "split": OpBehaviour(traffic=_C.joined),
@@ -291,8 +294,7 @@ OP_BEHAVIOUR = {
 }
 """Of ops that do more than stream."""
 ROWS_ANYWHERE = frozenset(op for op, own in OP_BEHAVIOUR.items() if own.sectors)
-_PLAIN, _ONE_LOAD = OpBehaviour(), 1 / 2
-"""What does nothing but stream, and its share of a wait where no measurement tells of it."""
+_PLAIN = OpBehaviour()
 
 
 def in_program(rows: Rows, device: Device, estimate: Estimate, pace: float = 1.0) -> Estimate:
@@ -355,7 +357,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)
         wait_us, start_us = unknown * _C.wait_us, _S.start_us
-        loads = max(own.waits, _ONE_LOAD) * (device.target == "cuda")  # AMD's shortest wait as well
+        # AMD's shortest kernels wait as well.
+        loads = max(own.waits, own.shortest_waits) * (device.target == "cuda")
         shortest_us = _C.least * device.kernel_floor_us + loads * wait_us
         cold[group.index] = np.maximum(start_us + own.waits * wait_us + moving_us, shortest_us)
     return cold

@@ -111,6 +111,7 @@ class Cell(NamedTuple):
     measured: Mapping[str, float]  # the range there, as `Fitted.measured` has it
     floor_us: float
     offset_us: float
+    within_us: float  # of the offset, what is part of the shortest kernel too
 
 
 class Answer(NamedTuple):
@@ -181,7 +182,8 @@ class Part:
             floor_us = median(np.array(host or maker or [*known.values()]))
             usual_us = _OFFSET_FRAC * floor_us if timing == SINGLE_CALL else offset_us
             offset_us = min(usual_us, 0.9 * floor_us)
-        return Cell(op, name, away, measured, floor_us, offset_us)
+        within_us = 0.0 if timing == SINGLE_CALL else offset_us  # calls one by one add a host's
+        return Cell(op, name, away, measured, floor_us, offset_us, within_us)
 
     def kernels(self, columns: Columns, device: Device, cell: Cell) -> tuple[Floats, Floats]:
         """(times `[n]` without a floor, how far each row lies within what was measured, 0 to 1);
@@ -204,8 +206,7 @@ class Part:
         support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
         share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
         us = base_us * np.exp(support * share * learned) + columns.extra_us
-        # Some timings show of a short kernel more than it takes: then its floor is in there.
-        least = max(1.0 - cell.offset_us / device.kernel_floor_us, 0.0)
+        least = max(1.0 - cell.within_us / device.kernel_floor_us, 0.0)
         return at_least(us, columns.analysis, device, least), support
 
     def intervals(

@@ -19,12 +19,13 @@ def table(path: Path, launch_us: float, *rows: str) -> Path:
 
 
 def test_the_smallest_call_of_a_host_is_its_shortest_kernel(tmp_path: Path) -> None:
+    """No measurement tells of an addition so short: it waits for a load as well, half of 1 us."""
     tables = [
         table(tmp_path / f"{launch_us}.csv", launch_us, "4.5,9") for launch_us in (4.3, 3.8, 4.3)
     ]
     evaluation = evaluate_kernels(tables)
     (row,) = evaluation.rows
-    errors_pct = [100 * (us / 3.3 - 1) for us in (3.1, 2.6, 3.1)]
+    errors_pct = [100 * (us / 3.3 - 1) for us in (3.6, 3.1, 3.6)]
     assert (row["n"], row["bias_pct"]) == (3, pytest.approx(sum(errors_pct) / 3, abs=1e-3))
     assert not evaluation.warnings
 
