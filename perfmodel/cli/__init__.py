@@ -30,7 +30,7 @@ VERBS = (
 )
 GROUPS = ("evaluate", "fit")
 """Verbs of several nouns."""
-_FILES = {"check": "evaluate", "report": "export"}
+_FILES = {"check": "evaluate", "report": "export", "diff": "compare", "sweep": "plan"}
 """Of verbs that share one; others have one of their own."""
 
 COLLECTOR = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

@@ -1,10 +1,12 @@
-"""`perfmodel compare`: designs against each other on one workload and one machine."""
+"""`perfmodel compare`: designs against each other on one workload and machine; `perfmodel diff`:
+two traces or predictions side by side."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +14,24 @@ import typer
 
 from perfmodel.api import ALL
 from perfmodel.cli.console import Console
-from perfmodel.cli.options import PACKAGED, KernelOptions
-from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
+from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
+from perfmodel.cli.output import (
+    FAILED,
+    STDOUT,
+    Output,
+    check_figure,
+    check_target,
+    save_figure,
+    working,
+    wrote,
+)
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import Table, Times, counted, shown
+from perfmodel.plot.names import named
+from perfmodel.reporting.tables import Table, Times, counted, percent, shown
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult
+    from perfmodel.reporting.difference import Difference
 
 
 NONE_POSSIBLE = 2
@@ -219,3 +232,57 @@ def _latencies(rate_per_s: float | None, plain: Sequence[dict[str, Any]]) -> Tab
     batches = "batch=in batches:,d;" if any(each["batch"] for each in asked) else ""
     heads = f"label=design:name;{found}{batches}p50_us=p50:human;p99_us=p99:human"
     return Table(f"Latency{at}", heads, records) if asked else None
+
+
+MAX_SHOWN = 12
+_COLUMNS = "name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s"
+_TITLES = (
+    *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
+    "Modules, by what they launch",
+)
+"""Of the groups of changes."""
+
+
+def diff(
+    a: str,
+    b: str,
+    top: int = MAX_SHOWN,
+    fail_over: str | None = None,
+    markdown: Path | None = None,
+    steps_by: str | None = None,
+    target: Output = STDOUT,
+    max_memory: float = DEFAULT_MAX_GB,
+) -> None:
+    from perfmodel import api
+    from perfmodel.reporting.difference import parse_limits
+
+    parse_limits(fail_over or "")
+    check_target(markdown)
+    limits, limit = fail_over or "", max_bytes(max_memory)
+    with working("reading"):
+        compared = api.diff(a, b, fail_over=limits, max_bytes=limit, steps_by=steps_by or "")
+    if markdown:
+        wrote(markdown, "Markdown, for a comment on the pull request", compared.to_markdown())
+    target.write_result(compared, partial(_show_diff, top=top), first=compared.completeness_line)
+    if compared.failed:
+        raise typer.Exit(FAILED)
+
+
+def _show_diff(console: Console, compared: Difference, top: int) -> None:
+    from perfmodel.plot.names import short_name
+    from perfmodel.reporting.sides import GROUPS
+
+    console.say(compared.verdict)
+    console.say(f"A: {compared.a.source} ({compared.a.hardware})")
+    console.say(f"B: {compared.b.source} ({compared.b.hardware})")
+    for line in compared.notes:
+        console.say(line)
+    for group, title in zip(GROUPS, _TITLES, strict=True):
+        every, records = compared.of(group), []
+        for change in every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records"):
+            share = percent(change["change_us"], change["a_us"])
+            share = share if share.startswith(("-", "0")) else f"+{share}"
+            own = {"name": named(short_name(change["name"])), "share": share}
+            records.append(change | own)
+        if records:
+            console.show(Table(title, _COLUMNS, records))

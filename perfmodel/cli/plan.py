@@ -1,19 +1,30 @@
-"""`perfmodel plan`: a sharding plan for a workload on a cluster, and why."""
+"""`perfmodel plan`: a sharding plan for a workload on a cluster, and why; `perfmodel sweep`:
+thousands of settings of hardware and workload, and what they show."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import PACKAGED, Format, KernelOptions
-from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
-from perfmodel.reporting.tables import Table, counted, interval
+from perfmodel.cli.output import (
+    STDOUT,
+    Output,
+    check_figure,
+    check_target,
+    save_figure,
+    working,
+    wrote,
+)
+from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted, interval
 
 if TYPE_CHECKING:
+    from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
 
 
@@ -133,3 +144,88 @@ def _ranks(ranks: list[int]) -> str:
     if len(ranks) > 2 and ranks == list(range(ranks[0], ranks[0] + len(ranks))):
         return f"{ranks[0]}-{ranks[-1]}"
     return ",".join(map(str, ranks))
+
+
+Records = Sequence[Mapping[str, Any]]
+MAX_ROWS = 20
+"""Points of a sweep that are shown; up to so many, all."""
+J_PER_KWH = 3.6e6
+_ELASTICITIES = "axis:name;objective;base:,.6g;at_base:,.6g;elasticity:,.6g"
+_UNITS = {
+    "step_us": ("step", TIME, 1.0),
+    "samples_per_s": ("samples/s", "s", 1.0),
+    "cost_usd_per_million": ("USD per\nmillion", "s", 1.0),
+    "energy_j_per_sample": ("kWh per\nmillion", "s", 1e6 / J_PER_KWH),
+    "power_w": ("power (W)", "s", 1.0),
+}
+"""Heads and forms of objectives, in the units of `compare`, and their factors."""
+
+
+def sweep(
+    spec: Path,
+    objective: str | None = None,
+    workers: int = 0,
+    sensitivity: bool = False,
+    figure: Path | None = None,
+    target: Output = STDOUT,
+) -> None:
+    check_figure(figure)
+    from perfmodel import explore
+
+    wanted = explore.load_spec(spec, objective)
+    with working("sweeping") as begin:
+        swept = explore.sweep(wanted, workers=workers, begin=begin)
+    answer = swept.to_dict() | {"sensitivity": None}
+    if sensitivity:
+        moved = explore.sensitivity(wanted).astype(object)
+        answer["sensitivity"] = moved.where(moved.notna(), None).to_dict("records")
+    save_figure(figure, swept.plot)
+    target.write(
+        lambda: answer,
+        swept.to_frame,
+        lambda console: _show_sweep(console, swept, answer),
+        swept.warnings,
+        hint="every point",
+    )
+
+
+def _show_sweep(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
+    """What was swept, its front or its rows, and elasticities where they were wanted."""
+    console.say(f"{answer['source']['input']}: {counted(answer['points'], 'point')}")
+    console.say_assumed("its best point", answer["assumed"])
+    if answer["pareto"]:
+        title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
+        console.show(Table(title, heads, records[:MAX_ROWS]))
+        if len(records) > MAX_ROWS:
+            console.say(f"… {len(records) - MAX_ROWS} more (--format json)")
+    if answer["sensitivity"]:
+        console.show(Table("Elasticities", _ELASTICITIES, answer["sensitivity"]))
+
+
+def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:
+    """Every point where they are few, the best ones marked; of many the best ones alone."""
+    several = len(found.objectives) > 1
+    rows = [found.row(at) for at in range(len(found.frame))]
+    title, is_marked = f"Points; * {'Pareto front' if several else 'best'}", len(rows) > 1
+    if len(rows) > MAX_ROWS:
+        rows = [row for number in front for row in rows if row["point"] == number]
+        title, is_marked = "Pareto front" if several else "Best point", False
+    units = {name: _UNITS.get(name, (name, "s", 1.0)) for name in found.objectives}
+    records = []
+    for row in rows:
+        record = dict(row) | {"mark": "*" if row["point"] in front else ""}
+        for name, (_, form, factor) in units.items():
+            if form != TIME and row[name] is not None:
+                size = row[name] * factor
+                record[name] = f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
+        records.append(record)
+    heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
+    heads += [Column(name, head, form) for name, (head, form, _) in units.items()]
+    return title, records, heads
+
+
+def _axis_columns(row: Mapping[str, Any], axes: Sequence[str]) -> list[Column]:
+    """Those of texts first; long names on several lines."""
+    forms = {name: NAME if isinstance(row[name], str) else ",.6g" for name in axes}
+    ordered = sorted(axes, key=lambda name: forms[name] != NAME)
+    return [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]

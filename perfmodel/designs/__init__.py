@@ -1,4 +1,4 @@
-"""Published co-designs, one file each: edits of where tables are and how a step is laid out.
+"""Published co-designs: edits of where tables are and how a step is laid out.
 
 A design by its name is `DESIGNS["neo"]`, a class whose arguments are its settings; what only some
 of them have beside that loads on first use.

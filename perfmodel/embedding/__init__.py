@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
+    from perfmodel.embedding.cache import POLICIES as POLICIES
     from perfmodel.embedding.cache import CacheUse as CacheUse
     from perfmodel.embedding.cache import HotSet as HotSet
+    from perfmodel.embedding.cache import Policy as Policy
     from perfmodel.embedding.cache import TableAccess as TableAccess
     from perfmodel.embedding.cache import hot_set as hot_set
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.embedding.placement import RowDtype as RowDtype
     from perfmodel.embedding.placement import Sharding as Sharding
     from perfmodel.embedding.placement import TablePlacement as TablePlacement
-    from perfmodel.embedding.policies import POLICIES as POLICIES
-    from perfmodel.embedding.policies import Policy as Policy
     from perfmodel.embedding.popularity import Popularity as Popularity
     from perfmodel.embedding.popularity import ReuseHistogram as ReuseHistogram
     from perfmodel.embedding.popularity import population as population

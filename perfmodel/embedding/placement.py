@@ -14,8 +14,7 @@ from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.base.registry import Registry
-from perfmodel.embedding.cache import CacheUse, TableAccess, steady_use
-from perfmodel.embedding.policies import POLICIES
+from perfmodel.embedding.cache import POLICIES, CacheUse, TableAccess, steady_use
 from perfmodel.errors import WorkloadError
 
 if TYPE_CHECKING:

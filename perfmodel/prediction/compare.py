@@ -11,9 +11,18 @@ from typing import NamedTuple
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed, same_step
+from perfmodel.designs.composed import (
+    DEFAULT,
+    OWN_SETTINGS,
+    Composed,
+    Rung,
+    idle,
+    plain,
+    rungs,
+    same_step,
+    without_effect,
+)
 from perfmodel.designs.deployment import Budgeted, Design, changes
-from perfmodel.designs.ladder import Rung, idle, plain, rungs, without_effect
 from perfmodel.designs.layouts.default import shortage
 from perfmodel.designs.layouts.memory import holds
 from perfmodel.embedding import Placement

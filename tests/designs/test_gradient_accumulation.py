@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.gradient_accumulation import GradientAccumulation
+from perfmodel.designs.training_systems import GradientAccumulation
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict

@@ -6,8 +6,7 @@ import pytest
 
 from perfmodel import api
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
-from perfmodel.designs.composed import composed
-from perfmodel.designs.ladder import plain, rungs, without_effect
+from perfmodel.designs.composed import composed, plain, rungs, without_effect
 from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster
 from perfmodel.prediction.comparison import Comparison

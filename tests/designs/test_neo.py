@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.baselines import CpuOnly
-from perfmodel.designs.neo import Neo
+from perfmodel.designs.training_systems import Neo
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction import predict

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.neo import Neo
+from perfmodel.designs.training_systems import Neo
 from perfmodel.embedding import Placement, RowCache
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction import predict

@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.device_caches import SoftwareCache
-from perfmodel.designs.prefetch_pipeline import PrefetchPipeline
+from perfmodel.designs.training_systems import PrefetchPipeline
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.device_caches import SoftwareCache
-from perfmodel.designs.shared_cache import SharedCache
+from perfmodel.designs.device_caches import SharedCache, SoftwareCache
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.stashed_activations import StashedActivations
+from perfmodel.designs.training_systems import StashedActivations
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.ops.dtypes import item_bytes

@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import composed
-from perfmodel.designs.two_d_sharding import TwoDSharding
+from perfmodel.designs.training_systems import TwoDSharding
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict

@@ -14,9 +14,9 @@ from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.baselines import GpuOnly
 from perfmodel.designs.composed import composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
-from perfmodel.designs.neo import Neo
 from perfmodel.designs.popular_samples import Fae, Hotline
 from perfmodel.designs.settings import halves
+from perfmodel.designs.training_systems import Neo
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
