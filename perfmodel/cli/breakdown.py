@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, reading
-from perfmodel.cli.output import (
-    STDOUT,
-    Output,
-    check_figure,
-    refuse_cautions,
-    save_figure,
-    working,
-)
+from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
@@ -25,8 +18,6 @@ from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from perfmodel.prediction.breakdown.job import Breakdown
     from perfmodel.prediction.breakdown.rank import RankBreakdown, StepBreakdown
     from perfmodel.prediction.gains import Gain
@@ -97,7 +88,9 @@ def breakdown(
         helps, lost = _gains(whole, content, trace, options)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
-    save_figure(figure, lambda: _step_figure(whole, selected))
+    shown = selected.ranks[0]  # `whole` has the steps that were not asked for, too
+    step = tables.median_step(shown.steps)
+    save_figure(figure, lambda: whole.plot(shown.rank, step.index))
 
     def table(console: Console) -> None:
         page = _Page(console, top or MAX_SHOWN, full_names)
@@ -152,13 +145,6 @@ def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Brea
     if not all(rank.steps for rank in kept):
         raise UsageError(f"--steps matches none of the {len(content.ranks[0].steps)} steps")
     return replace(content, ranks=kept)
-
-
-def _step_figure(whole: Breakdown, content: Breakdown) -> Figure:
-    """Of the first rank's median step; `whole` has the steps that were not asked for, too."""
-    chosen = content.ranks[0]
-    shown = tables.median_step(chosen.steps)
-    return whole.plot(chosen.rank, shown.index)
 
 
 @dataclass(frozen=True)

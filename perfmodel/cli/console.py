@@ -107,7 +107,6 @@ class Console:
         self.say(assumed_text(name, figures, in_full=LINE.get().sources))
 
     def show_blocks(self, blocks: Iterable[str | Table]) -> None:
-        """Lines and tables one below the other."""
         for block in blocks:
             if isinstance(block, Table):
                 self.show(block)

@@ -15,14 +15,7 @@ import typer
 from perfmodel.base.units import human_us, unit_of
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
-from perfmodel.cli.output import (
-    FAILED,
-    STDOUT,
-    Output,
-    check_target,
-    working,
-    wrote,
-)
+from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
 from perfmodel.reporting.tables import Table, counted, percent
@@ -171,11 +164,7 @@ def evaluate_paths(
         )
 
 
-def kernels(
-    data: list[Path],
-    timed_by: KernelOptions = PACKAGED,
-    target: Output = STDOUT,
-) -> None:
+def kernels(data: list[Path], timed_by: KernelOptions = PACKAGED, target: Output = STDOUT) -> None:
     from perfmodel.validate.evaluate.kernels import evaluate_kernels
 
     with working("evaluating"):
@@ -271,11 +260,7 @@ def steps(
     _write(target, evaluation, "Steps", _STEPS, sums=("device", "summary"))
 
 
-def pairs(
-    traces: list[str],
-    target: Output = STDOUT,
-    max_memory: float = DEFAULT_MAX_GB,
-) -> None:
+def pairs(traces: list[str], target: Output = STDOUT, max_memory: float = DEFAULT_MAX_GB) -> None:
     from perfmodel.validate.evaluate.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
@@ -285,9 +270,7 @@ def pairs(
 
 
 def designs(
-    only: list[str] | None = None,
-    folder: Path | None = None,
-    target: Output = STDOUT,
+    only: list[str] | None = None, folder: Path | None = None, target: Output = STDOUT
 ) -> None:
     runner = _published("designs")
     with working("predicting") as begin:

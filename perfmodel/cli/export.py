@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,13 +39,10 @@ def export(
     with working("exporting"):
         written = documents(chosen, source, output)
     for path, document in written.items():
+        with atomic_write(path or Path("-")) as file:
+            file.write(document)
         if path:
-            with atomic_write(path) as file:
-                file.write(document)
             wrote(path, _USES[chosen])
-        else:
-            sys.stdout.buffer.write(document)
-            sys.stdout.buffer.flush()
 
 
 def report(

@@ -49,11 +49,7 @@ def device(
 
 
 def kernels(
-    data: list[Path],
-    output: Path,
-    estimator: str | None = None,
-    seed: int = 0,
-    rows: int = 6_000,
+    data: list[Path], output: Path, estimator: str | None = None, seed: int = 0, rows: int = 6_000
 ) -> None:
     asked = {"seed": seed, "rows_per_group": rows, "estimator": estimator}
     fitted = _fitted("kernels", data, output, **asked)

@@ -87,7 +87,6 @@ def _shown(name: str, settings: list[str], nodes: int | None) -> list[Part]:
 
 
 def part_dict(part: Part) -> dict[str, Any]:
-    """One part as `docs/schemas/hardware.json` describes it."""
     from perfmodel.hardware import figures, kind_of
     from perfmodel.hardware.parts import parts_of, texts_of
 

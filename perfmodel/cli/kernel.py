@@ -89,7 +89,6 @@ _KNOWN = (
 
 
 def _answer(rows: Rows, part: Part) -> dict[str, Any]:
-    """One machine's answer as `docs/schemas/kernel.json` describes it."""
     from perfmodel.hardware import Cluster, Device, Node
     from perfmodel.prediction.explain import reason_of_row
 
@@ -116,17 +115,12 @@ def _list(target: Output) -> None:
     """The vocabulary: each op, its family, dims and directions."""
     from perfmodel.ops.spec import OPS
 
-    ops: list[dict[str, Any]] = [
-        {
-            "op": name,
-            "family": OPS[name].family,
-            "dims": list(OPS[name].dims),
-            "optional": dict(OPS[name].defaults),
-            "directions": list(OPS[name].directions),
-        }
-        for name in OPS
-    ]
     joined = ("dims", "optional", "directions")
+    ops: list[dict[str, Any]] = []
+    for name in OPS:
+        it = OPS[name]
+        lists = zip(joined, (list(it.dims), dict(it.defaults), list(it.directions)), strict=True)
+        ops.append({"op": name, "family": it.family, **dict(lists)})
     rows = [op | {key: " ".join(op[key]) for key in joined} for op in ops]
     heads = "op:name;family;dims;optional;directions"
     target.write(

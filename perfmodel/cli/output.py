@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -140,7 +141,6 @@ class Output:
         )
 
     def _put(self, content: bytes, hint: str) -> None:
-        """To the file, or to standard output."""
         if self.path is None and self.form not in (Format.PARQUET, Format.WORKBOOK):
             sys.stdout.write(content.decode())
             sys.stdout.flush()
@@ -195,23 +195,18 @@ def _markdown(rows: Rows) -> bytes:
     return "".join(f"| {' | '.join(row)} |\n" for row in lines).encode()
 
 
-def _parquet(rows: Rows) -> bytes:
+def _written(rows: Rows, writer: str, *, inert: bool, **options: Any) -> bytes:
+    """By a writer of frames, such as `to_parquet`."""
     content = io.BytesIO()
-    _reread(rows, inert=False).to_parquet(content, index=False)
-    return content.getvalue()
-
-
-def _workbook(rows: Rows) -> bytes:
-    content = io.BytesIO()
-    _reread(rows, inert=True).to_excel(content, index=False, engine="openpyxl")
+    getattr(_reread(rows, inert=inert), writer)(content, index=False, **options)
     return content.getvalue()
 
 
 _FORMS: Mapping[Format, Callable[[Rows], bytes]] = {
     Format.CSV: lambda rows: csv_text(rows).encode(),
     Format.MARKDOWN: _markdown,
-    Format.PARQUET: _parquet,
-    Format.WORKBOOK: _workbook,
+    Format.PARQUET: partial(_written, writer="to_parquet", inert=False),
+    Format.WORKBOOK: partial(_written, writer="to_excel", inert=True, engine="openpyxl"),
 }
 
 

@@ -124,8 +124,7 @@ def _show(console: Console, planned: Plan) -> None:
 
 
 def _software(planned: Plan) -> str:
-    """Whose steps are told, and what the layout before takes; the workload's own where that is
-    other software."""
+    """Whose steps are told, and what the layout before takes; the workload's own if another."""
     from perfmodel.prediction.step import in_designs_software
 
     about, before, own = planned.deployment, planned.before, planned.own

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.cli.console import LINE, Console
-from perfmodel.cli.output import (
-    STDOUT,
-    Output,
-    check_figure,
-    refuse_cautions,
-    save_figure,
-    working,
-)
+from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     Demo,

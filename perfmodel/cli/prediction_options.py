@@ -29,8 +29,7 @@ predicted with the host costs of the others; `unprofiled` ones are of the same r
 
 
 def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
-    """The trace, or the bundled demo and what was written down when it was captured; `options` of
-    `read`."""
+    """The trace, or the bundled demo and what is known of its capture; `options` of `read`."""
     from perfmodel.trace import read
 
     with working(f"reading {trace or DEMO_SOURCE}"):
@@ -196,8 +195,7 @@ _OF_SHAPES = (
 
 
 def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:
-    """Raise `UsageError` for the first of `others`, arguments by name, that was given: it means
-    nothing here."""
+    """Raise `UsageError` for the first of `others`, by name, that was given beside `what`."""
     for name, given in others.items():
         if given:
             value = f" {given}" if name == "mode" else ""

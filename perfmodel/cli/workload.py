@@ -44,15 +44,15 @@ def comments(found: Recovered) -> list[str]:
 
 def _show(console: Console, found: Recovered) -> None:
     asked, layers = found.workload, found.workload.model
-    elements = asked.dense_parameters
+    elements, how = asked.dense_parameters, "trained" if found.train else "its forward pass alone"
     made = f"recorded layers of {elements:,} elements" if elements else "recorded layers"
     if asked.recorded is None:
-        bottom, top = _widths(layers.bottom_mlp), _widths(asked.top_widths)
+        bottom, top = ("-".join(map(str, each)) for each in (layers.bottom_mlp, asked.top_widths))
         made = f"MLPs {layers.dense_features}-{bottom} and {top}, {asked.interaction.kind}"
     console.say(
         f"{found.source}: {counted(len(asked.tables), 'table')}, {asked.table_parameters:,} "
         f"elements; {made}; batch {asked.batch:,}"
-        + (f" of {counted(found.ranks, 'rank')}, {_TRAINED[found.train]}" if found.facts else "")
+        + (f" of {counted(found.ranks, 'rank')}, {how}" if found.facts else "")
     )
     facts = [vars(each) | {"value": _text(each.value)} for each in found.facts]
     if facts:
@@ -60,13 +60,14 @@ def _show(console: Console, found: Recovered) -> None:
     alike: dict[tuple[Any, ...], list[int]] = {}
     for each in found.records():
         alike.setdefault(_row(each), []).append(each["table"])
-    rows = [dict(row) | {"table": _numbers(own)} for row, own in alike.items()]
+    more = ("", " and {} like it")
+    rows = [
+        dict(row) | {"table": f"{own[0]}{more[len(own) > 1].format(len(own) - 1)}"}
+        for row, own in alike.items()
+    ]
     console.show(Table("Tables", _TABLES, rows[:SHOWN], full_names=True))
     if len(rows) > SHOWN:
         console.say(f"and {len(rows) - SHOWN} more: --format csv or json has all")
-
-
-_TRAINED = {True: "trained", False: "its forward pass alone"}
 
 
 def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -78,14 +79,6 @@ def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     shown["where"] = record["ranks"] and ",".join(map(str, record["ranks"]))
     shown["told"] = _TOLD.get(record["told"])
     return tuple(shown.items())
-
-
-def _numbers(own: list[int]) -> str:
-    return str(own[0]) + (f" and {len(own) - 1} like it" if own[1:] else "")
-
-
-def _widths(widths: tuple[int, ...]) -> str:
-    return "-".join(map(str, widths))
 
 
 def _text(value: Any) -> str:

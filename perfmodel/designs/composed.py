@@ -7,14 +7,14 @@ are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from itertools import islice, product
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from perfmodel.base.registry import offered
-from perfmodel.base.schema import convert, is_list, parse_value, unknown_key
+from perfmodel.base.schema import convert, is_list, parse_value, require_keys
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design, words
 from perfmodel.designs.settings import ACTS_ON, PLAIN, START
 from perfmodel.embedding.placement import STORAGE
@@ -88,7 +88,6 @@ class Composed:
 
     @property
     def named(self) -> tuple[tuple[str, Design], ...]:
-        """Each with its name."""
         names = [name.strip() for name in self.text.split(PLUS)]
         return tuple(zip(names, self.designs, strict=False))  # the deployment as it is has none
 
@@ -130,7 +129,6 @@ class Composed:
 
 
 def same_step(one: Deployment, other: Deployment) -> bool:
-    """Whether both are of one step."""
     return _step(one) == _step(other)
 
 
@@ -178,7 +176,7 @@ def settings_of(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         name, dot, field = key.strip().partition(".")
         if not (equals and dot):
             raise UsageError(f"--set {text!r}: expected DESIGN.FIELD=VALUE")
-        _known_field(_class(name), name, field)
+        _require_fields(_class(name), name, [field])
         settings.setdefault(name, {})[field] = parse_value(value.strip())
     return settings
 
@@ -193,10 +191,10 @@ def _class(name: str) -> type[Design]:
 
 def _made(name: str, values: Mapping[str, Any]) -> Design:
     kind = _class(name)
+    _require_fields(kind, name, values)
     hints = get_type_hints(kind, include_extras=True)
     checked = {}
     for field, value in values.items():
-        _known_field(kind, name, field)
         hint = hints[field]
         if is_list(hint) and not (NoneType in get_args(hint) and value in (None, "none")):
             if isinstance(value, str):  # `fp16,int8`
@@ -206,10 +204,9 @@ def _made(name: str, values: Mapping[str, Any]) -> Design:
     return kind(**checked)
 
 
-def _known_field(kind: type[Design], name: str, field: str) -> None:
+def _require_fields(kind: type[Design], name: str, given: Iterable[str]) -> None:
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
-    if field not in known:
-        raise UsageError(f"{name}: {unknown_key(field, known)}")
+    require_keys(dict.fromkeys(given), known, name, UsageError)
 
 
 def plain(workload: Workload, whole: Composed) -> Workload:

@@ -127,7 +127,6 @@ def changes(before: Design, after: Design) -> str:
 
 
 def words(value: object) -> str:
-    """A setting's value as one reads it."""
     if value is None or isinstance(value, float):
         return "unset" if value is None else f"{value:g}"
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

@@ -55,7 +55,6 @@ class SoftwareCache(settings.Checked, of="software_cache"):
             )
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """All tables but the smallest to host memory, one cache on each rank."""
         if deployment.machine.node.device.target == "cpu":
             raise WorkloadError(
                 "software_cache: a CPU's device memory is its host's: nothing to keep closer"
@@ -97,7 +96,6 @@ class RecShard(settings.Checked, of="recshard"):
     hbm_gb: settings.Amount = settings.budget(24.0, settings.halves(MIN_GB))
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """All tables in host memory, their popular rows in a static cache of device memory."""
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
         hot = hot_fracs(deployment, capacity_bytes * deployment.ranks)
         device, sizes = deployment.machine.node.device, deployment.table_bytes
@@ -154,7 +152,6 @@ class SharedCache(settings.Checked, of="shared_cache"):
     policy: str = "lru"
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """All tables behind a cache on devices with less memory."""
         node = deployment.machine.node
         left = node.device.hbm_bytes - self.kv_gib * 2**30
         room = left - FREE_FRAC * node.device.hbm_bytes - CONTEXT_BYTES

@@ -65,8 +65,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Search:
-    """Choices of all layers (bottom MLP, then top) and of all tables, and the type of what is
-    exchanged."""
+    """Choices of all layers (bottom MLP, then top) and tables, and the type of the exchange."""
 
     layers: tuple[Choice, ...]
     tables: tuple[Choice, ...]
@@ -84,7 +83,6 @@ class Search:
 
     @property
     def saved_bytes(self) -> float:
-        """Of weights and rows."""
         return sum(each.wide_bytes - each.bytes for each in (*self.layers, *self.tables))
 
 

@@ -101,8 +101,7 @@ class _WithHotRows(settings.Checked):
         """Samples that rows are learned on."""
 
     def choose(self, deployment: Deployment) -> tuple[HotRowChoice, str, str]:
-        """The hot rows, what a user should know of them; and why hardly a sample is popular, where
-        that is so."""
+        """The hot rows, what a user should know; and why hardly a sample is popular, if so."""
         budget_bytes, given = self.hot_mib * MIB, self.popular_frac
         share = None if isinstance(given, str) else given
         choice = choose_hot_rows(deployment, budget_bytes, sampled=self.sampled, popular_frac=share)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, fields, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice, product
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_type_hints
 
@@ -74,9 +74,7 @@ class Checked(ABC):
                 yield replace(self, **less)  # type: ignore[type-var]
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+_hints = cache(partial(get_type_hints, include_extras=True))
 
 
 MOST, LEAST = 1e15, 1e-12
@@ -120,7 +118,6 @@ def budget(value: object, less: Less) -> Any:
 
 
 def instead(*values: object) -> Less:
-    """These in the place of a setting."""
     return lambda _: values
 
 

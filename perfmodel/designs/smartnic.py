@@ -100,7 +100,6 @@ class SmartNic(settings.Checked, of="smartnic"):
         return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterator[Self]:
-        """Without rows in the adapters, and with fewer."""
         machine = self._machine(deployment.machine)
         if self.applied == "if_worth" and machine.node.nic and machine.node.nic.memory_bytes:
             most = self._bytes(machine) / 2.0**30

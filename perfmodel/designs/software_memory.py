@@ -48,7 +48,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     parts: ClassVar = {"drive": Storage}
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """The tables that are worth least in fast memory to drives."""
         held, kept_bytes = deployment.table_bytes, self.keep_gib * GIB * deployment.ranks
         moved = self._moved(deployment, held, kept_bytes)
         if not moved and sum(held) > kept_bytes:

@@ -13,7 +13,6 @@ from perfmodel.designs.layouts.memory import beside_bytes
 from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.embedding import RowDtype
 from perfmodel.errors import WorkloadError
-from perfmodel.hardware import Cluster
 from perfmodel.workload.memory_tiers import in_gb
 
 BEYOND = "tables that device memory does not hold"
@@ -52,7 +51,6 @@ class Neo(settings.Checked, of="neo"):
     own_groups: bool = settings.step(False, plain=False)
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """The deployment with Neo's formats, layout and pipeline."""
         if deployment.machine.node.device.target == "cpu":
             raise WorkloadError("neo: a machine of CPUs has no device memory to shard tables over")
         optimizer = deployment.workload.training.table_optimizer
@@ -99,7 +97,6 @@ class PrefetchPipeline(settings.Checked, of="prefetch_pipeline"):
     rows_ahead: bool = settings.step(True, plain=False, acts_on="tables behind a cache of kernels")
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """What runs beside the step."""
         if self.rows_ahead and any(
             cache.kept_by == "operators" for cache in deployment.placement.caches
         ):
@@ -130,7 +127,6 @@ class TwoDSharding(settings.Checked, of="two_d_sharding"):
     sync_every: settings.SomeCount = 1
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """A layout over one group, copies of it in the others, and steps that average them."""
         ranks, within = deployment.ranks, self.group_ranks
         linked = deployment.machine.linked_gpus
         if ranks % within or (within % linked and linked % within):
@@ -143,7 +139,9 @@ class TwoDSharding(settings.Checked, of="two_d_sharding"):
         if any(placed.tier != "hbm" or placed.caches for placed in deployment.placement.tables):
             raise WorkloadError("two_d_sharding: copies are of tables in device memory")
         batch = deployment.batch * within // ranks
-        group = _of_ranks(deployment.machine, within)
+        # so many ranks in a row: some of the machine's nodes, or a part of one
+        node = replace(deployment.machine.node, gpus=min(deployment.machine.node.gpus, within))
+        group = replace(deployment.machine, node=node, nodes=-(-within // node.gpus))
         laid = deployment_of(deployment.workload, group, batch, train=deployment.train)
         dtypes = [placed.dtype for placed in deployment.placement.tables]
         placement = replace(
@@ -167,12 +165,6 @@ class TwoDSharding(settings.Checked, of="two_d_sharding"):
         )
 
 
-def _of_ranks(machine: Cluster, ranks: int) -> Cluster:
-    """So many ranks in a row of `machine`: some of its nodes, or a part of one."""
-    node = replace(machine.node, gpus=min(machine.node.gpus, ranks))
-    return replace(machine, node=node, nodes=-(-ranks // node.gpus))
-
-
 @dataclass(frozen=True)
 class GradientAccumulation(settings.Checked, of="gradient_accumulation"):
     """A batch in equal micro-batches, one after the other: less memory, layers updated once.
@@ -188,7 +180,6 @@ class GradientAccumulation(settings.Checked, of="gradient_accumulation"):
     micro_batches: settings.SomeCount = 4
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """Each micro-batch that there is in so many."""
         samples = deployment.samples
         if not deployment.train:
             raise WorkloadError("gradient_accumulation: inference has no gradients")
@@ -219,7 +210,6 @@ class StashedActivations(settings.Checked, of="stashed_activations"):
     nodes_ahead: settings.Count = 2
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """A pipeline that stashes."""
         if not deployment.train or deployment.machine.node.device.target == "cpu":
             raise WorkloadError(f"{self.of}: inference and CPUs keep no activations on a device")
         stash = (self.most_gib * 2.0**30, self.nodes_ahead) if self.most_gib else None

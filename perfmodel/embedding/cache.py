@@ -35,7 +35,6 @@ class RowClasses:
 
     @property
     def used_bytes(self) -> Floats:
-        """What all rows of each class would take."""
         return self.rows * self.row_bytes
 
     def touched_rows(self, lookups: float) -> Floats:
@@ -279,8 +278,7 @@ def hot_set(
 def split_hot(
     popularity: Popularity, hot_rows: float
 ) -> tuple[Popularity | None, Popularity | None]:
-    """The `hot_rows` most popular rows, and all others, each as a table of its own; None without
-    lookups."""
+    """The `hot_rows` most popular rows, and all others, as tables; None without lookups."""
     hot = popularity.held_frac(0.0, hot_rows)
 
     def part(frac: Floats) -> Popularity | None:

@@ -115,10 +115,8 @@ class RowCache:
         return _steady_use(tuple(tables), self.capacity_bytes, self.policy)
 
 
-@lru_cache(maxsize=256)
-def _steady_use(tables: tuple[TableAccess, ...], capacity_bytes: float, policy: str) -> CacheUse:
-    """The rank that misses most and the ops of a step ask the same."""
-    return steady_use(tables, capacity_bytes, policy)
+_steady_use = lru_cache(maxsize=256)(steady_use)
+"""The rank that misses most and the ops of a step ask the same."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,6 @@ class TraceSteps:
         """Points that are scheduled at once, so that memory is bounded for any graph."""
 
     def step_us(self, points: Points) -> Floats:
-        """Per point."""
         times_us = np.empty(len(points))
         for places, block in self.transfers.blocks(points, self.width):
             times_us[places] = self.of_block(block)

@@ -293,7 +293,6 @@ class TransferTables:
 
 
 def _time_us(rows: Rows, machine: Cluster) -> Floats:
-    """What pieces take on a machine."""
     return durations_of(place_collectives(rows, machine), machine).duration_us
 
 

@@ -31,7 +31,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.explore.torchrec import SCHEMA, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.step import in_designs_software, steps_of
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.types import INTERVAL, Result
 from perfmodel.workload.step import TIERED, rank_classes
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ class Plan:
 
     @property
     def memory(self) -> dict[str, float]:
-        """Device memory of the fullest rank, of ranks in the mean, and what the fullest has left,
-        in bytes."""
+        """Bytes on the fullest rank's device, in the mean, and left on the fullest."""
         use, held = (self.result.memory or {})["tiers"][0], self.layout.held[:, HBM]
         fullest = use["total_bytes"]
         mean = fullest - float(held.max() - held.mean())
@@ -126,9 +125,7 @@ class Plan:
             "batch": deployment.batch,
             "ranks": deployment.ranks,
             "estimator": self.estimator,
-            "step_us": self.result.step_us,
-            "low_us": self.result.low_us,
-            "high_us": self.result.high_us,
+            **{key: getattr(self.result, key) for key in INTERVAL},
             "surrogate_us": self.layout.step_us,
             "best_us": self.best.step_us,
             "bound_us": self.bound_us,

@@ -65,7 +65,6 @@ class Sweep:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """The columns of figures that are wanted."""
         return self.spec.objectives
 
     @property
@@ -77,8 +76,7 @@ class Sweep:
         return int((self.frame[ERROR] != "").sum())
 
     def front(self, names: tuple[str, ...] | None = None) -> Ints:
-        """Rows of the Pareto front of all objectives, or of those of some names; of one, its
-        best."""
+        """Rows of the Pareto front of all objectives, or of those named; of one, its best."""
         names = names or self.objectives
         signs = [-1.0 if OBJECTIVES[name].more_is_better else 1.0 for name in names]
         return pareto(self.frame[list(names)].to_numpy(np.float64) * signs)
@@ -191,7 +189,6 @@ def base_point(spec: Spec) -> dict[str, Any]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be moved a little."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

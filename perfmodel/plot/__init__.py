@@ -13,7 +13,6 @@ from perfmodel.base.lazy import exports
 if TYPE_CHECKING:
     from perfmodel.plot.charts import breakdown_figure as breakdown_figure
     from perfmodel.plot.charts import curves_figure as curves_figure
-    from perfmodel.plot.charts import errors_figure as errors_figure
     from perfmodel.plot.charts import pareto_figure as pareto_figure
     from perfmodel.plot.charts import roofline_figure as roofline_figure
     from perfmodel.plot.names import table_html as table_html

@@ -24,9 +24,8 @@ _MAX_OWN_TICKS = 8
 """Up to so many values of a logarithmic axis, its ticks stand at them."""
 _MAX_MARKED, _MAX_NUMBERED = 40, 12
 """Points of a curve that are marked, and of a front that are numbered, at most."""
-_MAX_POINTS, _CLOUD = 2_000, 20_000
-"""Points drawn at most, of errors and below a front: of more, an even share."""
-_MIN_RATIO, _MAX_RATIO = 0.1, 10.0
+_CLOUD = 20_000
+"""Points drawn at most below a front: of more, an even share."""
 _MAX_AREA, _MIN_AREA = 260.0, 6.0
 _MIN_FRAC = 1e-3
 """Of the time, what a kind of kernel must take to be drawn."""
@@ -45,16 +44,11 @@ def curves_figure(
     log: str = "",
     held: bool = False,
 ) -> Figure:
-    """Draw column `y` over `x`, a curve for each name in the column `by`.
+    """Draw column `y` over `x`, a curve for each name in the column `by`; a `y` of NaN is a gap.
 
-    Args:
-        frame: the columns; rows whose `y` is NaN are gaps.
-        labels: of the two axes, units in them.
-        legend: heading of the names, where they do not speak for themselves.
-        log: which axes are logarithmic (`x`, `y` or `xy`).
-        held: whether a value holds until the next one, as memory does.
-
-    Raises `UsageError` for a frame without rows.
+    `labels` are of the two axes, with units; `legend` heads the names, where they do not speak for
+    themselves; axes of `log` (`x`, `y`, `xy`) are logarithmic; `held`: a value holds until the next
+    one, as memory does. Raises `UsageError` for a frame without rows.
     """
     name = style.texts(frame, by, "no curve to draw")
     across, up = style.floats(frame, x), style.floats(frame, y)
@@ -78,57 +72,14 @@ def curves_figure(
     return figure
 
 
-def errors_figure(frame: Frame, *, title: str = "") -> Figure:
-    """Draw the ratio of predicted to measured over what was measured, both by powers.
-
-    Args:
-        frame: columns `group` (colour), `measured_us`, `predicted_us`, `low_us`, `high_us`, a row
-            per prediction.
-        title: heading of the figure.
-
-    Bars are intervals; those that miss 1 are drawn darker. Of more than 2,000 rows, every n-th of
-    the rows in order of time is shown, and ratios beyond 0.1 to 10 at the edge. Raises `UsageError`
-    for a frame without rows.
-    """
-    group = style.texts(frame, "group", "no predictions to draw")
-    measured = style.floats(frame, "measured_us")
-    order = np.argsort(measured, kind="stable")
-    order = order[:: max(1, -(-len(order) // _MAX_POINTS))]
-    group, measured = group[order], measured[order]
-    ratio, low, high = (
-        np.clip(style.floats(frame, name)[order] / measured, _MIN_RATIO, _MAX_RATIO)
-        for name in ("predicted_us", "low_us", "high_us")
-    )
-    missed = (low > 1.0) | (high < 1.0)
-    with style.panels(8.0, 4.6) as (figure, (axes,)):
-        axes.axhline(1.0, color=style.INK, linewidth=0.8)
-        for rows, colour in ((~missed, style.GRID), (missed, style.FAINT)):
-            axes.vlines(measured[rows], low[rows], high[rows], color=colour, linewidth=0.8)
-        for name, colour in style.colours_of(sorted(set(group.tolist()))).items():
-            on = group == name
-            axes.scatter(measured[on], ratio[on], s=9, color=colour, label=name, zorder=3)
-        axes.set(xscale="log", yscale="log", yticks=[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0])
-        style.write_numbers(axes, "g")
-        axes.minorticks_off()
-        spread = max(1.5, float(np.max(np.maximum(ratio, 1.0 / ratio))) * 1.1)
-        axes.set(ylim=(1.0 / spread, spread), xlabel="measured (us)")
-        axes.set_ylabel("predicted / measured")
-        axes.set_title(f"{title}{'; ' if title else ''}{np.mean(~missed):.0%} within the interval")
-        figure.legend(loc="outside right upper", markerscale=1.6)
-    return figure
-
-
 def roofline_figure(
     frame: Frame, *, peaks: Mapping[str, float], gb_per_s: float, title: str = ""
 ) -> Figure:
     """Draw kernels as points below a device's roofs, both axes by powers of ten.
 
-    Args:
-        frame: columns `family`, `intensity` (FLOP per byte), `tflop_per_s` (achieved) and `time_us`
-            (all of the kind together, the area of its point), a row per kind of kernel.
-        peaks: roofs of computing, TFLOP/s by name.
-        gb_per_s: bandwidth of the memory.
-        title: heading of the figure.
+    `frame` has a row per kind of kernel: `family`, `intensity` (FLOP per byte), `tflop_per_s`
+    (achieved) and `time_us` (all of the kind together, the area of its point). `peaks` are roofs of
+    computing, TFLOP/s by name, `gb_per_s` is that of the memory.
 
     Source: Williams, Waterman, Patterson, "Roofline", CACM 2009. Raises `UsageError` for a frame
     without rows.
@@ -227,16 +178,12 @@ _MAX_PARTS = 16
 def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
     """Draw one horizontal bar per step and source, stacked by part.
 
-    Args:
-        frame: columns `part` (cause, kernel family, scope) and `time_us`; `step` (name, default
-            one step) and `source` (such as `measured`, `predicted`) where there are several. One
-            row per part of a bar; parts that appear twice in a bar add up.
-        title: heading of the figure.
-
-    Parts keep one order and one colour in all bars. Parts below 0.5 % of every bar, and those
-    beyond the 16 largest, are one part. A bar ends with its total, and a second source of a step
-    with its difference from the first. Raises `UsageError` where a column is missing, a time is
-    negative or no number, or there is no row.
+    `frame` has a row per part of a bar: `part` (cause, kernel family, scope) and `time_us`; `step`
+    (name) and `source` (such as `measured`, `predicted`) where there are several. Parts that appear
+    twice in a bar add up, and keep one order and one colour in all bars; those below 0.5 % of every
+    bar, and beyond the 16 largest, are one. A bar ends with its total, and a second source of a
+    step with its difference from the first. Raises `UsageError` where a column is missing, a time
+    is negative or no number, or there is no row.
     """
     table = _parts_by_bar(frame)
     parts, bars, time_us = list(table.columns), list(table.index), table.to_numpy(float)

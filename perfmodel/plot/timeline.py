@@ -119,15 +119,11 @@ def timeline_figure(
 ) -> Figure:
     """Draw what ran between `start_us` and `end_us`, one lane per thread and stream.
 
-    Args:
-        frame: columns `resource` (`rank/thread` or `rank/device/stream`), `label`, `kind`,
-            `start_us`, `end_us`; one row per piece.
-        path: the critical path: columns `resource`, `cause`, `start_us`, `end_us`, in order. Drawn
-            as a line through the lanes, and as a lane of its own coloured by cause.
-        idle: idle time of the device: columns `cause`, `start_us`, `end_us`; a lane by cause, but
-            where there is neither a stream nor any idle time, and so no device.
-        start_us, end_us: the window, in the clock of the frames.
-        title: heading of the figure.
+    `frame` has a row per piece: `resource` (`rank/thread` or `rank/device/stream`), `label`,
+    `kind`, `start_us`, `end_us`. `path` is the critical path (`resource`, `cause`, `start_us`,
+    `end_us`, in order), drawn as a line through the lanes, and as a lane of its own by cause.
+    `idle` is idle time of the device (`cause`, `start_us`, `end_us`): a lane by cause, but where
+    there is neither a stream nor any idle time, and so no device.
 
     In a lane each colour is as high as its share of a bin of time, so no piece hides another, and
     the coloured area is the time. Raises `UsageError` where a column is missing, or the window is

@@ -175,8 +175,7 @@ class Comparison:
     def speed_up_interval(
         self, row: DesignResult, over: str | None = None
     ) -> tuple[float, float] | None:
-        """90 % interval of `speed_up`, narrower than the steps' on one device; None where either
-        has none."""
+        """90 % interval of `speed_up`, narrower than the steps' on one device; None without one."""
         other, speed_up = self._named(over), self.speed_up(row, over)
         if speed_up is None or other is None or row.result is None or other.result is None:
             return None
@@ -289,20 +288,13 @@ class Comparison:
 class Ladder(Comparison):
     """The steps of each design one on top of the other, a design after the other."""
 
-    def gain(self, row: DesignResult) -> float | None:
-        """Samples per second over those of the step before that can be."""
-        return self._over(row, -1)
-
-    def gain_over_first(self, row: DesignResult) -> float | None:
-        """The same over the first step that can be."""
-        return self._over(row, 0)
-
     def _over(self, row: DesignResult, place: int) -> float | None:
+        """Samples per second over those of the step before (`place` -1) or of the first (0)."""
         own = [each for each in self.rows if each.design == row.design]
         before = [each for each in own[: own.index(row)] if each.is_feasible]
         base = before[place].samples_per_s if before else row.samples_per_s
         return row.samples_per_s / base if row.samples_per_s and base else None
 
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:
-        gains = (row.step, self.gain(row), self.gain_over_first(row))
+        gains = (row.step, self._over(row, -1), self._over(row, 0))
         return super()._row_dict(row) | dict(zip(STEPS, gains, strict=True))

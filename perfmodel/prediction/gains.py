@@ -137,7 +137,6 @@ def gains(
     deciding, base_us = _deciding(few, duration_us), _typical_us(few, duration_us)
 
     def gain_us(scale: Scale, of: Periods) -> float:
-        """What the median of these steps gains."""
         changed, taken_us = what_if(graph, duration_us, [scale])
         again = of if changed is graph else Periods.of(changed, of.steps)
         return _typical_us(of, duration_us) - _typical_us(again, taken_us)
@@ -199,8 +198,7 @@ def _deciding(periods: Periods, duration_us: Floats) -> _Deciding:
 def _bounded(
     graph: ExecutionGraph, deciding: _Deciding, straggler: Mapping[str, Any] | None
 ) -> list[tuple[float, _Candidate, Scale]]:
-    """Candidates with what each can gain at most, largest first: what takes a wait out of the
-    cycle, all."""
+    """Candidates with what each can gain at most, largest first: what takes a wait out, all."""
     node_us, way_us, reached = deciding
     on_path = np.flatnonzero(node_us)
     bounded = []

@@ -15,7 +15,7 @@ from perfmodel.prediction.breakdown.completeness import error_warnings, unexplai
 from perfmodel.prediction.intervals import ratio_interval, transfer_interval
 from perfmodel.prediction.result import left_out_change_us, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.types import DEVICE_WORK, Result
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -109,17 +109,12 @@ def changed(times: Result, before: Result, after: Result) -> Result:
     for rank in after.ranks:  # a device's work is `active` times as long
         step_us = rank.step_us * step
         active_us = min(rank.gpu_active_us * active, step_us)
-        scaled = replace(
-            rank,
-            step_us=step_us,
-            gpu_active_us=active_us,
-            gpu_idle_us=step_us - active_us if rank.gpu_active_us else 0.0,
-            kernel_sum_us=rank.kernel_sum_us * active,
-            comm_us=rank.comm_us * active,
-            exposed_comm_us=rank.exposed_comm_us * active,
-            steps=[replace(each, step_us=each.step_us * step) for each in rank.steps],
-        )
-        ranks.append(scaled)
+        work = {name: getattr(rank, name) * active for name in DEVICE_WORK} | {
+            "gpu_active_us": active_us,
+            "gpu_idle_us": step_us - active_us if rank.gpu_active_us else 0.0,
+        }
+        steps = [replace(each, step_us=each.step_us * step) for each in rank.steps]
+        ranks.append(replace(rank, step_us=step_us, steps=steps, **work))
     path = [
         replace(each, start_us=each.start_us * step, duration_us=each.duration_us * step)
         for each in after.critical_path

@@ -17,12 +17,7 @@ from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import DESCRIPTIONS
 from perfmodel.prediction.explain import Reason, Terms, reason_of_row
-from perfmodel.prediction.scheduled import (
-    OVERHEAD_OF_CAUSE,
-    HostCosts,
-    ScheduledSteps,
-    host_ratio,
-)
+from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, ScheduledSteps, host_ratio
 from perfmodel.prediction.transferred import BASES, TransferredDurations
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
@@ -78,7 +73,6 @@ class ModelExplainer:
             return explanations_of(one, self.machine)[0].bound_by
 
     def reason(self, node: int) -> Reason:
-        """By the node's model, profile or loader."""
         graph = self.found.timeline.graph
         nodes, rank = graph.nodes_, int(graph.nodes_.rank[node])
         taken_us = float(nodes.duration_us[node])
@@ -95,8 +89,7 @@ class ModelExplainer:
         return _boundary(taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
-        """By its model: of several launches an equal share, and what it loses to others beside it
-        on the device."""
+        """By its model: of several launches an equal share, and what it loses to others."""
         about = self.found.pieces[piece]
         with using_kernels(self.kernels):
             why = reason_of_row(self.found.rows, self.machine, piece)

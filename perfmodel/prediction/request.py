@@ -164,8 +164,7 @@ def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = Fal
 
 
 def sourced(source: Source, batch: int | None = None) -> Source:
-    """What a name stands for: the trace at a path, the ops of a module called with `batch`, else a
-    workload."""
+    """What a name stands for: a trace, the ops of a module called with `batch`, else a workload."""
     if not isinstance(source, (str, Path)):
         return source
     program = program_of(str(source))

@@ -209,15 +209,9 @@ def _left_out(
     steps = []
     for number, step in enumerate(rank.steps):
         low_us, high_us = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        nulls = (
-            dict.fromkeys(NULLS)
-            if naive is None
-            else {
-                name: None if np.isnan(us[at, number]) else float(us[at, number])
-                for name, us in naive.items()
-            }
-        )
-        left_out = {"low_us": low_us, "high_us": high_us, **nulls}
+        told = {} if naive is None else {name: us[at, number] for name, us in naive.items()}
+        nulls = {name: None if np.isnan(us) else float(us) for name, us in told.items()}
+        left_out = {"low_us": low_us, "high_us": high_us, **dict.fromkeys(NULLS), **nulls}
         steps.append(replace(step, left_out=left_out))
     return replace(rank, steps=steps)
 

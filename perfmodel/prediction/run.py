@@ -17,6 +17,7 @@ from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.chosen import not_learned, using_kernels
 from perfmodel.designs import Deployment
 from perfmodel.designs.layouts.memory import filled_frac_of, largest
+from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError, prefixed
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering.context import self_contained
@@ -35,7 +36,7 @@ from perfmodel.prediction.request import Request, facts_of
 from perfmodel.prediction.running_cost import Noted, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
-from perfmodel.prediction.step import cluster_of, deployment_period, own_software, placed
+from perfmodel.prediction.step import cluster_of, deployment_period, placed
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
@@ -288,7 +289,8 @@ def _of_workload(workload: Workload, request: Request) -> Prediction:
         raise UsageError(f"{workload.name}: say on which hardware to predict it")
     batch = workload.batch if request.batch is None else request.batch
     machines = [cluster_of(each, request.nodes) for each in request.targets]
-    cases = [own_software(workload, machine, batch, train=request.train) for machine in machines]
+    about: dict[str, Any] = {"train": request.train, "in_own_software": True}
+    cases = [Deployment(workload, each, batch, Placement(()), **about) for each in machines]
     return _of_configuration(request, cases if request.edit else [placed(case) for case in cases])
 
 

@@ -128,7 +128,6 @@ def _shipped(name: str, machine: Cluster) -> HostCosts:
 
 @lru_cache
 def _profile(name: str) -> Profile:
-    """A profile of the package, read once."""
     return load_profile(CATALOGUE / f"{name}.json").of_repeated()
 
 
@@ -153,7 +152,6 @@ class ScheduledSteps:
         return [OPS[piece.op].family for piece in self.pieces]
 
     def pieces_of(self, rank: int) -> Mask:
-        """Which pieces one rank runs."""
         own = self.built.piece[self.timeline.graph.nodes_.rank == rank]
         chosen = np.zeros(len(self.pieces), bool)
         chosen[own[own != NONE]] = True

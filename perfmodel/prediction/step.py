@@ -140,10 +140,6 @@ class Step:
             sharers=min(together / missed[rank], gpus) if missed[rank] else 0.0,
         )
 
-    def scheduled(self, graphs: Sequence[OpGraph], costs: HostCosts | None) -> ScheduledSteps:
-        """`graphs` of its ranks, over and over, which lose nothing to collectives beside them."""
-        return scheduled_ranks(graphs, self.machine, costs, repeats=True)
-
     def tiers(self) -> tuple[TierUse, ...]:
         """What its placement needs of each memory. Raises `WorkloadError` where it does not fit."""
         if self.placement is None:
@@ -172,7 +168,7 @@ def _alone(
 ) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
     """Graphs, what edits do not do, the step without contention, and its period."""
     graphs, undone = step.graphs(edits, every_rank=every_rank)
-    alone = step.scheduled(graphs, costs)
+    alone = scheduled_ranks(graphs, step.machine, costs, repeats=True)
     own = alone.timeline.graph
     period_us = Recurrence.of(own).period_us(own.nodes_.duration_us)
     return graphs, undone, alone, period_us
@@ -202,7 +198,7 @@ def step_period(
         samples = step.batch * evaluation.batch_factor
         forward = replace(step, batch=samples, train=False)
         graphs, _ = forward.graphs(edits, every_rank=every_rank, must_change=False)
-        alone = forward.scheduled(graphs, costs)
+        alone = scheduled_ranks(graphs, machine, costs, repeats=True)
         once, _ = predict_shapes(graphs, machine, alone=alone, **about)
         evaluation_us = share * once.step_us + evaluation.beyond_us_per_step(step.batch)
         result = longer(result, evaluation_us, EVALUATION)
@@ -226,11 +222,6 @@ def step_period(
 def in_designs_software(workload: Workload) -> bool:
     """Whether the software that designs edit is the workload's own where nothing is edited."""
     return workload.implementation.name in ("torchrec", TIERED) or workload.sequence.layers > 0
-
-
-def own_software(workload: Workload, machine: Cluster, batch: int, *, train: bool) -> Deployment:
-    """`workload` as its own software runs it on `machine`."""
-    return Deployment(workload, machine, batch, Placement(()), train=train, in_own_software=True)
 
 
 def placed(case: Deployment) -> Deployment:

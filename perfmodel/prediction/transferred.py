@@ -65,7 +65,6 @@ class OpPieces:
 
     @classmethod
     def on(cls, graph: OpGraph, machine: Cluster) -> OpPieces:
-        """Those of `graph` on `machine`."""
         device = machine.node.device
         lowered = lower(graph, device.target, device=device)
         known = np.array([piece.op != UNKNOWN for piece in lowered.pieces], bool)
@@ -102,7 +101,6 @@ class Source:
         return None if op == NO_OP else (op, kind)
 
     def total_us(self, key: Key) -> float:
-        """What models say that it takes."""
         return float(self.modelled_us[self.pieces.of_op[key]].sum())
 
     def unexplained_log(self, key: Key) -> float:
@@ -180,7 +178,6 @@ class Transfer:
         return transfer_ratio(families, dtypes, *devices, duration_us=self.taken[at])
 
     def modelled(self, target: Cluster) -> ModelledRatios:
-        """By the models of the operations' ops."""
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
         unexplained, before_these = np.full(len(self.rows), np.nan), 0
         for source, operations in self._ranks:
@@ -286,14 +283,7 @@ def transfer_durations(
     parts = {"device", "host", *(WIRES if meets else ())}
     reads = dict.fromkeys((*figures_used(before, parts), *figures_used(after, parts)))
     return TransferredDurations(
-        moved,
-        float(shares[:2].sum()),
-        tuple(notes),
-        before,
-        after,
-        ratio,
-        basis,
-        tuple(reads),
+        moved, float(shares[:2].sum()), tuple(notes), before, after, ratio, basis, tuple(reads)
     )
 
 

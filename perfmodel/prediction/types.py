@@ -132,7 +132,6 @@ class Result:
 
     @property
     def rank(self) -> RankPrediction:
-        """The slowest rank."""
         return self.ranks[self.slowest]
 
     @property
@@ -340,7 +339,6 @@ class Prediction:
         )
 
     def to_json(self) -> str:
-        """`to_dict` as JSON text."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
 

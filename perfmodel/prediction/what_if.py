@@ -145,7 +145,6 @@ class Scale:
         return chosen
 
     def among(self, graph: ExecutionGraph, rows: Ints) -> Ints:
-        """Which of these nodes it scales."""
         nodes, part = graph.nodes_, PARTS[self.scope]
         rows = rows[has_code(nodes.scope[rows], part.scopes)]
         if part.causes:

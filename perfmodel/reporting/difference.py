@@ -14,16 +14,7 @@ import pandas as pd
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import completeness_line
-from perfmodel.reporting.sides import (
-    GROUPS,
-    MEMORY,
-    MODULE,
-    PIECE,
-    STEP,
-    Figures,
-    RankSteps,
-    Side,
-)
+from perfmodel.reporting.sides import GROUPS, MEMORY, MODULE, PIECE, STEP, Figures, RankSteps, Side
 
 SCHEMA = "perfmodel.diff/2"
 MAX_SHOWN, MAX_MOVED = 12, 5
@@ -96,7 +87,6 @@ class Held:
 
     @property
     def size_texts(self) -> list[str]:
-        """A's and B's."""
         is_memory = self.figure == MEMORY
         texts = [
             None if us is None else f"{us / BYTES_PER_GB:,.2f} GB" if is_memory else human_us(us)
@@ -144,7 +134,6 @@ class Difference:
 
     @property
     def failed(self) -> bool:
-        """Whether something crossed its limit."""
         return any(each.outcome is Outcome.OVER for each in self.held)
 
     @property
@@ -177,7 +166,6 @@ class Difference:
 
     @property
     def _step(self) -> Held | None:
-        """The step of the first pair."""
         for row in self.of(STEP).itertuples():
             if row.name == STEP:
                 scatter = None if np.isnan(row.scatter_frac) else row.scatter_frac
@@ -286,8 +274,7 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
     names = list(dict.fromkeys([*before, *after]))
     rows = pd.DataFrame(names, columns=["group", "name"])
     rows = rows.assign(
-        a_us=[before.get(key, 0.0) for key in names],
-        b_us=[after.get(key, 0.0) for key in names],
+        a_us=[before.get(key, 0.0) for key in names], b_us=[after.get(key, 0.0) for key in names]
     )
     spread = [_spread(name, ranks[0]) if group == STEP else None for group, name in names]
     rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=np.array(spread, float))

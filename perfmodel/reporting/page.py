@@ -49,9 +49,7 @@ _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
 
 def page_html(
-    prediction: Prediction,
-    gains: Sequence[Sequence[Gain]] = (),
-    trace: Trace | None = None,
+    prediction: Prediction, gains: Sequence[Sequence[Gain]] = (), trace: Trace | None = None
 ) -> str:
     """The page of `prediction`.
 

@@ -73,7 +73,6 @@ def prediction_blocks(
 
 
 def _title(source: Record) -> str:
-    """What was predicted, in a line."""
     if "workload" in source:
         what = "training" if source["training"] else "inference"
         software = source["implementation"]

@@ -145,8 +145,7 @@ def _short(key: str) -> str:
 
 
 def _scatters(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """By which share of their median the values of each column scatter; none of fewer than two,
-    and around 0."""
+    """By which share of their median values scatter, by column; none of one, or around 0."""
     found = {}
     for name, values in columns.items():
         middle = median(np.asarray(values, float)) if len(values) > 1 else 0.0

@@ -26,7 +26,7 @@ from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, launching_op
+from perfmodel.trace.link import launching_op
 
 if TYPE_CHECKING:
     from perfmodel.trace import Trace
@@ -86,7 +86,8 @@ def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> 
     path["rank"] = path["rank"].astype(float).ffill().fillna(first)
     nodes = _shown_nodes(timeline)
     by_resource = dict(list(nodes.groupby("resource", sort=False)))
-    rank_of = {name: _rank_of(name) for name in graph.resources if name in by_resource}
+    firsts = {name: name.partition("/")[0] for name in graph.resources if name in by_resource}
+    rank_of = {n: int(text) if text.lstrip("-").isdigit() else 0 for n, text in firsts.items()}
     names: list[tuple[int, str]] = []
     parts: list[pd.DataFrame] = []
 
@@ -125,11 +126,6 @@ def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> 
     numbers = dict.fromkeys(("track", "start_ns", "end_ns", "node"), np.int64)
     boxes = pd.concat(kept, ignore_index=True).astype(numbers)
     return Tracks(names, boxes, _arrows(timeline, boxes.node.to_numpy()))
-
-
-def _rank_of(resource: str) -> int:
-    text = resource.partition("/")[0]
-    return int(text) if text.lstrip("-").isdigit() else 0
 
 
 def _shown_nodes(timeline: Timeline) -> pd.DataFrame:
@@ -274,10 +270,13 @@ class Source:
         self._walker = PathWalker(timeline, self._deciding)
         ranks = trace.ranks if trace is not None and shown.is_of_trace else ()
         links = trace.links if trace is not None else ()
-        self._events = {
-            rank.rank: (rank, _operator_of(rank, link))
-            for rank, link in zip(ranks, links, strict=False)
-        }
+        self._events = dict[int, tuple[RankTrace, dict[int, int]]]()
+        """Of a rank per row of an operator that row, of what ran on the device that of what
+        launched it."""
+        for rank, link in zip(ranks, links, strict=False):
+            ops, by = rank.of(Category.CPU_OP).tolist(), launching_op(rank, link).tolist()
+            operator_of = dict(zip(link.device_rows.tolist(), by, strict=True))
+            self._events[rank.rank] = rank, dict(zip(ops, ops, strict=True)) | operator_of
 
     def view(self, mark: int, most: int) -> dict[str, Any]:
         """What runs on all ranks while step `mark` lasts on any; the longest `most` boxes."""
@@ -376,11 +375,3 @@ def _row(name: str, rank: int | None, boxes: Sequence[tuple[int, ...]]) -> dict[
     empty = [key for key, nothing in _NOTHING.items() if (columns[key] == nothing).all()]
     kept = {key: each.tolist() for key, each in columns.items() if key not in empty}
     return {"name": name, "rank": rank, **kept}
-
-
-def _operator_of(rank: RankTrace, links: Links) -> dict[int, int]:
-    """Per row of an operator that row, of what ran on the device the operator that launched it."""
-    ops, launched = rank.of(Category.CPU_OP).tolist(), links.device_rows.tolist()
-    return dict(zip(ops, ops, strict=True)) | dict(
-        zip(launched, launching_op(rank, links).tolist(), strict=True)
-    )

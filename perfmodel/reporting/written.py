@@ -119,9 +119,7 @@ def exported(path: Path | None, what: str | None = None) -> What:
 
 
 def export(
-    source: str | Path | Trace | Prediction,
-    path: str | Path,
-    what: str | None = None,
+    source: str | Path | Trace | Prediction, path: str | Path, what: str | None = None
 ) -> list[Path]:
     """Write a timeline, a linked trace or a graph for other tools; the files written.
 

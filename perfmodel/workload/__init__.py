@@ -10,10 +10,4 @@ from perfmodel.workload.model import Workload
 from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table
 
-__all__ = [
-    "Table",
-    "Workload",
-    "load_workload",
-    "op_graph",
-    "workloads",
-]
+__all__ = ["Table", "Workload", "load_workload", "op_graph", "workloads"]

@@ -157,7 +157,6 @@ def interact(
 
 
 def pair_indices(r: Recorder, workload: Workload, place: str = "") -> Tensor:
-    """Places below the diagonal."""
     vectors = len(workload.tables) + 1
     return r.tensor((2, vectors * (vectors - 1) // 2), "int64", place=place)
 
@@ -172,18 +171,15 @@ class Dense:
 
     @property
     def modules(self) -> list[list[Tensor]]:
-        """The parameters of each of the three."""
         crosses = [x for each in self.crosses for x in (each.down, *parameters((each.up,)))]
         return [parameters(self.bottom), crosses, parameters(self.top)]
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All parameters."""
         return [tensor for module in self.modules for tensor in module]
 
 
 def dense_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> Dense:
-    """The layers of `workload`, stored as `dtype`."""
     bottom = len(workload.model.bottom_mlp)
     own = workload.implementation.layer_precisions
     return Dense(

@@ -20,7 +20,6 @@ from perfmodel.workload.tables import Table, lookups
 def fused_tables(
     r: Recorder, run: Run, tables: tuple[Table, ...], batch: int, *, is_modern: bool = True
 ) -> Batched:
-    """The operator for `tables`, each looked up for `batch` samples."""
     dtype = run.workload.implementation.table_precision
     optimizer = run.workload.training.table_optimizer
     about = lookups(tables, batch)

@@ -42,33 +42,6 @@ NIC = "nic"
 ITEM_BYTES = 4.0
 
 
-def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
-    """The keys that go out of `values`: those that the remote cache has not, and one's own.
-
-    Only keys are looked for before the others go; rows are read while these are answered.
-    """
-    use = adapter_use(run)
-    if use is None:
-        return values
-    dims = answered_lookups(run, use)
-    if dims["lookups"] < 1:
-        return values
-    left = r.tensor((max(sum(use.sent_lookups(run)), 1),), values.dtype)
-    probed = {"probes": dims["probes"]}
-    record_row_op(r, "nic_lookup", (values,), left, stream=NIC, dims=probed)
-    return left
-
-
-def add_remote_rows(r: Recorder, run: Run, received: Tensor) -> None:
-    """Rows of the remote cache, added up and into what was `received` from the other ranks."""
-    use = adapter_use(run)
-    if use is None:
-        return
-    dims = answered_lookups(run, use)
-    if dims["lookups"] >= 1:
-        record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=dims | {"probes": 1.0})
-
-
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
     assert run.placement is not None
@@ -163,11 +136,16 @@ def local_batch(
 def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:
     """The keys of the own samples in the order in which they go out, and how many come in return.
 
-    Tables that are in row-wise parts are sorted by part. The first of three collectives.
+    Tables that are in row-wise parts are sorted by part. The first of three collectives. Keys that
+    a remote cache has stay; rows are read there while the others are answered.
     """
+    values, use = local.values, adapter_use(run)
     with r.during(INPUT):
-        local = Jagged(remote_keys(r, run, local.values), local.lengths)
-        ordered = _permuted(r, local, len(run.workload.tables), run.batch)
+        if use is not None and (dims := answered_lookups(run, use))["lookups"] >= 1:
+            values = r.tensor((max(sum(use.sent_lookups(run)), 1),), local.values.dtype)
+            probed = {"probes": dims["probes"]}
+            record_row_op(r, "nic_lookup", (local.values,), values, stream=NIC, dims=probed)
+        ordered = _permuted(r, Jagged(values, local.lengths), len(run.workload.tables), run.batch)
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
@@ -197,7 +175,6 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
 
 
 def received_keys(r: Recorder, run: Run) -> Jagged:
-    """Tensors for what comes of the own tables."""
     use, bags = adapter_use(run), run.global_batch
     count = total_lookups(run.tables, bags) if use is None else sum(use.received_split(run))
     return Jagged(
@@ -251,11 +228,6 @@ def wire_elements(elements: int, wire: str) -> int:
     return elements + -(-elements // ROW) * ROWWISE[wire][1]
 
 
-def wire_dtype(wire: str) -> str:
-    """The dtype of the payload."""
-    return "uint8" if wire in ROWWISE else wire
-
-
 def encode_wire(r: Recorder, values: Tensor, wire: str) -> Tensor:
     """`values` `[n]` as they go out."""
     if wire not in ROWWISE:
@@ -289,13 +261,16 @@ def exchanged_rows(
     own, theirs = back_sizes, on_wire
     r.begin("All2All_Pooled_Req", pooled)
     flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
-    sent, received = r.like(flat), r.tensor((sum(on_wire),), wire_dtype(wire))
+    sent, received = r.like(flat), r.tensor((sum(on_wire),), flat.dtype)
     copy(r, sent, flat)
     use = adapter_use(run) if group == GROUP else None
     arrived = received
     if use is not None:  # what others have from a cache is not sent
         share = use.answered_fracs(run)
-        add_remote_rows(r, run, received)
+        dims_of = answered_lookups(run, use)  # added up and into what comes from the others
+        if dims_of["lookups"] >= 1:
+            about = dims_of | {"probes": 1.0}
+            record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=about)
         far = [is_across_network(run, each) for each in range(ranks)]
         own = [round(own[at] * share[rank]) if far[at] else own[at] for at in range(ranks)]
         theirs = [round(on_wire[at] * share[at]) if far[at] else on_wire[at] for at in range(ranks)]
@@ -350,8 +325,7 @@ def _requested(
 
 
 def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = GROUP) -> Tensor:
-    """`[samples, dim]` on each rank -> the sums of the own part of the samples; backward is an
-    all-gather."""
+    """`[samples, dim]` on each rank -> sums of the own samples; backward is an all-gather."""
     wire = run.workload.implementation.exchange_precision
     r.begin("ReduceScatter_Req", pooled)
     sent = cast(r, pooled, wire)

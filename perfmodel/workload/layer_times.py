@@ -69,7 +69,6 @@ def layer_stages(
 
 
 def rows_of_ops(ops: tuple[Op, ...], workload: Workload, machine: Cluster) -> Rows:
-    """The kernels of layers that were recorded."""
     tf32 = workload.implementation.precision == "tf32"
     device, graph = machine.node.device, OpGraph(ops, tf32=tf32)
     if device.target == CPU:
@@ -83,7 +82,6 @@ def rows_of_ops(ops: tuple[Op, ...], workload: Workload, machine: Cluster) -> Ro
 def _record(
     r: Recorder, workload: Workload, samples: int, number: int, given: str, dtype: str
 ) -> Tensor:
-    """One layer, given activations of type `given`."""
     usual, first = COMPUTE[workload.implementation.precision], len(workload.model.bottom_mlp)
     widths = (*pairwise(workload.bottom_widths), *pairwise(workload.top_widths))
     width = workload.bottom_widths[-1] if number == first else widths[number][0]

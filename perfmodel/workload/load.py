@@ -63,8 +63,7 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
     found = recovered(graphs, trace.source)
     if trace.ranks and found.train and len(trace.links[0].device_rows):
         found = _beside_model(found, trace.ranks[0], trace.links[0])
-    recordings = _saved_ids(Path(trace.source))
-    return _with_saved_ids(found, recordings) if recordings else found
+    return _with_saved_ids(found, Path(trace.source))
 
 
 def _beside_model(found: Recovered, rank: RankTrace, links: Links) -> Recovered:
@@ -95,14 +94,11 @@ def _host_us(graph: ExecutionGraph, kept: Mask | bool) -> float:
     return float(nodes.duration_us[kept].sum())
 
 
-def _saved_ids(path: Path) -> list[Path]:
-    """Execution traces at `path`, or in that folder, beside which PyTorch saved integer tensors."""
+def _with_saved_ids(found: Recovered, path: Path) -> Recovered:
+    """With the skew of the ids that PyTorch saved beside the execution traces at `path`, or in that
+    folder, if it did: of tables of the same size, in order."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    return [each for each in files if each.with_name(f"{each.stem}_resources").is_dir()]
-
-
-def _with_saved_ids(found: Recovered, files: Sequence[Path]) -> Recovered:
-    """With the skew of the ids that were saved: of tables of the same size, in order."""
+    files = [each for each in files if each.with_name(f"{each.stem}_resources").is_dir()]
     tables, left = list(found.workload.tables), list(range(len(found.held)))
     for file in files:
         for seen in traced_lookups(file):
@@ -111,7 +107,7 @@ def _with_saved_ids(found: Recovered, files: Sequence[Path]) -> Recovered:
             if at is not None:
                 left.remove(at)
                 tables[at] = with_skew(tables[at], seen.rows, f"{file}: table {at}")
-    return found.with_tables(tables, "ids saved beside the trace")
+    return found.with_tables(tables, "ids saved beside the trace") if files else found
 
 
 def with_ids(found: Recovered, path: str | Path) -> Recovered:
@@ -219,7 +215,6 @@ class _Group:
     source: str = ""
 
     def tables(self, where: str) -> list[Table]:
-        """The tables; `where` names the group in messages."""
         usual = "histogram" if self.histogram else "zipf" if self.alpha else "uniform"
         distribution = self.distribution or usual
         if (distribution == "histogram") != bool(self.histogram):
@@ -331,8 +326,7 @@ def workload_of(
     elif is_recording(source):
         found = _recorded(str(source), _stamp(Path(source)))
     else:
-        written = _written(source)
-        found = Recovered(written, source=str(source))
+        found = Recovered(_written(source), source=str(source))
     return found if ids is None else with_ids(found, ids)
 
 

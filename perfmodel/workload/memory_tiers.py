@@ -44,7 +44,6 @@ class MemoryUse:
 
     @property
     def total_bytes(self) -> float:
-        """All of it."""
         return self.tables_bytes + self.resident_bytes + self.temporary_bytes
 
     def to_dict(self, device: Device | None = None) -> dict[str, Any]:
@@ -149,7 +148,6 @@ def _item_bytes(dtype: str) -> float:
 
 
 def in_gb(size_bytes: float) -> str:
-    """As people read it."""
     return f"{size_bytes / BYTES_PER_GB:,.1f} GB"
 
 

@@ -85,8 +85,7 @@ class Workload:
 
     @property
     def bottom_widths(self) -> tuple[int, ...]:
-        """Widths of the bottom MLP, its input first: the candidate's rows where there are
-        sequences."""
+        """Widths of the bottom MLP, its input first: of sequences the candidate's rows."""
         if self.sequence.layers:
             return (self.candidate_width, *self.model.bottom_mlp)
         return (self.model.dense_features, *self.model.bottom_mlp)
@@ -307,20 +306,16 @@ def _table(table: Table) -> dict[str, Any]:
 
 def toml_of(workload: Workload, comments: list[str]) -> str:
     """The file, `comments` at its head."""
-    lines = [f"# {line}" for line in comments]
-    sections = document_of(workload)
-    lines += [f"{key} = {_value(x)}" for key, x in sections.items() if not _is_section(x)]
-    for name, section in sections.items():
-        if _is_section(section):
-            groups = section if isinstance(section, list) else [section]
-            head = f"[[{name}]]" if isinstance(section, list) else f"[{name}]"
-            for each in groups:
-                lines += ["", head, *(f"{key} = {_value(x)}" for key, x in each.items())]
+    lines, sections = [f"# {line}" for line in comments], list[str]()
+    for name, section in document_of(workload).items():
+        if not isinstance(section, (dict, list)):
+            lines.append(f"{name} = {_value(section)}")
+            continue
+        head = f"[[{name}]]" if isinstance(section, list) else f"[{name}]"
+        for each in section if isinstance(section, list) else [section]:
+            sections += ["", head, *(f"{key} = {_value(x)}" for key, x in each.items())]
+    lines += sections
     return "\n".join(lines) + "\n"
-
-
-def _is_section(value: Any) -> bool:
-    return isinstance(value, (dict, list))
 
 
 def _value(value: Any) -> str:

@@ -66,12 +66,10 @@ class OuterCall:
 
     @cached_property
     def tensors(self) -> list[Tensor]:
-        """All that it reads."""
         return [tensor for op in self.ops for tensor in op.tensors]
 
     @cached_property
     def read(self) -> set[int]:
-        """Storages that it reads."""
         return {x.storage_id for x in self.tensors} - {NO_OP}
 
     @cached_property

@@ -120,7 +120,8 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
     tables, bags, lookups = round(dims["tables"]), round(dims["batch"]), dims["lookups"]
     floats = [x for x in op.tensors if x.dtype not in WHOLE]
     weights, dim = max(floats, key=lambda x: x.elements), max(round(dims["dim"]), 1)
-    optimizer = _fused_optimizer(op.name)
+    after = op.name.partition("lookup_")[2]
+    optimizer = next((each for each in _FUSED if f"{each}_" in after), "")
     usual = SeenTable(1, dim, lookups / tables, bags, (), dtype, weights.device, optimizer)
     usual = replace(usual, is_mean=tables > 1, is_guess=call[0].guessed)
     about = Lookups.of(op.attributes)
@@ -142,23 +143,18 @@ UNIFORM = 0.02
 
 
 def _alphas(about: Lookups) -> list[float]:
-    return list(map(_alpha, about.alpha, about.hash_size, about.lookups, about.unique_rows))
-
-
-def _alpha(told: float, rows: int, lookups: float, unique_rows: float) -> float:
-    """The exponent that is told, else one that touches as few rows."""
-    if told or unique_rows > (1.0 - UNIFORM) * uniform(rows).distinct_rows(lookups):
-        return told
-    return float(zipf_alpha_of(rows, lookups, unique_rows))
+    """Of each table the exponent that is told, else one that touches as few rows."""
+    columns = zip(about.alpha, about.hash_size, about.lookups, about.unique_rows, strict=True)
+    return [
+        told
+        if told or unique > (1.0 - UNIFORM) * uniform(rows).distinct_rows(lookups)
+        else float(zipf_alpha_of(rows, lookups, unique))
+        for told, rows, lookups, unique in columns
+    ]
 
 
 _FUSED = ("rowwise_adagrad", "adagrad", "adam", "sgd")
-
-
-def _fused_optimizer(name: str) -> str:
-    """The workload's word for the optimizer that a call's name holds; empty where there is none."""
-    _, _, after = name.partition("lookup_")
-    return next((each for each in _FUSED if f"{each}_" in after), "")
+"""The workload's words for optimizers that a call's name may hold."""
 
 
 @cache

@@ -119,8 +119,7 @@ class _Part:
 
 
 class _Names:
-    """The step's tensors by those that were recorded; `is_of_cpu`: on a machine without another
-    device."""
+    """The step's tensors by those recorded; `is_of_cpu`: on a machine without another device."""
 
     def __init__(self, r: Recorder, is_of_cpu: bool) -> None:
         self._r, self._is_of_cpu = r, is_of_cpu

@@ -122,8 +122,7 @@ def _popularity_by_key(table: Table) -> Popularity:
 
 @lru_cache(maxsize=1 << 12)
 def distinct_in_parts(table: Table, lookups: int, part: int, count: int) -> NDArray[np.float64]:
-    """Distinct rows expected among independent `lookups`, among one in `part`, and so on: `count`
-    numbers."""
+    """Distinct rows expected of `lookups`, of one in `part` of them, and so on: `count` numbers."""
     return table.popularity().distinct_rows(lookups / float(part) ** np.arange(count))
 
 

@@ -161,7 +161,6 @@ class Reducer:
         }
 
     def copy_out(self, r: Recorder) -> None:
-        """The reduced gradients out of the buckets."""
         for bucket, held in self.buckets:
             parts, start = [], 0
             for _, gradient in held:

@@ -106,15 +106,16 @@ def test_the_suffix_decides_the_form(run: Run, tmp_path: Path) -> None:
 
 
 def test_cells_of_markdown_and_parquet_are_the_names(tmp_path: Path) -> None:
-    from perfmodel.cli.output import _markdown, _parquet
+    from perfmodel.cli.options import Format
+    from perfmodel.cli.output import _FORMS
 
     rows = [{"name": "=a|b<c>", "us": 1.5}, {"name": "NA", "us": None}]
-    assert _markdown(rows).decode().splitlines()[2:] == [
+    assert _FORMS[Format.MARKDOWN](rows).decode().splitlines()[2:] == [
         "| =a\\|b\\<c> | 1.5 |",
         "| NA |  |",
     ]
     path = tmp_path / "x.parquet"
-    path.write_bytes(_parquet(rows))
+    path.write_bytes(_FORMS[Format.PARQUET](rows))
     assert pd.read_parquet(path)["name"].tolist() == ["=a|b<c>", "NA"]
 
 

@@ -55,9 +55,7 @@ def deployment_of(
 
 
 def searched(
-    deployment: Deployment,
-    beside: Sequence[str] = (),
-    cached_fracs: Sequence[float] = CACHED_FRACS,
+    deployment: Deployment, beside: Sequence[str] = (), cached_fracs: Sequence[float] = CACHED_FRACS
 ) -> Deployment | None:
     """The deployment with its tables as the planner's linear programme has them, packed; None where
     memory does not hold that.

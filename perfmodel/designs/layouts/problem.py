@@ -63,9 +63,7 @@ WHOLE = TablePlacement("table_wise", (0,))
 
 
 def ways(
-    deployment: Deployment,
-    beside: Sequence[str] = (),
-    cached_fracs: Sequence[float] = CACHED_FRACS,
+    deployment: Deployment, beside: Sequence[str] = (), cached_fracs: Sequence[float] = CACHED_FRACS
 ) -> Iterator[Way]:
     """Every way that the deployment's machine allows, table by table; also in the memories `beside`
     the device's, behind caches of `cached_fracs` of the shard there. Tables of sequences lie in
@@ -191,7 +189,6 @@ class Problem:
 
     @cached_property
     def limits(self) -> Floats:
-        """What a rank may have of each, `[held]`."""
         return np.array([np.inf, np.inf, *self.room_bytes])
 
     @cached_property
@@ -201,7 +198,6 @@ class Problem:
 
     @cached_property
     def of_table(self) -> list[Ints]:
-        """Per table its ways."""
         number = np.array([way.number for way in self.ways])
         return [np.flatnonzero(number == table) for table in range(int(number.max()) + 1)]
 

@@ -24,12 +24,7 @@ from perfmodel.designs.layouts.problem import (
     Way,
     ways,
 )
-from perfmodel.embedding import (
-    RowDtype,
-    TableAccess,
-    TablePlacement,
-    steady_use,
-)
+from perfmodel.embedding import RowDtype, TableAccess, TablePlacement, steady_use
 from perfmodel.embedding.placement import STORAGE
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
@@ -349,7 +344,6 @@ def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
 
 
 def _recorded_us(deployment: Deployment) -> tuple[float, ...]:
-    """The same of recorded layers."""
     workload, machine = deployment.workload, deployment.machine
     assert workload.recorded is not None
     stages = workload.recorded.at(deployment.samples).stages

@@ -95,9 +95,7 @@ class LaidBack:
         around = hot.launched_by[self.rows]
         moved = once([row_of(hot.rank.name, around)], [], us, len(hot.rank.strings))
         return _joined(
-            hot.operators,
-            (hot.rank.strings.texts, {"device_us": -moved}),
-            (texts, columns),
+            hot.operators, (hot.rank.strings.texts, {"device_us": -moved}), (texts, columns)
         )
 
     def ranges(self, hot: Hotspots) -> NamedSums:

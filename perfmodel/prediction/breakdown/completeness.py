@@ -55,9 +55,7 @@ def completeness_line(gaps: Sequence[Gap]) -> str:
 
 
 def completeness(
-    trace: Trace,
-    graph: ExecutionGraph | None = None,
-    laid_back: Sequence[LaidBack | None] = (),
+    trace: Trace, graph: ExecutionGraph | None = None, laid_back: Sequence[LaidBack | None] = ()
 ) -> list[Gap]:
     """What the profiles of a trace cannot tell; nothing of a whole one, nor of shapes alone.
 
@@ -263,8 +261,7 @@ def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
 
 
 def error_warnings(rank: int, steps: Sequence[tuple[str, float, float]]) -> list[str]:
-    """One line where the replay of a step, as (name, predicted, measured), is off by more than
-    `MAX_ERROR_FRAC`."""
+    """A line where a replayed step (name, predicted, measured) is off by `MAX_ERROR_FRAC`."""
     off = [(name, us / true_us - 1) for name, us, true_us in steps if true_us]
     off = [(name, error) for name, error in off if abs(error) > MAX_ERROR_FRAC]
     if not off:

@@ -37,13 +37,7 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags, Periods
-from perfmodel.timeline.schedule import (
-    Timeline,
-    measured,
-    steady_steps,
-    step_bounds,
-    step_roles,
-)
+from perfmodel.timeline.schedule import Timeline, measured, steady_steps, step_bounds, step_roles
 from perfmodel.trace import Trace, read
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
+from perfmodel.prediction.what_if import HOST_CAUSES
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -25,13 +26,7 @@ HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = (
 )
 """Why a rank comes late; `link`: exchanges that not all ranks take part in."""
 _CAUSE = {
-    **dict.fromkeys(
-        (
-            *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
-            *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.ALLOCATOR),
-        ),
-        HOST,
-    ),
+    **dict.fromkeys((*HOST_CAUSES, Cause.ALLOCATOR), HOST),
     Cause.DATA_LOADING: DATA_LOADING,
     Cause.COMPUTE: KERNELS,
     Cause.MEMCPY: COPIES,

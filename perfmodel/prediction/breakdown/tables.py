@@ -64,7 +64,6 @@ class NamedSums:
 
     @staticmethod
     def none() -> NamedSums:
-        """Of nothing."""
         return NamedSums((), {}, 0, 0.0, 0.0)
 
     @classmethod

@@ -13,25 +13,21 @@ Both = list[Tensor | None]
 
 
 def relu(r: Recorder, x: Tensor) -> Tensor:
-    """max(x, 0)."""
     out, name = r.made_like(x, "aten::relu", x), "aten::threshold_backward"
     return r.track("ReluBackward0", (x,), out, lambda g: [r.made_like(x, name, g, out, 0)])
 
 
 def sigmoid(r: Recorder, x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
     out, name = r.made_like(x, "aten::sigmoid", x), "aten::sigmoid_backward"
     return r.track("SigmoidBackward0", (x,), out, lambda g: [r.made_like(x, name, g, out)])
 
 
 def add(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
-    """x + y."""
     out = r.made("aten::add", (x, y, 1), x.shape, x.dtype)
     return r.track("AddBackward0", (x, y), out, lambda g: [g, g])
 
 
 def mul(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
-    """x * y, elementwise."""
     out = r.made("aten::mul", (x, y), x.shape, x.dtype)
     wanted = r.needs_gradient(x), r.needs_gradient(y)
 
@@ -90,27 +86,23 @@ def _product_backward(
 ) -> Callable[[Tensor], Both]:
     """The gradients of both operands, each in its operand's layout: of a transposed weight,
     transposed. `right_first`: that of the second is computed first."""
-    wants_x, wants_y = r.needs_gradient(x), r.needs_gradient(y)
+    wanted = r.needs_gradient(x), r.needs_gradient(y)
 
-    def of_x(gradient: Tensor) -> Tensor | None:
-        if not wants_x:
-            return None
+    def of_x(gradient: Tensor) -> Tensor:
         if x.strides == (1, x.shape[0]):
             return t(r, mm(r, y, t(r, gradient)))
         return mm(r, gradient, t(r, y))
 
-    def of_y(gradient: Tensor) -> Tensor | None:
-        if not wants_y:
-            return None
+    def of_y(gradient: Tensor) -> Tensor:
         if y.strides == (1, y.shape[0]):
             return t(r, mm(r, t(r, gradient), x))
         return mm(r, t(r, x), gradient)
 
     def backward(gradient: Tensor) -> Both:
-        if right_first:
-            right = of_y(gradient)
-            return [of_x(gradient), right]
-        return [of_x(gradient), of_y(gradient)]
+        made: Both = [None, None]
+        for at in (1, 0) if right_first else (0, 1):
+            made[at] = (of_x, of_y)[at](gradient) if wanted[at] else None
+        return made
 
     return backward
 
@@ -130,7 +122,6 @@ MEAN = 1
 
 
 def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
-    """Of probabilities `x`."""
     r.begin("aten::binary_cross_entropy", x, target, None, MEAN)
     average = r.made("aten::mean", (empty_like(r, x), None), (), x.dtype)
     out = r.tensor((), x.dtype)
@@ -148,7 +139,6 @@ def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
 
 
 def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
-    """Of logits `x`."""
     r.begin("aten::binary_cross_entropy_with_logits", x, target, None, None, MEAN)
     r.begin("aten::log_sigmoid", x)
     log = r.made("aten::log_sigmoid_forward", (x,), x.shape, x.dtype)
@@ -172,7 +162,6 @@ def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> 
 
 
 def mse_loss(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
-    """The mean of the squared differences."""
     r.leaf("aten::broadcast_tensors", ((x, target),))
     out = r.made("aten::mse_loss", (x, target, MEAN), (), x.dtype)
 

@@ -42,7 +42,6 @@ def index_pairs(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
-        """Zeros, and `gradient` added where its elements came from."""
         of_x = new_zeros(r, gradient, x.shape, gradient.dtype)
         r.begin("aten::_index_put_impl_", of_x, (None, rows, columns), gradient, True, True)
         if not r.is_cpu:
@@ -60,7 +59,6 @@ def full_slice(r: Recorder, x: Tensor) -> Tensor:
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
-        """A copy into zeros."""
         shape = gradient.shape
         r.begin("aten::slice_backward", gradient, shape, 0, 0, ENDLESS, 1)
         r.begin("aten::zeros", shape, gradient.dtype)
@@ -146,8 +144,7 @@ def even_bags(r: Recorder, indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 Saved = tuple[Tensor, ...]
-"""Indices, offsets, the bag of each index, which a CPU makes of the offsets in backward, and sizes
-of bags."""
+"""Indices, offsets, the bag of each index (a CPU makes it in backward), and sizes of bags."""
 
 
 def embedding_bag(
@@ -210,14 +207,12 @@ class Batched:
     attributes: dict[str, str]
 
     def described(self, about: dict[str, str]) -> Batched:
-        """The operator, its lookups described by `about`."""
         return replace(self, attributes={**self.attributes, **about})
 
 
 def batched(
     r: Recorder, about: Lookups, *, dtype: str, optimizer: str, is_modern: bool = True
 ) -> Batched:
-    """The operator for the tables that `about` looks up."""
     rows, dims = np.array(about.hash_size), np.array(about.dim)
     tables, elements = len(rows), int(np.dot(rows, dims))
     state = int(rows.sum()) if optimizer == "rowwise_adagrad" else elements

@@ -78,7 +78,6 @@ class Recorder:
         return Tensor(shape, dtype, number, number + 1, place or self.place, "", strides)
 
     def like(self, x: Tensor) -> Tensor:
-        """A new contiguous tensor of the shape and dtype of `x`."""
         return self.tensor(x.shape, x.dtype)
 
     def view(self, of: Tensor, shape: Shape, strides: Shape) -> Tensor:
@@ -107,7 +106,6 @@ class Recorder:
         *outputs: Argument,
         about: Mapping[str, str] = NOTHING,
     ) -> None:
-        """An op that calls no other."""
         self._ops.append(self._op(name, inputs, outputs, self._at, about))
 
     def made(

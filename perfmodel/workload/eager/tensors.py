@@ -6,16 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.workload.eager.recorder import (
-    Recorder,
-    Shape,
-    contiguous,
-    is_contiguous,
-)
+from perfmodel.workload.eager.recorder import Recorder, Shape, contiguous, is_contiguous
 
 
 def new_zeros(r: Recorder, like: Tensor, shape: Shape, dtype: str) -> Tensor:
-    """Zeros of `shape` on the device of `like`."""
     r.begin("aten::new_zeros", like, shape, dtype)
     out = zero(r, r.tensor(shape, dtype))
     r.end(out)
@@ -23,12 +17,10 @@ def new_zeros(r: Recorder, like: Tensor, shape: Shape, dtype: str) -> Tensor:
 
 
 def empty_like(r: Recorder, x: Tensor) -> Tensor:
-    """A contiguous tensor shaped like `x`, not filled."""
     return r.made("aten::empty_like", (x,), x.shape, x.dtype)
 
 
 def zero(r: Recorder, x: Tensor) -> Tensor:
-    """Every element to 0."""
     r.leaf("aten::zero_", (x,), x)
     return x
 
@@ -39,7 +31,6 @@ def copy(r: Recorder, to: Tensor, source: Tensor, *, non_blocking: bool = False)
 
 
 def clone(r: Recorder, x: Tensor) -> Tensor:
-    """A contiguous copy."""
     r.begin("aten::clone", x)
     out = r.like(x)
     copy(r, out, x)
@@ -101,7 +92,6 @@ def as_strided(r: Recorder, x: Tensor, shape: Shape, strides: Shape, offset: int
 
 
 def transpose(r: Recorder, x: Tensor, first: int, second: int) -> Tensor:
-    """Swap two dims."""
     order = list(range(len(x.shape)))
     order[first], order[second] = order[second], order[first]
     shape, strides = (tuple(each[dim] for dim in order) for each in (x.shape, x.strides))
@@ -110,7 +100,6 @@ def transpose(r: Recorder, x: Tensor, first: int, second: int) -> Tensor:
 
 
 def t(r: Recorder, x: Tensor) -> Tensor:
-    """The transposed matrix."""
     out = _viewed(r, "t", x, (), x.shape[::-1], x.strides[::-1])
     return r.track("TBackward0", (x,), out, lambda g: [t(r, g)])
 
@@ -169,8 +158,7 @@ def detach(r: Recorder, x: Tensor) -> Tensor:
 
 
 def view_strides(x: Tensor, shape: Shape) -> Shape | None:
-    """Strides of `x`, or of rows of a part of a tensor, seen as `shape`; None where that takes a
-    copy."""
+    """Strides of `x`, or of rows of a part, seen as `shape`; None where that takes a copy."""
     usual = contiguous(shape)
     if is_contiguous(x):
         return usual
@@ -204,7 +192,6 @@ def cat(r: Recorder, tensors: Sequence[Tensor], dim: int, *, tracked: bool = Tru
 
 
 def stack(r: Recorder, tensors: Sequence[Tensor], dim: int) -> Tensor:
-    """Side by side along a new `dim`."""
     joined, shape = tuple(tensors), tensors[0].shape
     r.begin("aten::stack", joined, dim)
     flat = cat(r, joined, dim, tracked=False)

@@ -60,7 +60,6 @@ Indices = Iterable[tuple[Tensor, Tensor]]
 
 @implementation("pytorch", mixed_dims=False, fused_optimizers=False, int32_keys=False)
 def pytorch(r: Recorder, run: Run) -> None:
-    """One step of one rank."""
     layers, tables = dense_layers(r, run.workload), _weights(r, run)
     dense, labels, *loaded = _load(r, run)
     indices: Indices = zip(loaded[::2], loaded[1::2], strict=False)
@@ -75,7 +74,6 @@ def pytorch(r: Recorder, run: Run) -> None:
 
 @implementation("reference", mixed_dims=False, fused_optimizers=False, int32_keys=False)
 def reference(r: Recorder, run: Run) -> None:
-    """One step of one rank."""
     layers, tables = dense_layers(r, run.workload), _weights(r, run)
     width, bags = run.workload.model.dense_features, run.global_batch
     with r.during(INPUT):
@@ -100,7 +98,6 @@ FBGEMM = "fbgemm"
 
 @implementation(FBGEMM, mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
 def fbgemm(r: Recorder, run: Run) -> None:
-    """One step of one rank."""
     layers, bags = dense_layers(r, run.workload), run.global_batch
     tables = fused_tables(r, run, run.tables, bags, is_modern=False) if run.tables else None
     width = run.workload.model.dense_features
@@ -118,7 +115,6 @@ def fbgemm(r: Recorder, run: Run) -> None:
 
 
 def _weights(r: Recorder, run: Run) -> list[Tensor]:
-    """One `nn.EmbeddingBag` for each table of this rank."""
     made = [r.tensor((table.rows, table.dim)) for table in run.tables]
     r.parameter(*made)
     return made
@@ -149,7 +145,6 @@ def _load(r: Recorder, run: Run) -> list[Tensor]:
 
 
 def _bags(r: Recorder, run: Run, tables: Sequence[Tensor], indices: Indices) -> list[Tensor]:
-    """Pooled rows of each table."""
     each = zip(tables, indices, run.attributes, strict=True)
     return [embedding_bag(r, weight, *bags, about) for weight, bags, about in each]
 

@@ -109,7 +109,6 @@ Pairs = Sequence[tuple[Source, Group]]
 
 @implementation("tiered", recorded_layers=True, placements=True)
 def tiered(r: Recorder, run: Run) -> None:
-    """One step of one rank."""
     pipeline = run.pipeline or Pipeline()
     recorded = run.workload.recorded
     layers = Mlps(r, run) if recorded is None else Replay(r, recorded)
@@ -187,8 +186,7 @@ def _learn(
     *,
     is_last: bool,
 ) -> list[Tensor]:
-    """Dense gradients of a micro-batch, those of the ones `before` in them; after the last the
-    optimizers' steps."""
+    """Dense gradients of a micro-batch and those `before`; after the last the optimizers' steps."""
     if is_last:
         with r.during(BACKWARD):
             for gradient in before:

@@ -96,8 +96,7 @@ def host_keys(r: Recorder, group: Group, keys: Jagged) -> Tensor:
 
 @dataclass(frozen=True)
 class OnDrives(PooledOnHost):
-    """See `source.Source`. `weights` are the cache; `reads`: of the last fetch, what the lookup
-    waits for."""
+    """`weights` are the cache; `reads`: of the last fetch, what the lookup waits for."""
 
     rows: Tensor
     reads: Tensor
@@ -210,7 +209,6 @@ def _record(
     *,
     blocks: bool = False,
 ) -> None:
-    """`op` on rows that are on drives."""
     about = dims | {"sharers": group.run.sharers}
     record_row_op(r, op, inputs, out, stream=STORAGE, dims=about, blocks=blocks)
 

@@ -246,8 +246,7 @@ def record_on_host(
 
 
 def prefetch_attributes(group: Group, stream: str = "") -> dict[str, str]:
-    """Attributes of ops that bring rows: with `rows_ahead`, for the next step, beside this one (on
-    `stream`)."""
+    """Of ops that bring rows: with `rows_ahead`, for the next step, beside this (on `stream`)."""
     pipeline = group.run.pipeline
     if pipeline is None or not pipeline.rows_ahead:
         return {}
