@@ -78,6 +78,7 @@ _KERNELS_OF_FAMILY = {
     "channel": "norm",
     "jagged": "gather_scatter",
     "jagged_attention": "attention",
+    "efficient_attention": "attention",
     "recurrent": "matmul",
     "collective": "communication",
     "transfer": "memcpy_host",
