@@ -28,6 +28,10 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.step import Run
 
 
+KEY = "int32"
+"""`i64_input_key` is off unless a solver asks for it (src/pybind/model_compile.cpp)."""
+
+
 def stream_kernel(r: Recorder, name: str, inputs: tuple[Tensor, ...], *outputs: Tensor) -> None:
     """One kernel of HugeCTR that moves its operands once."""
     r.leaf(f"hugectr::{name}", inputs, *outputs)
@@ -200,7 +204,7 @@ def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:
 
 def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
     """Keys and offsets, which the step before has brought."""
-    return r.tensor((lookups,), "int64"), r.tensor((bags + 1,), "int64")
+    return r.tensor((lookups,), KEY), r.tensor((bags + 1,), KEY)
 
 
 def _part(r: Recorder, x: Tensor, vectors: int) -> Tensor:

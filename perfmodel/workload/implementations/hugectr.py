@@ -8,8 +8,8 @@ it, on one stream for kernels.
 
 Tables are an embedding collection: pooled partial sums travel, also those of bags without a row in
 the part; where there are several groups of linked ranks, they are added up within a group before
-they do; sums of gradients are written per distinct row, then applied. Or they are a `hybrid`
-embedding.
+they do; sums of gradients are written per distinct row, in the layers' precision, then applied. Keys
+of a batch go to the ranks with their rows in the step before. Or they are a `hybrid` embedding.
 
 Source: NVIDIA-Merlin/HugeCTR at 02188f4: HugeCTR/embedding, src/pybind/model_pipeline.cpp,
 src/embeddings/hybrid_embedding/*.cu, hybrid_sparse_embedding.cu and src/layers
@@ -33,7 +33,7 @@ from perfmodel.workload.eager.embedding_bag import look_up, update
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import send_from_host, t, to_dtype
 from perfmodel.workload.embedding_tables import fused_tables, total_lookups
-from perfmodel.workload.hugectr_hybrid import Hybrid, brought_keys, stream_kernel
+from perfmodel.workload.hugectr_hybrid import KEY, Hybrid, brought_keys, stream_kernel
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
@@ -84,6 +84,8 @@ def hugectr(r: Recorder, run: Run) -> None:
         loss = r.made("aten::binary_cross_entropy", (output, labels, None, 1), ())
         r.track("fused_loss_backward", (output,), loss, lambda _: [r.like(output)])
         _learn(r, run, loss, weights, sparse, embeddings)
+    if isinstance(embeddings, Collection):
+        embeddings.order_keys(r)
 
 
 def _learn(
@@ -134,6 +136,7 @@ class Collection:
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
+        self.of_rows = COMPUTE[run.workload.implementation.precision]  # `wgrad_type`: halved too
         tables = run.tables or (Table(1, run.workload.dim, 1e-3),)  # a rank without takes part
         self.tables = fused_tables(r, run, tables, run.global_batch)
         self.replicas = fused_tables(r, run, run.replicas, run.batch) if run.replicas else None
@@ -160,6 +163,33 @@ class Collection:
             summed = r.tensor((run.batch * run.groups, self.own), self.dtype)
             linked_collective(r, "reduce_scatter", rows, summed, run.linked)
             even_all_to_all(r, summed, self.received, run.groups, nodes=run.groups)
+        if run.ranks > 1:
+            with r.during(INPUT):
+                self._send_keys(r)
+
+    def _send_keys(self, r: Recorder) -> None:
+        """Of the next batch, to the ranks with their rows: sorted by rank, behind how many each bag
+        has. Kernels beside those of a step fill the device as these do: all are in turn."""
+        run = self.run
+        spread = [x for n, x in enumerate(run.workload.tables) if n not in run.plan.replicated]
+        sent = r.tensor((total_lookups(tuple(spread), run.batch),), KEY)
+        counts = r.tensor((run.batch * sum(map(len, run.plan.shards)),), KEY)
+        labels = r.like(sent)
+        self.arrived = r.like(self.keys[0]), r.like(self.keys[1])
+        stream_kernel(r, "label_and_count_keys", (sent,), sent, labels, counts)
+        even_all_to_all(r, counts, self.arrived[1], run.ranks)
+        stream_kernel(r, "sort_by_rank", (labels, labels, sent), labels, sent)
+        even_all_to_all(r, sent, self.arrived[0], run.ranks)
+
+    def order_keys(self, r: Recorder) -> None:
+        """Of the next batch by table, which have arrived by rank."""
+        if self.run.ranks == 1:
+            return
+        keys, bags = self.arrived
+        with r.during(INPUT):
+            for kernel in ("scan", "transpose", "scan"):
+                stream_kernel(r, kernel, (bags,), bags)
+            stream_kernel(r, "swizzle_keys", (keys, bags), keys)
 
     def local(self, r: Recorder) -> None:
         if self.replicas is not None:
@@ -197,7 +227,7 @@ class Collection:
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
         about = self.tables.attributes
-        sums = r.tensor((round(float(about["unique_rows"])), self.run.workload.dim))
+        sums = r.tensor((round(float(about["unique_rows"])), self.run.workload.dim), self.of_rows)
         update(r, self.tables, *self.keys, self.returned)
         stream_kernel(r, "row_gradients", (sums,), sums)
         if reduced is not None:
