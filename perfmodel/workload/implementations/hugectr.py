@@ -41,6 +41,9 @@ from perfmodel.workload.tables import Table
 from perfmodel.workload.training import backward
 
 FP32_BYTES = 4
+PLACE = "int64"
+KEYS_OF_WARP = 32
+"""`EV_NUM` of generic_lookup.cuh."""
 
 
 @implementation(
@@ -153,6 +156,9 @@ class Collection:
 
     def look_up(self, r: Recorder) -> None:
         run = self.run
+        for each in self.keys:  # out of the way of those of the next batch
+            stream_kernel(r, "cache_keys", (each,), r.like(each))
+        stream_kernel(r, "places_of_rows", (self.keys[0],), r.tensor(self.keys[0].shape, PLACE))
         rows = look_up(r, self.tables, *self.keys, run.global_batch, self.dtype)
         self.received = self._received(r)
         if run.ranks == 1:
@@ -226,10 +232,18 @@ class Collection:
         return sums
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
-        about = self.tables.attributes
-        sums = r.tensor((round(float(about["unique_rows"])), self.run.workload.dim), self.of_rows)
+        """A warp adds up the gradients of its sorted keys, of runs that go on a part, which others
+        add up; all sums are written before rows are updated.
+
+        Source: HugeCTR/embedding/operators, model_backward.cu and multi_to_one_reduce_v2.cuh.
+        """
+        keys, dim = self.keys[0], self.run.workload.dim
+        sums = (round(float(self.tables.attributes["unique_rows"])), dim)
+        parts = r.tensor((-(-keys.elements // KEYS_OF_WARP), dim))
+        stream_kernel(r, "places_of_gradients", (keys,), r.tensor(keys.shape, PLACE))
         update(r, self.tables, *self.keys, self.returned)
-        stream_kernel(r, "row_gradients", (sums,), sums)
+        for each in (parts, r.tensor(sums, self.of_rows)):
+            stream_kernel(r, "row_gradients", (each,), each)
         if reduced is not None:
             weights = r.tensor(reduced.shape)
             stream_kernel(r, "update_replicas", (reduced, weights), weights)
