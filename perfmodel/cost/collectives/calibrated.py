@@ -38,8 +38,6 @@ from perfmodel.ops.rows import MOST, Rows
 if TYPE_CHECKING:
     import pandas as pd
 
-OPS = {"sendrecv": "send_recv", "alltoall": "all_to_all"}
-"""Names of nccl-tests for ops of the vocabulary."""
 NEEDED = ("curve_id", "collective", "n_gpus", "n_nodes")
 _C = coefficients("collectives.calibrated")
 _MODEL = re.compile(r"[a-z]+\d+[a-z]*")
@@ -105,7 +103,7 @@ def wires_of(row: dict[str, Any]) -> Wires:
         nics=1,
     )
     op = _text(row, "collective")
-    return Wires(OPS.get(op, op), ranks, nodes, fabric)
+    return Wires(_OP.get(op, op), ranks, nodes, fabric)
 
 
 @cache
@@ -180,7 +178,7 @@ def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
     return frame.assign(curve_id=frame["curve_id"].astype(str))
 
 
-_OP = {
+_OP = {  # names of nccl-tests
     "allreduce": "all_reduce",
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",

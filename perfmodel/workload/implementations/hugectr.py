@@ -41,9 +41,6 @@ from perfmodel.workload.tables import Table
 from perfmodel.workload.training import backward
 
 FP32_BYTES = 4
-PLACE = "int64"
-KEYS_OF_WARP = 32
-"""`EV_NUM` of generic_lookup.cuh."""
 
 
 @implementation(
@@ -87,8 +84,6 @@ def hugectr(r: Recorder, run: Run) -> None:
         loss = r.made("aten::binary_cross_entropy", (output, labels, None, 1), ())
         r.track("fused_loss_backward", (output,), loss, lambda _: [r.like(output)])
         _learn(r, run, loss, weights, sparse, embeddings)
-    if isinstance(embeddings, Collection):
-        embeddings.order_keys(r)
 
 
 def _learn(
@@ -156,9 +151,10 @@ class Collection:
 
     def look_up(self, r: Recorder) -> None:
         run = self.run
-        for each in self.keys:  # out of the way of those of the next batch
-            stream_kernel(r, "cache_keys", (each,), r.like(each))
-        stream_kernel(r, "places_of_rows", (self.keys[0],), r.tensor(self.keys[0].shape, PLACE))
+        keys, bags = self.keys
+        for each in (bags, bags, bags, keys, bags, keys) if run.ranks > 1 else ():
+            stream_kernel(r, "order_keys", (each,), r.like(each))  # by table, then out of the way
+        stream_kernel(r, "places_of_rows", (keys,), r.tensor(keys.shape, "int64"))
         rows = look_up(r, self.tables, *self.keys, run.global_batch, self.dtype)
         self.received = self._received(r)
         if run.ranks == 1:
@@ -175,27 +171,18 @@ class Collection:
 
     def _send_keys(self, r: Recorder) -> None:
         """Of the next batch, to the ranks with their rows: sorted by rank, behind how many each bag
-        has. Kernels beside those of a step fill the device as these do: all are in turn."""
-        run = self.run
+        has. Kernels beside those of a step fill the device as these do: all are in turn.
+
+        Source: HugeCTR/embedding/data_distributor, sparse_data_distribution_op_impl.cu.
+        """
+        run, (arrived, bags) = self.run, map(r.like, self.keys)
         spread = [x for n, x in enumerate(run.workload.tables) if n not in run.plan.replicated]
         sent = r.tensor((total_lookups(tuple(spread), run.batch),), KEY)
         counts = r.tensor((run.batch * sum(map(len, run.plan.shards)),), KEY)
-        labels = r.like(sent)
-        self.arrived = r.like(self.keys[0]), r.like(self.keys[1])
-        stream_kernel(r, "label_and_count_keys", (sent,), sent, labels, counts)
-        even_all_to_all(r, counts, self.arrived[1], run.ranks)
-        stream_kernel(r, "sort_by_rank", (labels, labels, sent), labels, sent)
-        even_all_to_all(r, sent, self.arrived[0], run.ranks)
-
-    def order_keys(self, r: Recorder) -> None:
-        """Of the next batch by table, which have arrived by rank."""
-        if self.run.ranks == 1:
-            return
-        keys, bags = self.arrived
-        with r.during(INPUT):
-            for kernel in ("scan", "transpose", "scan"):
-                stream_kernel(r, kernel, (bags,), bags)
-            stream_kernel(r, "swizzle_keys", (keys, bags), keys)
+        stream_kernel(r, "label_and_count_keys", (sent,), sent, r.like(sent), counts)
+        even_all_to_all(r, counts, bags, run.ranks)
+        stream_kernel(r, "sort_by_rank", (sent, sent, sent), sent, sent)
+        even_all_to_all(r, sent, arrived, run.ranks)
 
     def local(self, r: Recorder) -> None:
         if self.replicas is not None:
@@ -232,18 +219,11 @@ class Collection:
         return sums
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
-        """A warp adds up the gradients of its sorted keys, of runs that go on a part, which others
-        add up; all sums are written before rows are updated.
-
-        Source: HugeCTR/embedding/operators, model_backward.cu and multi_to_one_reduce_v2.cuh.
-        """
-        keys, dim = self.keys[0], self.run.workload.dim
-        sums = (round(float(self.tables.attributes["unique_rows"])), dim)
-        parts = r.tensor((-(-keys.elements // KEYS_OF_WARP), dim))
-        stream_kernel(r, "places_of_gradients", (keys,), r.tensor(keys.shape, PLACE))
+        keys, unique = self.keys[0], round(float(self.tables.attributes["unique_rows"]))
+        sums = r.tensor((unique, self.run.workload.dim), self.of_rows)
+        stream_kernel(r, "places_of_gradients", (keys,), r.tensor(keys.shape, "int64"))
         update(r, self.tables, *self.keys, self.returned)
-        for each in (parts, r.tensor(sums, self.of_rows)):
-            stream_kernel(r, "row_gradients", (each,), each)
+        stream_kernel(r, "row_gradients", (sums,), sums)
         if reduced is not None:
             weights = r.tensor(reduced.shape)
             stream_kernel(r, "update_replicas", (reduced, weights), weights)
