@@ -244,9 +244,7 @@ def _parts(
         / (plan.message_bytes + constants["net.eager_bytes"])
         + plan.peers * constants["base.peer_us"]
     )
-    link_frac: Floats | float = of["link_frac"]
-    if plan.is_multicast:
-        link_frac = constants["link.multicast_frac"]
+    link_frac = constants["link.multicast_frac"] if plan.is_multicast else of["link_frac"]
     net_frac = of["direct_frac" if plan.is_direct else "frac"]
     is_measured = (calls.op == "all_to_all") & (calls.exchange_frac > 0)
     net_frac = np.where(is_measured, calls.exchange_frac, net_frac)
