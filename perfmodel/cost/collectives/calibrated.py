@@ -281,8 +281,8 @@ def save_machine(
 ) -> None:
     """Write `points` and the wires they were measured on, whole or not at all."""
     _calls(points, fabric)
-    content = {"schema": SCHEMA, "about": about, "fabric": asdict(fabric)}
-    content["points"] = [asdict(point) for point in points]
+    told = [asdict(point) for point in points]
+    content = {"schema": SCHEMA, "about": about, "fabric": asdict(fabric), "points": told}
     write_text(path, json.dumps(content, allow_nan=False) + "\n")
 
 
