@@ -22,7 +22,7 @@ from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.edits.compiled import CALL
-from perfmodel.ops.graph import DEVICE_WIDE, INPUT, WAITING, outermost_of
+from perfmodel.ops.graph import DEVICE_WIDE, INPUT, LAUNCHED_ALONE, WAITING, outermost_of
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE
@@ -224,6 +224,8 @@ def _launched_alone(lowered: Lowered) -> dict[int, str]:
             alone[outermost[index]] = AHEAD
         elif op.phase == INPUT:
             alone.setdefault(outermost[index], BATCH)
+        elif LAUNCHED_ALONE.items() <= op.attributes.items():
+            alone.setdefault(outermost[index], "the program leaves out")
         elif op.name in WAITING or DEVICE_WIDE.items() <= op.attributes.items():
             alone.setdefault(outermost[index], WAITS)
     for piece, top in zip(lowered.pieces, lowered.top_level.tolist(), strict=True):

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 NO_OP = -1
 FORWARD, BACKWARD, OPTIMIZER, INPUT = ("forward", "backward", "optimizer", "input")
 """What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
+LAUNCHED_ALONE: Mapping[str, str] = MappingProxyType({"graph": "none"})
+"""Attribute of an op that its program leaves out of its CUDA graphs."""
 DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 """Attribute of an op behind which the host waits for all that the device was given."""
 

@@ -15,6 +15,7 @@ hybrid_sparse_embedding.cu; release notes of v3.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
@@ -82,6 +83,7 @@ class Hybrid:
     copies where they are named; of several groups, every rank holds them, and their gradients are
     reduced."""
 
+    launched: Mapping[str, str] = {}
     returned: Tensor
     """Gradients of the own rows that are not frequent, from the samples' ranks."""
 
@@ -199,8 +201,8 @@ def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:
 
 
 def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
-    """Keys and offsets, which the step before has brought."""
-    return r.tensor((lookups,), "int64"), r.tensor((bags + 1,), "int64")
+    """Keys and offsets, which the step before has brought (`i64_input_key` is off)."""
+    return r.tensor((lookups,), "int32"), r.tensor((bags + 1,), "int32")
 
 
 def _part(r: Recorder, x: Tensor, vectors: int) -> Tensor:

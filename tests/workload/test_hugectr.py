@@ -120,6 +120,16 @@ def test_kernels_wait_for_what_comes_from_other_ranks(name: str) -> None:
     assert read.issuperset(rows)
 
 
+def test_a_graph_holds_the_layers_and_not_the_collection() -> None:
+    lowered = lower(op_graph(load_workload("dlrm-dcnv2"), 2048, ranks=8), "cuda")
+    ops = lowered.graph.ops
+    alone = {op.name for op in ops if op.attributes.get("graph") == "none"}
+    assert {"hugectr::network_forward", "hugectr::row_gradients", "record_param_comms"} <= alone
+    assert not alone & {"aten::mm", "aten::addcmul", "hugectr::multi_cross_products"}
+    hybrid = op_graph(load_workload("dlrm-mlperf"), 2048, ranks=8)
+    assert not any("graph" in op.attributes for op in hybrid.ops)
+
+
 def test_a_step_takes_longer_on_fewer_devices() -> None:
     node = cluster(load("dgx-h100")).node
     parts = [replace(node, gpus=gpus) for gpus in (4, 8)]

@@ -188,8 +188,7 @@ class Costs:
     @property
     def total_us(self) -> Floats:
         """Duration of each call."""
-        longest = np.maximum(self.link_us, self.net_us)
-        return self.base_us + self.hop_us + longest + self.fill_us
+        return self.base_us + self.hop_us + np.maximum(self.link_us, self.net_us) + self.fill_us
 
 
 def costs_of(calls: Calls, constants: Constants) -> Costs:
@@ -210,20 +209,16 @@ def costs_of(calls: Calls, constants: Constants) -> Costs:
     given = {name: of_network(name) for name in networks}
     given |= {name: of_generation(name) for name in ("base_factor", "hop_factor", "fill_factor")}
     given["link_frac"] = calls.by_kind("link", lambda kind: constants[f"link.{kind}_frac"])
-    names: list[str] = []
-    parts: list[tuple[Floats, ...]] = []
-    for algorithm, plan_of in ALGORITHMS.items():
-        plan = plan_of(calls)
-        for protocol in plan.protocols:
-            names.append(f"{algorithm}/{protocol}")
-            parts.append(_parts(calls, plan, protocol, constants, given))
+    plans = {name: plan_of(calls) for name, plan_of in ALGORITHMS.items()}
+    pairs = [(name, protocol) for name, plan in plans.items() for protocol in plan.protocols]
+    parts = [_parts(calls, plans[name], protocol, constants, given) for name, protocol in pairs]
     base, hop, link, net, fill = stacked = [np.stack(part) for part in zip(*parts, strict=True)]
     total = base + hop + np.maximum(link, net) + fill
     chosen, rows = np.argmin(total, axis=0), np.arange(len(calls))
     bad = np.flatnonzero(~np.isfinite(total[chosen, rows]))
     if len(bad):
         raise ModelError(f"no algorithm for {calls.op[bad[0]]} (row {bad[0]})")
-    return Costs(tuple(names), chosen, *(part[chosen, rows] for part in stacked))
+    return Costs(tuple(map("/".join, pairs)), chosen, *(part[chosen, rows] for part in stacked))
 
 
 def _parts(
@@ -244,9 +239,7 @@ def _parts(
         / (plan.message_bytes + constants["net.eager_bytes"])
         + plan.peers * constants["base.peer_us"]
     )
-    link_frac: Floats | float = of["link_frac"]
-    if plan.is_multicast:
-        link_frac = constants["link.multicast_frac"]
+    link_frac = constants["link.multicast_frac"] if plan.is_multicast else of["link_frac"]
     net_frac = of["direct_frac" if plan.is_direct else "frac"]
     is_measured = (calls.op == "all_to_all") & (calls.exchange_frac > 0)
     net_frac = np.where(is_measured, calls.exchange_frac, net_frac)

@@ -38,8 +38,6 @@ from perfmodel.ops.rows import MOST, Rows
 if TYPE_CHECKING:
     import pandas as pd
 
-OPS = {"sendrecv": "send_recv", "alltoall": "all_to_all"}
-"""Names of nccl-tests for ops of the vocabulary."""
 NEEDED = ("curve_id", "collective", "n_gpus", "n_nodes")
 _C = coefficients("collectives.calibrated")
 _MODEL = re.compile(r"[a-z]+\d+[a-z]*")
@@ -126,10 +124,8 @@ def _number(row: dict[str, Any], name: str) -> float:
     except (TypeError, ValueError, OverflowError):
         value = np.inf
     if value < 0 or value > MOST:
-        raise ModelError(
-            f"curve {row.get('curve_id')}: {name} is {str(row.get(name))[:40]!r}: expected a "
-            f"number from 0 to {MOST:g}"
-        )
+        what = f"{name} is {str(row.get(name))[:40]!r}: expected a number from 0 to {MOST:g}"
+        raise ModelError(f"curve {row.get('curve_id')}: {what}")
     return 0.0 if np.isnan(value) else value
 
 
@@ -152,20 +148,15 @@ def read_points(path: str) -> pd.DataFrame:
     cannot be.
     """
     points = _table(path, ("curve_id", "size_bytes", "time_us"))
-    measured = np.ones(len(points), bool)
     for name in ("size_bytes", "time_us"):
         try:
-            numbers = numbers_in(points, name)
+            points[name] = numbers = numbers_in(points, name)
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from None
-        bad = np.flatnonzero(~((numbers >= 0) & (numbers <= MOST)))
-        if len(bad):
-            raise ModelError(
-                f"{path}: row {bad[0]}: {name} is {numbers[bad[0]]:g}; expected a number from 0 to "
-                f"{MOST:g}"
-            )
-        points[name] = numbers
-        measured &= numbers > 0
+        for row in np.flatnonzero(~((numbers >= 0) & (numbers <= MOST)))[:1]:
+            what = f"{name} is {numbers[row]:g}; expected a number from 0 to {MOST:g}"
+            raise ModelError(f"{path}: row {row}: {what}")
+    measured = (points["size_bytes"] > 0) & (points["time_us"] > 0)
     return points[measured].sort_values(["curve_id", "size_bytes"], kind="stable")
 
 
@@ -180,7 +171,7 @@ def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
     return frame.assign(curve_id=frame["curve_id"].astype(str))
 
 
-_OP = {
+OPS = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",
@@ -190,6 +181,7 @@ _OP = {
     "reduce": "reduce",
     "sendrecv": "send_recv",
 }
+"""Names of nccl-tests for ops of the vocabulary."""
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*\bon\s+(\S+)\s+device", re.IGNORECASE)
 _NAMED = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|alltoall|broadcast|reduce|sendrecv)"
@@ -237,17 +229,15 @@ def parse(
             continue
         named = None if op else _NAMED.search(line)
         if named:
-            current = _OP.get((named[1] or named[2]).lower().replace("_", ""))
+            current = OPS.get((named[1] or named[2]).lower().replace("_", ""))
         row = _NCCL_ROW.match(line)
         if row is None:
             continue
         pair = _nccl_pair(row["size"], row["rest"])
-        if pair is None:
-            raise ModelError(
-                f"{where}:{number}: no time above 0, or data that arrived wrong, "
-                "where a row of results is expected"
-            )
         among = ranks or len(hosts)
+        if pair is None:
+            what = "no time above 0, or data that arrived wrong, where a row of results is expected"
+            raise ModelError(f"{where}:{number}: {what}")
         if current is None:
             raise ModelError(f"{where}:{number}: no collective is named: give --collective")
         if among < 2:
@@ -291,12 +281,8 @@ def save_machine(
 ) -> None:
     """Write `points` and the wires they were measured on, whole or not at all."""
     _calls(points, fabric)
-    content = {
-        "schema": SCHEMA,
-        "about": about,
-        "fabric": asdict(fabric),
-        "points": [asdict(point) for point in points],
-    }
+    told = [asdict(point) for point in points]
+    content = {"schema": SCHEMA, "about": about, "fabric": asdict(fabric), "points": told}
     write_text(path, json.dumps(content, allow_nan=False) + "\n")
 
 
@@ -310,10 +296,8 @@ def load_machine(path: Path) -> Learned:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{path}: not a file of collective measurements: {error}") from None
     if content.schema != SCHEMA or not content.points:
-        raise ModelError(
-            f"{path}: not a file of collective measurements (schema {content.schema!r:.60}), or "
-            "without a point"
-        )
+        what = f"not a file of collective measurements (schema {content.schema!r:.60})"
+        raise ModelError(f"{path}: {what}, or without a point")
     times = np.array([point.time_us for point in content.points])
     return calibrated(shipped(), _calls(content.points, content.fabric), times, NAME)
 

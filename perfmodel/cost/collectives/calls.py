@@ -57,6 +57,9 @@ class Fabric:
 def fabric_of(machine: Node | Cluster) -> Fabric:
     """The wires of a node, or of each node of a cluster."""
     node = machine.node if isinstance(machine, Cluster) else machine
+    adapter = node.nic.gb_per_s if node.nic else 0.0
+    # What a device sends passes its own bus, which carries at least the adapter beside it.
+    by_bus = node.gpus * max(node.device.host_gb_per_s, adapter)
     return Fabric(
         link=node.link.topology if node.link else PCIE,
         link_gb_per_s=node.peer_gb_per_s,
@@ -64,7 +67,7 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         node_ranks=node.gpus,
         architecture=node.device.architecture or "",
         network=node.nic.network if node.nic else None,
-        node_nic_gb_per_s=(node.nics or 1) * node.nic.gb_per_s if node.nic else 0.0,
+        node_nic_gb_per_s=min((node.nics or 1) * adapter, by_bus),
         nics=(node.nics or 1) if node.nic else 0,
         exchange_frac=node.nic.exchange_frac if node.nic else None,
         link_peers=node.link.peers if node.link else None,

@@ -16,7 +16,6 @@ from perfmodel.hardware import Cluster, Node
 from perfmodel.ops.rows import Rows
 
 _C = coefficients("collectives.sharing")
-_EXCHANGES = ("all_to_all", "send_recv")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floa
     by_link = np.clip(calls.link_gb_per_s * rate, _C.least_channels, most)
     by_size = np.maximum(np.ceil(calls.size_bytes / _C.channel_bytes), 1.0)
     sm_frac = np.minimum(by_link, by_size) / device.sm_count
-    late = np.where(np.isin(calls.op, _EXCHANGES), np.maximum(calls.ranks - 1, 1.0), 1.0)
+    is_exchange = np.isin(calls.op, ["all_to_all", "send_recv"])
+    late = np.where(is_exchange, np.maximum(calls.ranks - 1, 1.0), 1.0)
     ops = calls.op.tolist()
     passes = np.array([_C.table("passes").get(op, _C.ring_passes) for op in ops])
     in_switch = calls.has_multicast & (calls.local > MAX_RING_RANKS)

@@ -100,7 +100,8 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     early = dims.get("early", nothing) > 0
     moved = np.where(early, use.missed, use.distinct) * 2.0
     moved = moved * (use.row_bytes + dims.get("state_bytes", nothing))
-    gradients, pooled = (rows * _FP32_BYTES * dims["dim"] for rows in (use.lookups, use.bags))
+    wide = dims.get("output_bytes", np.full_like(use.bags, _FP32_BYTES))  # of a gradient's element
+    gradients, pooled = (rows * wide * dims["dim"] for rows in (use.lookups, use.bags))
     in_cache = np.minimum(pooled, gradients)
     again = np.where(pooled / use.tables > cache_bytes(device), gradients, in_cache)
     memory = moved + np.where(early, pooled, again)

@@ -1,4 +1,4 @@
-"""HugeCTR as in NVIDIA's MLPerf submissions: its embeddings, fused layers, one graph.
+"""HugeCTR as in NVIDIA's MLPerf submissions: its embeddings, fused layers, a graph.
 
 What it stands for: bias, ReLU and their gradients in the epilogues of the matrix products; while
 rows are exchanged the bottom MLP runs, forward and backward; dense gradients and those of
@@ -6,10 +6,10 @@ replicated rows in one all-reduce, beside the update of the other rows; one kern
 weights; the next batch is brought beside the step. It is a model of that software, not a record of
 it, on one stream for kernels.
 
-Tables are an embedding collection: pooled partial sums travel, also those of bags without a row in
-the part; where there are several groups of linked ranks, they are added up within a group before
-they do; sums of gradients are written per distinct row, then applied. Or they are a `hybrid`
-embedding.
+Tables are an embedding collection, launched outside the graph: pooled partial sums travel, also
+those of bags without a row in the part; where there are several groups of linked ranks, they are
+added up within a group before they do; sums of gradients are written per distinct row, in the
+layers' precision, then applied. Or tables are a `hybrid` embedding, in the graph.
 
 Source: NVIDIA-Merlin/HugeCTR at 02188f4: HugeCTR/embedding, src/pybind/model_pipeline.cpp,
 src/embeddings/hybrid_embedding/*.cu, hybrid_sparse_embedding.cu and src/layers
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Tensor
+from perfmodel.ops.graph import BACKWARD, INPUT, LAUNCHED_ALONE, OPTIMIZER, Tensor
 from perfmodel.workload.collectives import (
     GROUP,
     all_reduce,
@@ -70,10 +70,12 @@ def hugectr(r: Recorder, run: Run) -> None:
     if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
         copies = r.tensor((_elements(weights),), dtype)
         stream_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
-    embeddings.look_up(r)
-    embeddings.local(r)
+    with r.with_attributes(embeddings.launched):
+        embeddings.look_up(r)
+        embeddings.local(r)
     features = _fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
-    sparse = embeddings.arrive(r)
+    with r.with_attributes(embeddings.launched):
+        sparse = embeddings.arrive(r)
     r.parameter(sparse)
     is_dot = run.workload.interaction.kind == "dot"
     joined = _interaction(r, features, sparse, run.workload.top_width if is_dot else 0)
@@ -98,7 +100,8 @@ def _learn(
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
         if parameter.tensor_id == sparse.tensor_id:
-            embeddings.send_back(r, gradient)
+            with r.with_attributes(embeddings.launched):
+                embeddings.send_back(r, gradient)
 
     if run.workload.implementation.unmodelled_sample_bytes:
         count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
@@ -106,7 +109,7 @@ def _learn(
         stream_kernel(r, "unmodelled", (moved,), r.tensor(moved.shape))
     by_tensor = backward(r, loss, arrived)
     gradients = [by_tensor[weight.tensor_id] for weight in weights]
-    with r.during(BACKWARD):
+    with r.during(BACKWARD), r.with_attributes(embeddings.launched):
         sums = embeddings.replicated_gradient(r)
         if run.ranks > 1:
             count = _elements(gradients) + (0 if sums is None else sums.elements)
@@ -114,7 +117,7 @@ def _learn(
             group = embeddings.reduce_group
             all_reduce(r, reduced, run.ranks, in_network=run.groups > 1, group=group)
             sums = None if sums is None else r.view(reduced, sums.shape, sums.strides)
-    with r.during(OPTIMIZER):
+    with r.during(OPTIMIZER), r.with_attributes(embeddings.launched):
         embeddings.learn(r, sums)
         if run.ranks > 1:
             gradients = [r.view(reduced, x.shape, x.strides) for x in gradients]
@@ -131,6 +134,8 @@ class Collection:
 
     reduce_group = GROUP
     """The process group of the all-reduce."""
+    launched = LAUNCHED_ALONE
+    """How: a graph holds the layers alone (`network_graph` of model_pipeline.cpp)."""
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
@@ -150,6 +155,12 @@ class Collection:
 
     def look_up(self, r: Recorder) -> None:
         run = self.run
+        keys, bags = self.keys
+        # Those of the next batch, by rank, then by table: in turn, as they fill the device beside a
+        # step's own. Source: embedding/data_distributor, sparse_data_distribution_op_impl.cu.
+        for each in (*(keys,) * 5, *(bags,) * 4) if run.ranks > 1 else ():
+            stream_kernel(r, "distribute_keys", (each,), r.like(each))
+        stream_kernel(r, "places_of_rows", (keys,), r.tensor(keys.shape, "int64"))
         rows = look_up(r, self.tables, *self.keys, run.global_batch, self.dtype)
         self.received = self._received(r)
         if run.ranks == 1:
@@ -196,8 +207,10 @@ class Collection:
         return sums
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
-        about = self.tables.attributes
-        sums = r.tensor((round(float(about["unique_rows"])), self.run.workload.dim))
+        (keys, _), workload = self.keys, self.run.workload
+        rows = round(float(self.tables.attributes["unique_rows"]))
+        sums = r.tensor((rows, workload.dim), COMPUTE[workload.implementation.precision])
+        stream_kernel(r, "places_of_gradients", (keys,), r.tensor(keys.shape, "int64"))
         update(r, self.tables, *self.keys, self.returned)
         stream_kernel(r, "row_gradients", (sums,), sums)
         if reduced is not None:

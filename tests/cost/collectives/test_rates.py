@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.cost.collectives.learned import RATES_GB_PER_S, interpolate_rates
-from perfmodel.hardware import cluster
+from perfmodel.hardware import cluster, node
 from perfmodel.ops.rows import Rows
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
@@ -62,3 +63,10 @@ def test_faster_links_are_never_slower(
         for each in (rate, rate * more)
     )
     assert fast <= slow * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("gpus", "gb_per_s"), [(8, 50.0), (4, 63.0)])
+def test_adapters_carry_no_more_than_the_buses_of_their_devices(gpus: int, gb_per_s: float) -> None:
+    """Eight adapters of 50 GB/s beside four devices whose buses carry 63."""
+    fabric = fabric_of(replace(node("dgx-h100"), gpus=gpus))
+    assert fabric.node_nic_gb_per_s == pytest.approx(gpus * gb_per_s)

@@ -392,6 +392,7 @@ def test_gradients_of_long_runs_wait_for_their_blocks() -> None:
     read_once = 1e6 * 4 * 64 / 3.35e6
     assert long > 2 * read_once
     assert short < long + 2 * 8e5 * 2 * 256 / 3.35e6
+    assert lookups_us(H100, **bwd, unique_rows=8e3, output_bytes=2) < 0.7 * long
 
 
 def test_volta_reads_rows_of_the_cache_at_half_of_later_rates() -> None:
