@@ -217,7 +217,7 @@ def ops(
     if not traces:
         raise UsageError("nothing to evaluate: give a trace or a folder")
 
-    from perfmodel.validate.evaluate.ops import evaluate_ops
+    from perfmodel.validate.evaluate.jobs import evaluate_ops
 
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:

@@ -12,8 +12,7 @@ from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node
 from perfmodel.prediction.run import predict
-from perfmodel.validate.calibrate.cpu_step import Time, predict_step
-from perfmodel.validate.calibrate.tables import MeasuredStep
+from perfmodel.validate.calibrate.tables import MeasuredStep, Time, predict_step
 from perfmodel.validate.evaluate.results import Errors, compared, error_figures
 from perfmodel.workload import op_graph
 
