@@ -156,21 +156,14 @@ def module_errors(
         speed = host_speed_ratio * float((bound["host_predicted_us"] / bound["host_us"]).median())
     summary = []
     for (mode, is_training), own in frame.groupby(["mode", "is_training"], sort=False):
-        errors = own[["error_pct", "host_error_pct", "device_error_pct"]]
-        bias_pct, median_pct = errors.median().tolist(), errors.abs().median().tolist()
-        summary.append(
-            {
-                "mode": mode,
-                "is_training": bool(is_training),
-                "n": len(own),
-                "median_pct": median_pct[0],
-                "bias_pct": bias_pct[0],
-                "coverage_frac": float(own["within"].mean()),
-                "host_median_pct": median_pct[1],
-                "host_bias_pct": bias_pct[1],
-                "device_median_pct": median_pct[2] if median_pct[2] == median_pct[2] else None,
-            }
-        )
+        about = {"mode": mode, "is_training": bool(is_training), "n": len(own)}
+        for whose in ("", "host_", "device_"):
+            error_pct = own[f"{whose}error_pct"].dropna()
+            known = len(error_pct) > 0
+            about[f"{whose}median_pct"] = float(error_pct.abs().median()) if known else None
+            if whose != "device_":
+                about[f"{whose}bias_pct"] = float(error_pct.median())
+        summary.append(about | {"coverage_frac": float(own["within"].mean())})
     more = {
         "summary": summary,
         "host_bound": len(bound),

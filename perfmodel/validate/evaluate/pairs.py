@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,8 +64,7 @@ class PairErrors(Errors):
         return {"schema": self.schema, **self.more}
 
 
-@dataclass(frozen=True)
-class _Side:
+class _Side(NamedTuple):
     trace: Trace
     device: Device
     result: Result

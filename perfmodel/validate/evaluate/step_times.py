@@ -61,13 +61,12 @@ def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | N
     spread of their measurements."""
     names = ("median_pct", "p90_pct", "worst_pct", "bias_pct", "coverage_frac")
     known = [row for row in rows if row["measured_us"] is not None]
-    figures: dict[str, float | None] = dict.fromkeys(names)
-    if known:
-        keys = ("predicted_us", "measured_us", "low_us", "high_us")
-        figures |= error_figures(*np.array([[row[key] for key in keys] for row in known]).T)
+    keys = ("predicted_us", "measured_us", "low_us", "high_us")
+    ends = np.array([[row[key] for key in keys] for row in known]).T
+    figures: dict[str, float] = error_figures(*ends) if known else {}
     spreads = [row["spread_pct"] for row in known if row["spread_pct"] is not None]
     spread_pct = float(np.median(spreads)) if spreads else None
-    return {"n": len(known), **{n: figures[n] for n in names}, "spread_pct": spread_pct}
+    return {"n": len(known), **{n: figures.get(n) for n in names}, "spread_pct": spread_pct}
 
 
 def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Time:
