@@ -43,7 +43,6 @@ class _Job:
     taken: list[Sample] = field(default_factory=list)
 
     def finished(self) -> dict[str, Any]:
-        """The row with its robust duration and spread."""
         durations_us, hosts_us = zip(*self.taken, strict=True)
         summary, host_us = summarize(durations_us), float(np.median(hosts_us))
         times = {"duration_us": summary.pop("p10_us"), **summary, "host_us": round(host_us, 3)}
@@ -135,7 +134,6 @@ class Bench:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `collect kernels`."""
     add_common(parser, "kernels", 10.0)
     parser.add_argument(
         "--families",
@@ -148,7 +146,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget is used up."""
     asked = "" if arguments.families == ALL else arguments.families
     families = listed("--families", asked, list(FAMILIES))
     backend = open_backend(arguments.device, threads=arguments.threads)

@@ -325,7 +325,6 @@ def a_kind_of(part: Part | type[Part]) -> str:
 
 
 def parts_of(part: Part) -> dict[str, Part]:
-    """The parts that a part holds, by key."""
     return {key: value for key, value in _values(part).items() if isinstance(value, Part)}
 
 

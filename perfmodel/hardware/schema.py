@@ -98,7 +98,6 @@ _FIELDS = {kind: _fields(cls) for kind, cls in KINDS.items()}
 
 
 def fields_of(cls: type[Part]) -> dict[str, Field]:
-    """The keys that a file may give for a part of type `cls`."""
     return _FIELDS[kind_of(cls)]
 
 

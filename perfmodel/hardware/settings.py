@@ -117,7 +117,6 @@ def _path_to(kind: str, part: Part, setting: str) -> list[str]:
 
 
 def _table(part: Part) -> Table:
-    """What a file that describes `part` in full would hold."""
     table: Table = {"source": dict(part.sources)}
     for entry in fields(part):
         value = getattr(part, entry.name)

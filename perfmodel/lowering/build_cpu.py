@@ -91,7 +91,6 @@ STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
 
 
 def rows_of(pieces: Sequence[Piece]) -> Rows:
-    """The pieces of one step, in order, as rows."""
     rows = Rows.of(
         [
             {**piece.dims, "op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
@@ -111,7 +110,6 @@ def is_first(rows: Rows) -> Floats:
 
 
 def written_bytes(rows: Rows) -> Floats:
-    """Bytes that each row writes."""
     result = np.zeros(len(rows))
     for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec = OPS[op].of(direction)

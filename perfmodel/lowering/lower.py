@@ -78,7 +78,6 @@ class Lowered:
         return waits
 
     def by_top_level(self) -> tuple[list[int], list[list[int]]]:
-        """The outermost ops in order, and the pieces of each."""
         pieces: dict[int, list[int]] = {top: [] for top in self.graph.top_level()}
         for piece, top in enumerate(self.top_level.tolist()):
             pieces[top].append(piece)

@@ -114,7 +114,6 @@ class OpGraph:
         return len(self.ops)
 
     def children(self) -> list[list[int]]:
-        """Per op, the ops it calls, in order."""
         children: list[list[int]] = [[] for _ in self.ops]
         for index, op in enumerate(self.ops):
             if op.parent != NO_OP:
@@ -122,7 +121,6 @@ class OpGraph:
         return children
 
     def top_level(self) -> Iterator[int]:
-        """Indices of the ops that no other op called."""
         return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
 
 

@@ -116,7 +116,6 @@ class Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of all `parts`, in turn."""
         names = sorted({name for part in parts for name in part.dims})
         op, dtype, direction, timing = (
             tuple(each for part in parts for each in getattr(part, column))
@@ -131,7 +130,6 @@ class Rows:
         return cls(op, dtype, direction, timing, dims)
 
     def take(self, index: Ints) -> Rows:
-        """The rows at `index`, in that order."""
         if self._are_all(index):
             return self
         columns, places = (self.op, self.dtype, self.direction, self.timing), index.tolist()

@@ -87,7 +87,6 @@ class Allocations:
         return len(self.at_us)
 
     def of(self, chosen: Mask) -> Allocations:
-        """Some of the entries."""
         columns = {name: value[chosen] for name, value in vars(self).items() if name in _PER_EVENT}
         return replace(self, **columns)
 
@@ -188,15 +187,12 @@ class RankTrace:
         return self.is_of(DEVICE_CATEGORIES)
 
     def of(self, *categories: Category) -> Ints:
-        """Rows of these categories, in order."""
         return np.flatnonzero(self.is_of(categories))
 
     def is_of(self, categories: Iterable[Category]) -> Mask:
-        """Which rows are of these categories."""
         return has_code(self.category, categories)
 
     def text(self, row: int) -> str:
-        """The name of the event in `row`."""
         return self.strings[int(self.name[row])]
 
     def name_matches(self, pattern: re.Pattern[str]) -> Mask:

@@ -54,7 +54,6 @@ class Tensors:
         return len(self.tensor_id)
 
     def of(self, row: int) -> slice:
-        """The rows that a node owns."""
         return slice(*self.bounds[row : row + 2].tolist())
 
     @cached_property
@@ -145,7 +144,6 @@ class ExecutionTrace:
         )
 
     def text(self, row: int) -> str:
-        """The name of the node in `row`."""
         return self.strings[int(self.name[row])]
 
     def names(self, rows: NDArray[np.integer[Any]]) -> list[str]:

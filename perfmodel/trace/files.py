@@ -193,7 +193,6 @@ def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace, ...] | str | None:
-    """What a document holds."""
     head = bytearray()
     for chunk in chunks:
         searched = max(0, len(head) - len(_KINETO_KEY))

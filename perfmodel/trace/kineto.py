@@ -213,7 +213,6 @@ class _EventRows:
             yield f"events of {len(unknown)} categories that are not known are left out: {some}"
 
     def add(self, events: list[Event]) -> None:
-        """Take a block of events over."""
         kinds = bytes(map(_KINDS.__getitem__, map(type, events)))
         self._add_complete(*_of_kind(events, kinds, _COMPLETE))
         if _INSTANT in kinds:

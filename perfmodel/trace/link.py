@@ -114,7 +114,6 @@ def by_thread(rank: RankTrace, rows: Ints) -> Ints:
 
 
 def rows_of_threads(rank: RankTrace, rows: Ints) -> dict[int, Ints]:
-    """Thread to those of `rows` that are on it, in their order."""
     rows = by_thread(rank, rows)
     thread = rank.thread[rows]
     return {int(thread[low]): rows[low:high] for low, high in equal_runs(thread)}

@@ -226,7 +226,6 @@ def read(
 
 
 def _decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
-    """The documents behind `path`, in order."""
     files = files_of(path)
     if len(files) > 1 and workers != 1:
         from perfmodel.trace.workers import decode_all, usual_workers

@@ -142,7 +142,6 @@ class Launched:
 
 
 def launched_work(rank: RankTrace) -> Launched:
-    """The operations of a rank and their launch calls."""
     calls = rank.of(Category.RUNTIME)
     calls = by_correlation(rank, calls[rank.name_matches(LAUNCH_CALL)[calls]])
     work = np.flatnonzero(rank.is_device & (rank.correlation > 0))

@@ -95,7 +95,6 @@ class Database:
             yield {**absent, **given, "place": f"{self.where}: {table}[{number}]"}
 
     def texts(self, table: str, column: str = "value") -> dict[int, str]:
-        """A table of strings by id."""
         return {row["id"]: row[column] for row in self.rows(table, ("id",), texts=column)}
 
 
@@ -270,7 +269,6 @@ def _rocpd_events(
 
 
 def _message(extdata: str) -> str:
-    """The text of a marker."""
     try:
         message = json.loads(extdata)["message"]
     except (ValueError, KeyError, TypeError, RecursionError):

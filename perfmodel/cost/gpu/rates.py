@@ -278,7 +278,6 @@ IDLE_FRAC: float = _POWER.idle_frac
 
 
 def idle_w(device: Device) -> float:
-    """Watts of a GPU that does nothing."""
     return IDLE_FRAC * original(device).tdp_w
 
 

@@ -96,7 +96,6 @@ def _drive(machine: Cluster) -> Storage:
 
 
 def _bound_by(slowest: str, at_peak_frac: float) -> str:
-    """The drives by what bounds them."""
     if slowest == "core":
         return "host"
     return "throughput" if at_peak_frac >= _C.full_from else "latency"

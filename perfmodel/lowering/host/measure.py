@@ -95,7 +95,6 @@ def of_sorted(value_us: Floats) -> Statistic:
 
 
 def grouped(group: Ints, value_us: Floats) -> Iterator[tuple[int, Floats]]:
-    """Each group's code and its samples."""
     order = np.argsort(group, kind="stable")
     value_us = value_us[order]
     codes, starts = np.unique(group[order], return_index=True)
@@ -300,7 +299,6 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
 
 
 def _beside(rank: RankTrace, start: Floats, end: Floats, ops: Ints) -> Mask:
-    """Which intervals overlap any of these operators."""
     work = np.sort(ops)
     return overlaps(start, end, rank.start_us[work], rank.end_us[work])
 

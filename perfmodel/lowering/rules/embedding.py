@@ -151,7 +151,6 @@ def embedding_dense_backward(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
 def bag_backward_on_cpu(op: Op) -> Sequence[Piece]:
-    """A row of gradient per lookup."""
     gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
     batch, dim = matrix(gradient)
     rows = integer(op, 6)
@@ -175,7 +174,6 @@ def update_on_cpu(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(f"any/{TIER}*")
 def off_device(op: Op) -> Sequence[Piece]:
-    """One piece."""
     name, about = op.name.removeprefix(TIER), op.attributes
     spec = OPS.get(name)
     if spec is None or not all(key in about for key in spec.dims):

@@ -142,7 +142,6 @@ def call_of(
     *entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"),
 )
 def lookup(op: Op) -> Sequence[Piece]:
-    """One kernel forward."""
     call = call_of(op.inputs, output(op), op)
     return call[:1] if call else ()
 

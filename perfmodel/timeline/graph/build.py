@@ -178,7 +178,6 @@ def _start_delays_us(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
 
 
 def _event_names(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
-    """The names of trace rows; empty for -1."""
     texts = [*rank.strings.texts, ""]
     return tuple(map(texts.__getitem__, np.append(rank.name, NONE)[rows].tolist()))
 
@@ -198,7 +197,6 @@ _OF_DEVICE = (
 
 
 def _host_nodes(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> Nodes:
-    """A node for each piece of the host's threads."""
     count, threads = len(pieces.thread), list(links.roles)
     resource, release_us = np.zeros(count, np.int32), np.full(count, -np.inf)
     for low, high in equal_runs(pieces.thread):

@@ -104,11 +104,9 @@ class Edges:
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
     def shifted(self, by: int) -> Edges:
-        """The edges between nodes whose numbers are `by` higher."""
         return replace(self, source=self.source + by, target=self.target + by)
 
     def and_(self, *more: Edges) -> Edges:
-        """These edges and, behind them, `more`."""
         columns = [each.name for each in fields(Edges)]
         parts = (self, *more)
         return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in columns))
@@ -182,7 +180,6 @@ class ExecutionGraph:
 
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
-        """Which nodes run on a device's stream."""
         streams = np.array(["/gpu" in name for name in self.resources], bool)
         is_work = has_code(self.nodes_.kind, DEVICE_KINDS)
         return is_work & streams[self.nodes_.resource] if len(streams) else is_work
@@ -201,7 +198,6 @@ class ExecutionGraph:
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
-        """The nodes as a pandas frame."""
         import pandas as pd
 
         n = self.nodes_
@@ -219,7 +215,6 @@ class ExecutionGraph:
 
     @property
     def edges(self) -> pd.DataFrame:
-        """The edges as a pandas frame."""
         import pandas as pd
 
         columns = ("source", "target", "kind", "lag_us", "overlap_frac")

@@ -104,7 +104,6 @@ def _collectives(
     nodes: int | None = None,
     begin: Begin = silent,
 ) -> Learned:
-    """The model of collectives, corrected for the node `hardware`."""
     from perfmodel.cost.collectives.calibrated import load_machine, parse, save_machine
     from perfmodel.cost.collectives.calls import fabric_of
     from perfmodel.hardware import node

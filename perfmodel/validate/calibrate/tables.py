@@ -275,7 +275,6 @@ def predict_step(step: MeasuredStep, device: Device) -> Time:
 
 @lru_cache(maxsize=1024)  # steps are predicted as one half, then all of them are fitted
 def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
-    """The pieces of one rank's step as rows."""
     graph = op_graph(step.workload, step.batch, ranks=step.ranks, rank=rank, target="cpu")
     (pieces,) = cpu_steps(graph)
     return rows_of(pieces)

@@ -134,7 +134,6 @@ MAX_HELD_OUT = 12
 
 
 def held_out_steps(steady: Ints) -> Ints:
-    """The step indices to hold out in turn."""
     if len(steady) <= MAX_HELD_OUT:
         return steady
     chosen: Ints = steady[np.linspace(0, len(steady) - 1, MAX_HELD_OUT).round().astype(int)]

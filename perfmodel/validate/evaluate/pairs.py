@@ -77,7 +77,6 @@ def _side(path: str | Path, max_bytes: int) -> _Side:
 
 
 def _transferred(source: _Side, target: _Side) -> dict[str, Any]:
-    """One trace moved to the device of the other."""
     result = predict(source.trace, hardware=target.device.name).results[0]
     graph, rank = result.timeline.graph, result.rank.rank
     marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]
