@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import NONE, RankTrace, Strings, text_codes
+from perfmodel.trace.columns import NONE, RankTrace, Strings, subtree_last, text_codes
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 
@@ -169,7 +169,7 @@ class ExecutionTrace:
         read_bounds = self.inputs.tensors.bounds.tolist()
         read_keys = reads.tolist()
         thread = self.thread.tolist()
-        last = subtree_last(self.parent)
+        last = subtree_last(self.parent.tolist())
         returning = np.lexsort((-np.arange(len(last)), last)).tolist()
         returns_after = last[returning].tolist() if len(last) else []
         writer: dict[int, int] = {}
@@ -216,18 +216,6 @@ class ExecutionTrace:
 _UNDEFINED = "nullptr"
 _NOTHING = 0
 _ALIAS = re.compile(r"Tensor\([^()!]*\)")
-
-
-def subtree_last(parent: Ints) -> Ints:
-    """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf)."""
-    above = parent.tolist()
-    last = [NONE] * len(above)
-    for highest in range(len(above) - 1, -1, -1):
-        row = highest
-        while row != NONE and last[row] == NONE:
-            last[row] = highest
-            row = above[row]
-    return np.array(last, np.int64)
 
 
 def _storage_keys(trace: ExecutionTrace, tensors: Tensors) -> Ints:

@@ -247,7 +247,6 @@ def rank_nodes(
         row=pieces.row[at],
         start_us=[start_us for start_us, _, _ in back],
         duration_us=[duration_us for _, duration_us, _ in back],
-        release_us=-np.inf,
     )
     order = np.argsort(stream_of, kind="stable")
     same = np.flatnonzero(np.diff(stream_of[order]) == 0)
@@ -306,12 +305,9 @@ def with_marks(
         len(when),
         kind=NodeKind.MARK,
         cause=Cause.END_OF_STEP,
-        scope=Scope.NONE,
         rank=rank.rank,
         resource=0,
-        row=NONE,
         start_us=when,
-        duration_us=0.0,
         release_us=np.where(counts > 0, -np.inf, when),
     )
     marks = StepMarks(np.full(len(steps), rank.rank), steps.names, ids[::2], ids[1::2])

@@ -53,7 +53,10 @@ class Nodes:
         return self.start_us + self.duration_us
 
     def with_more(self, count: int, **columns: object) -> Nodes:
-        """These nodes and, behind them, `count` more: per column one value, or one for each."""
+        """These nodes and, behind them, `count` more: per column one value, or one for each. Unless
+        told they have no scope, row, length and earliest start."""
+        columns = {"scope": Scope.NONE, "row": NONE, "duration_us": 0.0, **columns}
+        columns.setdefault("release_us", -np.inf)
         grown = {}
         for each in fields(Nodes):
             old = getattr(self, each.name)
