@@ -257,7 +257,7 @@ def steps(
 ) -> None:
     from perfmodel.hardware import node, with_settings
     from perfmodel.validate.calibrate.tables import read_steps
-    from perfmodel.validate.evaluate.step_times import evaluate_steps
+    from perfmodel.validate.evaluate.modules import evaluate_steps
 
     machine = with_settings(node(hardware), settings or ())
     on = machine.device if machine.device.target == "cpu" else None
