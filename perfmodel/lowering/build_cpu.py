@@ -91,12 +91,7 @@ STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
 
 
 def rows_of(pieces: Sequence[Piece]) -> Rows:
-    rows = Rows.of(
-        [
-            {**piece.dims, "op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
-            for piece in pieces
-        ]
-    )
+    rows = Rows.of([piece.to_row() for piece in pieces])
     total = written_bytes(rows).sum()
     told = {STEP_BYTES: np.full(len(rows), total), FIRST_FRAC: is_first(rows)}
     return replace(rows, dims={**rows.dims, **told})

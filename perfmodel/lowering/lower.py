@@ -50,18 +50,7 @@ class Lowered:
     def rows(self) -> Rows:
         """The pieces as rows; `launches` of a piece are one row. All ranks copy at once."""
         ranks = {"ranks": float(self.graph.world_size)}
-        return Rows.of(
-            [
-                {
-                    "op": p.op,
-                    "dtype": p.dtype,
-                    "direction": p.direction,
-                    **p.dims,
-                    **(ranks if p.op in HOST_COPIES else {}),
-                }
-                for p in self.pieces
-            ]
-        )
+        return Rows.of([p.to_row() | (ranks if p.op in HOST_COPIES else {}) for p in self.pieces])
 
     @cached_property
     def waits_for(self) -> dict[int, list[int]] | None:
