@@ -185,11 +185,7 @@ def run(arguments: argparse.Namespace) -> None:
     finally:
         measured = len({row["program"] for row in rows})
         current.write(
-            COLUMNS,
-            rows,
-            "calls of modules",
-            programs_planned=len(programs),
-            programs=measured,
+            COLUMNS, rows, "calls of modules", programs_planned=len(programs), programs=measured
         )
 
 

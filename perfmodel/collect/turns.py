@@ -21,13 +21,7 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.backend import Backend, device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import MODELS, Options, Ranks, Training
-from perfmodel.collect.models.dlrm import (
-    FP32_BYTES,
-    ONE_RANK,
-    DlrmConfig,
-    read_configs,
-    train_dlrm,
-)
+from perfmodel.collect.models.dlrm import FP32_BYTES, ONE_RANK, DlrmConfig, read_configs, train_dlrm
 from perfmodel.collect.runs import Run, add_common, positive
 from perfmodel.collect.timing import halves_frac, summarize, time_step
 

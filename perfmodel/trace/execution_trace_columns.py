@@ -277,11 +277,7 @@ def _schema_effects(schema: str) -> tuple[bool, frozenset[int]]:
 # (2023). The execution trace may be of one iteration and the profile of many, and of another one:
 # ids are never compared across iterations in the third, only the order of names.
 
-RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = (
-    "record function id",
-    "external id",
-    "order per thread",
-)
+RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = ("record function id", "external id", "order per thread")
 MIN_SAME_FRAC = 0.9
 
 

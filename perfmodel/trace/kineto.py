@@ -99,12 +99,7 @@ _GROUPS = (
     ),
     _Group(_of(*_LINKED), ("correlation",)),
     _Group(_of(*{*Category}.difference(_LINKED)), ("event_index",)),
-    _Group(
-        _of(*DEVICE_CATEGORIES),
-        ("stream", "device", "size_bytes"),
-        ("grid",),
-        _OCCUPANCY,
-    ),
+    _Group(_of(*DEVICE_CATEGORIES), ("stream", "device", "size_bytes"), ("grid",), _OCCUPANCY),
     _Group(
         _of(Category.CUDA_SYNC), ("sync_stream", "sync_source_stream", "sync_record_correlation")
     ),

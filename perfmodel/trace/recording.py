@@ -29,7 +29,7 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import enclosing, equal_runs, stream_keys
+from perfmodel.trace.link import alike, enclosing, stream_keys
 from perfmodel.trace.repairs import (
     CLOCK_TOLERANCE_US,
     Launched,
@@ -141,11 +141,9 @@ def _references(rank: RankTrace, launched: Launched) -> Rules:
     alone &= rank.category[launched.work] == Category.KERNEL
     repeated = int(alone.sum()) - len(distinct(launched.call[alone]))
     yield repeated, "kernels share the launch call of another"
-    keys = stream_keys(rank, launched.all_work)
-    order = np.argsort(keys, kind="stable")
     missing = 0
-    for low, high in equal_runs(keys[order]):
-        has_call = launched.is_launched[order[low:high]]
+    for own in alike(stream_keys(rank, launched.all_work)):
+        has_call = launched.is_launched[own]
         missing += int((~has_call & np.logical_or.accumulate(has_call)).sum())
     what = "name a launch call that is not in the file, though earlier ones of their stream have"
     yield missing, f"device operations {what} theirs"
@@ -198,17 +196,14 @@ def _inconsistent(rank: RankTrace) -> Rules:
     late_us = steps.end_us[:-1] - steps.start_us[1:]
     yield _beyond(late_us, OVERLAP_US, "steps begin before the one before ended")
     yield from _crossings(rank)
-    rows = np.flatnonzero(rank.is_device)
-    rows = rows[np.argsort(stream_keys(rank, rows), kind="stable")]
-    found, launch = [np.zeros(0)], rank.correlation[rows]
-    for low, high in equal_runs(stream_keys(rank, rows)):
+    rows, found = np.flatnonzero(rank.is_device), [np.zeros(0)]
+    for own in alike(stream_keys(rank, rows)):
         # How long each begins before the latest end so far, unless both are of one launch.
-        end_us = rank.end_us[rows[low : high - 1]]
+        launch, end_us = rank.correlation[rows[own]], rank.end_us[rows[own[:-1]]]
         latest = np.maximum.accumulate(end_us)
-        overlap_us = latest - rank.start_us[rows[low + 1 : high]]
+        overlap_us = latest - rank.start_us[rows[own[1:]]]
         last = np.maximum.accumulate(np.where(end_us == latest, np.arange(len(end_us)), 0))
-        together = launch[low:high][last] == launch[low + 1 : high]
-        found.append(overlap_us[~together | (launch[low + 1 : high] <= 0)])
+        found.append(overlap_us[(launch[last] != launch[1:]) | (launch[1:] <= 0)])
     what = "device operations begin before the one before them on their stream ended"
     yield _beyond(np.concatenate(found), DEVICE_OVERLAP_US, what)
 

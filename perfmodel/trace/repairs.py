@@ -21,13 +21,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
-from perfmodel.trace.categories import (
-    DEVICE_WAIT_CALL,
-    LAUNCH_CALL,
-    STEP_NAME,
-    SYNC_CALL,
-    Category,
-)
+from perfmodel.trace.categories import DEVICE_WAIT_CALL, LAUNCH_CALL, STEP_NAME, SYNC_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_correlation, calls_of, equal_runs, stream_keys
 from perfmodel.trace.window import take_rows

@@ -149,10 +149,7 @@ def kind_of_range(columns: Row) -> Category:
 
 
 def ranks_of(
-    where: str,
-    processes: Mapping[int, list[Row]],
-    devices: tuple[DeviceProperties, ...],
-    tool: str,
+    where: str, processes: Mapping[int, list[Row]], devices: tuple[DeviceProperties, ...], tool: str
 ) -> tuple[RankTrace, ...]:
     """The processes that used a device (of none, all), in the order of devices."""
     work = {

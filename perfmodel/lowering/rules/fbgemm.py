@@ -138,9 +138,7 @@ def call_of(
     return (piece, key_bits, batch * tables) if lookups else None
 
 
-@LOWERINGS.register(
-    *entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"),
-)
+@LOWERINGS.register(*entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"))
 def lookup(op: Op) -> Sequence[Piece]:
     call = call_of(op.inputs, output(op), op)
     return call[:1] if call else ()

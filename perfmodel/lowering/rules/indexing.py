@@ -257,8 +257,7 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 
 
 @LOWERINGS.register(
-    *entries("cat _cat cat_out"),
-    *entries("stack concat concatenate hstack vstack", scope=LEAF),
+    *entries("cat _cat cat_out"), *entries("stack concat concatenate hstack vstack", scope=LEAF)
 )
 def cat(op: Op) -> Sequence[Piece]:
     """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean

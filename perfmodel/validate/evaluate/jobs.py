@@ -29,15 +29,7 @@ from perfmodel.trace import Trace, read
 from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.kernels import TableJob, table_rows
-from perfmodel.validate.evaluate.results import (
-    LEFT_OUT,
-    NULLS,
-    SCHEMA,
-    Errors,
-    Kind,
-    Pair,
-    rows_of,
-)
+from perfmodel.validate.evaluate.results import LEFT_OUT, NULLS, SCHEMA, Errors, Kind, Pair, rows_of
 from perfmodel.validate.evaluate.shapes import model_pairs, op_errors, ops_of, shape_pairs
 
 if TYPE_CHECKING:
