@@ -80,8 +80,10 @@ class Rows:
         if any(FRAMEWORK in record for record in records):
             named = [framework_code(record.get(FRAMEWORK)) for record in records]
             dims[FRAMEWORK] = np.array(named, np.float64)
-        texts = (tuple(each.get(name, usual) for each in records) for name, usual in USUAL.items())
-        return cls(*texts, dims=dims)
+        texts: dict[str, Any] = {
+            name: tuple(each.get(name, usual) for each in records) for name, usual in USUAL.items()
+        }
+        return cls(**texts, dims=dims)
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Rows:
@@ -89,8 +91,8 @@ class Rows:
 
         Raises `ModelError` for a frame without ops and for a dim that is not a number.
         """
-        texts = [_texts(frame, name, usual) for name, usual in USUAL.items()]
-        known = {name for each in set(texts[0]) if each in OPS for name in _dims_of(OPS[each])}
+        texts: dict[str, Any] = {name: _texts(frame, name, usual) for name, usual in USUAL.items()}
+        known = {name for each in set(texts["op"]) if each in OPS for name in _dims_of(OPS[each])}
         dims = {name: _numbers(frame, name) for name in known if name in frame}
         flags: dict[str, Any] = {}
         if "cache" in frame:  # flushed before the call, or the same call came before
@@ -102,26 +104,30 @@ class Rows:
             named = (known - set(frame.columns)) & set(frame["variant"].dropna())
             flags |= {name: frame["variant"] == name for name in named}
         dims |= {name: each.to_numpy(np.float64) for name, each in flags.items()}
-        return cls(*texts, dims=dims | _called_by_columns(frame))
+        return cls(**texts, dims=dims | _called_by_columns(frame))
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         names = sorted({name for part in parts for name in part.dims})
-        texts = (tuple(each for part in parts for each in getattr(part, name)) for name in USUAL)
+        texts: dict[str, Any] = {
+            name: tuple(each for part in parts for each in getattr(part, name)) for name in USUAL
+        }
         dims = {
             name: np.concatenate(
                 [part.dims.get(name, np.full(len(part), np.nan)) for part in parts]
             )
             for name in names
         }
-        return cls(*texts, dims=dims)
+        return cls(**texts, dims=dims)
 
     def take(self, index: Ints) -> Rows:
         if self._are_all(index):
             return self
         places, dims = index.tolist(), {name: each[index] for name, each in self.dims.items()}
-        texts = (tuple(map(getattr(self, name).__getitem__, places)) for name in USUAL)
-        return Rows(*texts, dims=dims)
+        texts: dict[str, Any] = {
+            name: tuple(map(getattr(self, name).__getitem__, places)) for name in USUAL
+        }
+        return Rows(**texts, dims=dims)
 
     def in_framework(self) -> Floats:
         """Per row, the place of its framework in `FRAMEWORKS` from 1 on; 0 where not known."""
