@@ -20,7 +20,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.evaluate.ops import op_errors
+from perfmodel.validate.evaluate.shapes import op_errors
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import lookups
 

@@ -45,10 +45,7 @@ class Registry(Generic[T]):
     def __init__(
         self, kind: str, group: str | None = None, home: str | None = None, listed_by: str = ""
     ) -> None:
-        self.kind = kind
-        self._listed_by = listed_by
-        self._group = group
-        self._home = home
+        self.kind, self._listed_by, self._group, self._home = kind, listed_by, group, home
         self._items: dict[str, T] = {}
         self._plug_ins: dict[str, EntryPoint] = {}
 

@@ -181,7 +181,6 @@ def _checked(kind: Any, limits: Limits | None) -> Any:
 
 
 def _is_mapping(origin: Any) -> bool:
-    """Whether a generic type is a mapping."""
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 

@@ -12,12 +12,7 @@ STEEPEST = 64.0
 
 
 def zipf_classes(
-    rows: Floats,
-    alpha: Floats,
-    *,
-    smooth: bool = False,
-    head: int = 32,
-    tail: int = 64,
+    rows: Floats, alpha: Floats, *, smooth: bool = False, head: int = 32, tail: int = 64
 ) -> tuple[Floats, Floats]:
     """Rows and share of lookups of each class of many tables, both `[tables, head + tail]`; one
     class where all are uniform.

@@ -206,7 +206,7 @@ def ops(
     if not traces:
         raise UsageError("nothing to evaluate: give a trace or a folder")
 
-    from perfmodel.validate.evaluate.ops import evaluate_ops
+    from perfmodel.validate.evaluate.jobs import evaluate_ops
 
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
@@ -246,7 +246,7 @@ def steps(
 ) -> None:
     from perfmodel.hardware import node, with_settings
     from perfmodel.validate.calibrate.tables import read_steps
-    from perfmodel.validate.evaluate.step_times import evaluate_steps
+    from perfmodel.validate.evaluate.modules import evaluate_steps
 
     machine = with_settings(node(hardware), settings or ())
     on = machine.device if machine.device.target == "cpu" else None

@@ -55,7 +55,6 @@ class Backend:
 
     @property
     def device(self) -> Any:
-        """The `torch.device`."""
         return self.torch.device(self.kind, self.index) if self.is_gpu else self.torch.device("cpu")
 
     def synchronize(self) -> None:

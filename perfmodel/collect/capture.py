@@ -152,7 +152,6 @@ class Recorder:
         self._profiling.start()
 
     def stop(self) -> None:
-        """Stop the profilers, where they run."""
         if self._profiling is not None:
             self._profiling.stop()
             self._observer.unregister_callback()

@@ -34,7 +34,6 @@ EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser with every sub-command."""
     parser = Parser(
         prog="python -m perfmodel.collect",
         description="Measure this machine. Needs PyTorch 2.2 or later and NumPy, nothing else.",

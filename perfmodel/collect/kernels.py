@@ -12,14 +12,7 @@ import numpy as np
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
 from perfmodel.collect.runs import Run, add_common, listed
-from perfmodel.collect.timing import (
-    CACHES,
-    COLUMNS,
-    Sample,
-    Stopwatch,
-    call_us,
-    summarize,
-)
+from perfmodel.collect.timing import CACHES, COLUMNS, Sample, Stopwatch, call_us, summarize
 
 BLOCK_CASES = 8
 BLOCK_MEMORY_SHARE = 2.0
@@ -43,7 +36,6 @@ class _Job:
     taken: list[Sample] = field(default_factory=list)
 
     def finished(self) -> dict[str, Any]:
-        """The row with its robust duration and spread."""
         durations_us, hosts_us = zip(*self.taken, strict=True)
         summary, host_us = summarize(durations_us), float(np.median(hosts_us))
         times = {"duration_us": summary.pop("p10_us"), **summary, "host_us": round(host_us, 3)}
@@ -135,7 +127,6 @@ class Bench:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `collect kernels`."""
     add_common(parser, "kernels", 10.0)
     parser.add_argument(
         "--families",
@@ -148,7 +139,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget is used up."""
     asked = "" if arguments.families == ALL else arguments.families
     families = listed("--families", asked, list(FAMILIES))
     backend = open_backend(arguments.device, threads=arguments.threads)

@@ -42,7 +42,6 @@ class Called(NamedTuple):
     before: Callable[[], Any] = lambda: None
 
     def once(self, number: int) -> None:
-        """One call, the `number`th."""
         self.before()
         self.run()
 
@@ -153,7 +152,6 @@ COLUMNS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `collect modules`."""
     add_common(parser, "modules", 10.0)
     parser.add_argument("programs", nargs="+", type=Path, help="Python files, or folders of them")
     parser.add_argument("--class-name", default="Model", help="default: Model")
@@ -163,7 +161,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure module after module until the time is used up."""
     arguments.mode = listed("--mode", arguments.mode or "eager", MODES)
     programs = list(_programs(arguments.programs))
     current = Run("modules", arguments, open_backend(arguments.device))
@@ -188,11 +185,7 @@ def run(arguments: argparse.Namespace) -> None:
     finally:
         measured = len({row["program"] for row in rows})
         current.write(
-            COLUMNS,
-            rows,
-            "calls of modules",
-            programs_planned=len(programs),
-            programs=measured,
+            COLUMNS, rows, "calls of modules", programs_planned=len(programs), programs=measured
         )
 
 
@@ -229,7 +222,6 @@ def _measured(
 
 
 def _programs(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files of `paths`, and those of the folders among them."""
     for path in paths:
         if path.is_dir():
             found = sorted(path.glob("*.py"))

@@ -287,7 +287,6 @@ def op_rows(name: str, taken: Samples, device: str, timing: str) -> list[dict[st
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `collect ops`."""
     add_common(parser, "ops", 5.0)
     parser.add_argument(
         "--configurations",
@@ -298,7 +297,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget is used up."""
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
     workloads = calibration_workloads(wanted)
     if arguments.configs:

@@ -34,7 +34,6 @@ def say(text: str) -> None:
 
 
 def add_common(parser: argparse.ArgumentParser, name: str, usual_minutes: float) -> None:
-    """Declare `--device`, `--output`, `--minutes` and `--name`."""
     add_device(parser)
     parser.add_argument(
         "--minutes",
@@ -46,7 +45,6 @@ def add_common(parser: argparse.ArgumentParser, name: str, usual_minutes: float)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Declare `--device` and `--output`."""
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -132,7 +130,6 @@ class Run:
         return time.monotonic() >= self.end_s
 
     def path(self, ending: str) -> Path:
-        """The file of this run with that ending."""
         return self.stem.with_name(self.stem.name + ending)
 
     def write(

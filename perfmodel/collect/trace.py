@@ -86,7 +86,6 @@ def run_script(backend: Backend, words: list[str], recorder: Recorder) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `collect trace`."""
     add_device(parser)
     parser.add_argument("--model", default="dlrm", help=f"one of {', '.join(MODELS)}")
     parser.add_argument("--preset", default="", help="configuration of the model")
@@ -108,7 +107,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Capture, and print one line per rank."""
     MODELS[arguments.model]
     if arguments.script:
         _trace_script(arguments)

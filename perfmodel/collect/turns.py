@@ -21,13 +21,7 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.backend import Backend, device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import MODELS, Options, Ranks, Training
-from perfmodel.collect.models.dlrm import (
-    FP32_BYTES,
-    ONE_RANK,
-    DlrmConfig,
-    read_configs,
-    train_dlrm,
-)
+from perfmodel.collect.models.dlrm import FP32_BYTES, ONE_RANK, DlrmConfig, read_configs, train_dlrm
 from perfmodel.collect.runs import Run, add_common, positive
 from perfmodel.collect.timing import halves_frac, summarize, time_step
 
@@ -165,7 +159,6 @@ def calibration_workloads(wanted: int) -> list[Workload]:
 
 
 def dlrm_workload(config: DlrmConfig) -> Workload:
-    """The DLRM of `config`."""
     return Workload(
         config.name,
         "dlrm",
@@ -264,7 +257,6 @@ class Turns:
         return min(max(fitting, self.pace.least), self.pace.most)
 
     def step(self, training: Training) -> float:
-        """Microseconds of the next step."""
         self._number += 1
         return time_step(self.backend, training.step, self._number)
 
@@ -312,7 +304,6 @@ PACE = Pace(warm_up=2, target_us=120_000.0, least=3, most=12)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `collect truth`."""
     add_common(parser, "truth", 6.0)
     parser.add_argument("--configs", type=Path, help="JSON file (default: the bundled list)")
     parser.add_argument(
@@ -324,7 +315,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget or the rounds are used up."""
     configs = read_configs(arguments.configs) if arguments.configs else ONE_RANK
     current = Run("truth", arguments, open_backend(arguments.device))
     turns = Turns(current, [dlrm_workload(config) for config in configs], PACE)

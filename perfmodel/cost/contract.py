@@ -81,9 +81,7 @@ class CostModel(Protocol):
         """Durations of `rows`, all of the family; `ModelError` on impossible rows."""
         ...
 
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        """Why each row takes what it takes."""
-        ...
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]: ...
 
 
 TIERS: Registry[CostModel] = Registry("memory tier", "perfmodel.tiers", "perfmodel.cost.tiers")
@@ -98,9 +96,7 @@ class KernelModel(Protocol):
         """Durations of `rows`, all of the model's family; `ModelError` on impossible rows."""
         ...
 
-    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
-        """Why, per row."""
-        ...
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]: ...
 
 
 KERNELS: Registry[KernelModel] = Registry(

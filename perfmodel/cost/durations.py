@@ -52,7 +52,6 @@ class Durations:
 
     @classmethod
     def joined(cls, parts: Sequence[Durations]) -> Durations:
-        """The rows of all `parts`, in turn."""
         columns = ("duration_us", "low_us", "high_us")
         us, low, high = (
             np.concatenate([getattr(part, each) for part in parts]) for each in columns
@@ -131,11 +130,9 @@ class OnDevice:
     """Whether rows are copies between devices and their host, whose way several devices share."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        """Durations of `rows`."""
         return self.model.estimate(self._sharing(rows, machine.node), machine.node.device)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        """Why, per row."""
         return self.model.explain(self._sharing(rows, machine.node), machine.node.device)
 
     def _sharing(self, rows: Rows, node: Node) -> Rows:
@@ -183,12 +180,10 @@ class InProgram(OnDevice):
     streams: KernelModel = field(kw_only=True)
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        """Durations of `rows`."""
         content = id(self.model), id(self.streams), rows.content
         return _estimate(OfDevice(content, machine.node.device, (self, rows)))
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        """Why, per row."""
         bound_by = [COLD if cold else "" for cold in among_others(rows)]
         words = "what moving every operand once takes, and what the op does besides, longer than"
         return self._raised(rows, machine, bound_by, "repeated_us", words)
@@ -219,7 +214,6 @@ class OfHosts(OnDevice):
     """Collectives of CPUs: ranks meet in a host's memory (`model`), hosts over the network."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        """Durations of `rows`."""
         within = super().estimate(rows, machine)
         nodes = rows.dims.get("nodes", np.ones(len(rows)))
         index = np.flatnonzero(np.nan_to_num(nodes, nan=1.0) > 1)
@@ -231,7 +225,6 @@ class OfHosts(OnDevice):
         return replace(within, duration_us=us[0], low_us=us[1], high_us=us[2])
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        """Why, per row."""
         words = "the way between hosts, on top of"
         return self._raised(rows, machine, [NETWORK] * len(rows), "within_host_us", words)
 

@@ -94,7 +94,6 @@ class Recorded:
         return Estimate(taken, taken / spread, taken * spread, NAME, "recorded in the trace")
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
-        """The recorded time, and what it is multiplied with."""
         recorded_us, ratio, _ = (column.tolist() for column in _columns(rows))
         formula = "recorded_us x ratio, of times on this device and on the trace's"
         return [

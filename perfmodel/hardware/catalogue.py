@@ -273,7 +273,6 @@ def normalised_name(name: str) -> str:
 
 
 def _name_without_memory(name: str) -> str:
-    """As `plain`, without memory size and kind."""
     return " ".join(_MEMORY.sub(" ", normalised_name(name)).split())
 
 

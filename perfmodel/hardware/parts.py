@@ -299,16 +299,8 @@ class Cluster(Part):
         return min(self.gpus, self.node.link_domain_gpus or self.node.gpus)
 
 
-KINDS: dict[str, type[Part]] = {
-    "device": Device,
-    "host": Host,
-    "link": Link,
-    "nic": Nic,
-    "storage": Storage,
-    "accelerator": Accelerator,
-    "node": Node,
-    "cluster": Cluster,
-}
+_EVERY = (Device, Host, Link, Nic, Storage, Accelerator, Node, Cluster)
+KINDS: dict[str, type[Part]] = {each.__name__.lower(): each for each in _EVERY}
 """The word a file uses for a kind of part, and its type."""
 
 
@@ -325,7 +317,6 @@ def a_kind_of(part: Part | type[Part]) -> str:
 
 
 def parts_of(part: Part) -> dict[str, Part]:
-    """The parts that a part holds, by key."""
     return {key: value for key, value in _values(part).items() if isinstance(value, Part)}
 
 

@@ -58,7 +58,6 @@ def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]
 
 
 def figure_read(part: Part, kind: str, name: str) -> FigureRead:
-    """One figure of a part, with its unit and source."""
     entry, value = fields_of(KINDS[kind])[name], getattr(part, name)
     unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")

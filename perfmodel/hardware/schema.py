@@ -98,7 +98,6 @@ _FIELDS = {kind: _fields(cls) for kind, cls in KINDS.items()}
 
 
 def fields_of(cls: type[Part]) -> dict[str, Field]:
-    """The keys that a file may give for a part of type `cls`."""
     return _FIELDS[kind_of(cls)]
 
 
@@ -109,7 +108,7 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
     unknown or missing key, a wrong type, and a value that cannot exist.
     """
     known = fields_of(cls)
-    _require_known_keys(cls, table, where)
+    require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
     for entry in known.values():
         if entry.required and entry.name not in table:
             raise HardwareError(
@@ -150,11 +149,6 @@ def _rules(it: Part) -> Iterator[tuple[str, bool]]:
         yield "storage, of which drives is the number", has_drives
         linked = it.link_domain_gpus or it.gpus
         yield "link_domain_gpus to be at least gpus", linked >= it.gpus
-
-
-def _require_known_keys(cls: type[Part], table: Table, where: str) -> None:
-    known = [*fields_of(cls), "source"]
-    require_keys(table, known, where, HardwareError, f" of {a_kind_of(cls)}")
 
 
 def _value(entry: Field, value: Any, where: str) -> Any:
@@ -207,7 +201,7 @@ def merge(cls: type[Part], base: Table, table: Table, where: str, lookup: Lookup
     known = fields_of(cls)
     merged = {key: value for key, value in base.items() if key not in _NOT_INHERITED}
     merged["source"] = dict(base.get("source", {}))
-    _require_known_keys(cls, table, where)
+    require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
     for key, value in table.items():
         if key == "source":
             continue

@@ -1,16 +1,16 @@
-"""Changes of single figures: `--set device.hbm_gb_per_s=3000 --set node.gpus=4`."""
+"""Changes of single figures: `--set device.hbm_gb_per_s=3000 --set node.gpus=4`; of a GPU's clock,
+which others follow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.schema import Table, parse_value
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import lookup_from
-from perfmodel.hardware.clock import following
 from perfmodel.hardware.parts import KINDS, Device, Part, kind_of
 from perfmodel.hardware.schema import P, build_part, fields_of, merge
 
@@ -117,7 +117,6 @@ def _path_to(kind: str, part: Part, setting: str) -> list[str]:
 
 
 def _table(part: Part) -> Table:
-    """What a file that describes `part` in full would hold."""
     table: Table = {"source": dict(part.sources)}
     for entry in fields(part):
         value = getattr(part, entry.name)
@@ -127,3 +126,23 @@ def _table(part: Part) -> Table:
                 _table(value) if isinstance(value, Part) else list(value) if is_list else value
             )
     return table
+
+
+FOLLOWING = (
+    *("fp32_tflop_per_s", "fp32_matrix_tflop_per_s", "tf32_tflop_per_s", "fp16_tflop_per_s"),
+    *("bf16_tflop_per_s", "fp8_tflop_per_s", "fp4_tflop_per_s", "int8_tflop_per_s"),
+    *("l2_gb_per_s", "base_mhz", "max_sustained_mhz"),
+)
+"""Figures of a GPU that go with `boost_mhz`, at which its peaks are stated; those of memory and
+links have clocks of their own."""
+
+
+def following(device: Device, ratio: float) -> dict[str, float]:
+    """What becomes of them where the clock is `ratio` times what it was."""
+    held = {name: getattr(device, name) for name in FOLLOWING}
+    return {name: ratio * value for name, value in held.items() if value is not None}
+
+
+def at_clock(device: Device, ratio: float) -> Device:
+    """`device` with `ratio` times its clock and all that follows it."""
+    return replace(device, boost_mhz=ratio * device.boost_mhz, **following(device, ratio))  # type: ignore[arg-type]

@@ -89,7 +89,6 @@ def result_shape(op: Op) -> tuple[int, ...]:
 
 
 def size(shape: tuple[int, ...]) -> int:
-    """Elements of a shape."""
     return prod(shape)
 
 
@@ -166,7 +165,6 @@ def stored(tensor_: Tensor) -> int:
 
 
 def tensor_bytes(tensor_: Tensor) -> float:
-    """Bytes that a tensor takes."""
     return stored(tensor_) * bytes_of(tensor_.dtype)
 
 
@@ -326,7 +324,6 @@ def pointwise(
 
 
 def fill_of(filled: Tensor) -> Sequence[Piece]:
-    """One kernel that writes a tensor."""
     if not size(filled.shape):
         return ()
     if layout_dims([filled], filled.shape):
@@ -335,7 +332,6 @@ def fill_of(filled: Tensor) -> Sequence[Piece]:
 
 
 def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
-    """What `target.copy_(source)` becomes."""
     elements = size(target.shape)
     if not elements:
         return ()

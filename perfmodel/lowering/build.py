@@ -170,7 +170,6 @@ class _GraphBuilder:
         return self._taking(NodeKind.LAUNCH, Cause.HOST_T4, thread, name, taken_us, row)
 
     def _launched(self, op: Op, launching: list[int]) -> None:
-        """An op from its begin to its end, with its launches."""
         self._host_of(T2, op)
         for number, (pieces, times) in enumerate(self._calls(launching)):
             about = self.lowered.graph.ops[int(self.lowered.owner[pieces[0]])].attributes
@@ -221,7 +220,6 @@ class _GraphBuilder:
         self.host = wait
 
     def _launch(self, pieces: list[int], times: int, thread: str) -> None:
-        """One launch call and all that it starts."""
         piece = self.lowered.pieces[pieces[0]]
         if piece.kind == "offload":  # on a resource of its own: handed over, or done by the thread
             operation = self._operation(pieces[0], self.host)

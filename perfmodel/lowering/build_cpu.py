@@ -91,13 +91,7 @@ STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
 
 
 def rows_of(pieces: Sequence[Piece]) -> Rows:
-    """The pieces of one step, in order, as rows."""
-    rows = Rows.of(
-        [
-            {**piece.dims, "op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
-            for piece in pieces
-        ]
-    )
+    rows = Rows.of([piece.to_row() for piece in pieces])
     total = written_bytes(rows).sum()
     told = {STEP_BYTES: np.full(len(rows), total), FIRST_FRAC: is_first(rows)}
     return replace(rows, dims={**rows.dims, **told})
@@ -111,7 +105,6 @@ def is_first(rows: Rows) -> Floats:
 
 
 def written_bytes(rows: Rows) -> Floats:
-    """Bytes that each row writes."""
     result = np.zeros(len(rows))
     for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec = OPS[op].of(direction)

@@ -50,18 +50,7 @@ class Lowered:
     def rows(self) -> Rows:
         """The pieces as rows; `launches` of a piece are one row. All ranks copy at once."""
         ranks = {"ranks": float(self.graph.world_size)}
-        return Rows.of(
-            [
-                {
-                    "op": p.op,
-                    "dtype": p.dtype,
-                    "direction": p.direction,
-                    **p.dims,
-                    **(ranks if p.op in HOST_COPIES else {}),
-                }
-                for p in self.pieces
-            ]
-        )
+        return Rows.of([p.to_row() | (ranks if p.op in HOST_COPIES else {}) for p in self.pieces])
 
     @cached_property
     def waits_for(self) -> dict[int, list[int]] | None:
@@ -78,7 +67,6 @@ class Lowered:
         return waits
 
     def by_top_level(self) -> tuple[list[int], list[list[int]]]:
-        """The outermost ops in order, and the pieces of each."""
         pieces: dict[int, list[int]] = {top: [] for top in self.graph.top_level()}
         for piece, top in enumerate(self.top_level.tolist()):
             pieces[top].append(piece)
@@ -87,25 +75,23 @@ class Lowered:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the fallback stands in for, and what is guessed."""
-        notes = [
-            f"{count} calls of {name} have no rule on {self.target}: taken to stream their operands"
-            for name, count in self.unknown.most_common()
-        ]
         guessed = Counter(
             self.graph.ops[owner].name
             for piece, owner in zip(self.pieces, self.owner.tolist(), strict=True)
             if piece.guessed and piece.op != UNKNOWN
         )
-        notes += [
-            f"{count} pieces of {name} have sizes that the graph does not tell: guessed"
-            for name, count in guessed.most_common()
-        ]
-        notes += [
-            f"{count} calls of {name} have one rule for all that they call on {self.target}: what "
-            "an edit removed of it stays in their time"
-            for name, count in self.undivided.most_common()
-        ]
-        return tuple(notes)
+        on = self.target
+        together = "what an edit removed of it stays in their time"
+        counted = (
+            (self.unknown, "calls", f"no rule on {on}: taken to stream their operands"),
+            (guessed, "pieces", "sizes that the graph does not tell: guessed"),
+            (self.undivided, "calls", f"one rule for all that they call on {on}: {together}"),
+        )
+        return tuple(
+            f"{count} {what} of {name} have {why}"
+            for counts, what, why in counted
+            for name, count in counts.most_common()
+        )
 
 
 def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lowered:

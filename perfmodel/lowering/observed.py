@@ -114,7 +114,6 @@ def answered_by(lowered: Lowered, rank: RankTrace, links: Links) -> Ints:
 
 
 def main_stream(rank: RankTrace, links: Links) -> int:
-    """The stream that most of the device's work ran on."""
     streams, counts = np.unique(rank.stream[links.device_rows], return_counts=True)
     return int(streams[counts.argmax()])
 
@@ -170,7 +169,6 @@ def with_streams(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
 
 
 def _streams(graph: OpGraph, rank: RankTrace, links: Links, op: Ints) -> list[str]:
-    """Per op the name of its stream, or ''."""
     main = main_stream(rank, links)
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for index, number in zip(op.tolist(), rank.stream[links.device_rows].tolist(), strict=True):

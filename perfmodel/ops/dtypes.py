@@ -37,7 +37,6 @@ def _bytes_of(dtype: str) -> float:
 
 
 def is_known(dtype: str) -> bool:
-    """Whether the bytes of this dtype are known."""
     return dtype in _ITEM_BYTES
 
 

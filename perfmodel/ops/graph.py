@@ -12,6 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.trace.columns import subtree_last
+
 NO_OP = -1
 FORWARD, BACKWARD, OPTIMIZER, INPUT = ("forward", "backward", "optimizer", "input")
 """What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
@@ -116,7 +118,6 @@ class OpGraph:
         return len(self.ops)
 
     def children(self) -> list[list[int]]:
-        """Per op, the ops it calls, in order."""
         children: list[list[int]] = [[] for _ in self.ops]
         for index, op in enumerate(self.ops):
             if op.parent != NO_OP:
@@ -124,7 +125,6 @@ class OpGraph:
         return children
 
     def top_level(self) -> Iterator[int]:
-        """Indices of the ops that no other op called."""
         return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
 
 
@@ -175,12 +175,7 @@ def outermost_of(ops: Sequence[Op]) -> list[int]:
 
 def last_called(ops: Sequence[Op]) -> list[int]:
     """Per op, the last that it calls, directly or not; itself where it calls none."""
-    last = list(range(len(ops)))
-    for index in range(len(ops) - 1, -1, -1):
-        parent = ops[index].parent
-        if parent != NO_OP:
-            last[parent] = max(last[parent], last[index])
-    return last
+    return subtree_last([op.parent for op in ops]).tolist()  # type: ignore[no-any-return]
 
 
 def dtype_notes(unknown: Counter[str]) -> list[str]:

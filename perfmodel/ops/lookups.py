@@ -73,7 +73,6 @@ class Lookups:
         return cls(**{name: tuple(map(kind, texts[name])) for name, kind in kinds.items()})
 
     def to_attributes(self) -> dict[str, str]:
-        """As attributes of an op."""
         total, tables, bags = sum(self.lookups), len(self), sum(self.batch)
         weighted = sum(a * n for a, n in zip(self.alpha, self.lookups, strict=True))
         elements = sum(width * n for width, n in zip(self.dim, self.lookups, strict=True))

@@ -37,6 +37,8 @@ FRAMEWORK = "framework"
 
 
 K = TypeVar("K")
+USUAL = {"op": "", "dtype": "fp32", "direction": "fwd", "timing": KERNEL}
+"""The columns of texts, and what stands in where one is not given."""
 
 
 class Kind(NamedTuple):
@@ -70,8 +72,7 @@ class Rows:
     @classmethod
     def of(cls, records: Sequence[Mapping[str, Any]]) -> Rows:
         """From one mapping per row: `op`, dims, and where not usual `dtype direction timing`."""
-        texts = ("op", "dtype", "direction", "timing")
-        names = sorted({name for record in records for name in record} - {*texts, FRAMEWORK})
+        names = sorted({name for record in records for name in record} - {*USUAL, FRAMEWORK})
         dims = {
             name: np.array([record.get(name, np.nan) for record in records], np.float64)
             for name in names
@@ -79,13 +80,10 @@ class Rows:
         if any(FRAMEWORK in record for record in records):
             named = [framework_code(record.get(FRAMEWORK)) for record in records]
             dims[FRAMEWORK] = np.array(named, np.float64)
-        return cls(
-            tuple(record["op"] for record in records),
-            tuple(record.get("dtype", "fp32") for record in records),
-            tuple(record.get("direction", "fwd") for record in records),
-            tuple(record.get("timing", KERNEL) for record in records),
-            dims,
-        )
+        texts: dict[str, Any] = {
+            name: tuple(each.get(name, usual) for each in records) for name, usual in USUAL.items()
+        }
+        return cls(**texts, dims=dims)
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Rows:
@@ -93,8 +91,8 @@ class Rows:
 
         Raises `ModelError` for a frame without ops and for a dim that is not a number.
         """
-        op = _texts(frame, "op", "")
-        known = {name for each in set(op) if each in OPS for name in _dims_of(OPS[each])}
+        texts: dict[str, Any] = {name: _texts(frame, name, usual) for name, usual in USUAL.items()}
+        known = {name for each in set(texts["op"]) if each in OPS for name in _dims_of(OPS[each])}
         dims = {name: _numbers(frame, name) for name in known if name in frame}
         flags: dict[str, Any] = {}
         if "cache" in frame:  # flushed before the call, or the same call came before
@@ -106,38 +104,30 @@ class Rows:
             named = (known - set(frame.columns)) & set(frame["variant"].dropna())
             flags |= {name: frame["variant"] == name for name in named}
         dims |= {name: each.to_numpy(np.float64) for name, each in flags.items()}
-        return cls(
-            op,
-            _texts(frame, "dtype", "fp32"),
-            _texts(frame, "direction", "fwd"),
-            _texts(frame, "timing", KERNEL),
-            dims | _called_by_columns(frame),
-        )
+        return cls(**texts, dims=dims | _called_by_columns(frame))
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of all `parts`, in turn."""
         names = sorted({name for part in parts for name in part.dims})
-        op, dtype, direction, timing = (
-            tuple(each for part in parts for each in getattr(part, column))
-            for column in ("op", "dtype", "direction", "timing")
-        )
+        texts: dict[str, Any] = {
+            name: tuple(each for part in parts for each in getattr(part, name)) for name in USUAL
+        }
         dims = {
             name: np.concatenate(
                 [part.dims.get(name, np.full(len(part), np.nan)) for part in parts]
             )
             for name in names
         }
-        return cls(op, dtype, direction, timing, dims)
+        return cls(**texts, dims=dims)
 
     def take(self, index: Ints) -> Rows:
-        """The rows at `index`, in that order."""
         if self._are_all(index):
             return self
-        columns, places = (self.op, self.dtype, self.direction, self.timing), index.tolist()
-        op, dtype, direction, timing = (tuple(map(each.__getitem__, places)) for each in columns)
-        dims = {name: values[index] for name, values in self.dims.items()}
-        return Rows(op, dtype, direction, timing, dims)
+        places, dims = index.tolist(), {name: each[index] for name, each in self.dims.items()}
+        texts: dict[str, Any] = {
+            name: tuple(map(getattr(self, name).__getitem__, places)) for name in USUAL
+        }
+        return Rows(**texts, dims=dims)
 
     def in_framework(self) -> Floats:
         """Per row, the place of its framework in `FRAMEWORKS` from 1 on; 0 where not known."""

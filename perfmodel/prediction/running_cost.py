@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.units import human_us
-from perfmodel.cost.gpu import power
+from perfmodel.cost.gpu import rates
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, Part, load
-from perfmodel.hardware.clock import at_clock
 from perfmodel.hardware.originals import original
+from perfmodel.hardware.settings import at_clock
 from perfmodel.prediction.types import Result
 
-IDLE_FRAC = {"device": power.IDLE_FRAC, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
+IDLE_FRAC = {"device": rates.IDLE_FRAC, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
 """Of its peak. Source: assumed: GPUs report 50 to 70 of 400 to 700 W; servers idle at a third to a
 half of their peak; adapters and drives hardly rest."""
 UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0}
@@ -203,9 +203,9 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
     limit_w, stock = inf, original(node.device)
     if node.device.target != "cpu" and node.device != stock:
-        of_one = busy_w["device_frac"] / power.working_w(stock)
-        busy_w["device_frac"] = of_one * power.working_w(node.device)
-        limit_w = of_one * max(node.device.tdp_w - power.idle_w(stock), 0.0)
+        of_one = busy_w["device_frac"] / rates.working_w(stock)
+        busy_w["device_frac"] = of_one * rates.working_w(node.device)
+        limit_w = of_one * max(node.device.tdp_w - rates.idle_w(stock), 0.0)
     asked = {"usd_per_hour": said.usd_per_hour, "purchase_usd": said.purchase_usd}
     key, price = next(((k, usd) for k, usd in asked.items() if usd is not None), ("", None))
     source, is_rent = "given", node.price_usd is None
@@ -299,7 +299,7 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
         return answer(_with_device(machine, at_clock(free_machine.node.device, clock)))
 
     def drawn_w(clock: float, result: Result) -> float:
-        return power.idle_w(device) + power.working_w(at_clock(device, clock)) * active_frac(result)
+        return rates.idle_w(device) + rates.working_w(at_clock(device, clock)) * active_frac(result)
 
     free, remarks, limit = found[0], [], f"a limit of {device.tdp_w:,.0f} W"
     if device.boost_mhz != stock.boost_mhz:
@@ -308,7 +308,7 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
         remarks.append(f"{clocks}: {_change(before, free)}")
     usual_w = drawn_w(1.0, free)
     if usual_w > device.tdp_w:
-        least, clock = power.LEAST_CLOCK * stock.boost_mhz / device.boost_mhz, 1.0
+        least, clock = rates.LEAST_CLOCK * stock.boost_mhz / device.boost_mhz, 1.0
         slope, excess = 1.0, log(usual_w / device.tdp_w)
         for _ in range(_TRIES):  # by secants of logarithms
             if abs(excess) <= _CLOSE:
@@ -319,7 +319,7 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
             draws_w = drawn_w(clock, found[0])
             excess = log(draws_w / device.tdp_w)
             if clock == least and excess > _CLOSE:
-                needs = f"{draws_w:,.0f} W are drawn at {power.LEAST_CLOCK:.0%} of its clock"
+                needs = f"{draws_w:,.0f} W are drawn at {rates.LEAST_CLOCK:.0%} of its clock"
                 raise UsageError(f"{device.name}: tdp_w {device.tdp_w:g}: {needs}")
             slope = max((excess - before_excess) / log(clock / before_clock), _LEAST_SLOPE)
         falls = f"{clock * device.boost_mhz:,.0f} of {device.boost_mhz:,.0f} MHz"

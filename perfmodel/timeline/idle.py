@@ -88,7 +88,6 @@ class DeviceWork:
 
     @classmethod
     def of(cls, timeline: Timeline, rank: int | None = None) -> DeviceWork:
-        """The operations of one rank, or of all."""
         first, last = timeline.graph.device_span(rank)
         order = np.argsort(timeline.start_us[first], kind="stable")
         latest = np.maximum.accumulate(timeline.end_us[last[order]])

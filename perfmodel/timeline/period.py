@@ -136,7 +136,6 @@ class Periods:
         return cls(graph, steps, tuple(found))
 
     def only(self, steps: Ints) -> Periods:
-        """Those of some of the steps."""
         chosen = set(steps.tolist())
         kept = tuple(each for each in self.repeated if each.step.index in chosen)
         return replace(self, steps=steps, repeated=kept)

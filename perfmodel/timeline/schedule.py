@@ -170,7 +170,6 @@ def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:
 
 
 def measured(graph: ExecutionGraph) -> Timeline:
-    """The timeline as it was recorded."""
     return Timeline(graph, graph.nodes_.start_us, graph.nodes_.end_us)
 
 
@@ -200,12 +199,10 @@ class StepRole(StrEnum):
 
 
 def ranks_of(graph: ExecutionGraph) -> list[int]:
-    """The ranks of a graph, in order."""
     return list(dict.fromkeys(graph.marks.rank.tolist()))
 
 
 def step_bounds(timeline: Timeline, mark: int) -> tuple[float, float]:
-    """When the step of a row of `graph.marks` begins and ends."""
     marks = timeline.graph.marks
     return float(timeline.end_us[marks.start[mark]]), float(timeline.end_us[marks.end[mark]])
 

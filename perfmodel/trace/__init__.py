@@ -6,10 +6,4 @@ from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.read import Trace, read
 
-__all__ = [
-    "Links",
-    "RankTrace",
-    "Trace",
-    "link",
-    "read",
-]
+__all__ = ["Links", "RankTrace", "Trace", "link", "read"]

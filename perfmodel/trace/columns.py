@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -44,6 +44,18 @@ def text_codes(texts: Iterable[str], known: dict[str, int] | None = None) -> Int
     """The same number for the same text, in order of first sight; `known` carries it over calls."""
     known = {} if known is None else known
     return np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
+
+
+def subtree_last(above: Sequence[int]) -> Ints:
+    """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf), of
+    the row that called each (`NONE` for none)."""
+    last = [NONE] * len(above)
+    for highest in range(len(above) - 1, -1, -1):
+        row = highest
+        while row != NONE and last[row] == NONE:
+            last[row] = highest
+            row = above[row]
+    return np.array(last, np.int64)
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,6 @@ class Allocations:
         return len(self.at_us)
 
     def of(self, chosen: Mask) -> Allocations:
-        """Some of the entries."""
         columns = {name: value[chosen] for name, value in vars(self).items() if name in _PER_EVENT}
         return replace(self, **columns)
 
@@ -188,15 +199,12 @@ class RankTrace:
         return self.is_of(DEVICE_CATEGORIES)
 
     def of(self, *categories: Category) -> Ints:
-        """Rows of these categories, in order."""
         return np.flatnonzero(self.is_of(categories))
 
     def is_of(self, categories: Iterable[Category]) -> Mask:
-        """Which rows are of these categories."""
         return has_code(self.category, categories)
 
     def text(self, row: int) -> str:
-        """The name of the event in `row`."""
         return self.strings[int(self.name[row])]
 
     def name_matches(self, pattern: re.Pattern[str]) -> Mask:

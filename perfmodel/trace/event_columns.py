@@ -57,7 +57,6 @@ class EventColumns:
         self._parts: defaultdict[str, list[tuple[Any, NDArray[Any]]]] = defaultdict(list)
 
     def put(self, name: str, rows: Ints | slice, values: NDArray[Any]) -> None:
-        """What these events say."""
         self._parts[name].append((rows, values))
 
     def taken(self) -> dict[str, NDArray[Any]]:
@@ -84,7 +83,6 @@ class TextIndex(dict[str | None, int]):
         return index
 
     def of(self, texts: Iterable[str | None]) -> Ints:
-        """The index of each."""
         return np.array(list(map(self.__getitem__, texts)), np.int32)
 
 

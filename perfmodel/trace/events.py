@@ -1,17 +1,20 @@
-"""Events of one process, in whatever order a file has them, to a rank."""
+"""Events of one process, in whatever order a file has them, to a rank; a rank as a frame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Ints, Mask, has_code
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
-from perfmodel.trace.columns import NONE, RankTrace, Strings
+from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 INTEGERS = tuple(each.name for each in fields(RankTrace) if each.type == "Ints")
 TEXT_COLUMNS = (
@@ -119,3 +122,31 @@ def _strays(start_ns: Ints, category: NDArray[np.uint8]) -> Mask:
             usual_ns = int(np.median(np.abs(known - middle_ns)))
             result |= like & (np.abs(start_ns - middle_ns) > max(_HOUR_NS, _FAR * usual_ns))
     return result
+
+
+def frame_of_rank(rank: RankTrace) -> pd.DataFrame:
+    """The columns of `rank` as a frame, one row per event: texts as texts, missing where
+    there is none; integers are `NONE` (-1) where the file says nothing.
+
+    `rank` says which rank an event is of, and `device_name` what its device is.
+    """
+    import pandas as pd
+
+    text = np.array([*rank.strings.texts, None], dtype=object)
+    category = np.array([each.name.lower() for each in Category], dtype=object)
+    device = next(iter(rank.devices), DeviceProperties(""))
+    columns = {name: getattr(rank, name) for name in INTEGERS if name != "file_index"}
+    columns |= {name: text[getattr(rank, name)] for name in TEXT_COLUMNS}
+    columns |= {
+        "rank": rank.rank,
+        "category": category[rank.category],
+        "start_us": rank.start_us,
+        "duration_us": rank.duration_us,
+        "waves": rank.waves,
+        "world_size": NONE if rank.world_size is None else rank.world_size,
+        "origin_ns": rank.origin_ns,
+        "device_name": device.name or None,
+        "device_memory_bytes": device.memory_bytes,
+    }
+    first = ("rank", "name", "category", "start_us", "duration_us", "thread", "stream", "device")
+    return pd.DataFrame(columns)[[*first, *(name for name in columns if name not in first)]]

@@ -277,12 +277,7 @@ def _rows(ids: Ints, node_id: Ints) -> Ints:
 
 
 def _parents(
-    parent_id: Ints,
-    node_id: Ints,
-    name: Ints,
-    thread: Ints,
-    strings: Strings,
-    warnings: list[str],
+    parent_id: Ints, node_id: Ints, name: Ints, thread: Ints, strings: Strings, warnings: list[str]
 ) -> Ints:
     """Rows of the parents; roots are their own parent, or have parent 0 or an absent node 1.
 

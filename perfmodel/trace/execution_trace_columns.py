@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import NONE, RankTrace, Strings, text_codes
+from perfmodel.trace.columns import NONE, RankTrace, Strings, subtree_last, text_codes
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 
@@ -54,7 +54,6 @@ class Tensors:
         return len(self.tensor_id)
 
     def of(self, row: int) -> slice:
-        """The rows that a node owns."""
         return slice(*self.bounds[row : row + 2].tolist())
 
     @cached_property
@@ -145,7 +144,6 @@ class ExecutionTrace:
         )
 
     def text(self, row: int) -> str:
-        """The name of the node in `row`."""
         return self.strings[int(self.name[row])]
 
     def names(self, rows: NDArray[np.integer[Any]]) -> list[str]:
@@ -171,7 +169,7 @@ class ExecutionTrace:
         read_bounds = self.inputs.tensors.bounds.tolist()
         read_keys = reads.tolist()
         thread = self.thread.tolist()
-        last = subtree_last(self.parent)
+        last = subtree_last(self.parent.tolist())
         returning = np.lexsort((-np.arange(len(last)), last)).tolist()
         returns_after = last[returning].tolist() if len(last) else []
         writer: dict[int, int] = {}
@@ -218,18 +216,6 @@ class ExecutionTrace:
 _UNDEFINED = "nullptr"
 _NOTHING = 0
 _ALIAS = re.compile(r"Tensor\([^()!]*\)")
-
-
-def subtree_last(parent: Ints) -> Ints:
-    """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf)."""
-    above = parent.tolist()
-    last = [NONE] * len(above)
-    for highest in range(len(above) - 1, -1, -1):
-        row = highest
-        while row != NONE and last[row] == NONE:
-            last[row] = highest
-            row = above[row]
-    return np.array(last, np.int64)
 
 
 def _storage_keys(trace: ExecutionTrace, tensors: Tensors) -> Ints:
@@ -291,11 +277,7 @@ def _schema_effects(schema: str) -> tuple[bool, frozenset[int]]:
 # (2023). The execution trace may be of one iteration and the profile of many, and of another one:
 # ids are never compared across iterations in the third, only the order of names.
 
-RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = (
-    "record function id",
-    "external id",
-    "order per thread",
-)
+RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = ("record function id", "external id", "order per thread")
 MIN_SAME_FRAC = 0.9
 
 

@@ -97,11 +97,7 @@ _OF_EVENTS = (
         rb'"name"\s*:\s*"(Ascend Hardware|AscendCL|CANN|Overlap Analysis)"',
         "its device rows are not known; " + _KINETO + " on a GPU, or give its execution trace",
     ),
-    (
-        "a profile of JAX or TensorFlow",
-        rb'"name"\s*:\s*"/(device:(GPU|TPU):\d|host:CPU)',
-        _KINETO,
-    ),
+    ("a profile of JAX or TensorFlow", rb'"name"\s*:\s*"/(device:(GPU|TPU):\d|host:CPU)', _KINETO),
     ("a timeline of Intel's PTI (unitrace)", rb'"cat"\s*:\s*"gpu_op"', _KINETO),
     ("a profile of ONNX Runtime", rb'"cat"\s*:\s*"Session"\s*,', _KINETO),
 )
@@ -193,7 +189,6 @@ def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace, ...] | str | None:
-    """What a document holds."""
     head = bytearray()
     for chunk in chunks:
         searched = max(0, len(head) - len(_KINETO_KEY))

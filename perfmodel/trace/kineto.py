@@ -99,12 +99,7 @@ _GROUPS = (
     ),
     _Group(_of(*_LINKED), ("correlation",)),
     _Group(_of(*{*Category}.difference(_LINKED)), ("event_index",)),
-    _Group(
-        _of(*DEVICE_CATEGORIES),
-        ("stream", "device", "size_bytes"),
-        ("grid",),
-        _OCCUPANCY,
-    ),
+    _Group(_of(*DEVICE_CATEGORIES), ("stream", "device", "size_bytes"), ("grid",), _OCCUPANCY),
     _Group(
         _of(Category.CUDA_SYNC), ("sync_stream", "sync_source_stream", "sync_record_correlation")
     ),
@@ -213,7 +208,6 @@ class _EventRows:
             yield f"events of {len(unknown)} categories that are not known are left out: {some}"
 
     def add(self, events: list[Event]) -> None:
-        """Take a block of events over."""
         kinds = bytes(map(_KINDS.__getitem__, map(type, events)))
         self._add_complete(*_of_kind(events, kinds, _COMPLETE))
         if _INSTANT in kinds:

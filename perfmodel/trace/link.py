@@ -6,6 +6,7 @@ operator. See `docs/architecture.md` for what real files are like.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -100,9 +101,7 @@ def launching_op(rank: RankTrace, links: Links) -> Ints:
     launched = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[launched]
     ops_of = rows_of_threads(rank, ops)
-    by_id = np.argsort(rank.thread[launch], kind="stable")
-    for low, high in equal_runs(rank.thread[launch[by_id]]):
-        here = by_id[low:high]
+    for here in alike(rank.thread[launch]):
         boxes = ops_of.get(int(rank.thread[launch[here[0]]]), ops[:0])
         result[launched[here]] = innermost(rank, rank.start_us[launch[here]], boxes)
     return result
@@ -114,10 +113,8 @@ def by_thread(rank: RankTrace, rows: Ints) -> Ints:
 
 
 def rows_of_threads(rank: RankTrace, rows: Ints) -> dict[int, Ints]:
-    """Thread to those of `rows` that are on it, in their order."""
-    rows = by_thread(rank, rows)
-    thread = rank.thread[rows]
-    return {int(thread[low]): rows[low:high] for low, high in equal_runs(thread)}
+    groups = (rows[at] for at in alike(rank.thread[rows]))
+    return {int(rank.thread[own[0]]): own for own in groups}
 
 
 def thread_keys(thread: Ints, time_us: Floats) -> Keys:
@@ -154,6 +151,12 @@ def equal_runs(keys: Ints) -> list[tuple[int, int]]:
     cuts = np.flatnonzero(np.diff(keys)) + 1
     edges = [0, *cuts.tolist(), len(keys)]
     return list(pairwise(edges))
+
+
+def alike(keys: Ints) -> Iterator[Ints]:
+    """The places of each key, in order of the keys."""
+    order = np.argsort(keys, kind="stable")
+    return (order[low:high] for low, high in equal_runs(keys[order]))
 
 
 def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:

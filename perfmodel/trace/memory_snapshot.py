@@ -208,7 +208,6 @@ def _of_device(events: list[_Event], device: int, end: _End) -> Ints:
 
 
 def _values(content: bytes, where: str) -> Any:
-    """The plain values in a pickle, or in JSON."""
     try:
         return (values_of_pickle if content.startswith(_PROTOCOL) else json.loads)(content)
     except (ValueError, RecursionError) as error:

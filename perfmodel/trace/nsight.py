@@ -87,7 +87,6 @@ def _calls(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
 
 
 def _device(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
-    """What ran on devices, and synchronisation."""
     needed = ("start", "end", "deviceId", "streamId", "correlationId")
     shared = ("globalPid",)
 

@@ -101,7 +101,7 @@ class Trace:
         """All events of all ranks as one pandas frame; empty for execution traces alone."""
         import pandas as pd
 
-        from perfmodel.trace.frame import frame_of_rank
+        from perfmodel.trace.events import frame_of_rank
 
         if not self.ranks:
             return pd.DataFrame()
@@ -226,7 +226,6 @@ def read(
 
 
 def _decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
-    """The documents behind `path`, in order."""
     files = files_of(path)
     if len(files) > 1 and workers != 1:
         from perfmodel.trace.workers import decode_all, usual_workers

@@ -14,7 +14,7 @@ its thread, and a step begins less than 0.2 ms after the one before.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import enclosing, equal_runs, stream_keys
+from perfmodel.trace.link import alike, enclosing, stream_keys
 from perfmodel.trace.repairs import (
     CLOCK_TOLERANCE_US,
     Launched,
@@ -84,7 +84,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     Where no shift does, nothing is changed and the fault is only said.
     """
     rank, overlong = without_overlong(rank)
-    faults = [*_endless(rank), *overlong]
+    faults = [*_said(_endless(rank)), *overlong]
     launched = launched_work(rank)
     if not len(launched.work):  # what of the two is missing?
         work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
@@ -100,25 +100,21 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
         launched = launched_work(rank)
     lost, of = lost_launches(rank)
     lacking = f"of {of} kernel launches have no kernel in the file (lost buffers?): device time is"
-    return rank, [
-        *faults,
-        *clock_faults,
-        *count_line(lost, f"{lacking} missing"),
-        *_references(rank, launched),
-        *_calls(rank, launched),
-    ]
+    rules = [(lost, f"{lacking} missing"), *_references(rank, launched), *_calls(rank, launched)]
+    return rank, [*faults, *clock_faults, *_said(rules)]
 
 
-def count_line(number: object, what: str) -> Iterator[str]:
-    """The line of a rule that so many break, if any do."""
-    if number:
-        yield f"{number} {what}"
+Rules = Iterator[tuple[object, str]]
+"""How many break a rule, and what is said of them behind that number."""
 
 
-def count_beyond(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[str]:
-    count = int((excess_us > tolerance_us).sum())
-    if count:
-        yield f"{count} {what} (by up to {excess_us.max():.1f} us)"
+def _said(rules: Iterable[tuple[object, str]]) -> Iterator[str]:
+    return (f"{number} {what}" for number, what in rules if number)
+
+
+def _beyond(excess_us: Floats, tolerance_us: float, what: str) -> tuple[int, str]:
+    worst_us = excess_us.max(initial=0.0)
+    return int((excess_us > tolerance_us).sum()), f"{what} (by up to {worst_us:.1f} us)"
 
 
 def lost_launches(rank: RankTrace) -> tuple[int, int]:
@@ -139,89 +135,77 @@ def lost_launches(rank: RankTrace) -> tuple[int, int]:
     return int((~has_work).sum()), len(earlier)
 
 
-def _references(rank: RankTrace, launched: Launched) -> Iterator[str]:
+def _references(rank: RankTrace, launched: Launched) -> Rules:
     """What launch calls cannot have launched as the file says."""
     alone = rank.name_matches(KERNEL_LAUNCH_CALL)[launched.call]
     alone &= rank.category[launched.work] == Category.KERNEL
     repeated = int(alone.sum()) - len(distinct(launched.call[alone]))
-    yield from count_line(repeated, "kernels share the launch call of another")
-    keys = stream_keys(rank, launched.all_work)
-    order = np.argsort(keys, kind="stable")
+    yield repeated, "kernels share the launch call of another"
     missing = 0
-    for low, high in equal_runs(keys[order]):
-        has_call = launched.is_launched[order[low:high]]
+    for own in alike(stream_keys(rank, launched.all_work)):
+        has_call = launched.is_launched[own]
         missing += int((~has_call & np.logical_or.accumulate(has_call)).sum())
-    yield from count_line(
-        missing,
-        "device operations name a launch call that is not in the file, though earlier ones of "
-        "their stream have theirs",
-    )
+    what = "name a launch call that is not in the file, though earlier ones of their stream have"
+    yield missing, f"device operations {what} theirs"
     untied = int((rank.is_device & ((rank.correlation <= 0) | (rank.stream < 0))).sum())
-    yield from count_line(
-        untied, "device operations name no launch call or no stream, though others do"
-    )
+    yield untied, "device operations name no launch call or no stream, though others do"
     nowhere = int((rank.device[rank.is_device] < 0).sum())
     if nowhere < rank.is_device.sum():
-        yield from count_line(nowhere, "device operations name no device, though others do")
+        yield nowhere, "device operations name no device, though others do"
     keys = stream_keys(rank, launched.work)
     order = np.argsort(keys, kind="stable")
     before, call = launched.call[order[:-1]], launched.call[order[1:]]
     is_back = (keys[order[:-1]] == keys[order[1:]]) & (before != call)
     is_back &= rank.end_us[call] < rank.start_us[before]
-    yield from count_line(
-        is_back.sum(),
-        "device operations begin before one of their stream that was launched earlier",
-    )
+    what = "device operations begin before one of their stream that was launched earlier"
+    yield is_back.sum(), what
 
 
-def _calls(rank: RankTrace, launched: Launched) -> Iterator[str]:
+def _calls(rank: RankTrace, launched: Launched) -> Rules:
     """Calls that launched something and should not have: by their name, or by when they were."""
     calls = rank.of(Category.RUNTIME)
     calls = calls[~rank.name_matches(LAUNCH_CALL)[calls]]
     alone = rank.correlation[launched.all_work[~launched.is_launched]]
     odd = calls[is_among(rank.correlation[calls], alone)]
-    if len(odd):
-        yield (
-            f"{len(odd)} calls launched operations of the device, though calls of their name are "
-            f"not known to: {rank.text(odd[0])[:60]}"
-        )
+    for row in odd[:1]:
+        what = "calls launched operations of the device, though calls of their name are not known"
+        yield len(odd), f"{what} to: {rank.text(row)[:60]}"
     steps = find_steps(rank)
     called_us, took_us = rank.start_us[launched.call], rank.duration_us[launched.work]
     is_out = (called_us < steps.start_us[0]) | (called_us > steps.end_us[-1])
     if took_us[is_out].sum() > OUTSIDE_STEPS_FRAC * took_us.sum():
-        yield f"{is_out.sum()} of {len(is_out)} device operations were launched outside all steps"
+        yield is_out.sum(), f"of {len(is_out)} device operations were launched outside all steps"
 
 
-def _endless(rank: RankTrace) -> Iterator[str]:
-    """A line of the first host event that lasts hours beyond the time in which all events begin."""
+def _endless(rank: RankTrace) -> Rules:
+    """The first host event that lasts hours beyond the time in which all events begin."""
     span_us = float(np.ptp(rank.start_us)) if len(rank) else 0.0
     is_long = ~rank.is_device & (rank.duration_us > span_us + HOUR_US)
     for row in np.flatnonzero(is_long)[:1]:
-        yield (
-            f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, hours more than the "
-            "time in which all events begin: a damaged duration?"
-        )
+        what = "hours more than the time in which all events begin: a damaged duration?"
+        yield rank.text(row)[:60], f"takes {rank.duration_us[row] / 1e6:.3g} s, {what}"
 
 
 def inconsistencies(rank: RankTrace) -> Iterator[str]:
     """What in the events of one rank cannot have happened as recorded; one line per rule."""
+    return _said(_inconsistent(rank))
+
+
+def _inconsistent(rank: RankTrace) -> Rules:
     steps = find_steps(rank)
     late_us = steps.end_us[:-1] - steps.start_us[1:]
-    yield from count_beyond(late_us, OVERLAP_US, "steps begin before the one before ended")
+    yield _beyond(late_us, OVERLAP_US, "steps begin before the one before ended")
     yield from _crossings(rank)
-    rows = np.flatnonzero(rank.is_device)
-    rows = rows[np.argsort(stream_keys(rank, rows), kind="stable")]
-    found, launch = [np.zeros(0)], rank.correlation[rows]
-    for low, high in equal_runs(stream_keys(rank, rows)):
+    rows, found = np.flatnonzero(rank.is_device), [np.zeros(0)]
+    for own in alike(stream_keys(rank, rows)):
         # How long each begins before the latest end so far, unless both are of one launch.
-        end_us = rank.end_us[rows[low : high - 1]]
+        launch, end_us = rank.correlation[rows[own]], rank.end_us[rows[own[:-1]]]
         latest = np.maximum.accumulate(end_us)
-        overlap_us = latest - rank.start_us[rows[low + 1 : high]]
+        overlap_us = latest - rank.start_us[rows[own[1:]]]
         last = np.maximum.accumulate(np.where(end_us == latest, np.arange(len(end_us)), 0))
-        together = launch[low:high][last] == launch[low + 1 : high]
-        found.append(overlap_us[~together | (launch[low + 1 : high] <= 0)])
+        found.append(overlap_us[(launch[last] != launch[1:]) | (launch[1:] <= 0)])
     what = "device operations begin before the one before them on their stream ended"
-    yield from count_beyond(np.concatenate(found), DEVICE_OVERLAP_US, what)
+    yield _beyond(np.concatenate(found), DEVICE_OVERLAP_US, what)
 
 
 def crossings_us(rank: RankTrace, rows: Ints) -> Floats:
@@ -234,7 +218,7 @@ def crossings_us(rank: RankTrace, rows: Ints) -> Floats:
     return result
 
 
-def _crossings(rank: RankTrace) -> Iterator[str]:
+def _crossings(rank: RankTrace) -> Rules:
     host = (Category.CPU_OP, Category.ANNOTATION)
     python, calls = (Category.PYTHON,), (Category.RUNTIME,)
     every_us = crossings_us(rank, rank.of(*host, *python, *calls))
@@ -250,14 +234,17 @@ def _crossings(rank: RankTrace) -> Iterator[str]:
         (of_steps, CLOCK_TOLERANCE_US, "calls, or the steps that they are within,"),
         (rank.of(*host, *python), PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
     ):
-        yield from count_beyond(crossings_us(rank, among), tolerance_us, f"{what} {crosses}")
-    every = "calls, or what they are within,"
-    yield from count_beyond(every_us, CALL_OVERLAP_US, f"{every} {crosses}")
+        yield _beyond(crossings_us(rank, among), tolerance_us, f"{what} {crosses}")
+    yield _beyond(every_us, CALL_OVERLAP_US, f"calls, or what they are within, {crosses}")
 
 
 def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[str]:
     """A line per fault. Where only some steps were read (not `is_whole`), nothing is missing."""
     yield from _units(rank)
+    yield from _said(_numbered(rank, is_whole))
+
+
+def _numbered(rank: RankTrace, is_whole: bool) -> Rules:
     others = rank.memory.numbers
     numbers = rank.event_index[rank.event_index >= 0]
     known = distinct(numbers if others is None else np.concatenate([numbers, others]))
@@ -265,42 +252,37 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     missing = expected - len(known)
     is_sampled = len(known) < SAMPLED_FRAC * expected
     if is_whole and expected >= MIN_NUMBERED and not is_sampled:
-        what = (
-            f"of the {expected} events that the profiler numbered on the host are not in the file"
-        )
-        yield from count_line(missing, what)
+        what = "events that the profiler numbered on the host are not in the file"
+        yield missing, f"of the {expected} {what}"
     ops = rank.of(Category.CPU_OP)
     for number, key in ((rank.event_index, "Ev Idx"), (rank.external_id, "External id")):
         yield from _repeated(rank, ops[number[ops] >= 0], number, key)
     yield from _steps(rank)
 
 
-def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Iterator[str]:
+def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Rules:
     """Operators whose number another has, and whose numbers do not ascend along their thread."""
     if len(rows) < MIN_NUMBERED:
         return
     twice = len(rows) - len(distinct(number[rows]))
-    yield from count_line(twice, f"operators have the number ({key}) of another")
+    yield twice, f"operators have the number ({key}) of another"
     rows = rows[np.argsort(rank.thread[rows], kind="stable")]
     is_back = rank.thread[rows[1:]] == rank.thread[rows[:-1]]
     is_back &= rank.start_us[rows[1:]] > rank.start_us[rows[:-1]] + AT_ONCE_US
     is_back &= number[rows[1:]] < number[rows[:-1]]
-    yield from count_line(
-        is_back.sum(),
-        f"operators begin after one of their thread that the profiler numbered later ({key})",
-    )
+    what = "operators begin after one of their thread that the profiler numbered later"
+    yield is_back.sum(), f"{what} ({key})"
 
 
-def _steps(rank: RankTrace) -> Iterator[str]:
+def _steps(rank: RankTrace) -> Rules:
     steps = find_steps(rank)
     ends = [re.search(r"\d{1,18}$", name) for name in steps.names]
     skipped = int((np.diff([int(end[0]) for end in ends if end]) != 1).sum())
-    yield from count_line(skipped, "steps are not numbered one after another: are some missing?")
+    yield skipped, "steps are not numbered one after another: are some missing?"
     gap_us = steps.start_us[1:] - steps.end_us[:-1]
     is_whole = all(STEP_NAME.match(name) for name in steps.names)  # other marks leave gaps
     if is_whole and not skipped:
-        what = "steps begin long after the one before ended"
-        yield from count_beyond(gap_us, STEP_GAP_US, what)
+        yield _beyond(gap_us, STEP_GAP_US, "steps begin long after the one before ended")
 
 
 def _units(rank: RankTrace) -> Iterator[str]:

@@ -21,13 +21,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
-from perfmodel.trace.categories import (
-    DEVICE_WAIT_CALL,
-    LAUNCH_CALL,
-    STEP_NAME,
-    SYNC_CALL,
-    Category,
-)
+from perfmodel.trace.categories import DEVICE_WAIT_CALL, LAUNCH_CALL, STEP_NAME, SYNC_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_correlation, calls_of, equal_runs, stream_keys
 from perfmodel.trace.window import take_rows
@@ -142,7 +136,6 @@ class Launched:
 
 
 def launched_work(rank: RankTrace) -> Launched:
-    """The operations of a rank and their launch calls."""
     calls = rank.of(Category.RUNTIME)
     calls = by_correlation(rank, calls[rank.name_matches(LAUNCH_CALL)[calls]])
     work = np.flatnonzero(rank.is_device & (rank.correlation > 0))

@@ -95,7 +95,6 @@ class Database:
             yield {**absent, **given, "place": f"{self.where}: {table}[{number}]"}
 
     def texts(self, table: str, column: str = "value") -> dict[int, str]:
-        """A table of strings by id."""
         return {row["id"]: row[column] for row in self.rows(table, ("id",), texts=column)}
 
 
@@ -150,10 +149,7 @@ def kind_of_range(columns: Row) -> Category:
 
 
 def ranks_of(
-    where: str,
-    processes: Mapping[int, list[Row]],
-    devices: tuple[DeviceProperties, ...],
-    tool: str,
+    where: str, processes: Mapping[int, list[Row]], devices: tuple[DeviceProperties, ...], tool: str
 ) -> tuple[RankTrace, ...]:
     """The processes that used a device (of none, all), in the order of devices."""
     work = {
@@ -270,7 +266,6 @@ def _rocpd_events(
 
 
 def _message(extdata: str) -> str:
-    """The text of a marker."""
     try:
         message = json.loads(extdata)["message"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import perfmodel
-from perfmodel.cost.gpu.power import idle_w, working_w
+from perfmodel.cost.gpu.rates import idle_w, working_w
 from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster, device, node_of, with_settings
-from perfmodel.hardware.clock import at_clock
+from perfmodel.hardware.settings import at_clock
 from perfmodel.prediction.running_cost import Activity, operating_costs, within_limit
 
 A100 = "a100-sxm-40gb"  # 400 W, of which 52 idle, 1,410 MHz

@@ -10,8 +10,7 @@ from et_documents import A, B, flat, node, read, spellings, tensor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.trace.columns import NONE
-from perfmodel.trace.execution_trace_columns import subtree_last
+from perfmodel.trace.columns import NONE, subtree_last
 
 NULL = "Tensor(nullptr (uninitialized))"
 

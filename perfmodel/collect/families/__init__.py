@@ -42,7 +42,6 @@ class Scope:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether the cases are for a GPU."""
         return self.kind == "cuda"
 
     def among(self, names: tuple[str, ...]) -> list[str]:
@@ -68,7 +67,6 @@ class Case:
         return (self.op, self.dtype, self.direction, self.variant or layout)
 
     def dim(self, name: str) -> int:
-        """The integer dim `name`."""
         return int(self.dims[name])
 
 
@@ -111,7 +109,6 @@ def scope_of(backend: Backend) -> Scope:
 
 
 def torch_dtype(backend: Backend, name: str) -> Any:
-    """The `torch.dtype` of a dtype of the table."""
     return getattr(backend.torch, _DTYPES[name][1])
 
 

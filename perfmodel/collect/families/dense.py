@@ -123,7 +123,6 @@ PRECISION = {"fp32": "highest", "tf32": "high"}
 
 
 def prepare_matmul(backend: Backend, case: Case) -> Prepared:
-    """The product of `case` on random operands."""
     run = RUNNERS[case.op](backend, case)
     precision = PRECISION.get(case.dtype) if backend.is_gpu else None
     if precision is None:
@@ -166,7 +165,6 @@ def convolution_cases(scope: Scope) -> Iterator[Case]:
 
 
 def prepare_convolution(backend: Backend, case: Case) -> Prepared:
-    """The convolution of `case`, or one of its gradients."""
     torch, side = backend.torch, case.dim("input_size")
     inputs = random(backend, (case.dim("batch"), case.dim("in_channels"), side, side), case.dtype)
     kernel = (case.dim("kernel_size"),) * 2

@@ -71,7 +71,6 @@ class Ops:
                             yield Case(name, dtype, {**dims}, direction, variant, size)
 
     def prepare(self, backend: Backend, case: Case) -> Prepared:
-        """The call of `case` on operands of its own."""
         return Prepared(self.ops[case.op].make(backend, case))
 
 
@@ -197,7 +196,6 @@ TABLE_ROWS = (1_000, 100_000, 10_000_000)
 
 
 def _joined(backend: Backend, case: Case) -> Callable[[], Any]:
-    """Tensors of one shape, side by side."""
     parts = [random(backend, _shape(case), case.dtype) for _ in range(case.dim("tensors"))]
     return partial(backend.torch.cat, parts, dim=1)
 

@@ -55,7 +55,6 @@ class DlrmConfig:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of all tables, in fp32."""
         return sum(self.rows) * self.dim * FP32_BYTES
 
     @property
@@ -183,7 +182,6 @@ def build_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Training:
 
 
 def train_dlrm(backend: Backend, ranks: Ranks, config: DlrmConfig, seed: int = 0) -> Training:
-    """The DLRM of `config`."""
     described = {each.name: getattr(config, each.name) for each in fields(config)}
     described["preset"], described["batch_per_rank"] = described.pop("name"), described.pop("batch")
     description = {"model": "dlrm", "optimizer": f"SGD lr {LEARNING_RATE}", **described}

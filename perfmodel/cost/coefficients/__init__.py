@@ -65,7 +65,6 @@ class Coefficient:
     source: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return asdict(self)
 
 

@@ -69,7 +69,6 @@ class Group:
 
     @property
     def moved_bytes(self) -> Floats:
-        """Bytes read and written."""
         return self.read_bytes + self.written_bytes
 
     def analysis(
@@ -209,7 +208,6 @@ class Heuristic:
 
     @property
     def name(self) -> str:
-        """As it is registered."""
         return f"gpu/{self.family}/heuristic"
 
     @property
@@ -218,7 +216,6 @@ class Heuristic:
         return _C.spread
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
-        """Durations of `rows`; raises `ModelError` on impossible rows."""
         analysis = self.analyse(rows, device)
         kernel_us = at_least(analysis.kernel_us, analysis, device)
         around_us = analysis.kernel_us * np.array([[1.0 / self.spread], [self.spread]])
@@ -232,7 +229,6 @@ class Heuristic:
         return Estimate(us, low_us, high_us, self.name, DATASHEET, by_physics=by_physics)
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
-        """Why, per row."""
         physics = (self.analyse.__doc__ or self.name).strip()
         formula = f"{physics} kernel = max(that, bound_us, device.kernel_floor_us); {AS_TIMED}"
         analysis, duration_us = self.analyse(rows, device), self.estimate(rows, device).duration_us

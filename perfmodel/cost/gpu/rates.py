@@ -1,6 +1,7 @@
 """A device's rates as kernels meet them: compute under a power limit, memory and cache by size.
 
-Physics of kernels that stream operands: bytes, caches, passes over rows, waiting threads.
+Physics of kernels that stream operands: bytes, caches, passes over rows, waiting threads. What a
+GPU draws.
 """
 
 from __future__ import annotations
@@ -269,3 +270,20 @@ def analyse(group: Group, device: Device) -> Analysis:
         kernel_us=_STREAM.start_us + busy,
         shares={"compute": compute, "memory": memory, "cache": cache},
     )
+
+
+_POWER = coefficients("gpu.power")
+LEAST_CLOCK: float = _POWER.least_clock
+IDLE_FRAC: float = _POWER.idle_frac
+
+
+def idle_w(device: Device) -> float:
+    return IDLE_FRAC * original(device).tdp_w
+
+
+def working_w(device: Device) -> float:
+    """Watts in addition of one that works all the time, at its clock: the board that it was made
+    from draws as much as its limit allows at the clock that it is sold with."""
+    stock = original(device)
+    power: float = (device.boost_mhz / stock.boost_mhz) ** _POWER.clock_exponent
+    return (1.0 - IDLE_FRAC) * stock.tdp_w * power

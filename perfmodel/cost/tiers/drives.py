@@ -5,6 +5,11 @@ that comes while Q - 1 others are there waits for the rest of those on its own c
 each: L = t0 + (Q - 1) / 2X, and never less than Q / X.
 
 All ranks of a node read at the same time and spread evenly over its drives.
+
+Rows in the memory of network adapters: the slowest of an adapter's memory, engines or cores,
+descriptors and bus decides. They work as a pipeline, row after row. Arm cores (a DPU) fetch rows
+with a few misses each in flight; engines of an FPGA start so many rows per microsecond. Every row
+that is read or written takes a descriptor.
 """
 
 from __future__ import annotations
@@ -17,9 +22,9 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.tiers import Work, register
 from perfmodel.errors import HardwareError, ModelError
-from perfmodel.hardware import Cluster
+from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.parts import Storage
-from perfmodel.ops.vocabulary.embedding import STORAGE
+from perfmodel.ops.vocabulary.embedding import NIC, STORAGE
 
 BLOCK_BYTES = 4096  # what read rates of drives are given for
 
@@ -96,7 +101,6 @@ def _drive(machine: Cluster) -> Storage:
 
 
 def _bound_by(slowest: str, at_peak_frac: float) -> str:
-    """The drives by what bounds them."""
     if slowest == "core":
         return "host"
     return "throughput" if at_peak_frac >= _C.full_from else "latency"
@@ -128,4 +132,51 @@ register(
     lambda _, machine: f"figures of {machine.node.drives or 1} {_drive(machine).name}",
     bound_by=_bound_by,
     start="call_us",
+)
+
+
+_ENGINE = coefficients("tiers.engine")
+
+
+def adapter(machine: Cluster) -> Nic:
+    """The nodes' adapter; `ModelError` where it has no memory for rows."""
+    nic = machine.node.nic
+    if nic is None or not nic.memory_gb_per_s or not nic.memory_bytes:
+        raise ModelError(
+            f"{machine.node.name}: its network adapter ({nic.name if nic else 'none'}) has no "
+            "memory that could hold rows: use one such as bluefield-3 or u280"
+        )
+    return nic
+
+
+def _adapter_work(group: Group, machine: Cluster) -> Work:
+    nic, dims, node = adapter(machine), group.dims, machine.node
+    share = (node.nics or 1) / node.gpus  # of its node's adapters
+    assert nic.memory_gb_per_s is not None
+    padded = np.ceil(dims["row_bytes"] / _ENGINE.burst_bytes) * _ENGINE.burst_bytes
+    moved = group.moved_bytes + dims["lookups"] * (padded - dims["row_bytes"])
+    rows = dims.get("probes", dims["lookups"]) + dims["lookups"]
+    bus = node.device.host_gb_per_s
+    bus = min(nic.pcie_gb_per_s or bus, bus) * 1e3
+    terms = {
+        "memory": moved / (_ENGINE.memory_frac * nic.memory_gb_per_s * share * 1e3),
+        "bus": dims["delivered_bytes"] / (_ENGINE.bus_frac * bus),
+    }
+    cores = (nic.cores or 0) * share
+    if nic.engine_rows_per_us:
+        terms["engines"] = rows / (nic.engine_rows_per_us * share)
+    elif cores:
+        terms["cores"] = rows * _ENGINE.row_us / _ENGINE.rows_in_flight / cores
+        terms["adders"] = group.flop / (_ENGINE.core_adds_per_us * cores)
+    if descriptors_per_us := nic.descriptors_per_us or nic.messages_per_us:
+        terms["descriptors"] = dims["lookups"] / (descriptors_per_us * share)
+    return Work(terms, _ENGINE.start_us)
+
+
+register(
+    NIC,
+    "start_us + the longest of the other terms",
+    _ENGINE.half_factor,
+    _adapter_work,
+    lambda _, machine: f"figures of {adapter(machine).name}; assumed: rows at random places",
 )

@@ -25,7 +25,7 @@ from perfmodel.base.arrays import Floats, Ints, Mask, median
 from perfmodel.errors import UsageError
 from perfmodel.trace.categories import BACKWARD_OP, COPY_CALL, SYNC_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, by_thread, equal_runs
+from perfmodel.trace.link import Links, alike, rows_of_threads
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 T1, T2, T3, T4, T5 = "T1", "T2", "T3", "T4", "T5"
@@ -95,13 +95,7 @@ def of_sorted(value_us: Floats) -> Statistic:
 
 
 def grouped(group: Ints, value_us: Floats) -> Iterator[tuple[int, Floats]]:
-    """Each group's code and its samples."""
-    order = np.argsort(group, kind="stable")
-    value_us = value_us[order]
-    codes, starts = np.unique(group[order], return_index=True)
-    edges = [*starts.tolist(), len(order)]
-    for at, code in enumerate(codes.tolist()):
-        yield code, value_us[edges[at] : edges[at + 1]]
+    return ((int(group[own[0]]), value_us[own]) for own in alike(group))
 
 
 Cell = dict[str, float]
@@ -222,11 +216,10 @@ def waits_in_thread(rank: RankTrace, thread: Ints, start_us: Floats, end_us: Flo
     that synchronises, or a copy call above 50 us."""
     calls = rank.of(Category.RUNTIME)
     long_copy = rank.name_matches(COPY_CALL)[calls] & (rank.duration_us[calls] > LONG_COPY_US)
-    calls = by_thread(rank, calls[rank.name_matches(SYNC_CALL)[calls] | long_copy])
+    calls = calls[rank.name_matches(SYNC_CALL)[calls] | long_copy]
     waits = np.zeros(len(start_us), bool)
-    for low, high in equal_runs(rank.thread[calls]):
-        rows = calls[low:high]
-        mine = np.flatnonzero(thread == rank.thread[rows[0]])
+    for own, rows in rows_of_threads(rank, calls).items():
+        mine = np.flatnonzero(thread == own)
         waits[mine] = overlaps(start_us[mine], end_us[mine], rank.start_us[rows], rank.end_us[rows])
     return waits
 
@@ -300,7 +293,6 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
 
 
 def _beside(rank: RankTrace, start: Floats, end: Floats, ops: Ints) -> Mask:
-    """Which intervals overlap any of these operators."""
     work = np.sort(ops)
     return overlaps(start, end, rank.start_us[work], rank.end_us[work])
 
@@ -349,11 +341,9 @@ def _recorded(
 ) -> Ints:
     """Events whose recording each sample paid for: those that begin on its thread within it, but
     for the operator that it begins with; of a gap also the operator behind, of a call the call."""
-    rows = by_thread(rank, rank.of(*_RECORDED))
     count = np.zeros(len(start), np.int64)
-    for low, high in equal_runs(rank.thread[rows]):
-        begun = rank.start_us[rows[low:high]]
-        mine = np.flatnonzero(thread == rank.thread[rows[low]])
+    for own, rows in rows_of_threads(rank, rank.of(*_RECORDED)).items():
+        begun, mine = rank.start_us[rows], np.flatnonzero(thread == own)
         count[mine] = np.searchsorted(begun, end[mine]) - np.searchsorted(begun, start[mine])
     count[np.isin(kind, (CODE[T2], CODE[OP_WITHOUT_LAUNCH]))] -= 1
     count[kind == CODE[T1]] += 1

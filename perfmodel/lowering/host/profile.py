@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -207,28 +207,24 @@ class Profile:
 
         Raises `PerfmodelError` when it cannot be written.
         """
-        listed = [
-            {"type": kind, "op": op, "thread": thread, **msgspec.structs.asdict(row)}
-            for (kind, op, thread), row in self.rows.items()
-        ]
-        listed.sort(
-            key=lambda row: (TYPES.index(row["type"]), row["thread"] or "", row["op"] or "")
+        listed = sorted(
+            self._listed(), key=lambda r: (TYPES.index(r["type"]), r["thread"] or "", r["op"] or "")
         )
-        content = msgspec.json.encode(
-            {"schema": SCHEMA, "provenance": self.provenance, "rows": listed}
-        )
+        written = {"schema": SCHEMA, "provenance": self.provenance, "rows": listed}
+        content = msgspec.json.encode(written)
         write_text(Path(path), msgspec.json.format(content, indent=1).decode() + "\n")
 
     def frame(self) -> pd.DataFrame:
         """One row per (type, op, thread) as a pandas frame; None stands for all."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {"type": kind, "op": op, "thread": thread, **msgspec.structs.asdict(statistic)}
-                for (kind, op, thread), statistic in self.rows.items()
-            ]
-        )
+        return pd.DataFrame(self._listed())
+
+    def _listed(self) -> list[dict[str, Any]]:
+        return [
+            {"type": kind, "op": op, "thread": thread, **msgspec.structs.asdict(row)}
+            for (kind, op, thread), row in self.rows.items()
+        ]
 
 
 def load_profile(name_or_path: str | Path, *, catalogue: Path = CATALOGUE) -> Profile:

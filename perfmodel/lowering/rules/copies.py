@@ -105,7 +105,6 @@ KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "col
 
 @LOWERINGS.register(f"cuda/{WHOLE}{OF_PROFILE}*", f"rocm/{WHOLE}{OF_PROFILE}*")
 def recorded_operation(op: Op) -> Sequence[Piece]:
-    """One operation that takes as long as it did."""
     kind = KINDS.get(op.attributes.get("kind", ""))
     if kind is None or "recorded_us" not in op.attributes:
         raise MissingArguments

@@ -81,14 +81,19 @@ def embedding_bag(op: Op) -> Sequence[Piece]:
 _GPUS = "cuda rocm"
 
 
-@LOWERINGS.register(*entries("_embedding_bag_dense_backward", scope=WHOLE))
-def dense_backward(op: Op) -> Sequence[Piece]:
-    """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`."""
+@LOWERINGS.register(
+    *entries("_embedding_bag_dense_backward", scope=WHOLE),
+    *entries("_embedding_bag_backward", target="cpu", scope=WHOLE),
+)
+def whole_backward(op: Op) -> Sequence[Piece]:
+    """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`; on a CPU
+    `_embedding_bag_backward(gradient, indices, …, num_weights, …)`: a row of gradient per lookup.
+    """
     gradient, lookups, rows, guessed = _dense(op)
-    if not lookups or not gradient.shape:
+    if not lookups or not size(gradient.shape[:1]) or not gradient.shape:
         return ()
     piece = bag(Tensor((rows, gradient.shape[-1]), gradient.dtype), lookups, gradient.shape[0], op)
-    dims = {**piece.dims, "dense": 1.0}
+    dims = {**piece.dims, **({"dense": 1.0} if "dense" in op.name else {})}
     return (replace(piece, dims=dims, direction="bwd", guessed=guessed),)
 
 
@@ -149,18 +154,6 @@ def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     return (pieces[0], replace(pieces[-1], launches=1)) if pieces else ()
 
 
-@LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
-def bag_backward_on_cpu(op: Op) -> Sequence[Piece]:
-    """A row of gradient per lookup."""
-    gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
-    batch, dim = matrix(gradient)
-    rows = integer(op, 6)
-    if not lookups or not batch:
-        return ()
-    table = Tensor((lookups if rows is None else rows, dim), gradient.dtype)
-    return (replace(bag(table, lookups, batch, op), direction="bwd"),)
-
-
 @LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
 def update_on_cpu(op: Op) -> Sequence[Piece]:
     """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
@@ -175,7 +168,6 @@ def update_on_cpu(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(f"any/{TIER}*")
 def off_device(op: Op) -> Sequence[Piece]:
-    """One piece."""
     name, about = op.name.removeprefix(TIER), op.attributes
     spec = OPS.get(name)
     if spec is None or not all(key in about for key in spec.dims):

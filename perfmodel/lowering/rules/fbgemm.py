@@ -138,11 +138,8 @@ def call_of(
     return (piece, key_bits, batch * tables) if lookups else None
 
 
-@LOWERINGS.register(
-    *entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"),
-)
+@LOWERINGS.register(*entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"))
 def lookup(op: Op) -> Sequence[Piece]:
-    """One kernel forward."""
     call = call_of(op.inputs, output(op), op)
     return call[:1] if call else ()
 

@@ -185,7 +185,6 @@ def sort_launches(cols: float, key_bits: float, of_block: float) -> int:
 def sorted_rows(
     rows: int, cols: int, dtype: str, *, key_bits: float = 0.0, pairs: bool = True
 ) -> Sequence[Piece]:
-    """One sort along `cols`."""
     if not rows * cols:
         return ()
     of_block = float(keys_of_block(bytes_of(dtype))) if pairs else BLOCK_KEYS
@@ -258,8 +257,7 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 
 
 @LOWERINGS.register(
-    *entries("cat _cat cat_out"),
-    *entries("stack concat concatenate hstack vstack", scope=LEAF),
+    *entries("cat _cat cat_out"), *entries("stack concat concatenate hstack vstack", scope=LEAF)
 )
 def cat(op: Op) -> Sequence[Piece]:
     """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean
@@ -289,7 +287,6 @@ def cat(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("split_with_sizes_copy split_copy unbind_copy _chunk_cat"))
 def split_copy(op: Op) -> Sequence[Piece]:
-    """One tensor to several."""
     whole, count = tensor(op, 0), float(max(len(list(tensors_in(op.outputs))), 1))
     if not size(whole.shape):
         return ()

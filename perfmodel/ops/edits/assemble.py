@@ -38,7 +38,6 @@ class PlacedOp:
 
 
 def keep_ops(graph: OpGraph, indices: Iterable[int]) -> list[PlacedOp]:
-    """The ops at `indices` as they are."""
     return [PlacedOp(graph.ops[index], (index,)) for index in indices]
 
 
@@ -96,7 +95,6 @@ def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.
 
 
 def subtree(children: Sequence[Sequence[int]], index: int) -> list[int]:
-    """An op and all that it calls, in program order."""
     members, waiting = [], [index]
     while waiting:
         at = waiting.pop()
@@ -106,7 +104,6 @@ def subtree(children: Sequence[Sequence[int]], index: int) -> list[int]:
 
 
 def subtrees(graph: OpGraph, roots: Iterable[int]) -> set[int]:
-    """Ops and all that they call."""
     children = graph.children()
     return {index for root in roots for index in subtree(children, root)}
 

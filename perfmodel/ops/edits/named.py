@@ -10,13 +10,7 @@ from typing import NamedTuple
 
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.ops.edits.assemble import Edited, fuse_tables, remove
-from perfmodel.ops.graph import (
-    OPTIMIZER,
-    WAITING,
-    Argument,
-    OpGraph,
-    Tensor,
-)
+from perfmodel.ops.graph import OPTIMIZER, WAITING, Argument, OpGraph, Tensor
 
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16")
 """Types of whole models; the narrow ones are for what matrix products read."""

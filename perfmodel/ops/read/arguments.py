@@ -46,7 +46,6 @@ class ExecutionTraceArguments:
         self.unknown_dtypes: Counter[str] = Counter()
 
     def of(self, given: Arguments) -> list[tuple[Argument, ...]]:
-        """The inputs or the outputs of all nodes."""
         return list(map(self._of_node, given.values, given.shapes, given.types, given.strides))
 
     def _of_node(self, *texts: bytes) -> tuple[Argument, ...]:

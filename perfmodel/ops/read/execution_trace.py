@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments, of_call, of_node
@@ -59,15 +58,6 @@ def _thread_roles(trace: ExecutionTrace, names: list[str], parents: list[int]) -
     return roles
 
 
-def data_edges(trace: ExecutionTrace, index_of: dict[int, int]) -> Ints:
-    """`[E, 2]` (producer, consumer) by index of the op graph, for nodes that are in `index_of`."""
-    producer, consumer = trace.data_dependencies()
-    index = np.full(len(trace), NO_OP, np.int64)
-    index[list(index_of)] = list(index_of.values())
-    pairs = np.stack([index[producer], index[consumer]], axis=1)
-    return pairs[(pairs >= 0).all(axis=1)]
-
-
 def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) -> OpGraph:
     """The ops of an execution trace with ids, types and data dependencies; no events.
 
@@ -98,10 +88,12 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
     entered = [row for row, name in enumerate(nested.names) if STEP_NAME.match(name)] or [0]
     steps = (np.searchsorted(entered, rows, side="right") - 1).tolist()
     ops = nested.ops(steps, inputs, outputs, [-1] * len(rows), said)
-    index_of = {row: index for index, row in enumerate(rows)}
+    index = np.full(len(trace), NO_OP, np.int64)
+    index[rows] = np.arange(len(rows))
+    data = index[np.stack(trace.data_dependencies(), axis=1)]
     return OpGraph(
         ops=ops,
-        data=data_edges(trace, index_of),
+        data=data[(data >= 0).all(axis=1)],
         rank=rank,
         world_size=world_size,
         source=trace.where,

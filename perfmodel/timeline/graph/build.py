@@ -178,7 +178,6 @@ def _start_delays_us(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
 
 
 def _event_names(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
-    """The names of trace rows; empty for -1."""
     texts = [*rank.strings.texts, ""]
     return tuple(map(texts.__getitem__, np.append(rank.name, NONE)[rows].tolist()))
 
@@ -198,7 +197,6 @@ _OF_DEVICE = (
 
 
 def _host_nodes(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> Nodes:
-    """A node for each piece of the host's threads."""
     count, threads = len(pieces.thread), list(links.roles)
     resource, release_us = np.zeros(count, np.int32), np.full(count, -np.inf)
     for low, high in equal_runs(pieces.thread):
@@ -249,7 +247,6 @@ def rank_nodes(
         row=pieces.row[at],
         start_us=[start_us for start_us, _, _ in back],
         duration_us=[duration_us for _, duration_us, _ in back],
-        release_us=-np.inf,
     )
     order = np.argsort(stream_of, kind="stable")
     same = np.flatnonzero(np.diff(stream_of[order]) == 0)
@@ -308,12 +305,9 @@ def with_marks(
         len(when),
         kind=NodeKind.MARK,
         cause=Cause.END_OF_STEP,
-        scope=Scope.NONE,
         rank=rank.rank,
         resource=0,
-        row=NONE,
         start_us=when,
-        duration_us=0.0,
         release_us=np.where(counts > 0, -np.inf, when),
     )
     marks = StepMarks(np.full(len(steps), rank.rank), steps.names, ids[::2], ids[1::2])

@@ -117,7 +117,6 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
         scope=np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
         rank=nodes.rank[late],
         resource=nodes.resource[late],
-        row=NONE,
         start_us=nodes.start_us[late] - wait_us,
         duration_us=wait_us,
         release_us=nodes.release_us[late],

@@ -16,7 +16,7 @@ from perfmodel.errors import TraceError
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.measured_waits import without_cycles
 from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.trace.columns import NONE, text_codes
+from perfmodel.trace.columns import text_codes
 
 SAME_CLOCK_US = 1000.0
 """Clocks that differ by less are one clock: ranks of one host, or hosts kept in time."""
@@ -235,13 +235,9 @@ def _split_at_meeting(graph: ExecutionGraph, matched: Ints, transfer_us: Floats)
         collectives,
         kind=NodeKind.MARK,
         cause=Cause.COLLECTIVE_WAIT,
-        scope=Scope.NONE,
         rank=nodes.rank[first],
         resource=nodes.resource[first],
-        row=NONE,
         start_us=(nodes.end_us[matched] - transfer_us).max(axis=1),
-        duration_us=0.0,
-        release_us=-np.inf,
     )
     grown = grown.with_more(
         len(arrive),
@@ -253,7 +249,6 @@ def _split_at_meeting(graph: ExecutionGraph, matched: Ints, transfer_us: Floats)
         row=nodes.row[arrive],
         start_us=nodes.end_us[arrive] - transfer_us.reshape(-1),
         duration_us=transfer_us.reshape(-1),
-        release_us=-np.inf,
     )
     after = np.arange(count)
     after[arrive] = transfer

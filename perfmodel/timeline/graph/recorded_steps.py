@@ -161,7 +161,6 @@ def _queue(graph: ExecutionGraph, unit: Ints) -> tuple[Edges, Ints]:
 
 
 def _lags_us(graph: ExecutionGraph) -> Floats:
-    """Per kind of edge, the lag of those that the graph has."""
     lag_us = np.zeros(len(EdgeKind))
     lag_us[graph.edges_.kind] = graph.edges_.lag_us
     return lag_us

@@ -17,7 +17,7 @@ from perfmodel.timeline.graph.types import Edges
 from perfmodel.timeline.graph.waits import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, equal_runs, stream_keys
+from perfmodel.trace.link import Links, alike, equal_runs, stream_keys
 
 MAX_BRANCHES = 16
 """Branches of one graph launch that are distinguished; of more, those that end last."""
@@ -241,8 +241,7 @@ def _recorded_waits(
     runtime = rank.of(Category.RUNTIME)
     call_of = dict(zip(rank.correlation[runtime].tolist(), runtime.tolist(), strict=True))
     number = launches.stream & 0xFFFFFFFF
-    order = np.argsort(number, kind="stable")
-    on = {int(number[order[low]]): order[low:high] for low, high in equal_runs(number[order])}
+    on = {int(number[rows[0]]): rows for rows in alike(number)}
     when_us = {stream: launches.when_us[rows] for stream, rows in on.items()}
     never = np.zeros(0)
     pairs: list[tuple[int, int]] = []

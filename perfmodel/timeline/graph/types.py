@@ -53,7 +53,10 @@ class Nodes:
         return self.start_us + self.duration_us
 
     def with_more(self, count: int, **columns: object) -> Nodes:
-        """These nodes and, behind them, `count` more: per column one value, or one for each."""
+        """These nodes and, behind them, `count` more: per column one value, or one for each. Unless
+        told they have no scope, row, length and earliest start."""
+        columns = {"scope": Scope.NONE, "row": NONE, "duration_us": 0.0, **columns}
+        columns.setdefault("release_us", -np.inf)
         grown = {}
         for each in fields(Nodes):
             old = getattr(self, each.name)
@@ -104,11 +107,9 @@ class Edges:
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
     def shifted(self, by: int) -> Edges:
-        """The edges between nodes whose numbers are `by` higher."""
         return replace(self, source=self.source + by, target=self.target + by)
 
     def and_(self, *more: Edges) -> Edges:
-        """These edges and, behind them, `more`."""
         columns = [each.name for each in fields(Edges)]
         parts = (self, *more)
         return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in columns))
@@ -182,7 +183,6 @@ class ExecutionGraph:
 
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
-        """Which nodes run on a device's stream."""
         streams = np.array(["/gpu" in name for name in self.resources], bool)
         is_work = has_code(self.nodes_.kind, DEVICE_KINDS)
         return is_work & streams[self.nodes_.resource] if len(streams) else is_work
@@ -201,7 +201,6 @@ class ExecutionGraph:
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
-        """The nodes as a pandas frame."""
         import pandas as pd
 
         n = self.nodes_
@@ -219,7 +218,6 @@ class ExecutionGraph:
 
     @property
     def edges(self) -> pd.DataFrame:
-        """The edges as a pandas frame."""
         import pandas as pd
 
         columns = ("source", "target", "kind", "lag_us", "overlap_frac")

@@ -142,7 +142,6 @@ MAX_SYNC_CALL_US = 10.0
 
 
 def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
-    """Find every wait of the rank's host threads and what ended it."""
     taken_us = pieces.end_us - pieces.start_us
     waits = Waits(pieces.start_us.copy(), taken_us, pieces.cause.copy(), {}, [], set())
     if not len(pieces.thread):

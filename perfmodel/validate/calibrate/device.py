@@ -25,7 +25,6 @@ from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import CALL, HOST, NODE, STEP, UPDATE, VIEWS
-from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows
 from perfmodel.validate.calibrate.device_data import (
     DeviceData,
     Measured,
@@ -33,7 +32,7 @@ from perfmodel.validate.calibrate.device_data import (
     base_device,
     read_tables,
 )
-from perfmodel.validate.calibrate.tables import MeasuredStep
+from perfmodel.validate.calibrate.tables import MeasuredStep, predict_step, step_rows
 from perfmodel.validate.evaluate.results import error_figures
 
 Tables = dict[str, dict[str, float]]

@@ -120,12 +120,10 @@ class Measured:
         return len(self.group)
 
     def take(self, index: Ints) -> Measured:
-        """The rows at `index`."""
         columns = (getattr(self, field.name)[index] for field in fields(self)[1:])
         return Measured(self.rows.take(index), *columns)
 
     def families(self) -> dict[str, Ints]:
-        """The rows of each family."""
         names = np.array([OPS[op].family for op in self.rows.op], object)
         return {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.files import check_writable, read_bytes, write_text
-from perfmodel.base.progress import Begin, silent
-from perfmodel.errors import UsageError
+from perfmodel.base.files import DEFAULT_MAX_BYTES, check_writable, read_bytes, write_text
+from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cost.collectives.learned import Learned
@@ -30,8 +30,9 @@ def fit(
     `hardware`, `seed`), `overheads` (traces to a profile of host costs;
     `profiler_us_per_event`, `hosts`, `torch_versions`, `max_bytes`) or `collectives` (logs of
     nccl-tests or rccl-tests to a correction for the node `hardware`; `collective`, `ranks` and
-    `nodes` where the logs do not say). Each takes `begin`, which gets what it does next
-    (`perfmodel.base.progress`).
+    `nodes` where the logs do not say). `profiler_us_per_event` is taken off each sample of the host
+    per event that was recorded in it; `hosts` and `torch_versions` are what traces do not say. Each
+    takes `begin`, which gets what it does next (`perfmodel.base.progress`).
     """
     if what not in _FITS:
         raise UsageError(f"fit: unknown {what!r}; one of {', '.join(_FITS)}")
@@ -62,10 +63,34 @@ def _device(tables: list[Path], path: Path, **options: Any) -> DeviceFit:
     return fitted
 
 
-def _overheads(traces: list[Path], path: Path, **options: Any) -> Profile:
-    from perfmodel.validate.calibrate.overheads import fit_overheads
+def _overheads(
+    traces: list[Path],
+    path: Path,
+    profiler_us_per_event: float = 0.0,
+    hosts: Sequence[str] = (),
+    torch_versions: Sequence[str] = (),
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Begin = silent,
+) -> Profile:
+    """One profile of the host overheads of all `traces` (files, archives or folders of ranks)."""
+    from perfmodel.hardware import load
+    from perfmodel.lowering.host import Profile, Provenance
+    from perfmodel.lowering.host.measure import measure
+    from perfmodel.trace import read
 
-    profile = fit_overheads(traces, **options)
+    for host in hosts:
+        load(host, "host")
+    samples = []
+    for place in begun(traces, begin):
+        trace = read(place, max_bytes=max_bytes)
+        if not trace.ranks:
+            raise TraceError(f"{place}: has no times, so no overheads; give a Kineto trace")
+        samples += [
+            measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+            for rank, links in zip(trace.ranks, trace.links, strict=True)
+        ]
+    stated = Provenance(hosts=tuple(hosts), torch_versions=tuple(torch_versions))
+    profile = Profile.from_samples(*samples, provenance=stated)
     profile.save(path)
     return profile
 
@@ -79,7 +104,6 @@ def _collectives(
     nodes: int | None = None,
     begin: Begin = silent,
 ) -> Learned:
-    """The model of collectives, corrected for the node `hardware`."""
     from perfmodel.cost.collectives.calibrated import load_machine, parse, save_machine
     from perfmodel.cost.collectives.calls import fabric_of
     from perfmodel.hardware import node

@@ -141,7 +141,6 @@ class Change:
     present: float | None
 
     def text(self, value: float | None) -> str:
-        """The figure then or now: percent to two places, or a count."""
         if value is None:
             return "-"
         return f"{value:.0f}" if self.figure == COUNT else f"{value:.2f} %"
@@ -175,7 +174,6 @@ class Comparison:
 
     @property
     def extent(self) -> str:
-        """How much was compared."""
         traces = len({change.trace for change in self.changes})
         return f"{len(self.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
 

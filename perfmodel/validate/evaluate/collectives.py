@@ -76,21 +76,19 @@ def evaluate_collectives(
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Per collective and reach, and over all: the median over curves of the median error."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        reach = "one node" if row["nodes"] == 1 else "several nodes"
-        for key in ((row["collective"], reach), ("all", reach), ("all", "all")):
-            groups.setdefault(key, []).append(row)
-    return [
-        {
-            "collective": collective,
-            "where": where,
-            "curves": len(own),
-            "median_pct": float(np.median([row["median_pct"] for row in own])),
-            "within_frac": float(np.mean([row["within_frac"] for row in own])),
-        }
-        for (collective, where), own in sorted(groups.items())
-    ]
+    import pandas as pd
+
+    each = pd.DataFrame(rows)[["collective", "nodes", "median_pct", "within_frac"]]
+    each["where"] = np.where(each["nodes"] == 1, "one node", "several nodes")
+    every = each.assign(collective="all")
+    groups = pd.concat([each, every, every.assign(where="all")]).groupby(["collective", "where"])
+    figures = groups.agg(
+        curves=("nodes", "size"),
+        median_pct=("median_pct", "median"),
+        within_frac=("within_frac", "mean"),
+    )
+    found: list[dict[str, Any]] = figures.reset_index().to_dict("records")
+    return found
 
 
 def _note(row: Mapping[str, Any], nodes: int) -> str:

@@ -1,4 +1,5 @@
-"""Calls of modules as `collect modules` measured them, beside what their source alone predicts."""
+"""Calls of modules, and step times, as the collector measured them without a profiler, beside what
+their source or their shapes alone predict."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ import numpy as np
 
 from perfmodel.base.frames import csv_rows
 from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
-from perfmodel.hardware import Node, from_driver_name, node, with_settings
+from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_pct
+from perfmodel.validate.calibrate.tables import MeasuredStep, Time, predict_step
+from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures, error_pct
+from perfmodel.workload import op_graph
 
 SCHEMA = "perfmodel.evaluation.modules/1"
 NEEDED = ("program", "class", "mode", "training", "device", "median_us", "host_us", "device_us")
@@ -156,21 +160,14 @@ def module_errors(
         speed = host_speed_ratio * float((bound["host_predicted_us"] / bound["host_us"]).median())
     summary = []
     for (mode, is_training), own in frame.groupby(["mode", "is_training"], sort=False):
-        errors = own[["error_pct", "host_error_pct", "device_error_pct"]]
-        bias_pct, median_pct = errors.median().tolist(), errors.abs().median().tolist()
-        summary.append(
-            {
-                "mode": mode,
-                "is_training": bool(is_training),
-                "n": len(own),
-                "median_pct": median_pct[0],
-                "bias_pct": bias_pct[0],
-                "coverage_frac": float(own["within"].mean()),
-                "host_median_pct": median_pct[1],
-                "host_bias_pct": bias_pct[1],
-                "device_median_pct": median_pct[2] if median_pct[2] == median_pct[2] else None,
-            }
-        )
+        about = {"mode": mode, "is_training": bool(is_training), "n": len(own)}
+        for whose in ("", "host_", "device_"):
+            error_pct = own[f"{whose}error_pct"].dropna()
+            known = len(error_pct) > 0
+            about[f"{whose}median_pct"] = float(error_pct.abs().median()) if known else None
+            if whose != "device_":
+                about[f"{whose}bias_pct"] = float(error_pct.median())
+        summary.append(about | {"coverage_frac": float(own["within"].mean())})
     more = {
         "summary": summary,
         "host_bound": len(bound),
@@ -178,3 +175,67 @@ def module_errors(
         "measured_host_speed_ratio": speed,
     }
     return Errors(SCHEMA, rows, left_out, more)
+
+
+STEPS_SCHEMA = "perfmodel.evaluation.steps/1"
+COLLECTED = {"implementation__name": "pytorch", "training__loss": "bce"}
+"""How the collector trains its DLRM."""
+
+
+def evaluate_steps(
+    steps: Sequence[MeasuredStep],
+    machine: Device | Node,
+    *,
+    overheads: str | None = None,
+    blind: bool = False,
+    begin: Begin = silent,
+) -> Errors:
+    """Predictions of `steps` on a CPU, or on a GPU of a node.
+
+    `spread_pct` is the measurement's own: by how much two halves of its rounds differ. `blind`
+    leaves what was measured out of the answer. `overheads` times a GPU's host, by default the
+    profile that fits it. Raises `UsageError` that names the row which cannot be predicted.
+    """
+    rows: list[dict[str, Any]] = []
+    for step in begun(steps, begin, lambda step: step.name):
+        try:
+            if isinstance(machine, Node):
+                times = _on_gpu(step, machine, overheads)
+            else:
+                times = predict_step(step, machine)
+        except PerfmodelError as error:
+            raise UsageError(f"{step.where}: {error}") from None
+        spread_pct = None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac
+        measured_us = None if blind else step.step_us
+        rows.append(
+            {"name": step.name, "ranks": step.ranks}
+            | compared(*times, measured_us)
+            | {"spread_pct": spread_pct}
+        )
+    more = {"device": machine.name, "summary": step_summary(rows)}
+    device = machine.device if isinstance(machine, Node) else machine
+    return Errors(STEPS_SCHEMA, rows, remarks(device), more)
+
+
+def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
+    """Errors of the rows that were measured, the share of their intervals that hold, and the median
+    spread of their measurements."""
+    names = ("median_pct", "p90_pct", "worst_pct", "bias_pct", "coverage_frac")
+    known = [row for row in rows if row["measured_us"] is not None]
+    keys = ("predicted_us", "measured_us", "low_us", "high_us")
+    ends = np.array([[row[key] for key in keys] for row in known]).T
+    figures: dict[str, float] = error_figures(*ends) if known else {}
+    spreads = [row["spread_pct"] for row in known if row["spread_pct"] is not None]
+    spread_pct = float(np.median(spreads)) if spreads else None
+    return {"n": len(known), **{n: figures.get(n) for n in names}, "spread_pct": spread_pct}
+
+
+def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Time:
+    """A step that begins on an idle GPU and ends when it is idle again, as it was timed."""
+    if step.ranks > 1:
+        raise UsageError(f"{step.ranks} ranks: on GPUs, steps of one are predicted here")
+    ops = op_graph(step.workload.with_(**COLLECTED))
+    (result,) = predict(ops, hardware=[machine], overheads=overheads).results
+    assert result.low_us is not None
+    assert result.high_us is not None
+    return result.step_us, result.low_us, result.high_us

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,8 +64,7 @@ class PairErrors(Errors):
         return {"schema": self.schema, **self.more}
 
 
-@dataclass(frozen=True)
-class _Side:
+class _Side(NamedTuple):
     trace: Trace
     device: Device
     result: Result
@@ -79,7 +77,6 @@ def _side(path: str | Path, max_bytes: int) -> _Side:
 
 
 def _transferred(source: _Side, target: _Side) -> dict[str, Any]:
-    """One trace moved to the device of the other."""
     result = predict(source.trace, hardware=target.device.name).results[0]
     graph, rank = result.timeline.graph, result.rank.rank
     marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]

@@ -43,7 +43,6 @@ class Errors:
         return {"schema": self.schema, **self.more, "rows": self.rows, "warnings": self.warnings}
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per row."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)

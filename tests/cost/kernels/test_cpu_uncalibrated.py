@@ -15,7 +15,7 @@ from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.parameters import reference_cpu
 from perfmodel.hardware import Device, device
 from perfmodel.validate.calibrate.tables import read_steps
-from perfmodel.validate.evaluate.step_times import evaluate_steps
+from perfmodel.validate.evaluate.modules import evaluate_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = {"op": "add", "dtype": "fp32", "direction": "fwd", "timing": "host_wall_sync"}

@@ -15,10 +15,9 @@ from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.calibrate.cpu_step import predict_step
 from perfmodel.validate.calibrate.device import fit_any_device, fit_device, fit_family
 from perfmodel.validate.calibrate.device_data import read_tables
-from perfmodel.validate.calibrate.tables import read_steps
+from perfmodel.validate.calibrate.tables import predict_step, read_steps
 
 TRUE = {
     "alone.vector": {"call_us": 0.5, "cold_us": 8.0, "dram_gb_per_s": 9.0, "llc_gb_per_s": 40.0},

@@ -8,7 +8,7 @@ import pytest
 from tiny import Tiny
 
 from perfmodel.errors import HardwareError, TraceError
-from perfmodel.validate.calibrate.overheads import fit_overheads
+from perfmodel.validate.calibrate.fit import fit
 
 
 def _write(path: Path, gap_us: float) -> Path:
@@ -24,7 +24,7 @@ def _write(path: Path, gap_us: float) -> Path:
 
 def test_samples_of_all_traces_count(tmp_path: Path) -> None:
     one, two = _write(tmp_path / "one.json", 4), _write(tmp_path / "two.json", 8)
-    profile = fit_overheads([one, two], hosts=["epyc-7742"])
+    profile = fit("overheads", [one, two], tmp_path / "host.json", hosts=["epyc-7742"])
     assert profile.lookup("T1") == 6
     assert profile.lookup("T2", "aten::mm", "main") == 5
     assert profile.lookup("T4", "cudaLaunchKernel", "main") == 7
@@ -33,7 +33,9 @@ def test_samples_of_all_traces_count(tmp_path: Path) -> None:
 
 
 def test_the_profilers_own_time_is_taken_off(tmp_path: Path) -> None:
-    profile = fit_overheads([_write(tmp_path / "one.json", 4)], profiler_us_per_event=2)
+    profile = fit(
+        "overheads", _write(tmp_path / "one.json", 4), tmp_path / "o.json", profiler_us_per_event=2
+    )
     assert profile.lookup("T1") == 2
 
 
@@ -41,9 +43,9 @@ def test_an_execution_trace_has_no_overheads(tmp_path: Path) -> None:
     path = tmp_path / "et.json"
     path.write_text('{"schema": "1.0.1", "pid": 1, "time": "", "start_ts": 1, "nodes": []}')
     with pytest.raises(TraceError, match=r"et\.json"):
-        fit_overheads([path])
+        fit("overheads", path, tmp_path / "host.json")
 
 
 def test_an_unknown_host_is_named_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(HardwareError, match=r"epyc-7741.*epyc-7742"):
-        fit_overheads([tmp_path / "none.json"], hosts=["epyc-7741"])
+        fit("overheads", tmp_path / "none.json", tmp_path / "o.json", hosts=["epyc-7741"])

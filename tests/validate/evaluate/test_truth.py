@@ -14,10 +14,9 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.cost.models import waiting_frac
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.spec import OPS
-from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows, with_threads
-from perfmodel.validate.calibrate.tables import read_steps
+from perfmodel.validate.calibrate.tables import predict_step, read_steps, step_rows, with_threads
+from perfmodel.validate.evaluate.modules import evaluate_steps, step_summary
 from perfmodel.validate.evaluate.results import compared
-from perfmodel.validate.evaluate.step_times import evaluate_steps, step_summary
 
 HEAD = (
     "name,device,ranks,threads_per_rank,tables,rows_per_table,dim,pooling,batch_per_rank,"
