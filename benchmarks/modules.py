@@ -32,7 +32,8 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Device, device, from_driver_name
 from perfmodel.ops.read.module import COMPILED, EAGER, Program, as_run, graph_of_program
 from perfmodel.prediction import predict
-from perfmodel.prediction.scheduled import KernelTable
+from perfmodel.prediction.reasons import ModelExplainer
+from perfmodel.prediction.scheduled import kernels_of
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data")) / "kernelbench"
 TIMED_AS = {EAGER: "eager", COMPILED: "compile_inductor_default"}
@@ -64,12 +65,12 @@ def chosen(rows: pd.DataFrame, half: str | None, count: int | None) -> pd.DataFr
     return rows[rows["program"].isin(names[:count])]
 
 
-def roofline_us(kernels: KernelTable, device: Device, operators: int) -> float:
+def roofline_us(kernels: pd.DataFrame, device: Device, operators: int) -> float:
     """Each kernel at its peak or at the memory's rate, and a host of so much per operator."""
     peaks = {"fp32": device.fp32_tflop_per_s, "tf32": device.tf32_tflop_per_s}
-    peak = np.array([(peaks.get(d) or device.fp32_tflop_per_s) * 1e6 for d in kernels.dtype])
-    longest = np.maximum(kernels.flop / peak, kernels.bytes / (device.hbm_gb_per_s * 1e3))
-    return float(max((kernels.count * longest).sum(), operators * ROOFLINE_HOST_US))
+    peak = np.array([(peaks.get(d) or device.fp32_tflop_per_s) * 1e6 for d in kernels["dtype"]])
+    longest = np.maximum(kernels["flop"] / peak, kernels["bytes"] / (device.hbm_gb_per_s * 1e3))
+    return float(max((kernels["count"] * longest).sum(), operators * ROOFLINE_HOST_US))
 
 
 def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str, object]]:
@@ -87,6 +88,8 @@ def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str,
         for us, result in zip(timed["us"], results, strict=True):
             operators = sum(1 for _ in graph.top_level())
             machine = device(result.hardware)
+            assert isinstance(result.explainer, ModelExplainer)
+            kernels = kernels_of(result.explainer.found, result.rank.rank)
             yield {
                 "gpu": result.hardware,
                 "kind": str(program)[:6],
@@ -95,7 +98,7 @@ def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str,
                 "device_us": min(float(result.rank.gpu_active_us), result.step_us),
                 "low_us": result.low_us,
                 "high_us": result.high_us,
-                "roofline_us": roofline_us(result.kernels, machine, operators),
+                "roofline_us": roofline_us(kernels, machine, operators),
             }
 
 
