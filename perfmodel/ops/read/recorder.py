@@ -205,7 +205,8 @@ class Recorder:
             outputs = self.returned(answer)
             copied = _copied_first(name, inputs, outputs)
             if copied is not None:
-                copied = replace(copied, tensor_id=next(self._next), storage_id=NO_OP)
+                own = {"tensor_id": next(self._next), "storage_id": self.lifetimes.another()}
+                copied = replace(copied, **own)
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
             about = self._about_bags(name, inputs, outputs)
