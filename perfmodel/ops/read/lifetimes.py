@@ -27,12 +27,6 @@ class Lifetimes:
             self._alive[known[0]] = known[1]
         return known[0]
 
-    def another(self) -> int:
-        """Of a storage that the tracing machine does not have: it lasts until its last use."""
-        number = len(self._numbers) + 1
-        self._numbers[-number] = number, None
-        return number
-
     def look(self, ops: int) -> None:
         """So many `ops` ran: what is no more has ended with the last of them."""
         for number in [n for n, storage in self._alive.items() if storage.expired()]:
