@@ -5,9 +5,10 @@
 Takes PyTorch and `$PERFMODEL_REFERENCE`. Every program is traced and predicted on the GPUs that
 it was timed on. Per GPU and kind (level 1: one operator, 2: chains, 3: networks), the median error
 of all passes and of those of 1 ms and more, of a plain roofline of the same kernels (8 us of host
-per operator), and the share of the 90 % intervals that hold. `left out` chooses the factor of the
-host's time and the widths of intervals on the other GPUs' rows alone. `--half` takes problems by
-number; `--programs` the first N by the hash of their names. About 2 minutes for all.
+per operator), and the share of the 90 % intervals that hold; below, what `PASS_SPREAD` is drawn
+from. `left out` chooses the factor of the host's time and the widths of intervals on the other
+GPUs' rows alone. `--half` takes problems by number; `--programs` the first N by the hash of their
+names. About 2 minutes for all.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ LONG_US = 1000.0
 ROOFLINE_HOST_US = 8.0
 HOST_FACTORS = np.geomspace(0.5, 2.0, 15)
 COVERED = (0.05, 0.95)
+SIXTEENTHS = (1 / 16, 15 / 16)
+"""What `PASS_SPREAD` leaves below and above."""
+DECIDED = (0.1, 0.6)
+"""The host's share of a pass that the device decides, and of one that the host does."""
 
 
 def measured(mode: str) -> pd.DataFrame:
@@ -124,6 +129,15 @@ def left_out(all_rows: pd.DataFrame, gpu: str) -> tuple[float, float]:
     return float(np.median(errors_pct(ours, true))), float(holds.mean())
 
 
+def spreads(rows: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Factors within which the device's and the host's times lie."""
+    device_us, host_us = rows["device_us"], rows["predicted_us"] - rows["device_us"]
+    host_frac = host_us / rows["predicted_us"]
+    of_device = (rows["us"] / rows["predicted_us"])[host_frac < DECIDED[0]]
+    of_host = ((rows["us"] - device_us) / host_us)[host_frac > DECIDED[1]]
+    return of_device.quantile(SIXTEENTHS).to_numpy(), of_host.quantile(SIXTEENTHS).to_numpy()
+
+
 def line(name: str, rows: pd.DataFrame, apart: tuple[float, float] | None) -> list[str]:
     true = rows["us"].to_numpy()
     error = errors_pct(rows["predicted_us"].to_numpy(), true)
@@ -161,6 +175,7 @@ def main() -> int:
     ]
     head = ["", "pairs", "median %", ">= 1 ms", "< 1 ms", "roofline", "hold"]
     print(markdown([*head, "left out", "hold"], lines))
+    print("spread of the device, of the host:", *spreads(found))
     return 0
 
 

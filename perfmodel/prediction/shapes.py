@@ -256,8 +256,8 @@ UNPROFILED_FRAC = 0.78
 geometric mean of hosts of ten GPUs of KernelBench, 0.16 to 1.42 (without any one 0.73 to 0.93)."""
 PASS_SPREAD = {EAGER: ((0.62, 1.49), (0.58, 2.65)), COMPILED: ((0.73, 1.47), (0.54, 1.62))}
 """Factors of a pass's device and host times that 1 of 16 passes lie below, and above: of those that
-one of them decides, KernelBench (nine GPUs) and timm (RTX 3090 and 4090) weighed alike; 690 and 340
-of the device, 110 and 210 of the host. The kernels' own intervals told nothing of which were off.
+one of them decides, KernelBench (nine GPUs) and timm (RTX 3090 and 4090) weighed alike; 720 and 355
+of the device, 112 and 214 of the host. The kernels' own intervals told nothing of which were off.
 Source: `benchmarks/modules.py`, and timm's published times."""
 
 
@@ -289,10 +289,8 @@ def predict_passes(
             active_us = min(float(result.rank.gpu_active_us), result.step_us)
             known_us = active_us * result.coverage["modelled_frac"]
             parts_us = known_us, result.step_us - active_us, active_us - known_us
-            own = (
-                each / result.step_us if each else 1.0 for each in (result.low_us, result.high_us)
-            )
-            low_us, high_us = np.array([*PASS_SPREAD[how], tuple(own)]).T @ parts_us
+            unknown = np.array([result.low_us, result.high_us], float) / result.step_us
+            low_us, high_us = np.transpose([*PASS_SPREAD[how], unknown]) @ parts_us
             result = replace(result, low_us=float(low_us), high_us=float(high_us), draws_us=None)
         results.append(result)
         notes += [prefixed(result.hardware, note) for note in (*own, *too_large(result))]
