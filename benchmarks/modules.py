@@ -5,9 +5,10 @@
 Takes PyTorch and `$PERFMODEL_REFERENCE`. Every program is traced and predicted on the GPUs that
 it was timed on. Per GPU and kind (level 1: one operator, 2: chains, 3: networks), the median error
 of all passes and of those of 1 ms and more, of a plain roofline of the same kernels (8 us of host
-per operator), and the share of the 90 % intervals that hold. `left out` chooses the factor of the
-host's time and the widths of intervals on the other GPUs' rows alone. `--half` takes problems by
-number; `--programs` the first N by the hash of their names. About 2 minutes for all.
+per operator), and the share of the 90 % intervals that hold; below, what `PASS_SPREAD` is drawn
+from. `left out` chooses the factor of the host's time and the widths of intervals on the other
+GPUs' rows alone. `--half` takes problems by number; `--programs` the first N by the hash of their
+names. About 2 minutes for all.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Device, device, from_driver_name
 from perfmodel.ops.read.module import COMPILED, EAGER, Program, as_run, graph_of_program
 from perfmodel.prediction import predict
-from perfmodel.prediction.scheduled import KernelTable
+from perfmodel.prediction.reasons import ModelExplainer
+from perfmodel.prediction.scheduled import kernels_of
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data")) / "kernelbench"
 TIMED_AS = {EAGER: "eager", COMPILED: "compile_inductor_default"}
@@ -41,6 +43,10 @@ LONG_US = 1000.0
 ROOFLINE_HOST_US = 8.0
 HOST_FACTORS = np.geomspace(0.5, 2.0, 15)
 COVERED = (0.05, 0.95)
+SIXTEENTHS = (1 / 16, 15 / 16)
+"""What `PASS_SPREAD` leaves below and above."""
+DECIDED = (0.1, 0.6)
+"""The host's share of a pass that the device decides, and of one that the host does."""
 
 
 def measured(mode: str) -> pd.DataFrame:
@@ -64,12 +70,12 @@ def chosen(rows: pd.DataFrame, half: str | None, count: int | None) -> pd.DataFr
     return rows[rows["program"].isin(names[:count])]
 
 
-def roofline_us(kernels: KernelTable, device: Device, operators: int) -> float:
+def roofline_us(kernels: pd.DataFrame, device: Device, operators: int) -> float:
     """Each kernel at its peak or at the memory's rate, and a host of so much per operator."""
     peaks = {"fp32": device.fp32_tflop_per_s, "tf32": device.tf32_tflop_per_s}
-    peak = np.array([(peaks.get(d) or device.fp32_tflop_per_s) * 1e6 for d in kernels.dtype])
-    longest = np.maximum(kernels.flop / peak, kernels.bytes / (device.hbm_gb_per_s * 1e3))
-    return float(max((kernels.count * longest).sum(), operators * ROOFLINE_HOST_US))
+    peak = np.array([(peaks.get(d) or device.fp32_tflop_per_s) * 1e6 for d in kernels["dtype"]])
+    longest = np.maximum(kernels["flop"] / peak, kernels["bytes"] / (device.hbm_gb_per_s * 1e3))
+    return float(max((kernels["count"] * longest).sum(), operators * ROOFLINE_HOST_US))
 
 
 def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str, object]]:
@@ -87,6 +93,8 @@ def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str,
         for us, result in zip(timed["us"], results, strict=True):
             operators = sum(1 for _ in graph.top_level())
             machine = device(result.hardware)
+            assert isinstance(result.explainer, ModelExplainer)
+            kernels = kernels_of(result.explainer.found, result.rank.rank)
             yield {
                 "gpu": result.hardware,
                 "kind": str(program)[:6],
@@ -95,7 +103,7 @@ def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str,
                 "device_us": min(float(result.rank.gpu_active_us), result.step_us),
                 "low_us": result.low_us,
                 "high_us": result.high_us,
-                "roofline_us": roofline_us(result.kernels, machine, operators),
+                "roofline_us": roofline_us(kernels, machine, operators),
             }
 
 
@@ -119,6 +127,15 @@ def left_out(all_rows: pd.DataFrame, gpu: str) -> tuple[float, float]:
     ours, true = taken(own, best), own["us"].to_numpy()
     holds = (low * ours <= true) & (true <= high * ours)
     return float(np.median(errors_pct(ours, true))), float(holds.mean())
+
+
+def spreads(rows: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Factors within which the device's and the host's times lie."""
+    device_us, host_us = rows["device_us"], rows["predicted_us"] - rows["device_us"]
+    host_frac = host_us / rows["predicted_us"]
+    of_device = (rows["us"] / rows["predicted_us"])[host_frac < DECIDED[0]]
+    of_host = ((rows["us"] - device_us) / host_us)[host_frac > DECIDED[1]]
+    return of_device.quantile(SIXTEENTHS).to_numpy(), of_host.quantile(SIXTEENTHS).to_numpy()
 
 
 def line(name: str, rows: pd.DataFrame, apart: tuple[float, float] | None) -> list[str]:
@@ -158,6 +175,7 @@ def main() -> int:
     ]
     head = ["", "pairs", "median %", ">= 1 ms", "< 1 ms", "roofline", "hold"]
     print(markdown([*head, "left out", "hold"], lines))
+    print("spread of the device, of the host:", *spreads(found))
     return 0
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 import perfmodel
 from perfmodel.collect.families import FAMILIES, Scope, informative_order
 from perfmodel.ops.rows import KERNEL
-from perfmodel.workload.implementations.hstu import NORM_BACKWARD_FLOP, NORM_FLOP
+from perfmodel.workload.implementations.hstu import NORM, NORM_BACKWARD
 
 DEVICE = "h200-sxm"
 SCOPE = Scope("cuda", ("bf16", "fp32"), max_bytes=8e9, max_flop=4e12)
@@ -52,9 +52,9 @@ def _as_modelled(rows: pd.DataFrame) -> pd.DataFrame:
     calls[kinds.str.contains("norm_dropout|masks")] = 1 / 3
     calls[kinds == "dropout_triton"] = 1.0
     flop = rows["flop_per_element"].mask(calls > 0, 1.0)
-    is_norm = kinds.str.startswith("gated")
-    flop = flop.mask(is_norm, NORM_FLOP)
-    flop = flop.mask(is_norm & kinds.str.contains("backward"), NORM_BACKWARD_FLOP)
+    is_norm, is_backward = kinds.str.startswith("gated"), kinds.str.contains("backward")
+    for chosen, norm in ((is_norm, NORM), (is_norm & is_backward, NORM_BACKWARD)):
+        flop = flop.mask(chosen, float(norm["flop_per_element"]))
     ragged = rows["batch"].where(rows["lengths"].fillna("equal") != "equal", 0.0)
     about = {"sequences": ragged, "random": calls, "flop_per_element": flop}
     streamed = (rows["op"] == "index_select") | (kinds == "sorted")

@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
-from perfmodel.ops.read.module import Call
+from perfmodel.ops.read.module import Call, as_run
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
@@ -87,6 +87,9 @@ def test_normalisations_read_copies_of_what_lies_otherwise() -> None:
     found = pieces(Of(lambda x: norm(x.transpose(1, 2))), values)
     assert [op for op, _ in found] == ["transpose_copy", "layer_norm"]
     assert [op for op, _ in pieces(torch.nn.LayerNorm(8), values)] == ["layer_norm"]
+    graph = graph_of_module(torch.nn.LayerNorm(16), [torch.rand(16, 4).T])
+    _call, *kernels = as_run(graph, "compiled").ops
+    assert len(kernels) == 1
 
 
 def test_integers_are_summed_as_64_bits() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from itertools import count
 
+import numpy as np
 import pytest
 
+from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.ops.edits.compiled import CALL, CALL_US, INPUT_US, MAX_ROW, compiled
 from perfmodel.ops.graph import BACKWARD, Argument, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.read.module import COMPILED, EAGER
 from perfmodel.prediction import predict
+from perfmodel.prediction.shapes import PASS_SPREAD, predict_passes
 
 IDS = count()
 
@@ -178,3 +182,15 @@ def test_compiled_module_pays_its_call_once_and_moves_less() -> None:
     small = OpGraph((call("relu", tensor(8), out=tensor(8)),), source="small")
     alone, called = (predict(g, hardware="h100-sxm").results[0] for g in (small, compiled(small)))
     assert called.step_us - alone.step_us > 20
+
+
+def test_a_calls_interval_is_that_of_its_device_and_its_host_by_mode() -> None:
+    graph = OpGraph((call("relu", tensor(4096, 4096), out=tensor(4096, 4096)),), source="one")
+    for how, each in ((EAGER, graph), (COMPILED, compiled(graph))):
+        found = predict_passes(each, [cluster("h100-sxm")], (), None)
+        (result,) = found.results
+        active_us = result.rank.gpu_active_us
+        parts_us = np.array([active_us, result.step_us - active_us])
+        ends = np.transpose(PASS_SPREAD[how]) @ parts_us
+        assert (result.low_us, result.high_us) == pytest.approx(tuple(ends))
+        assert "without a profiler" in found.warnings[0]

@@ -90,7 +90,7 @@ def attention(op: Op) -> Sequence[Piece]:
     dtype, mask = given[0].dtype, _mask(op)
     if mask is None and not ("efficient" in op.name or (op.name in _MASK_AT and dtype == FP32)):
         return (Piece("attention", dims, dtype, direction, launches=launches),)
-    ahead: tuple[Piece, ...] = ()
+    ahead: Sequence[Piece] = ()
     if mask is not None:
         dims["mask"] = float(stored(mask))
         ahead = _prepared(mask, dtype) if op.name.endswith("dot_product_attention") else ()

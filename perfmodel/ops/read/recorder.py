@@ -203,9 +203,9 @@ class Recorder:
             inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
             name, inputs = on_gpu(schema.name, inputs)
             outputs = self.returned(answer)
-            copied = _copied_first(name, inputs, outputs)
-            if copied is not None:
-                copied = replace(copied, tensor_id=next(self._next), storage_id=NO_OP)
+            if _copied_first(name, inputs, outputs):
+                dtype = (answer if name == _SUM else args[0]).dtype
+                copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
             about = self._about_bags(name, inputs, outputs)
@@ -338,21 +338,17 @@ def _nodes(root: Any) -> Iterator[Any]:
             left += [each for each, _ in node.next_functions]
 
 
-def _copied_first(
-    name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
-) -> Tensor | None:
-    """What the first of `inputs` is copied to before a GPU's kernel reads it: one that lies
-    otherwise side by side, integers to be summed as 64 bits; None where it is read as it is."""
+def _copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
+    """Whether a GPU's kernel reads a copy of the first of `inputs`: of one that lies otherwise side
+    by side, of integers that are summed as 64 bits."""
     values, made = (next(tensors_in(each), None) for each in (inputs, outputs))
     if values is None or made is None:
-        return None
-    if name == _SUM and made.dtype == "int64" != values.dtype:
-        return replace(values, dtype=made.dtype)
+        return False
+    if name == _SUM:
+        return made.dtype == "int64" != values.dtype
     usual = tuple(prod(values.shape[at + 1 :]) for at in range(len(values.shape)))
     pairs = zip(values.shape, values.strides, usual, strict=False)
-    if name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs):
-        return replace(values, strides=usual)
-    return None
+    return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
 
 
 def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
