@@ -49,7 +49,8 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     is_few = in_tf32 & is_forward & is_first & (channels < vector)
     implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
     mma = np.where(in_tf32, of_generation(device, _C.table("mma_frac"), 1.0), 1.0)
-    reached = np.where(is_few, _C.few_frac * mma, device.gemm_peak_frac * implicit)
+    volume = np.where((dims["depth"] > 0.0) & (~on_matrix | (not is_forward)), _C.volume, 1.0)
+    reached = np.where(is_few, _C.few_frac * mma, device.gemm_peak_frac * implicit * volume)
     rate = np.minimum(peak * reached, sustained_flop_per_us(device, group.dtypes, peak))
     product = _product(dims, group.direction, np.where(on_matrix & ~is_few, vector, 1.0))
     splits = 1.0 if is_forward else np.inf
@@ -82,8 +83,7 @@ def _laid_out(group: Group, own_us: Floats, mma_us: Floats, tf32: Mask, device: 
     dims, starts_us = group.dims, 2.0 * _KERNEL.start_us
     memory = transfer_us(group.moved_bytes, device)
     both = _C.layout_passes * memory + starts_us
-    window = kernel_area(dims) * _depth(dims) * stride(dims) * dims["groups"]
-    is_product = (window == 1.0) & (group.direction == "fwd")
+    is_product = kernel_area(dims) * _depth(dims) * stride(dims) * dims["groups"] == 1.0
     read = ~is_product * (_C.layout_passes * transfer_us(group.read_bytes, device) + starts_us)
     last, first = (overlapped(us, memory, group.dtypes, device) for us in (own_us, mma_us))
     writes = (is_product | tf32) & (group.direction == "fwd") & (first + read < last + both)
