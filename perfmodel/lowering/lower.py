@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.base.arrays import Ints
-from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.lowering.arguments import FP32, TF32
 from perfmodel.lowering.context import complete_ops
@@ -137,7 +136,7 @@ def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iter
             piece = replace(piece, dtype=FP32)
         if piece.dtype == FP32 and OPS[piece.op].family in changed:
             piece = replace(piece, dtype=TF32)
-            if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece, device):
+            if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece):
                 piece = replace(piece, launches=piece.launches + LAYOUTS)
         yield piece
 
@@ -145,10 +144,10 @@ def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iter
 LAYOUTS = 2
 
 
-def is_laid_out(piece: Piece, device: Device | None) -> bool:
-    """Whether operands of a convolution in TF32 lie channels first and `device` wants them last."""
-    is_depthwise = 1.0 < piece.dims.get("groups", 1.0) == piece.dims["in_channels"]
-    if device is None or piece.dims.get("channels_last") or is_depthwise:
-        return False
-    over_fp32 = (device.tf32_tflop_per_s or 0.0) / device.fp32_tflop_per_s
-    return over_fp32 >= coefficients("gpu.convolution").tf32_direct_below
+def is_laid_out(piece: Piece) -> bool:
+    """Whether operands of a convolution in TF32 lie channels first and its kernel wants them last:
+    not of depthwise ones, nor where every pixel is multiplied by itself."""
+    dims = piece.dims
+    is_depthwise = 1.0 < dims.get("groups", 1.0) == dims["in_channels"]
+    is_product = dims.get("kernel_size") == 1.0 and "kernel_h" not in dims
+    return not (dims.get("channels_last") or is_depthwise or is_product)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, clipped
+from perfmodel.base.arrays import Floats, Mask, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.matmul import fastest, overlapped
@@ -14,10 +13,10 @@ from perfmodel.cost.gpu.rates import (
     has_matrix_units,
     hbm_bytes_per_us,
     matrix_flop_per_us,
+    of_generation,
     stream_bytes_per_us,
     sustained_flop_per_us,
     transfer_us,
-    vector_flop_per_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
@@ -37,60 +36,63 @@ def stride(dims: Dims) -> Floats:
 def analyse_convolution(group: Group, device: Device) -> Analysis:
     """The equivalent matrix product beside the bytes of input, weights and output.
 
-    Matrix units take images channels last, whole vectors of channels: those that lie channels first
-    are laid out so by kernels of their own, and the result back. One channel per group: clocks per
-    output and tap. On vector units fewer multiplications (Winograd) lower the bound; what they gain
-    is learned.
+    Matrix units take images channels last, whole vectors of channels (see `_laid_out`); forward, no
+    block shares its outputs. One channel per group: clocks per output and tap. On vector units
+    fewer multiplications (Winograd) lower the bound; what they gain is learned.
     """
     dims, flop, moved = group.dims, group.flop, group.moved_bytes
-    peak = matrix_flop_per_us(device, group.dtypes)
-    on_matrix, is_direct = has_matrix_units(device, group.dtypes), _is_direct(group, device)
-    held = sustained_flop_per_us(device, group.dtypes, peak)
-    rate = np.minimum(peak * _reached_frac(dims, is_direct, device), held)
-    lanes = np.where(on_matrix & ~is_direct, _C.vector_bytes / group.item_bytes, 1.0)
-    product = _product(dims, group.direction, lanes)
-    tiling = fastest(*product, group.item_bytes, rate, device, on_matrix)
-    memory = transfer_us(moved, device)
-    busy = overlapped(tiling.time_us, memory, group.dtypes, device)
-    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * _depth(dims) == dims["in_channels"])
-    busy = np.where(is_depthwise, _depthwise_us(dims, moved, device), busy)
+    peak, is_forward = matrix_flop_per_us(device, group.dtypes), group.direction == "fwd"
     is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
-    is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_direct
-    laying = np.where(is_laid_out, _C.layout_passes * memory + 2.0 * _KERNEL.start_us, 0.0)
+    on_matrix, vector = has_matrix_units(device, group.dtypes), _C.vector_bytes / group.item_bytes
+    channels, in_tf32 = dims["in_channels"] / _depth(dims), of_texts(group.dtypes, "tf32".__eq__)
+    # Too few for a vector are taken as they come, by vector units.
+    is_few = in_tf32 & is_forward & is_first & (channels < vector)
+    implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
+    mma = np.where(in_tf32, of_generation(device, _C.table("mma_frac"), 1.0), 1.0)
+    volume = np.where((dims["depth"] > 0.0) & (~on_matrix | (not is_forward)), _C.volume, 1.0)
+    reached = np.where(is_few, _C.few_frac * mma, device.gemm_peak_frac * implicit * volume)
+    rate = np.minimum(peak * reached, sustained_flop_per_us(device, group.dtypes, peak))
+    product = _product(dims, group.direction, np.where(on_matrix & ~is_few, vector, 1.0))
+    splits = 1.0 if is_forward else np.inf
+    tiling = fastest(*product, group.item_bytes, rate, device, on_matrix, splits)
+    compute, memory = tiling.time_us, transfer_us(moved, device)
+    busy, laying = overlapped(compute, memory, group.dtypes, device), np.zeros(len(memory))
+    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == channels)
+    is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_few
+    if is_laid_out.any():
+        chosen = _laid_out(group, compute, compute / mma, in_tf32, device)
+        compute, busy, laying = np.where(is_laid_out, chosen, (compute, busy, laying))
+    busy = np.where(is_depthwise, _depthwise_us(dims, moved, device), busy)
     saves = np.where((kernel_area(dims) >= _C.window) & ~on_matrix, _C.winograd_saves, 1.0)
     bound = np.maximum(flop / (saves * peak), bound_us(moved, device))
-    start_us = np.where(on_matrix, _KERNEL.start_us, 0.0)
     return group.analysis(
         bound_us=bound,
-        kernel_us=np.maximum(busy, bound) + start_us + laying,
-        shares={"compute": tiling.time_us, "memory": memory + laying, "cache": tiling.l2_us},
+        kernel_us=np.maximum(busy, bound) + on_matrix * _KERNEL.start_us + laying,
+        shares={"compute": compute, "memory": memory + laying, "cache": tiling.l2_us},
         features={"peak_us": flop / peak, **{name: getattr(tiling, name) for name in _TOLD}},
     )
+
+
+def _laid_out(group: Group, own_us: Floats, mma_us: Floats, tf32: Mask, device: Device) -> Floats:
+    """What multiplying takes, that beside memory, and layouts `[3, n]`, of images channels first.
+
+    Kernels of their own lay them out channels last, and the result back; or forward in TF32 the
+    product writes channels first itself, by instructions that newer chips run slower, where that
+    is faster. Where every pixel is multiplied by itself, the product takes them as they lie.
+    """
+    dims, starts_us = group.dims, 2.0 * _KERNEL.start_us
+    memory = transfer_us(group.moved_bytes, device)
+    both = _C.layout_passes * memory + starts_us
+    is_product = kernel_area(dims) * _depth(dims) * stride(dims) * dims["groups"] == 1.0
+    read = ~is_product * (_C.layout_passes * transfer_us(group.read_bytes, device) + starts_us)
+    last, first = (overlapped(us, memory, group.dtypes, device) for us in (own_us, mma_us))
+    writes = (is_product | tf32) & (group.direction == "fwd") & (first + read < last + both)
+    return np.where(writes, (mma_us, first, read), (own_us, last, both))
 
 
 def _depth(dims: Dims) -> Floats:
     """Of the window in three dimensions, which `in_channels` contain."""
     return np.maximum(dims["depth"], 1.0)
-
-
-def _is_direct(group: Group, device: Device) -> NDArray[np.bool_]:
-    """Whether images in fp32 are taken channels first as they come: forward, where tensor cores are
-    hardly faster than vector units."""
-    over_fp32 = matrix_flop_per_us(device, ["tf32"])[0] / vector_flop_per_us(device)
-    is_slow = group.direction == "fwd" and over_fp32 < _C.tf32_direct_below
-    in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
-    return in_tf32 & is_slow & (group.dims["channels_last"] <= 0.0)
-
-
-def _reached_frac(dims: Dims, is_direct: NDArray[np.bool_], device: Device) -> Floats:
-    """Share of the peak that the product may reach: a matrix product's, or what few channels leave
-    of it where images are taken as they come."""
-    implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
-    volume = np.where(dims["depth"] > 0.0, _C.volume, 1.0)
-    summed, made = dims["in_channels"] / _depth(dims), dims["out_channels"]
-    filled = summed / (summed + _C.summed_channels) * made / (made + _C.made_channels)
-    usual = device.gemm_peak_frac * implicit * volume
-    return np.where(is_direct, _C.direct_frac * filled, usual)
 
 
 def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:

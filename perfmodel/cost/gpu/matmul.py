@@ -21,12 +21,12 @@ from perfmodel.cost.gpu.rates import (
     l2_bytes_per_us,
     matrix_flop_per_us,
     missed_share,
+    of_generation,
     stream_bytes_per_us,
     sustained_flop_per_us,
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.hardware.originals import nearest_known
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
 
@@ -67,11 +67,12 @@ def fastest(
     rate_flop_per_us: Floats,
     device: Device,
     is_matrix_unit: Mask,
+    most_splits: float = np.inf,
 ) -> Tiling:
     """The tile and split of k that take least time, per row, as a library would choose, on matrix
     units or on vector units."""
     sizes = np.array([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
-    whole = np.zeros((len(Tiling._fields), len(m)))
+    whole, splits = np.zeros((len(Tiling._fields), len(m))), _SPLITS[_SPLITS[:, 0] <= most_splits]
     for kind in distinct(is_matrix_unit).tolist():
         unit, index = "matrix" if kind else "vector", np.flatnonzero(is_matrix_unit == kind)
         rows, columns = np.meshgrid(_C.tile_sides, _C.tile_sides)
@@ -83,7 +84,7 @@ def fastest(
         alone_frac = _C.table("alone_frac")[unit]
         for begin in range(0, len(index), _AT_ONCE):
             own = index[begin : begin + _AT_ONCE]
-            whole[:, own] = _fastest(sizes[:, own], device, tiles, alone_frac)
+            whole[:, own] = _fastest(sizes[:, own], device, tiles, splits, alone_frac)
     return Tiling(*whole)
 
 
@@ -91,12 +92,13 @@ def _fastest(
     sizes: NDArray[np.float64],
     device: Device,
     tiles: NDArray[np.float64],
+    splits: NDArray[np.int_],
     alone_frac: float,
 ) -> NDArray[np.float64]:
     """The columns of `Tiling` `[columns, n]`, from all candidates `[tiles, splits, n]`; `tiles`
     are their rows, columns and shares of the peak, `[3, tiles, 1, 1]`."""
     b, m, n, k, item_bytes, per_sm = sizes
-    (rows, columns, frac), splits = tiles, _SPLITS
+    rows, columns, frac = tiles
     sms, l2 = float(device.sm_count), l2_bytes_per_us(device)
     across = np.ceil(m / rows) * np.ceil(n / columns) * b
     step_us = 2.0 * rows * columns / (per_sm * frac)
@@ -170,7 +172,7 @@ def _corner(dtype: str, device: Device) -> float:
     corners, is_half = _C.table("corner"), COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
     if not (is_half and has_matrix_units(device, [dtype])[0]):
         return corners["usual"]
-    return corners[nearest_known(device.architecture, corners) or "usual"]
+    return of_generation(device, corners, corners["usual"])
 
 
 QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
@@ -245,9 +247,7 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     bound = np.maximum(flop / peak, bound_us(total, device))
     limited = np.maximum(bound, flop / sustained_flop_per_us(device, dtypes, peak))
     busy = np.maximum(overlapped(compute, memory, dtypes, device), limited)
-    own = {
-        name: each for name, each in tiling._asdict().items() if name not in ("time_us", "l2_us")
-    }
+    own = {n: each for n, each in tiling._asdict().items() if n not in ("time_us", "l2_us")}
     return Analysis(
         bound_us=bound,
         kernel_us=busy + quantise_us + beside_us,

@@ -28,7 +28,7 @@ SECTOR_BYTES, LANES = _C.sector_bytes, _C.table("lanes")
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
     """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it for a second."""
     usual = _C.usual_fp32_tflop_per_s_per_w
-    fp32 = _of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * device.tdp_w * 1e6
+    fp32 = of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * device.tdp_w * 1e6
     known = _C.table("cool_flop_per_j").get(device.compute_capability or "", np.inf)
     is_fp32 = of_texts(dtypes, lambda dtype: dtype == "fp32")
     return np.minimum(peak, np.where(is_fp32, fp32, _held_frac(device, known) * peak))
@@ -37,7 +37,7 @@ def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -
 def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
     """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
     has long been at its power limit; nothing in fp32, and where no such board was seen."""
-    held = _held_frac(device, _of_generation(device, _C.table("flop_per_j"), np.inf))
+    held = _held_frac(device, of_generation(device, _C.table("flop_per_j"), np.inf))
     usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else held)
     return np.asarray(flop / (usual * matrix_flop_per_us(device, dtypes)))
 
@@ -52,7 +52,8 @@ def _held_frac(device: Device, flop_per_j: float) -> float:
     return math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
 
 
-def _of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
+def of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
+    """The figure of the device's generation, or of one that it is like; else the usual one."""
     known = nearest_known(device.architecture, figures)
     return usual if known is None else figures[known]
 

@@ -110,8 +110,8 @@ def forward(op: Op) -> Sequence[Piece]:
     if name not in _WITH_BIAS or not isinstance(bias, Tensor) or not pieces:
         return pieces
     pixels = int(pieces[0].dims["input_size"] / pieces[0].dims["stride"])
-    made = Tensor((values.shape[0], weight.shape[0], pixels, pixels), values.dtype)
-    result = output(op) or made
+    image = values.shape[0], weight.shape[0], pixels, pixels
+    result = output(op) or Tensor(image, values.dtype)
     return (*pieces, *pointwise([result, bias], [result]))
 
 
@@ -273,10 +273,8 @@ def operands_of(piece: Piece) -> tuple[tuple[float, float], ...]:
     image, made, kernel = (float(area(dims)[0]) for area in (input_area, output_area, kernel_area))
     values, result = (batch * ins, image), (batch * outs, made)
     weight = (outs * ins / groups, kernel)
-    if piece.direction == "fwd":
-        return (values, weight, result)
-    is_data = piece.direction == "bwd_data"
-    return (result, weight, values) if is_data else (values, result, weight)
+    known = {"fwd": (values, weight, result), "bwd_data": (result, weight, values)}
+    return known.get(piece.direction, (values, result, weight))
 
 
 _PRODUCTS = {f"aten::{name}": by_record(OPERATORS[f"aten::{name}"]) for name in ("mm", "addmm")}
