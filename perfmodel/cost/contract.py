@@ -126,7 +126,6 @@ _GPU_GROUPS = {
     "attention": ("attention", "streaming"),
     "channel": ("streaming", "reductions"),
     "convolution": ("convolution", "matmul", "streaming"),
-    "efficient_attention": ("attention", "streaming"),
     "embedding": ("embedding", "streaming"),
     "experts": ("experts", "matmul"),
     "jagged": ("embedding", "jagged", "streaming"),

@@ -31,7 +31,6 @@ from perfmodel.ops.vocabulary.movement import RECORDED
 
 ANALYSES: dict[str, Analyse] = {
     "channel": rates.analyse_channels,
-    "efficient_attention": attention.analyse_efficient_attention,
     "embedding": embedding.analyse,
     "jagged": embedding.analyse_jagged,
     "jagged_attention": attention.analyse_jagged_attention,
@@ -65,7 +64,6 @@ CPU_FAMILIES = {
 }
 CPU_FAMILIES["host"] = CpuFamily("host", parameters("cpu.host"), host_terms, called=False)
 CPU_FAMILIES |= dict.fromkeys(("channel", "jagged", "pooling"), CPU_FAMILIES["vector"])
-CPU_FAMILIES["efficient_attention"] = CPU_FAMILIES["attention"]
 for family, model in CPU_FAMILIES.items():
     KERNELS.register(f"cpu/{family}/heuristic")(model)
 

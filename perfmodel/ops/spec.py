@@ -78,7 +78,6 @@ _KERNELS_OF_FAMILY = {
     "channel": "norm",
     "jagged": "gather_scatter",
     "jagged_attention": "attention",
-    "efficient_attention": "attention",
     "recurrent": "matmul",
     "collective": "communication",
     "transfer": "memcpy_host",

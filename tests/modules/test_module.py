@@ -154,7 +154,7 @@ def test_convolutions_and_what_a_gpu_runs_for_normalisation_dropout_and_attentio
     assert len(of(torch.nn.Dropout(0.5), torch.rand(64, 64))) == 1
     layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
     found = of(layer, torch.rand(2, 16, 64))
-    (attention,) = [dims for name, dims in found if name == "efficient_attention"]
+    (attention,) = [dims for name, dims in found if name == "attention"]
     assert (attention["b"], attention["heads"], attention["s"]) == (2, 4, 16)
 
 

@@ -28,15 +28,10 @@ QUERY_GRADIENTS = 2.0
 """Query gradients of a block are read and written for each block of keys."""
 
 
-def _softmax_us(device: Device) -> float:
-    """Of a score: the instructions around its exponential, then that."""
-    return float(_C.softmax_instructions / issued_per_us(device) + 1.0 / special_per_us(device))
-
-
 @analyse_by_group
 def analyse_attention(group: Group, device: Device) -> Analysis:
-    """Both products at the matrix units' rate and softmax between them, in turn and in waves of
-    blocks, or keys and values as fast as the blocks at work draw them.
+    """Both products at the matrix units' rate, in waves of blocks, or keys and values as fast as
+    the blocks at work draw them.
 
     A block has queries of one head; of one query over a cache those of all heads that share keys,
     and part of the keys where there are fewer blocks than multiprocessors, joined in the end.
@@ -55,10 +50,9 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     blocks = blocks * parts
     waves = np.ceil(blocks / sms)
     wave_frac = blocks / (waves * sms)
-    reached = _C.table("reached_frac").get(device.target, device.gemm_peak_frac)
-    scores = pairs(dims) * dims["b"] * dims["heads"]
-    in_turn = flop / (peak * reached) + scores * _softmax_us(device)
-    compute = in_turn / (filled * np.sqrt(wave_frac))
+    narrow = np.minimum(1.0, dims["head_dim"] / _C.head_dim) ** 0.5
+    reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
+    compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
     cache = group.moved_bytes / (l2_bytes_per_us(device) * np.minimum(1.0, blocks / sms))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
@@ -77,36 +71,6 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
             "queries_per_key": dims["s"] / keys_of(dims),
             "unmasked": pairs(dims) / (dims["s"] * keys),
         },
-    )
-
-
-@analyse_by_group
-def analyse_efficient_attention(group: Group, device: Device) -> Analysis:
-    """Blocks that start, and go over their keys: tiles of both are computed whole, however few are
-    used, in fp32 as products in TF32. Each head of each sequence reads the mask."""
-    dims, flop, tile, sms = group.dims, group.flop, _C.tile_sides, device.sm_count
-    of_head, seen, heads = dims["s"] * seen_keys(dims), pairs(dims), dims["b"] * dims["heads"]
-    peak = matrix_flop_per_us(device, group.dtypes)
-    if device.tf32_tflop_per_s:
-        in_tf32 = matrix_flop_per_us(device, ["tf32"]) / _C.tf32_products
-        peak = np.where(group.item_bytes > _HALF_BYTES, np.maximum(peak, in_tf32), peak)
-    reached = _C.table("reached_frac").get(device.target, 1.0)
-    reached *= _C.table("of_ampere_frac").get(device.compute_capability or "", 1.0)
-    blocks = heads * np.ceil(dims["s"] / tile)
-    tiles = blocks * np.maximum(np.ceil(seen_keys(dims) / tile) * seen / of_head, 1.0)
-    alone = np.maximum(sms / blocks, 1.0)  # of the multiprocessors, those without a block
-    scores = alone * tiles * tile**2
-    products = scores * flop / seen / heads / (peak * reached)
-    compute = (products + scores * _softmax_us(device)) / _C.table("serial_frac")["triton"]
-    starts = alone * blocks * _C.block_start_us / sms
-    masks = np.where(dims["mask"] > 0, heads * of_head, 0.0) * group.item_bytes
-    cache = masks / l2_bytes_per_us(device)
-    memory = transfer_us(group.moved_bytes, device)
-    bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
-    return group.analysis(
-        bound_us=bound,
-        kernel_us=_KERNEL.start_us + np.maximum.reduce([compute + starts, cache, memory, bound]),
-        shares={"compute": compute, "latency": starts, "cache": cache, "memory": memory},
     )
 
 

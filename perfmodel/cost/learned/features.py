@@ -242,10 +242,7 @@ def attention_features(rows: Rows, device: Device) -> Columns:
     """Columns of fused attention."""
     analysis = attention.analyse_attention(rows, device)
     dims = ("s", "head_dim", "kv_heads", "heads", "b", "window_size")
-    features = _of_products(rows, device, analysis, dims)
-    # No backward pass was measured: it lies below all that was.
-    features[FORWARD] = _FAR * rows.of_kinds(lambda kind: kind.direction == "fwd", np.float64)
-    return Columns(analysis, analysis.flop, features)
+    return Columns(analysis, analysis.flop, _of_products(rows, device, analysis, dims))
 
 
 def experts_features(rows: Rows, device: Device) -> Columns:
@@ -391,7 +388,7 @@ longer loop over k never lower the share of the peak."""
 NOT_BELOW = {
     "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
     "convolution": (WINDOW, FORWARD),
-    "attention": ("queries_per_key", FORWARD),
+    "attention": ("queries_per_key",),
 }
 """Features below whose least measured value other kernels run or other things decide: loops too
 short to fill, operands that start anywhere. Above the largest, sizes go on alike."""

@@ -42,7 +42,7 @@ from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
 from perfmodel.ops.rows import KERNEL, Kind, Rows
-from perfmodel.ops.vocabulary.matmul import ATTENTION, EXPERTS, MATMUL
+from perfmodel.ops.vocabulary.matmul import MATMUL
 
 FORMULA = (
     "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
@@ -60,9 +60,6 @@ _FADES_OVER = np.log(4.0)
 _MOSTLY = 0.5
 """Of what measurements tell of a row, from which on its answer is called theirs."""
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
-_HALF = frozenset({"fp16", "bf16"})
-_ALIKE = {MATMUL: _HALF | {"tf32"}, ATTENTION: _HALF, EXPERTS: _HALF}
-"""Dtypes for which kernels of a family are written alike: what is measured in one tells of all."""
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
 ANY_OP, OTHERS = "*", ""
@@ -158,8 +155,7 @@ class Part:
     def answers_for(self, op: str, dtype: str) -> bool:
         """Whether rows of `op` in `dtype` are the part's."""
         own = self.fitted
-        alike = _ALIKE.get(own.family, frozenset())
-        is_known = dtype in own.dtypes or (dtype in alike and not alike.isdisjoint(own.dtypes))
+        is_known = dtype in own.dtypes or (own.family == MATMUL and kind_of(dtype) in own.dtypes)
         return is_known and (op in own.ops or not own.ops)
 
     def cell(self, rows: Rows, own: Description) -> Cell:

@@ -6,22 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.lowering.arguments import (
-    FP32,
-    TF32,
-    copy_pieces,
-    fill_of,
-    flag,
-    matrix,
-    numbers,
-    pointwise,
-    size,
-    stored,
-    tensor,
-    tensors,
-)
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, numbers, size, tensor, tensors
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 from perfmodel.ops.spec import OPS
 
@@ -40,20 +27,6 @@ _CAUSAL_AT = {
     "aten::_efficient_attention_forward": 9,
 }
 """Calls of attention, and where `is_causal` stands."""
-_MASK_AT = {
-    "aten::scaled_dot_product_attention": 3,
-    "aten::_scaled_dot_product_efficient_attention": 3,
-    "aten::_scaled_dot_product_efficient_attention_backward": 4,
-    "aten::_efficient_attention_forward": 3,
-    "aten::_efficient_attention_backward": 4,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": 5,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": 8,
-}
-"""Calls that run the memory-efficient kernels, or those where flash attention cannot (with a mask,
-in fp32), and where the mask stands. Source: PyTorch, aten/src/ATen/native/transformers:
-cuda/sdp_utils.cpp, attention.cpp (`preprocess_mask`)."""
-_ALIGNED = 8
-"""Masks whose rows do not start at multiples of so many values are copied with padding."""
 SEQUENCE_FIRST = ("aten::_flash_attention_", "aten::_efficient_attention_")
 """Begins of ops over `batch x sequence x heads x dim`; others have heads before the sequence."""
 _CALLS = [name for name in _CAUSAL_AT if not name.startswith(SEQUENCE_FIRST)]
@@ -87,28 +60,7 @@ def attention(op: Op) -> Sequence[Piece]:
         "s_kv": float(keys[sequence_at]),
         "causal": float(causal),
     }
-    dtype, mask = given[0].dtype, _mask(op)
-    if mask is None and not ("efficient" in op.name or (op.name in _MASK_AT and dtype == FP32)):
-        return (Piece("attention", dims, dtype, direction, launches=launches),)
-    ahead: Sequence[Piece] = ()
-    if mask is not None:
-        dims["mask"] = float(stored(mask))
-        ahead = _prepared(mask, dtype) if op.name.endswith("dot_product_attention") else ()
-    return (*ahead, Piece("efficient_attention", dims, dtype, direction, launches=launches))
-
-
-def _mask(op: Op) -> Tensor | None:
-    at = _MASK_AT.get(op.name, len(op.inputs))
-    found = op.inputs[at] if at < len(op.inputs) else None
-    return found if isinstance(found, Tensor) else None
-
-
-def _prepared(mask: Tensor, dtype: str) -> Sequence[Piece]:
-    """What a mask is before its kernel reads it: booleans become values, rows are aligned."""
-    values, starts = replace(mask, dtype=dtype), mask.strides[:-1] or mask.shape[-1:]
-    converted = pointwise([mask], [values]) if mask.dtype == "bool" else ()
-    is_copied = any(step % _ALIGNED for step in starts)
-    return (*converted, *((*fill_of(values), *copy_pieces(values, values)) if is_copied else ()))
+    return (Piece("attention", dims, given[0].dtype, direction, launches=launches),)
 
 
 _JAGGED = {"attention": "fwd", "attention_backward": "bwd"}

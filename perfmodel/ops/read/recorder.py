@@ -33,7 +33,7 @@ from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
-"""Of more or fewer dimensions it runs step by step, in fp32 since PyTorch 2.5."""
+"""Of more dimensions it runs step by step, in fp32 since PyTorch 2.5."""
 AS_ONE = {_ATTENTION: f"aten::{_ATTENTION}", "dropout": "aten::native_dropout"}
 FUSED = {"rms_norm": "aten::_fused_rms_norm"}
 """Functions that are one operator on a GPU, whatever they become on the tracing machine; `FUSED`
@@ -139,8 +139,8 @@ class Recorder:
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name = getattr(func, "__name__", "")
-        in_steps = name == _ATTENTION and (*args, *kwargs.values())[0].dim() != _FUSED_DIMS
-        if name in AS_ONE and not (self._is_silent or in_steps):
+        is_deep = name == _ATTENTION and (*args, *kwargs.values())[0].dim() > _FUSED_DIMS
+        if name in AS_ONE and not (self._is_silent or is_deep):
             return self._as_one(AS_ONE[name], func, args, kwargs)
         dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
         if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:

@@ -26,10 +26,9 @@ _product("linear", dims="m n k", defaults={"b": 1, "bias": 1}, read="item*(b*(m*
 # A layer of experts: each of `tokens` goes to `topk` of them, whose gate and value are products
 # over `hidden`, `inter` wide; then a product back. Every expert that is hit is read once. `skew`:
 # of the power law by which their loads fall with their rank (0: all alike).
-EXPERTS = "experts"
 op(
     "moe",
-    EXPERTS,
+    "experts",
     "tokens hidden inter topk experts",
     kernels=MATMUL,
     flop="6*tokens*topk*hidden*inter",
@@ -52,27 +51,25 @@ _KEYS_HEADS = "where(kv_heads > 0, kv_heads, heads)"
 _KEYS_VALUES = f"2*b*{_SEEN}*{_KEYS_HEADS}*head_dim"
 keys, seen_keys, keys_heads, pairs = map(formula, (_KEYS, _SEEN, _KEYS_HEADS, _PAIRS))
 # Two products forward, five backward. `decode_attention` has one query of each sequence, over more
-# keys: other kernels, which share the keys out. `efficient_attention` are those that PyTorch calls
-# memory-efficient: they alone add a `mask` of so many stored values, and compute in fp32.
-ATTENTION, DECODE, EFFICIENT = "attention", "decode_attention", "efficient_attention"
-for _names, _family in ((f"{ATTENTION} {DECODE}", ATTENTION), (EFFICIENT, EFFICIENT)):
-    op(
-        _names,
-        _family,
-        "b s heads head_dim",
-        flop=f"4*b*heads*head_dim*{_PAIRS}",
-        read=f"item*({_QUERIES} + {_KEYS_VALUES} + mask)",
-        written=f"item*({_QUERIES})",
-        directions="fwd bwd",
-        other_directions={
-            "bwd": {
-                "flop": f"10*b*heads*head_dim*{_PAIRS}",
-                "read": f"item*(3*({_QUERIES}) + {_KEYS_VALUES} + mask)",
-                "written": f"item*({_QUERIES} + {_KEYS_VALUES})",
-            }
-        },
-        defaults={"kv_heads": 0, "s_kv": 0, "past": 0, "window_size": 0, "causal": 0, "mask": 0},
-    )
+# keys: other kernels, which share the keys out.
+DECODE = "decode_attention"
+op(
+    f"attention {DECODE}",
+    "attention",
+    "b s heads head_dim",
+    flop=f"4*b*heads*head_dim*{_PAIRS}",
+    read=f"item*({_QUERIES} + {_KEYS_VALUES})",
+    written=f"item*({_QUERIES})",
+    directions="fwd bwd",
+    other_directions={
+        "bwd": {
+            "flop": f"10*b*heads*head_dim*{_PAIRS}",
+            "read": f"item*(3*({_QUERIES}) + {_KEYS_VALUES})",
+            "written": f"item*({_QUERIES} + {_KEYS_VALUES})",
+        }
+    },
+    defaults={"kv_heads": 0, "s_kv": 0, "past": 0, "window_size": 0, "causal": 0},
+)
 
 # Attention of HSTU over sequences of many lengths: `tokens` positions in all, `pairs` of query and
 # key that are not masked (half the sum of squared lengths, where causal), a pointwise SiLU in place

@@ -16,7 +16,6 @@ from perfmodel.cost.gpu.experts import loads
 from perfmodel.cost.gpu.rates import (
     bound_us,
     has_matrix_units,
-    issued_per_us,
     matrix_flop_per_us,
     special_per_us,
     sustained_flop_per_us,
@@ -89,21 +88,6 @@ def test_large_multiprocessors_of_pascal_have_twice_the_special_units(
 ) -> None:
     device = hardware.device(name)
     assert special_per_us(device) == per_clock * device.sm_count * device.boost_mhz
-
-
-def test_memory_efficient_attention_computes_whole_tiles_and_starts_blocks() -> None:
-    """132 multiprocessors with 64 blocks each: 2.85 us a block and a tile, whether it is full; keys
-    of two tiles add one."""
-    dims = {"b": 132.0, "heads": 64.0, "head_dim": 64.0}
-
-    def taken_us(s: float, keys: float) -> float:
-        return time_us("efficient_attention", H100, "fp16", s=s, s_kv=keys, **dims)
-
-    score_us = 8.0 / issued_per_us(H100) + 1.0 / special_per_us(H100) + 4 * 64 / (989e6 * 0.62)
-    tile_us = 132 * 64 * 64**2 * score_us / 0.526
-    assert taken_us(64, 64) == pytest.approx(2.0 + 64 * 2.85 + tile_us, rel=1e-3)
-    assert taken_us(1, 3) == pytest.approx(taken_us(64, 64))
-    assert taken_us(64, 100) - taken_us(64, 64) == pytest.approx(tile_us, rel=1e-3)
 
 
 def test_jagged_attention_follows_pairs_and_the_kernels_language() -> None:
