@@ -324,7 +324,7 @@ class Learned:
                 own, us = why[row], float(found.duration_us[at])
                 more = {
                     "learned_factor": us / own.terms["heuristic_us"],
-                    "kinship_frac": found.similar,
+                    "similar_frac": found.similar,
                     "inside_domain": float(found.inside[at]),
                 }
                 if found.hot_us[at] > us:
