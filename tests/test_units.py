@@ -42,8 +42,6 @@ DIMENSIONLESS = {
     "imbalance": "largest over mean",
     "speed_up": "rate over rate",
     "lever_speed_up": "as speed_up",
-    "gain": "as speed_up",
-    "gain_over_first": "as speed_up",
     "read_amplification": "bytes over bytes",
     "error_of": "as error",
     "scv": "squared coefficient of variation",
