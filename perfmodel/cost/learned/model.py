@@ -260,7 +260,8 @@ class Part:
         said = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
         source = np.where(support > _MOSTLY, said, DATASHEET).astype(object)
         high_us = us * high * np.maximum(hot / us, 1.0)
-        return Answer(us, low_us, high_us, inside, hot, similar * support, similar, source)
+        measured = similarity(cell.away) * support  # a changed device takes its original's times
+        return Answer(us, low_us, high_us, inside, hot, measured, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
         columns, cell = (
