@@ -11,7 +11,7 @@ software, tables in fp16 (int8 where these do not fit), one GPU by itself, times
 from __future__ import annotations
 
 from perfmodel.prediction import predict
-from perfmodel.timeline.offered import Service, rates_within
+from perfmodel.prediction.serving import Serving
 from perfmodel.workload import Workload, load_workload
 
 PAIRS = 89_137_319 / 330_067
@@ -32,12 +32,12 @@ BATCHES = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 def rates(workload: Workload, device: str) -> tuple[float, float]:
     """Pairs per second of one GPU: offline, and with 99 % within 60 ms (queries of 270 pairs)."""
     offline = server = 0.0
+    within = Serving(max_delay_us=None, p99_us=P99_US)
     for batch in BATCHES:
         found = predict(workload, hardware=device, batch=batch, train=False).results[0]
-        service = Service(found.step_us, found.latency_us or found.step_us)
-        offline = max(offline, batch / service.period_us * 1e6)
-        queries, _ = rates_within(service, P99_US, queries_per_batch=round(batch / PAIRS))
-        server = max(server, (queries or 0.0) * PAIRS)
+        offline = max(offline, batch / found.step_us * 1e6)
+        served = within.served(round(batch / PAIRS), 1, lambda _, found=found: found)
+        server = max(server, served.rate_per_s * PAIRS if served.p99_us else 0.0)
     return offline, server
 
 
