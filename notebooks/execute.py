@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import inspect
 import io
 import os
 import sys
@@ -43,7 +44,9 @@ def execute(path: Path) -> nbformat.NotebookNode:
 
 
 def not_shown(function: Any, **choices: Any) -> Any:
-    """A widget's function, not called: cells call it below, and a widget hides what it raises."""
+    """A widget's function, not called: cells call it below, and a widget hides what it raises.
+    Raises `TypeError` where it does not take these `choices`."""
+    inspect.signature(function).bind(**choices)
     return function
 
 

@@ -29,7 +29,10 @@ def run() -> int:
     except KeyboardInterrupt:  # it takes a second to load: a user may have thought better of it
         return INTERRUPTED
     status = main()
-    gc.freeze()  # at exit Python would search all that was read for cycles, a tenth of a breakdown
+    # At exit Python would search all that was read for cycles, a tenth of a breakdown; bindings of
+    # PyTorch's libraries would call what is left a leak.
+    if "torch" not in sys.modules:
+        gc.freeze()
     return status
 
 

@@ -62,6 +62,7 @@ def test_answers_of_a_trace_load_no_data_frames_and_no_figures() -> None:
         "perfmodel.breakdown(trace).to_dict(); perfmodel.predict(trace).to_json()\n"
         "from perfmodel.cli import main\n"
         "assert main(['predict', '--format', 'json']) == main(['breakdown', '--steps', '1:3']) == 0"
+        " == main(['breakdown', '--format', 'table'])"
     )
     found = loaded_by(code)
     assert "typer" in found

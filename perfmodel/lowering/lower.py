@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.base.arrays import Ints
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.lowering.arguments import FP32, TF32
 from perfmodel.lowering.context import complete_ops
@@ -142,12 +143,18 @@ def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iter
 
 
 LAYOUTS = 2
+_VECTOR = coefficients("gpu.convolution").vector_bytes / 4.0
+"""Channels that matrix units take at once, of the bytes of a value in TF32."""
 
 
 def is_laid_out(piece: Piece) -> bool:
     """Whether operands of a convolution in TF32 lie channels first and its kernel wants them last:
-    not of depthwise ones, nor where every pixel is multiplied by itself."""
-    dims = piece.dims
-    is_depthwise = 1.0 < dims.get("groups", 1.0) == dims["in_channels"]
-    is_product = dims.get("kernel_size") == 1.0 and "kernel_h" not in dims
-    return not (dims.get("channels_last") or is_depthwise or is_product)
+    not of depthwise ones, nor forward where every pixel is multiplied by itself, or of fewer
+    channels than a vector has."""
+    dims, is_forward = piece.dims, piece.direction == "fwd"
+    groups, depth = dims.get("groups", 1.0), max(dims.get("depth", 0.0), 1.0)
+    channels = dims["in_channels"] / depth
+    window = dims.get("kernel_size", 0.0) if "kernel_h" not in dims else 0.0
+    is_product = window * dims.get("stride", 1.0) * groups * depth == 1.0
+    as_they_lie = is_forward and (is_product or channels < _VECTOR)
+    return not (dims.get("channels_last") or 1.0 < groups == channels or as_they_lie)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import ModelError
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.spec import OPS, Dims, OpSpec
+from perfmodel.ops.spec import OPS, Dims, OpSpec, formula
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,6 +221,9 @@ class Rows:
             if not given.all():
                 row = index[np.flatnonzero(~given)[0]]
                 raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
+        for rule in spec.holds:
+            for row in index[np.flatnonzero(formula(rule)(dims) == 0.0)[:1]]:
+                raise ModelError(f"{op} (row {row}): expected {rule}")
         return dims
 
     @cached_property

@@ -46,6 +46,8 @@ class OpSpec:
     """Elements that are worked through; None where there is no such number."""
     one_of: tuple[tuple[str, ...], ...] = ()
     """Groups of dims with defaults, of each of which a row must hold one."""
+    holds: tuple[str, ...] = ()
+    """Formulas of the dims that are true of each row."""
     directions: tuple[str, ...] = ("fwd",)
     other_directions: Mapping[str, OpSpec] = field(default_factory=lambda: MappingProxyType({}))
     """Where the work differs by direction: the same dims, with the work of that direction."""
@@ -120,6 +122,7 @@ def op(
     kernels: str = "",
     means: tuple[str, ...] = (),
     one_of: tuple[tuple[str, ...], ...] = (),
+    holds: tuple[str, ...] = (),
     directions: str = "fwd",
     other_directions: Mapping[str, Formulas] = MappingProxyType({}),
     **work: Unpack[Formulas],
@@ -142,6 +145,7 @@ def op(
             written_bytes=formula(work["written"]),
             size=formula(work["size"]) if work["size"] else None,
             one_of=one_of,
+            holds=holds,
             directions=tuple(directions.split()),
             other_directions=others,
         )

@@ -26,7 +26,7 @@ from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read.module import program_of
+from perfmodel.ops.read.module import ModuleError, program_of
 from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
@@ -72,7 +72,10 @@ def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
 
     def filled(batch: int) -> float | None:
         with suppress(DoesNotFit):
-            found = again(batch)
+            try:
+                found = again(batch)
+            except ModuleError as error:  # of a size that the search chose
+                raise ModuleError(f"a batch of {batch:,}: {error}") from None
             result, *others = found.results
             if others:
                 raise UsageError("--largest-batch is of one machine: expected one --hardware")
@@ -95,7 +98,13 @@ def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
 def _largest_batch(request: Request) -> Prediction:
     request.refuse("a search for the largest batch", ("batch",))
     known = request if program_of(str(request.source)) else request.settled()
-    return largest_batch_of(lambda batch: predicted(replace(known, batch=batch)))
+
+    def again(batch: int) -> Prediction:
+        if isinstance(known.source, Deployment):
+            return predicted(replace(known, source=known.source.with_(batch=batch)))
+        return predicted(replace(known, batch=batch))
+
+    return largest_batch_of(again)
 
 
 def _answering(

@@ -269,13 +269,13 @@ def predict_passes(
 
     Raises `UsageError` for a GPU without units for a type of 16 bits that the graph holds.
     """
-    held = {t.dtype for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))}
+    graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
+    held = {t.dtype for op in graphs[0].ops for t in (*op.tensors, *tensors_in(op.outputs))}
     for machine, dtype in product(machines, NARROW):
         device = machine.node.device
         has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
         if dtype in held and not has_units:
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
-    graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
 
     results, how = [], COMPILED if graph.ops[0].name == CALL else EAGER
     for machine in machines:
@@ -289,7 +289,7 @@ def predict_passes(
             active_us = min(float(result.rank.gpu_active_us), result.step_us)
             known_us = active_us * result.coverage["modelled_frac"]
             parts_us = known_us, result.step_us - active_us, active_us - known_us
-            unknown = np.array([result.low_us, result.high_us], float) / result.step_us
+            unknown = np.array([result.low_us, result.high_us], float) / (result.step_us or 1.0)
             low_us, high_us = np.transpose([*PASS_SPREAD[how], unknown]) @ parts_us
             result = replace(result, low_us=float(low_us), high_us=float(high_us), draws_us=None)
         results.append(result)

@@ -183,7 +183,8 @@ def _endless(rank: RankTrace) -> Rules:
     is_long = ~rank.is_device & (rank.duration_us > span_us + HOUR_US)
     for row in np.flatnonzero(is_long)[:1]:
         what = "hours more than the time in which all events begin: a damaged duration?"
-        yield rank.text(row)[:60], f"takes {rank.duration_us[row] / 1e6:.3g} s, {what}"
+        taken_s = rank.duration_us[row] / 1e6
+        yield rank.text(row)[:60] or "an event", f"takes {taken_s:.3g} s, {what}"
 
 
 def inconsistencies(rank: RankTrace) -> Iterator[str]:

@@ -149,10 +149,11 @@ def with_ids(found: Recovered, path: str | Path) -> Recovered:
 def _rows(held: Sequence[HeldTable], needed: Sequence[int], path: str) -> dict[int, int]:
     """Rows by number of those tables that are not told theirs, where the ids of some need more:
     what all need, and of the others of their call each an even part."""
-    found, calls = dict[int, int](), defaultdict[tuple[int, ...], list[int]](list)
+    found, calls = dict[int, int](), defaultdict[tuple[object, ...], list[int]](list)
     for number, each in enumerate(held):
         if each.told == SUMS:
-            calls[each.ranks].append(number)
+            seen = each.seen  # without keys sizes tell the calls of a rank apart
+            calls[each.ranks, seen.key[:-1], seen.dim, seen.lookups, seen.bags].append(number)
         elif each.told == UNSEEN and needed[number] > each.table.rows:
             found[number] = needed[number]
     for own in calls.values():

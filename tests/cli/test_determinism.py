@@ -27,6 +27,7 @@ MORE = (
         "plan",
         ("plan", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-80gb", "-o", "{out}.json"),
     ),
+    Writing("predict pdf", ("predict", "-o", "{out}.json", "--figure", "{out}.pdf")),
     Writing("hardware", ("hardware", "list", "-o", "{out}.json", "--format", "json")),
 )
 

@@ -31,7 +31,7 @@ def test_no_verb_writes_over_what_it_reads_in_a_folder(
 ) -> None:
     for verb in VERBS:
         refused(run(verb, tmp_path, "-o", trace), "is an input")
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     program, table = tmp_path / "net.py", tmp_path / "calls.csv"
     program.write_text(PROGRAM)
     table.write_text(CALLS)

@@ -32,7 +32,7 @@ def spec(trace: Path) -> Path:
 
 
 def test_the_answer(run: Run, spec: Path) -> None:
-    status, out, _ = run("sweep", spec, "--format", "json", "--sensitivity")
+    status, out, _ = run("sweep", spec, "--format", "json", "--sensitivity", "--workers", "2")
     assert status == 0
     answer = json.loads(out)
     check_schema("sweep", answer)

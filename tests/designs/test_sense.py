@@ -25,9 +25,6 @@ LEFT = {("", "node.nics"), ("", "nic.")}
 """Violations that are left, below `LEFT_MOST`: of trees that correct exchanges among nodes, whose
 answers jump with rates."""
 LEFT_MOST = 1.02
-HOTLINE_MOST = 1.03
-"""Of Hotline where nearly all samples are popular: rows of the others are gathered beside the step,
-so that these take less of the devices than popular samples do."""
 
 
 def drawn(count: int) -> list[Case]:
@@ -40,8 +37,6 @@ def unexplained(pairs: list[sense.Pair]) -> list[sense.Pair]:
 
 def _is_left(pair: sense.Pair) -> bool:
     known = any(design in ("", pair.design) and pair.change.startswith(at) for design, at in LEFT)
-    if pair.check == "share":
-        return pair.design == "hotline" and pair.ratio <= HOTLINE_MOST
     return pair.check == "more" and known and pair.ratio <= LEFT_MOST
 
 

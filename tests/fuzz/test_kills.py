@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fuzz.kills import OLD, WRITING, Writing, content, inputs, strike, strike_all
 
-FAST = tuple(each for each in WRITING if each.name in ("predict", "export"))
+FAST = tuple(each for each in WRITING if each.name in ("predict", "check --update"))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
 from perfmodel.ops.read.module import Call, as_run
+from perfmodel.workload.memory_tiers import memory_use
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
@@ -29,6 +30,16 @@ class Of(torch.nn.Module):  # type: ignore[misc]
 def pieces(module: Any, *given: Any, training: bool = False) -> list[tuple[str, dict[str, float]]]:
     graph = graph_of_module(module, list(given), Call(training=training))
     return [(piece.op, dict(piece.dims)) for piece in lower(graph, "cuda").pieces]
+
+
+def test_reduce_overhead_copies_what_a_call_is_given() -> None:
+    """To where the graph reads it, in as much memory again."""
+    graph = graph_of_module(torch.nn.ReLU(), [torch.rand(1 << 20)])
+    reduced, plain = as_run(graph, "reduce-overhead"), as_run(graph, "compiled")
+    assert reduced.cuda_graphs
+    assert lower(reduced, "cuda").pieces[0].op == "copy"
+    more_bytes = memory_use(reduced).total_bytes - memory_use(plain).total_bytes
+    assert more_bytes == pytest.approx(4 << 20)
 
 
 def test_rms_norm_is_one_kernel_with_one_node_behind() -> None:

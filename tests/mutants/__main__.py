@@ -46,6 +46,8 @@ def main() -> int:
         if given.show in (verdict.kind, verdict.how, "legal" if verdict.is_other else ""):
             print(verdict.number, verdict.kind, verdict.seed, verdict.how, verdict.detail[:400])
     noticed = {"equal", "warned", "refused"} <= {verdict.how for verdict in tally.verdicts}
+    if not noticed:
+        print("none was equal, none warned of or none refused: more --traces tell")
     return int(bool(tally.faults()) or not noticed)
 
 

@@ -110,7 +110,7 @@ def test_a_design_that_changes_nothing_says_why(found: Comparison) -> None:
 
 
 @pytest.mark.slow
-def test_what_waits_for_the_bus_or_the_accelerator_says_so() -> None:
+def test_what_waits_for_the_bus_or_the_hosts_memory_says_so() -> None:
     """Rows that a cache has not come over the bus; Hotline without hot rows, the fastest here, has
     its host look them up."""
     workload = load_workload("dlrm-dcnv2")

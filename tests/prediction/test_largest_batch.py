@@ -55,7 +55,7 @@ def test_of_a_workload_it_fits_and_a_little_more_does_not() -> None:
 
 def test_of_a_module_its_call_is_traced_at_each_batch(tmp_path: Path) -> None:
     """A row has 4,096 bytes, and as many of the result."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     path = tmp_path / "net.py"
     path.write_text(
         "import torch\n"

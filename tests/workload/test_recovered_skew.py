@@ -17,6 +17,7 @@ from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.workload import Table, load_workload, op_graph
 from perfmodel.workload import load as loading
 from perfmodel.workload.model import toml_of
+from perfmodel.workload.recovered_tables import SUMS, HeldTable, SeenTable
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.05, 1.3])
@@ -88,6 +89,18 @@ def test_ids_tell_rows_of_which_a_call_tells_the_sum(tmp_path: Path) -> None:
         WorkloadError, match=r"ids of 4 tables need 599,\d+ rows, and these have 400"
     ):
         loading.workload_of(path, ids=ids)
+
+
+def test_rows_stay_within_their_call() -> None:
+    """Two calls of one rank: the 100 rows of the first are too few, whatever the second has."""
+    held = [
+        HeldTable(Table(rows, dim, 1.0), (0,), SeenTable(rows, dim, 8.0, 8, (call, n)), SUMS)
+        for call, rows, dim in (("a", 50, 32), ("b", 500_000, 64))
+        for n in range(2)
+    ]
+    with pytest.raises(WorkloadError, match="ids of 2 tables need 510 rows, and these have 100 in"):
+        loading._rows(held, [500, 10, 10, 10], "ids.npz")
+    assert loading._rows(held, [80, 10, 10, 10], "ids.npz") == {0: 85, 1: 15}
 
 
 def test_ids_that_contradict_the_recorded_skew_are_refused(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def test_what_the_program_holds_lives_longer_and_takes_slack() -> None:
     use = memory_use(replace(STEP, held={POOLED.storage_id: 2}))
     assert use is not None
     assert use.temporary_bytes == 8 * 16 * 4 + 8 * 4 * 4 + 4
-    assert use.to_dict()["high_bytes"] == use.total_bytes + 0.25 * use.temporary_bytes
+    assert use.to_dict()["high_bytes"] == pytest.approx(
+        use.total_bytes + 0.25 * use.temporary_bytes
+    )
     fused = Op("triton_poi_fused_relu", (HIDDEN,), (_tensor(7, 8, 4),))
     use = memory_use(replace(STEP, ops=(*STEP.ops[:2], fused)))
     assert use is not None

@@ -18,7 +18,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.ops.vocabulary.matmul import DECODE, keys_heads, pairs, seen_keys
+from perfmodel.ops.vocabulary.matmul import DECODE, decodes, keys_heads, pairs, seen_keys
 from perfmodel.ops.vocabulary.matmul import keys as keys_of
 
 _C, _KERNEL = coefficients("gpu.attention"), coefficients("gpu.kernel")
@@ -39,15 +39,15 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     dims, flop, sms = group.dims, group.flop, device.sm_count
     peak = matrix_flop_per_us(device, group.dtypes)
     shared, keys = dims["heads"] / keys_heads(dims), seen_keys(dims)
-    if group.op == DECODE:
-        blocks = dims["b"] * dims["heads"] / shared
-        parts = np.clip(np.floor(sms / blocks), 1.0, np.ceil(keys / _C.keys_per_part))
-        filled = np.minimum(1.0, shared / _C.least_queries)
-    else:
-        blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
-        parts = np.ones(len(keys))
-        filled = np.minimum(1.0, dims["s"] / _C.queries_per_block)
-    blocks = blocks * parts
+    is_decode = (group.op == DECODE) | ((group.direction == "fwd") & (decodes(dims) > 0.0))
+    all_heads = dims["b"] * dims["heads"]
+    apart = np.floor(sms / (all_heads / shared))
+    apart = np.clip(apart, 1.0, np.ceil(keys / _C.keys_per_part))
+    parts = np.where(is_decode, apart, 1.0)
+    by_queries = np.ceil(dims["s"] / _C.queries_per_block)
+    blocks = parts * all_heads * np.where(is_decode, 1.0 / shared, by_queries)
+    filled = np.where(is_decode, shared / _C.least_queries, dims["s"] / _C.queries_per_block)
+    filled = np.minimum(1.0, filled)
     waves = np.ceil(blocks / sms)
     wave_frac = blocks / (waves * sms)
     narrow = np.minimum(1.0, dims["head_dim"] / _C.head_dim) ** 0.5

@@ -46,7 +46,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     on_matrix, vector = has_matrix_units(device, group.dtypes), _C.vector_bytes / group.item_bytes
     channels, in_tf32 = dims["in_channels"] / _depth(dims), of_texts(group.dtypes, "tf32".__eq__)
     # Too few for a vector are taken as they come, by vector units.
-    is_few = in_tf32 & is_forward & is_first & (channels < vector)
+    is_few = on_matrix & in_tf32 & is_forward & is_first & (channels < vector)
     implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
     mma = np.where(in_tf32, of_generation(device, _C.table("mma_frac"), 1.0), 1.0)
     volume = np.where((dims["depth"] > 0.0) & (~on_matrix | (not is_forward)), _C.volume, 1.0)
@@ -63,7 +63,8 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         chosen = _laid_out(group, compute, compute / mma, in_tf32, device)
         compute, busy, laying = np.where(is_laid_out, chosen, (compute, busy, laying))
     busy = np.where(is_depthwise, _depthwise_us(dims, moved, device), busy)
-    saves = np.where((kernel_area(dims) >= _C.window) & ~on_matrix, _C.winograd_saves, 1.0)
+    is_dense = (stride(dims) == 1.0) & (dims["dilation"] <= 1.0) & (kernel_area(dims) >= _C.window)
+    saves = np.where(is_dense & ~on_matrix, _C.winograd_saves, 1.0)
     bound = np.maximum(flop / (saves * peak), bound_us(moved, device))
     return group.analysis(
         bound_us=bound,

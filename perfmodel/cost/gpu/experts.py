@@ -57,5 +57,6 @@ def loads(dims: Dims) -> tuple[Floats, Floats]:
     expected = routed * falls / (experts * falls.mean(axis=0))
     expected = np.minimum(expected, dims["tokens"])
     drawn = experts * -np.expm1(-expected).mean(axis=0)
+    drawn = np.maximum(drawn, np.minimum(dims["topk"], experts))  # those of a token are distinct
     hit = np.where(skew > 0.0, drawn, np.minimum(experts, routed))
     return np.maximum(hit, 1.0), np.maximum(expected[0], routed / np.maximum(hit, 1.0))

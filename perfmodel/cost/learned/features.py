@@ -22,7 +22,7 @@ from perfmodel.cost.gpu import attention, convolution, experts, matmul, rates
 from perfmodel.cost.gpu.analysis import Analyse, Analysis, Heuristic
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
-from perfmodel.ops.vocabulary.matmul import DECODE, input_area, kernel_area, keys
+from perfmodel.ops.vocabulary.matmul import DECODE, decodes, input_area, kernel_area
 
 Description = Mapping[str, float]
 SAME = 1e-3
@@ -346,13 +346,13 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
     return Columns(analysis, analysis.flop, features, extra)
 
 
-def as_run(rows: Rows) -> Rows:
+def as_kernels(rows: Rows) -> Rows:
     """`rows` as the ops whose kernels they run: attention of one query over more keys decodes;
     products of two matrices are layers without a bias, in fewer bits than 16 batches of one too."""
     index = np.flatnonzero(rows.of_kinds(lambda kind: kind[::2] == ("attention", "fwd"), bool))
     if len(index):
         dims, ops = rows.dims_of("attention", index), np.array(rows.op, object)
-        ops[index[(dims["s"] == 1.0) & (keys(dims) > 1.0)]] = DECODE
+        ops[index[decodes(dims) > 0.0]] = DECODE
         rows = replace(rows, op=tuple(ops.tolist()))
 
     def is_product(op: str, dtype: str) -> bool:

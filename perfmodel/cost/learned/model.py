@@ -30,7 +30,7 @@ from perfmodel.cost.learned.features import (
     SAME,
     Columns,
     Description,
-    as_run,
+    as_kernels,
     describe,
     distance,
     interval_blend,
@@ -201,8 +201,7 @@ class Part:
             learned = transferred_log_factors(learned, columns.on_chip_frac, near, own)
         below = np.log(cell.measured["base_us"] / np.maximum(base_us, 1e-300))
         for name in NOT_BELOW.get(self.fitted.family, ()):
-            known = cell.measured.get(name, -np.inf)
-            below = np.maximum(below, known - columns.features[name])
+            below = np.maximum(below, cell.measured[name] - columns.features[name])
         support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
         share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
         us = base_us * np.exp(support * share * learned) + columns.extra_us
@@ -281,7 +280,7 @@ class Learned:
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
-        return self._answered(as_run(rows), device)[0]
+        return self._answered(as_kernels(rows), device)[0]
 
     def _answered(self, rows: Rows, device: Device) -> tuple[Estimate, list[tuple[Ints, Answer]]]:
         us, answers, source = np.zeros((3, len(rows))), [], np.full(len(rows), DATASHEET, object)
@@ -310,7 +309,7 @@ class Learned:
         Terms: what measurements made of the heuristic, how similar the device is to those that they
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
-        rows = as_run(rows)
+        rows = as_kernels(rows)
         (estimate, answers), why = (
             self._answered(rows, device),
             self.heuristic.explain(rows, device),

@@ -77,7 +77,7 @@ def _row(op: Op) -> int:
     blocks meet in memory."""
     values, made, sizes = op.tensors[0], [*tensors_in(op.outputs)], integers(op, 1)
     if "softmax" in op.name and sizes:
-        return values.shape[sizes[0]]
+        return values.shape[sizes[0]] if values.shape else 1
     if len(made) > 1 and "batch_norm" not in op.name:
         return values.elements // max(made[1].elements, 1)
     return prod(sizes) if sizes else values.elements

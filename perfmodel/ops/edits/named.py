@@ -172,7 +172,7 @@ class NamedEdit:
             raise UsageError(f"--edit {text!r}: expected {_usage(name)}")
         if kind.values and value not in kind.values:
             known = ", ".join(each for each in kind.values if "," not in each)
-            raise UsageError(f"--edit {text!r}: expected {_usage(name)}, {kind.value}: {known}")
+            raise UsageError(f"--edit {text!r}: expected {_usage(name)}, of {known}")
         return cls(text, name, value)
 
     def __call__(self, graph: OpGraph) -> Edited:

@@ -104,7 +104,14 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
 
         graph = compiled(graph)
     if how == REDUCED:
-        copies = tuple(Op("aten::copy_", (each, each)) for each in graph.given)
+        # From tensors of their own, which stay in memory; one onto itself would be no copy.
+        every = [t for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))]
+        last = max((max(t.tensor_id, t.storage_id) for t in every), default=0)
+        own = [
+            replace(each, tensor_id=last + n, storage_id=last + n)
+            for n, each in enumerate(graph.given, 1)
+        ]
+        copies = tuple(Op("aten::copy_", pair) for pair in zip(graph.given, own, strict=True))
         graph = replace(graph, ops=(*graph.ops[:1], *copies, *graph.ops[1:]))
     return replace(graph, cuda_graphs=True) if how in (GRAPHS, REDUCED) else graph
 
@@ -140,7 +147,8 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
             return module, [_input(torch, text) for text in given]
         elif not hasattr(source, function):
             raise ModuleError(
-                f"{program.path}: no get_inputs(): give --input 1024x1024:fp16, or its name"
+                f"{program.path}: no get_inputs(): write one, or give `predict` --input "
+                "1024x1024:fp16 or the name of a function"
             )
         with _step(name, f"{function}()"):
             return module, list(getattr(source, function)())

@@ -35,6 +35,7 @@ op(
     read="item*(tokens*hidden + 3*hidden*inter*minimum(experts, tokens*topk))",
     written="item*tokens*hidden",
     defaults={"skew": 0},
+    holds=("topk <= experts",),
 )
 
 _KEYS = "where(s_kv > 0, s_kv, past + s)"
@@ -53,6 +54,7 @@ keys, seen_keys, keys_heads, pairs = map(formula, (_KEYS, _SEEN, _KEYS_HEADS, _P
 # Two products forward, five backward. `decode_attention` has one query of each sequence, over more
 # keys: other kernels, which share the keys out.
 DECODE = "decode_attention"
+decodes = formula(f"where(s == 1, {_KEYS}, 0) > 1")
 op(
     f"attention {DECODE}",
     "attention",
@@ -69,6 +71,7 @@ op(
         }
     },
     defaults={"kv_heads": 0, "s_kv": 0, "past": 0, "window_size": 0, "causal": 0},
+    holds=("heads % maximum(kv_heads, 1) == 0",),
 )
 
 # Attention of HSTU over sequences of many lengths: `tokens` positions in all, `pairs` of query and
@@ -179,6 +182,7 @@ def _convolution(read: tuple[str, str], written: str, **more: OpSpec) -> OpSpec:
         | {"groups": 1.0, "dilation": 1.0, "depth": 0.0, "channels_last": 0.0}
         | _OWN,
         one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h"), ("stride",), ("groups",)),
+        holds=("in_channels % groups == 0", "out_channels % groups == 0"),
         flop=lambda d: 2.0 * _output(d) * d["in_channels"] / d["groups"] * kernel_area(d),
         read_bytes=lambda d, item: item * (size[read[0]](d) + size[read[1]](d)),
         written_bytes=lambda d, item: item * size[written](d),

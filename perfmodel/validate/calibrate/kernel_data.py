@@ -16,7 +16,7 @@ from perfmodel.collect.timing import GPU_FLUSH_BYTES
 from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
-from perfmodel.cost.learned.features import as_run
+from perfmodel.cost.learned.features import as_kernels
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
@@ -187,7 +187,7 @@ def without_excluded(tables: Sequence[Table]) -> list[Table]:
 
 
 def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
-    """The rows of one family, as the ops whose kernels they run (`as_run`); ops that the
+    """The rows of one family, as the ops whose kernels they run (`as_kernels`); ops that the
     vocabulary lacks belong to none.
 
     Products in fewer bits that are no layers round nothing, as PyTorch's.
@@ -197,11 +197,11 @@ def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
     if own.empty:
         return own
     if family != MATMUL:
-        return own.assign(op=as_run(Rows.from_frame(own)).op)
+        return own.assign(op=as_kernels(Rows.from_frame(own)).op)
     import pandas as pd
 
     products = own[own["op"].isin(("mm", "bmm"))]
-    rows = as_run(Rows.from_frame(products))
+    rows = as_kernels(Rows.from_frame(products))
     is_layer = np.array(rows.op, object) == "linear"
     if not is_layer.any():
         return own

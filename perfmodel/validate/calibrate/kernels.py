@@ -23,6 +23,7 @@ from perfmodel.cost.learned.features import BY_ROW, FEATURES
 from perfmodel.cost.learned.model import Learned, Part
 from perfmodel.cost.learned.store import models_of
 from perfmodel.errors import ModelError, PerfmodelError, UsageError
+from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.spec import VECTOR
 from perfmodel.ops.vocabulary.matmul import MATMUL
 from perfmodel.validate.calibrate.kernel_data import (
@@ -116,12 +117,13 @@ def sliced(family: str, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     if family == MATMUL:
         kinds = {"fp32": is_single, "half": is_half, "quantised": ~(is_half | is_single)}
     elif family == VECTOR:
-        by_row = rows["op"].isin(BY_ROW)
+        by_row, is_rounded = rows["op"].isin(BY_ROW), rows["dtype"].isin(QUANTISED)
+        is_wide = ~(is_half | is_rounded)
         kinds = {
             "half": is_half,
-            "quantised": ~(is_half | is_single),
-            "rows": is_single & by_row,
-            "flat": is_single & ~by_row,
+            "quantised": is_rounded,
+            "rows": is_wide & by_row,
+            "flat": is_wide & ~by_row,
         }
     return {f"{family}_{name}": rows[own] for name, own in kinds.items()} or {family: rows}
 

@@ -22,7 +22,7 @@ from perfmodel.cost.gpu.analysis import DATASHEET
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FEATURES,
-    as_run,
+    as_kernels,
     describe,
     distance,
     interval_blend,
@@ -256,7 +256,7 @@ class Always:
 
 def longer(part: Part, device: str) -> list[float]:
     """Logarithm by which each of three products takes longer than its base on `device`."""
-    rows = as_run(Rows.from_frame(measured().query("op == 'mm'").head(3)))
+    rows = as_kernels(Rows.from_frame(measured().query("op == 'mm'").head(3)))
     target = hardware.device(device)
     columns = FEATURES[part.fitted.family](rows, target)
     us, _ = part.kernels(columns, target, part.cell(rows, describe(target)))
@@ -289,7 +289,7 @@ def test_rows_outside_of_what_was_measured_are_physics(folder: Path) -> None:
 def test_one_query_over_more_keys_decodes() -> None:
     one = {"op": "attention", "b": 1, "s": 1, "heads": 2, "head_dim": 8}
     rows = Rows.of([one | {"s_kv": 9}, one | {"past": 3}, one, one | {"s": 4, "s_kv": 9}])
-    assert as_run(rows).op == (DECODE, DECODE, "attention", "attention")
+    assert as_kernels(rows).op == (DECODE, DECODE, "attention", "attention")
 
 
 def test_a_host_has_its_own_floor_and_others_that_of_their_maker(folder: Path) -> None:

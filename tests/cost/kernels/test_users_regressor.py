@@ -48,8 +48,9 @@ def test_a_users_regressor_predicts_what_it_was_fitted_on(of_a_user: Path) -> No
     models = load_models(of_a_user, trusted=True)
     for name, own in table.groupby("device"):
         found = perfmodel.durations(own, name, models=models)
-        # These times know no power limit, as physics does: neighbours lie on either side of it.
-        assert np.median(np.abs(found["duration_us"] / own["duration_us"] - 1)) < 0.15
+        # These times know no power limit; a T4's physics does, and neighbours lie on both sides.
+        most = 0.15 if name == "t4" else 0.06
+        assert np.median(np.abs(found["duration_us"] / own["duration_us"] - 1)) < most
         assert set(found["model"]) == {"gpu/matmul/learned"}
 
 
