@@ -10,6 +10,7 @@ from cli.conftest import Run
 from cli.samples import check_schema
 
 LINEAR = ("kernel", "linear", "m=4096", "n=1024", "k=479")
+SERVED = ("b=1", "s=8", "heads=32", "head_dim=64", "--hardware", "h100-sxm")
 
 
 def test_one_kernel_on_two_devices(run: Run) -> None:
@@ -101,6 +102,7 @@ def test_csv_has_a_row_per_device(run: Run) -> None:
         (("linear", "m=many", "--hardware", "h100-sxm"), "'m=many': expected a number"),
         (("linear", "direction=up", "--hardware", "h100-sxm"), "m is missing"),
         ((*LINEAR[1:], "direction=up", "--hardware", "h100-sxm"), "direction 'up'; one of fwd"),
+        (("attention", *SERVED, "kv_heads=5"), "expected heads % maximum(kv_heads, 1) == 0"),
         ((*LINEAR[1:], "--hardware", "connectx-7"), "expected a device, a node or a cluster"),
     ],
 )
