@@ -187,11 +187,11 @@ def collectives(
         raise UsageError(f"--calibrate {calibrate}: expected sizes in bytes, as in 262144,2097152")
 
     from perfmodel.cost.collectives.learned import load
-    from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
+    runner = _published("collectives")
     with working("evaluating"):
         learned = load(model) if model is not None else None
-        evaluation = evaluate_collectives(str(curves), str(data), sizes, learned)
+        evaluation = runner.evaluate_collectives(str(curves), str(data), sizes, learned)
     title = "Median over curves of the median error, 64 kB and more"
     _write(target, evaluation, title, _COLLECTIVES, rows="summary")
 
@@ -261,11 +261,9 @@ def steps(
 
 
 def pairs(traces: list[str], target: Output = STDOUT, max_memory: float = DEFAULT_MAX_GB) -> None:
-    from perfmodel.validate.evaluate.pairs import evaluate_pairs
-
-    limit = max_bytes(max_memory)
+    runner, limit = _published("pairs"), max_bytes(max_memory)
     with working("evaluating") as begin:
-        evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
+        evaluation = runner.evaluate_pairs(traces, max_bytes=limit, begin=begin)
     _write(target, evaluation, _TITLE, _PAIRS, sums=("directions", "summary"))
 
 
@@ -292,7 +290,7 @@ def lin(table: Path, timed_by: KernelOptions = PACKAGED, target: Output = STDOUT
 
 
 def _published(noun: str) -> Any:
-    """What a checkout has beside the package: the runner of figures that others published."""
+    """What a checkout has beside the package: the runner of what others published or measured."""
     roots = (Path.cwd(), Path(__file__).resolve().parents[2])  # a checkout here, or the package's
     root = next((each for each in roots if (each / "benchmarks" / "published").is_dir()), None)
     if root is None:
