@@ -39,7 +39,6 @@ _KINDS = {
     "step_replay": "replay (in-sample)",
     "shapes": "from shapes alone",
     "model": "mode model",
-    "kernels": "fitted on other rows",
     "null": "baseline: mean of the others",
     "null_gpu": "baseline: mean + GPU difference",
     "null_last": "baseline: the step before",
@@ -135,10 +134,10 @@ def traces(
 
 
 def _show_traces(console: Console, evaluation: Errors) -> None:
-    """Per trace, or table of kernels: what it is, and its errors."""
+    """Per trace: what it is, and its errors."""
     facts = {each["trace"]: each for each in evaluation["traces"]}
     for trace in dict.fromkeys(row["trace"] for row in evaluation.rows):
-        console.say(", ".join(_fact(*item) for item in facts.get(trace, {"table": trace}).items()))
+        console.say(", ".join(_fact(*item) for item in facts[trace].items()))
         rows = [
             row
             | {

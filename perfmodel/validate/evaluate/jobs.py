@@ -28,7 +28,6 @@ from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, sc
 from perfmodel.trace import Trace, read
 from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
-from perfmodel.validate.evaluate.kernels import TableJob, table_rows
 from perfmodel.validate.evaluate.results import LEFT_OUT, NULLS, SCHEMA, Errors, Kind, Pair, rows_of
 from perfmodel.validate.evaluate.shapes import model_pairs, op_errors, ops_of, shape_pairs
 
@@ -258,14 +257,13 @@ def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
 
 def evaluate_jobs(
     jobs: Sequence[Job],
-    tables: Sequence[TableJob] = (),
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
     begin: Begin = silent,
 ) -> Errors:
-    """The errors of every job, then of every table; `begin` gets the name of each.
+    """The errors of every job; `begin` gets the name of each.
 
     A job that cannot be used is an error where it was asked for, or with `strict`; one that was
     come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.
@@ -286,8 +284,6 @@ def evaluate_jobs(
     if not whole.more["traces"]:
         why = [line.removeprefix(LEFT_OUT) for line in whole.warnings] or ["no trace was given"]
         raise TraceError(f"nothing to evaluate: {why[0]}")
-    for table in tables:
-        whole.rows.extend(table_rows(table))
     return whole
 
 
