@@ -205,11 +205,10 @@ def ops(
     if not traces:
         raise UsageError("nothing to evaluate: give a trace or a folder")
 
-    from perfmodel.validate.evaluate.jobs import evaluate_ops
-
+    runner, asked = _published("ops"), {"only": only, "by_op": by_op}
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
-        evaluation = evaluate_ops(traces, only=only, by_op=by_op, max_bytes=limit, begin=begin)
+        evaluation = runner.evaluate_ops(traces, **asked, max_bytes=limit, begin=begin)
     title = "Device time per op from shapes alone, errors in percent"
     _write(target, evaluation, title, _OPS, sums=("all",))
 

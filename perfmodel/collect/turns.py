@@ -1,7 +1,7 @@
 """`collect truth`: models trained in turns, a few timed, un-profiled steps of each per round.
 
-Rounds over all models spread slow drifts evenly. `collect ops` trains DLRMs that fill their space: a
-prediction fitted to these is compared with the truth, and the lists share nothing.
+Rounds over all models spread slow drifts evenly. `collect ops` trains DLRMs that fill their space:
+a prediction fitted to these is compared with the truth, and the lists share nothing.
 """
 
 from __future__ import annotations
