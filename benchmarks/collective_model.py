@@ -13,7 +13,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +25,10 @@ from sklearn.base import clone
 from sklearn.linear_model import QuantileRegressor
 from xgboost import XGBRegressor
 
+from benchmarks.published.collectives import OPS, Wires, read_curves, read_points, wires_of
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import write_text
 from perfmodel.cost.collectives.algorithms import Costs, costs_of
-from perfmodel.cost.collectives.calibrated import OPS, Wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.learned import (
     COLUMNS,
@@ -112,7 +112,13 @@ def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str,
     weight = small / (per_curve * np.sqrt(group.transform("nunique")))
     joined["weight"] = weight / weight.mean()
     kept = np.flatnonzero(~joined["curve_id"].isin(list(left_out))).astype(np.int64)
-    return Measured(Calls.joined(calls).take(kept), joined.iloc[kept]), left_out
+    return Measured(_joined(calls).take(kept), joined.iloc[kept]), left_out
+
+
+def _joined(parts: Sequence[Calls]) -> Calls:
+    """All calls of `parts`, one after another."""
+    names = (each.name for each in fields(Calls))
+    return Calls(**{x: np.concatenate([getattr(part, x) for part in parts]) for x in names})
 
 
 def _flaw(row: dict[str, Any]) -> str:

@@ -222,8 +222,8 @@ def evaluate(
     steps_by: str = "",
     begin: Begin = silent,
 ) -> Errors:
-    """How far predictions are from what was measured: of the traces, and of the tables beside a
-    device's file, that `paths` are or hold; without any, of the folder `traces` here and the demo.
+    """How far predictions are from what was measured: of the traces that `paths` are or hold;
+    without any, of the folder `traces` here and the demo.
 
     A replay has seen the step's own durations; all other errors are of what was left out, or from
     shapes alone. `strict` refuses what else would be left out with a warning, `max_bytes` bounds
@@ -231,7 +231,6 @@ def evaluate(
     position and how many there are.
     """
     from perfmodel.validate.evaluate.jobs import demo_job, evaluate_jobs, find_jobs
-    from perfmodel.validate.evaluate.kernels import find_tables
 
     folder = Path("traces")
     given = list(paths) or ([folder] if folder.is_dir() else [])
@@ -240,7 +239,6 @@ def evaluate(
         jobs.insert(0, demo_job())
     return evaluate_jobs(
         jobs,
-        find_tables(given),
         strict=strict,
         max_bytes=max_bytes,
         steps_by=steps_by,

@@ -15,12 +15,12 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.published.ops import op_errors
 from perfmodel.base.frames import csv_rows
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.rows import Rows
-from perfmodel.validate.evaluate.shapes import op_errors
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import lookups
 

@@ -39,7 +39,6 @@ _KINDS = {
     "step_replay": "replay (in-sample)",
     "shapes": "from shapes alone",
     "model": "mode model",
-    "kernels": "fitted on other rows",
     "null": "baseline: mean of the others",
     "null_gpu": "baseline: mean + GPU difference",
     "null_last": "baseline: the step before",
@@ -135,10 +134,10 @@ def traces(
 
 
 def _show_traces(console: Console, evaluation: Errors) -> None:
-    """Per trace, or table of kernels: what it is, and its errors."""
+    """Per trace: what it is, and its errors."""
     facts = {each["trace"]: each for each in evaluation["traces"]}
     for trace in dict.fromkeys(row["trace"] for row in evaluation.rows):
-        console.say(", ".join(_fact(*item) for item in facts.get(trace, {"table": trace}).items()))
+        console.say(", ".join(_fact(*item) for item in facts[trace].items()))
         rows = [
             row
             | {
@@ -187,11 +186,11 @@ def collectives(
         raise UsageError(f"--calibrate {calibrate}: expected sizes in bytes, as in 262144,2097152")
 
     from perfmodel.cost.collectives.learned import load
-    from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
+    runner = _published("collectives")
     with working("evaluating"):
         learned = load(model) if model is not None else None
-        evaluation = evaluate_collectives(str(curves), str(data), sizes, learned)
+        evaluation = runner.evaluate_collectives(str(curves), str(data), sizes, learned)
     title = "Median over curves of the median error, 64 kB and more"
     _write(target, evaluation, title, _COLLECTIVES, rows="summary")
 
@@ -206,11 +205,10 @@ def ops(
     if not traces:
         raise UsageError("nothing to evaluate: give a trace or a folder")
 
-    from perfmodel.validate.evaluate.jobs import evaluate_ops
-
+    runner, asked = _published("ops"), {"only": only, "by_op": by_op}
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
-        evaluation = evaluate_ops(traces, only=only, by_op=by_op, max_bytes=limit, begin=begin)
+        evaluation = runner.evaluate_ops(traces, **asked, max_bytes=limit, begin=begin)
     title = "Device time per op from shapes alone, errors in percent"
     _write(target, evaluation, title, _OPS, sums=("all",))
 
@@ -261,11 +259,9 @@ def steps(
 
 
 def pairs(traces: list[str], target: Output = STDOUT, max_memory: float = DEFAULT_MAX_GB) -> None:
-    from perfmodel.validate.evaluate.pairs import evaluate_pairs
-
-    limit = max_bytes(max_memory)
+    runner, limit = _published("pairs"), max_bytes(max_memory)
     with working("evaluating") as begin:
-        evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
+        evaluation = runner.evaluate_pairs(traces, max_bytes=limit, begin=begin)
     _write(target, evaluation, _TITLE, _PAIRS, sums=("directions", "summary"))
 
 
@@ -292,7 +288,7 @@ def lin(table: Path, timed_by: KernelOptions = PACKAGED, target: Output = STDOUT
 
 
 def _published(noun: str) -> Any:
-    """What a checkout has beside the package: the runner of figures that others published."""
+    """What a checkout has beside the package: the runner of what others published or measured."""
     roots = (Path.cwd(), Path(__file__).resolve().parents[2])  # a checkout here, or the package's
     root = next((each for each in roots if (each / "benchmarks" / "published").is_dir()), None)
     if root is None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 from perfmodel.base.units import NS_PER_US
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.models import Training
-from perfmodel.collect.models.dlrm import read_configs
+from perfmodel.collect.models.dlrm import DlrmConfig, read_configs
 from perfmodel.collect.runs import Run, add_common, count
 from perfmodel.collect.timing import LOW_QUANTILE, write_table
 from perfmodel.collect.turns import (
@@ -34,9 +35,7 @@ from perfmodel.collect.turns import (
     Pace,
     Samples,
     Turns,
-    Workload,
-    calibration_workloads,
-    dlrm_workload,
+    calibration_configs,
 )
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -209,15 +208,15 @@ PER_MINUTE = 24
 class MeteredTurns(Turns):
     """Models trained in turns, in some steps of a round with a mode that times each operator."""
 
-    def __init__(self, run: Run, workloads: Sequence[Workload]) -> None:
-        super().__init__(run, workloads, PACE)
+    def __init__(self, run: Run, configs: Sequence[DlrmConfig]) -> None:
+        super().__init__(run, configs, PACE)
         self._leaves: dict[str, list[Any]] = {}
 
-    def built(self, workload: Workload, training: Training) -> None:
+    def built(self, config: DlrmConfig, training: Training) -> None:
         """Note the operators of a step."""
         leaves = list(self._described(training, []).leaves.values())
-        self.samples[workload.name].signature = self._described(training, leaves).seen
-        self._leaves[workload.name] = leaves
+        self.samples[config.name].signature = self._described(training, leaves).seen
+        self._leaves[config.name] = leaves
 
     def measure(self, name: str, training: Training) -> None:
         """Plain steps, and as many metered ones; those with other operators do not count."""
@@ -253,7 +252,7 @@ OP_COLUMNS = (
     *("count", "unique_rows", "device", "timing", "duration_us", "median_us", "p90_us", "repeats"),
 )
 STEP_COLUMNS = (
-    *("model", "description", *DIMS, *FIGURES, "ops_per_step", "metered_steps"),
+    *("model", *DIMS, *FIGURES, "ops_per_step", "metered_steps"),
     *("metered_p10_us", "ops_sum_p10_us"),
 )
 
@@ -298,11 +297,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
-    workloads = calibration_workloads(wanted)
+    configs = tuple(islice(calibration_configs(), wanted))
     if arguments.configs:
-        workloads = [dlrm_workload(config) for config in read_configs(arguments.configs)]
+        configs = read_configs(arguments.configs)
     current = Run("ops", arguments, open_backend(arguments.device))
-    turns = MeteredTurns(current, workloads)
+    turns = MeteredTurns(current, configs)
     try:
         turns.take(MAX_ROUNDS)
     finally:
@@ -319,7 +318,7 @@ def run(arguments: argparse.Namespace) -> None:
             rows,
             f"operators of {len(steps)} configurations",
             ".csv.gz",
-            configurations_planned=len(workloads),
+            configurations_planned=len(configs),
             configurations=len(steps),
             rounds=sum(step["rounds"] for step in steps),
         )

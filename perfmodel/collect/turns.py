@@ -1,16 +1,15 @@
 """`collect truth`: models trained in turns, a few timed, un-profiled steps of each per round.
 
-Rounds over all models spread slow drifts evenly. `collect ops` trains DLRMs that fill their space,
-and a few models of other kinds: a prediction fitted to these is compared with the truth, and the
-lists share nothing.
+Rounds over all models spread slow drifts evenly. `collect ops` trains DLRMs that fill their space:
+a prediction fitted to these is compared with the truth, and the lists share nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, groupby, islice, pairwise
+from itertools import count, groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.units import BYTES_PER_GB
-from perfmodel.collect.backend import Backend, device_name, open_backend
+from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
-from perfmodel.collect.models import MODELS, Options, Ranks, Training
+from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.models.dlrm import FP32_BYTES, ONE_RANK, DlrmConfig, read_configs, train_dlrm
 from perfmodel.collect.runs import Run, add_common, positive
 from perfmodel.collect.timing import halves_frac, summarize, time_step
@@ -106,30 +105,6 @@ def _multiple(value: int, of: int) -> int:
     return max(1, round(value / of)) * of
 
 
-OTHERS = (
-    ("transformer", "mini", 4),
-    ("resnet", "mini", 8),
-    ("transformer", "mini", 16),
-    ("resnet", "small", 2),
-    ("transformer", "tiny", 8),
-    ("resnet", "tiny", 16),
-)
-"""Model, preset and batch; one of them after every tenth DLRM."""
-OTHER_EVERY = 10
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A model to train: `build` makes it, `held_bytes` is about what it keeps between steps."""
-
-    name: str
-    model: str
-    build: Callable[[Backend], Training]
-    held_bytes: int = 0
-    dims: dict[str, Any] = field(default_factory=dict)
-    """What tables say of it."""
-
-
 def dims_of(config: DlrmConfig) -> dict[str, Any]:
     """What a table says of `config`: widths joined by `-`, runs of equal tables as `2x5 1x7`."""
     runs = [f"{len(list(run))}x{rows}" for rows, run in groupby(config.rows)]
@@ -145,35 +120,6 @@ def dims_of(config: DlrmConfig) -> dict[str, Any]:
         "bottom_mlp": "-".join(map(str, config.bottom)),
         "top_mlp": "-".join(map(str, config.top)),
     }
-
-
-def calibration_workloads(wanted: int) -> list[Workload]:
-    """`wanted` workloads; every beginning of the list covers the space."""
-    others = list(OTHERS)
-    listed: list[Workload] = []
-    for number, config in enumerate(islice(calibration_configs(), wanted), start=1):
-        listed.append(dlrm_workload(config))
-        if number % OTHER_EVERY == 0 and others:
-            listed.append(_other_workload(*others.pop(0)))
-    return listed[:wanted]
-
-
-def dlrm_workload(config: DlrmConfig) -> Workload:
-    return Workload(
-        config.name,
-        "dlrm",
-        lambda backend: train_dlrm(backend, Ranks(), config),
-        config.held_bytes,
-        dims_of(config),
-    )
-
-
-def _other_workload(model: str, preset: str, batch: int) -> Workload:
-    name, options = f"{model}_{preset}_b{batch}", Options(preset=preset, batch=batch)
-    dims = {"name": name, "description": {"batch": batch}}
-    return Workload(
-        name, model, lambda backend: MODELS[model](backend, Ranks(), options), dims=dims
-    )
 
 
 DIMS = (
@@ -224,29 +170,29 @@ class Pace(NamedTuple):
 
 
 class Turns:
-    """The models of `workloads`, built when first due; `run.skipped` says why one is not."""
+    """The models of `configs`, built when first due; `run.skipped` says why one is not."""
 
-    def __init__(self, run: Run, workloads: Sequence[Workload], pace: Pace) -> None:
-        self.run, self.backend, self.pace, self.workloads = run, run.backend, pace, workloads
+    def __init__(self, run: Run, configs: Sequence[DlrmConfig], pace: Pace) -> None:
+        self.run, self.backend, self.pace, self.configs = run, run.backend, pace, configs
         self.samples: dict[str, Samples] = {}
         self._left_bytes = MEMORY_SHARE * run.backend.free_bytes()
         self._trainings: dict[str, Training] = {}
         self._number = 0
 
     def take(self, most_rounds: int) -> None:
-        """A few steps of every workload per round, until the time or the rounds are used up."""
+        """A few steps of every model per round, until the time or the rounds are used up."""
         for _ in range(most_rounds):
-            for workload in self.workloads:
+            for config in self.configs:
                 if self.run.is_over:
                     return
-                training = self._training(workload)
+                training = self._training(config)
                 if training is not None:
-                    self.measure(workload.name, training)
+                    self.measure(config.name, training)
             if not self._trainings:
                 return
 
     def measure(self, name: str, training: Training) -> None:
-        """One round of a workload whose model is built and warm; it is kept when it is whole."""
+        """One round of a model that is built and warm; it is kept when it is whole."""
         own_us = [round(self.step(training), 1) for _ in range(self.warmed(training))]
         self.samples[name].rounds_us.append(own_us)
 
@@ -260,37 +206,37 @@ class Turns:
         self._number += 1
         return time_step(self.backend, training.step, self._number)
 
-    def built(self, workload: Workload, training: Training) -> None:
+    def built(self, config: DlrmConfig, training: Training) -> None:
         """Called with a model that was built and has warmed up."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row per workload with rounds: its dims and its figures."""
+        """A row per model with rounds: its dims and its figures."""
         setting = {
             "device": device_name(self.backend),
             "ranks": 1,
             "threads_per_rank": self.backend.threads,
         }
         return [
-            {"model": each.model, **setting, **each.dims, **self.samples[each.name].figures()}
-            for each in self.workloads
+            {"model": "dlrm", **setting, **dims_of(each), **self.samples[each.name].figures()}
+            for each in self.configs
             if each.name in self.samples and self.samples[each.name].rounds_us
         ]
 
-    def _training(self, workload: Workload) -> Training | None:
-        """The model of `workload`; `None`, and a note, where it does not fit."""
-        name, skipped = workload.name, self.run.skipped
+    def _training(self, config: DlrmConfig) -> Training | None:
+        """The model of `config`; `None`, and a note, where it does not fit."""
+        name, skipped = config.name, self.run.skipped
         if name in self._trainings or name in skipped:
             return self._trainings.get(name)
-        if workload.held_bytes >= min(self._left_bytes, self.backend.free_bytes()):
-            skipped[name] = f"needs {workload.held_bytes / BYTES_PER_GB:.1f} GB"
+        if config.held_bytes >= min(self._left_bytes, self.backend.free_bytes()):
+            skipped[name] = f"needs {config.held_bytes / BYTES_PER_GB:.1f} GB"
             return None
-        self._left_bytes -= workload.held_bytes
+        self._left_bytes -= config.held_bytes
         try:
-            training = workload.build(self.backend)
+            training = train_dlrm(self.backend, Ranks(), config)
             for _ in range(FIRST_WARM_UP):
                 self.step(training)
             self.samples[name] = Samples()
-            self.built(workload, training)
+            self.built(config, training)
         except (RuntimeError, MemoryError) as error:
             if not self.backend.out_of_memory(error):
                 raise
@@ -317,7 +263,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     configs = read_configs(arguments.configs) if arguments.configs else ONE_RANK
     current = Run("truth", arguments, open_backend(arguments.device))
-    turns = Turns(current, [dlrm_workload(config) for config in configs], PACE)
+    turns = Turns(current, configs, PACE)
     try:
         turns.take(arguments.rounds)
     finally:

@@ -9,7 +9,12 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
 from perfmodel.cost.cpu.family import CpuFamily
-from perfmodel.cost.cpu.parameters import MEMORY_PARAMETERS, parameters, parameters_on
+from perfmodel.cost.cpu.parameters import (
+    MEMORY_PARAMETERS,
+    THREAD_PARAMETERS,
+    parameters,
+    parameters_on,
+)
 from perfmodel.cost.cpu.terms import (
     RATES,
     attention_terms,
@@ -45,15 +50,15 @@ for family, analyse in ANALYSES.items():
     KERNELS.register(f"gpu/{family}/heuristic")(Heuristic(family, analyse))
 
 
-_STREAMING = parameters("cpu.vector")
+_STREAMING = (*parameters("cpu.vector"), *THREAD_PARAMETERS)
 _ON_CPU = {
     "attention": (parameters("cpu.attention", RATES), attention_terms),
     "collective": (parameters("cpu.collective"), collective_terms),
     "convolution": (parameters("cpu.convolution", RATES), convolution_terms),
-    "embedding": (parameters("cpu.embedding"), embedding_terms),
+    "embedding": ((*parameters("cpu.embedding"), *THREAD_PARAMETERS), embedding_terms),
     "matmul": (parameters("cpu.matmul", RATES), matmul_terms),
-    "optimizer": (parameters("cpu.optimizer"), optimizer_terms),
-    "sort": (parameters("cpu.sort"), sort_terms),
+    "optimizer": ((*parameters("cpu.optimizer"), *THREAD_PARAMETERS), optimizer_terms),
+    "sort": ((*parameters("cpu.sort"), *THREAD_PARAMETERS), sort_terms),
     "transfer": (_STREAMING, streaming_terms),
     "vector": (_STREAMING, streaming_terms),
 }

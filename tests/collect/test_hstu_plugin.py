@@ -1,4 +1,4 @@
-"""The plug-in of the collector in `benchmarks/hstu_collector`, found by its metadata."""
+"""The plug-ins of the collector in `benchmarks`, found by their metadata."""
 
 import os
 import subprocess
@@ -15,7 +15,8 @@ pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="it is in a checkout
 
 def python(*arguments: str, found: bool = True) -> str:
     """What a fresh Python prints, by which the folder is found or not."""
-    places = [str(FOLDER)] * found + [os.environ.get("PYTHONPATH", "")]
+    plugins = [str(FOLDER), str(FOLDER.with_name("reference_models"))]
+    places = plugins * found + [os.environ.get("PYTHONPATH", "")]
     set_here = {"PYTHONPATH": os.pathsep.join(places), "TRITON_INTERPRET": "1"}
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -31,14 +32,27 @@ def python(*arguments: str, found: bool = True) -> str:
 
 
 @pytest.mark.parametrize("found", [True, False])
-def test_it_registers_a_family_and_a_model(found: bool) -> None:
+def test_they_register_a_family_and_models(found: bool) -> None:
     code = """
 from perfmodel.collect.families import FAMILIES
 from perfmodel.collect.models import MODELS
-names = FAMILIES.get("hstu"), MODELS.get("hstu")
+names = FAMILIES.get("hstu"), *map(MODELS.get, ("hstu", "resnet", "transformer"))
 print(*(each is not None for each in names))
 """
-    assert python("-c", code, found=found).split() == [str(found)] * 2
+    assert python("-c", code, found=found).split() == [str(found)] * 4
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="needs PyTorch: the CPU build is enough")
+@pytest.mark.parametrize("model", ["resnet", "transformer"])
+def test_a_model_of_theirs_trains(model: str) -> None:
+    code = f"""
+from perfmodel.collect.backend import open_backend
+from perfmodel.collect.models import MODELS, Options, Ranks
+training = MODELS["{model}"](open_backend("cpu"), Ranks(), Options(preset="tiny", batch=2))
+training.step(0)
+print(training.description["preset"])
+"""
+    assert python("-c", code).split() == ["tiny"]
 
 
 @pytest.mark.slow

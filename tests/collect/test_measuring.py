@@ -114,11 +114,11 @@ def test_kernels_within_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "kernels.csv: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("model", "ranks"), [("dlrm", 2), ("transformer", 1), ("resnet", 1)])
-def test_a_trace_with_its_un_profiled_times(model: str, ranks: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_trace_with_its_un_profiled_times(ranks: int, tmp_path: Path) -> None:
     words = ["--preset", "tiny", "--batch", "4", "--steps", "4", "--warmup", "1", "--active", "2"]
     words += ["--ranks", str(ranks), "--name", "x", "--device", "cpu", "-o", str(tmp_path)]
-    assert main(["trace", "--model", model, *words]) == 0
+    assert main(["trace", "--model", "dlrm", *words]) == 0
     suffixes = ["_rank0", "_rank1"] if ranks == 2 else [""]
     for suffix in suffixes:
         record = json.loads((tmp_path / f"x{suffix}.json").read_text())

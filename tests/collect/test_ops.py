@@ -18,7 +18,6 @@ from perfmodel.collect.timing import write_table
 from perfmodel.collect.turns import (
     Samples,
     calibration_configs,
-    calibration_workloads,
     dims_of,
     rough_step_us,
 )
@@ -71,13 +70,6 @@ def test_the_calibration_spans_the_space() -> None:
         values = [max(c.rows) if of == "rows" else getattr(c, of) for c in configs]
         assert sum(value <= low for value in values) >= 10, of
         assert sum(value >= high for value in values) >= 5, of
-
-
-def test_other_models_stand_among_them() -> None:
-    workloads = calibration_workloads(40)
-    assert len(workloads) == 40
-    assert {workload.model for workload in workloads} == {"dlrm", "transformer", "resnet"}
-    assert len({workload.name for workload in workloads}) == 40
 
 
 def test_points_fill_a_box_of_many_dims() -> None:

@@ -27,7 +27,7 @@ FILES = sorted((COST / "coefficients").glob("*.toml"))
 PAGE = ROOT / "docs" / "coefficients.md"
 KEYS = {
     *("value", "unit", "meaning", "source", "fitted_on", "rows"),
-    *("range", "effect", "per_op", "by_op", "from_figures"),
+    *("range", "effect", "per_op", "from_figures"),
 }
 METHODS = ("table", "tuples", "rows")
 COMPUTED = {
@@ -66,16 +66,29 @@ names a choice without a measurement, and why; `effect` says what a wrong one ch
 kernels of its heuristic on six devices (learned corrections, where a device has them, make up for
 part of it). Coefficients that fits write (`fitted.json`, bundled trees) are not listed.
 """
+FITTED = """
+## Parameters that fits choose
+
+`perfmodel fit device` chooses them for a CPU, from the middle of the range on; a CPU that was not
+fitted takes those of `cpu-epyc`, times by the speed of a thread, rates by what data sheets say.
+
+| Name | Range | Unit | Meaning |
+|---|---|---|---|"""
 
 
 @cache
-def entries() -> tuple[tuple[str, dict[str, Any]], ...]:
+def every() -> tuple[tuple[str, dict[str, Any]], ...]:
     return tuple(
         (f"{path.stem}.{module}.{name}", entry)
         for path in FILES
         for module, group in tomllib.loads(path.read_text("utf-8")).items()
         for name, entry in group.items()
     )
+
+
+def entries() -> list[tuple[str, dict[str, Any]]]:
+    """Those that have a value; parameters that fits choose start in the middle of their range."""
+    return [(name, entry) for name, entry in every() if "value" in entry]
 
 
 def used() -> set[str]:
@@ -108,7 +121,7 @@ def asked_for(source: str) -> set[str]:
             group = getattr(node.args[0], "value", None) if node.args else None
             found |= {
                 name
-                for name, entry in entries()
+                for name, entry in every()
                 if name.startswith(f"{group}.") and isinstance(entry.get("range"), list)
             }
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -161,14 +174,27 @@ def page() -> str:
             ("effect", "effect"),
         ):
             source += f"; {words}: {entry[more]}" if more in entry else ""
-        cells = (f"`{key}`", value, entry["unit"], entry.get("meaning", ""), source)
-        lines.append("| " + " | ".join(str(each).replace("|", "\\|") for each in cells) + " |")
+        lines.append(row_of(f"`{key}`", value, entry["unit"], entry.get("meaning", ""), source))
+    lines += [FITTED]
+    for name, entry in every():
+        if "value" not in entry:
+            low, high = entry["range"]
+            lines.append(
+                row_of(f"`{name}`", f"{low:g} to {high:g}", entry["unit"], entry["meaning"])
+            )
     return "\n".join(lines) + "\n"
 
 
+def row_of(*cells: object) -> str:
+    return "| " + " | ".join(str(each).replace("|", "\\|") for each in cells) + " |"
+
+
 def test_each_has_value_unit_and_source() -> None:
-    for name, entry in entries():
+    for name, entry in every():
         assert entry.keys() <= KEYS, name
+        assert "value" in entry or entry["range"][0] < entry["range"][1], name
+        assert entry["unit"].strip(), name
+    for name, entry in entries():
         assert entry["value"] is not None, name
         assert entry["unit"].strip(), name
         assert entry["source"].strip(), name
@@ -205,7 +231,7 @@ def test_an_explanation_names_the_same_each_time(hardware: str) -> None:
 
 
 def test_each_is_read_and_no_other_asked_for() -> None:
-    assert {name for name, _ in entries()} == used()
+    assert {name for name, _ in every()} == used()
 
 
 def test_no_figure_hides_in_code() -> None:

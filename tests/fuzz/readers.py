@@ -204,9 +204,9 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
     import numpy as np
 
     from benchmarks.collective_model import initial_constants, read_measured
+    from benchmarks.published.collectives import evaluate_collectives
     from perfmodel.cost.collectives.algorithms import costs_of
     from perfmodel.cost.collectives.learned import features_of
-    from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
     next(each for each in (curves, points) if each.name.startswith("sound")).write_bytes(sound)
     measured, left_out = read_measured([(str(curves), str(points))])

@@ -49,7 +49,6 @@ SHARED = (
     "traces/train/mi300x8_resnet_act_checkpoint.json.gz",
 )
 VALUES: Mapping[str, tuple[str, ...]] = {
-    "fuse": ("embeddings",),
     "cast": ("bf16", "fp16,keep-optimizer", "fp8"),
     "cuda-graphs": ("",),
     "ranks": ("16",),
@@ -166,11 +165,6 @@ def _ranks(_: str, before: Ledger, after: Ledger) -> None:
     assert names[0] == names[1]
 
 
-def _fuse(_: str, before: Ledger, after: Ledger) -> None:
-    assert before.lookups() > 0
-    assert after.lookups() == pytest.approx(before.lookups())
-
-
 def _remove(value: str, before: Ledger, after: Ledger) -> None:
     """Nothing but the pieces of what is removed is gone, and nothing is new."""
     gone: set[int] = set()
@@ -182,7 +176,6 @@ def _remove(value: str, before: Ledger, after: Ledger) -> None:
 
 
 LAWS: Mapping[str, Callable[[str, Ledger, Ledger], None]] = {
-    "fuse": _fuse,
     "cast": _cast,
     "cuda-graphs": _same,
     "ranks": _ranks,

@@ -31,9 +31,8 @@ def test_rows_on_a_gpu_are_multiples_of_16_bytes(dim: int, expected: dict[str, i
     assert {dtype: float(row_bytes(dtype, dim)) for dtype in expected} == expected
 
 
-def test_rows_on_a_cpu_are_not_padded_and_their_scales_may_be_wide() -> None:
+def test_rows_on_a_cpu_are_not_padded() -> None:
     assert float(row_bytes("int8", 100, alignment_bytes=1)) == 104
-    assert float(row_bytes("int8", 100, alignment_bytes=1, wide=True)) == 108
     assert float(row_bytes("int4", 33, alignment_bytes=1)) == 17 + 4
 
 

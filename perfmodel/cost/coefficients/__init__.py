@@ -21,7 +21,8 @@ class Group:
 
     def __init__(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
         self.entries = tables
-        vars(self).update({key: _converted(entry["value"]) for key, entry in tables.items()})
+        known = {key: entry["value"] for key, entry in tables.items() if "value" in entry}
+        vars(self).update({key: _converted(value) for key, value in known.items()})
 
     if TYPE_CHECKING:
 
@@ -81,6 +82,7 @@ def listed(package: str, modules: Iterable[str]) -> tuple[Coefficient, ...]:
         )
         for module in sorted(set(modules) & document(package).keys())
         for key, entry in sorted(document(package)[module].items())
+        if "value" in entry  # else a parameter that fits choose
     )
 
 

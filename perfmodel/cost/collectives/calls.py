@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated
@@ -124,12 +124,6 @@ class Calls:
         """`number` of each row's `network`, `architecture` or `link`, computed once per kind."""
         kinds, kind = self._kinds[name]
         return np.array([number(each) for each in kinds.tolist()], np.float64)[kind.reshape(-1)]
-
-    @staticmethod
-    def joined(parts: Sequence[Calls]) -> Calls:
-        """All calls of `parts`, one after another."""
-        names = (each.name for each in fields(Calls))
-        return Calls(**{x: np.concatenate([getattr(part, x) for part in parts]) for x in names})
 
     def take(self, index: Ints) -> Calls:
         """The calls at `index`, in that order."""

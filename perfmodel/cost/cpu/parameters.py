@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from perfmodel.base.schema import unknown_key
-from perfmodel.cost.coefficients import Group, coefficients
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import device as catalogue_device
@@ -29,45 +29,41 @@ Scale = Callable[[Device, float], float]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One number of a model, above 0: its default, the range a fit may choose from."""
+    """One number of a model, above 0, and the range a fit may choose from."""
 
     name: str
-    group: Group
+    value: float | None
+    """Its default; None: the middle of the range."""
     low: float
     high: float
     per_op: bool
     """Whether each op of the family may have a value of its own."""
-    by_op: Mapping[str, float]
-    """Defaults of single ops, by section."""
     scale: Scale | None
     from_figures: bool
     """Whether figures of a device say more than what was measured on another."""
 
-    def default_on(self, device: Device, section: str = "") -> float:
-        """The default on `device` of the op `section`, within the range."""
-        value: float = getattr(self.group, self.name)
-        if section in self.by_op:
-            value = self.by_op[section]
-        elif self.scale is not None:
-            value = self.scale(device, value)
+    def default_on(self, device: Device) -> float:
+        """The default on `device`, within the range."""
+        if self.value is None:
+            return math.sqrt(self.low * self.high)
+        value = self.value if self.scale is None else self.scale(device, self.value)
         return min(max(value, self.low), self.high)
 
 
 def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Parameter, ...]:
     """The coefficients of a group, `cpu.memory`, that fits may choose: those with a range."""
-    group, scales = coefficients(name), scales or {}
+    scales = scales or {}
     return tuple(
         Parameter(
             key,
-            group,
+            entry.get("value"),
             low=float(entry["range"][0]),
             high=float(entry["range"][1]),
             per_op=entry.get("per_op", False),
-            by_op=entry.get("by_op", {}),
             scale=scales.get(key),
             from_figures=entry.get("from_figures", False),
         )
-        for key, entry in group.entries.items()
+        for key, entry in coefficients(name).entries.items()
         if isinstance(entry.get("range"), list)
     )
 
@@ -77,6 +73,8 @@ CALL_PARAMETERS = parameters("cpu.overhead")
 CROWDING_PARAMETERS = parameters("cpu.crowding")
 """Between two runs of an op its code and what describes its tensors leave the caches, by how much
 the rest of the step touches."""
+THREAD_PARAMETERS = parameters("cpu.threads")
+"""Of families whose ops split a part of their work."""
 UNWATCHED_PARAMETERS = parameters("cpu.unwatched")
 """What timing each operator of a step costs it: fitted to whole steps that were not watched."""
 MEMORY_PARAMETERS = parameters(
@@ -107,7 +105,7 @@ def values_of(
     """
     within, by_itself = (family, section), (f"{ALONE}{family}", f"{ALONE}{section}")
     known = {each.name: each for each in parameters}
-    values = {name: each.default_on(device, section) for name, each in known.items()}
+    values = {name: each.default_on(device) for name, each in known.items()}
     for table in (*within, *by_itself) if alone else (*by_itself, *within):
         for name, value in device.calibration.get(table, {}).items():
             where = f"{device.name}: calibration.{table}"
@@ -154,7 +152,7 @@ def parameters_on(
     slower = _thread_speed(reference) / _thread_speed(device)
     for each in parameters:
         if each.from_figures:
-            values[each.name] = each.default_on(device, section)
+            values[each.name] = each.default_on(device)
         elif each.scale is not None:
             values[each.name] *= each.scale(device, 1.0) / each.scale(reference, 1.0)
         elif each.name.endswith(("_us", "_ns")):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.ops.edits.assemble import Edited, fuse_tables, remove
 from perfmodel.ops.edits.batch import rebatch
 from perfmodel.ops.edits.named import cast, cuda_graphs
+from perfmodel.ops.edits.remove import Edited, remove
 
-__all__ = ["Edited", "cast", "cuda_graphs", "fuse_tables", "rebatch", "remove"]
+__all__ = ["Edited", "cast", "cuda_graphs", "rebatch", "remove"]

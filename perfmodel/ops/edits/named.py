@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.ops.edits.assemble import Edited, fuse_tables, remove
+from perfmodel.ops.edits.remove import Edited, remove
 from perfmodel.ops.graph import OPTIMIZER, WAITING, Argument, OpGraph, Tensor
 
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16")
@@ -141,7 +141,6 @@ def _cast(graph: OpGraph, value: str) -> Edited:
 
 _DTYPES = (*FLOAT_DTYPES, *NARROW)
 KINDS: dict[str, Kind] = {
-    "fuse": Kind("KIND", ("embeddings",), lambda graph, _: fuse_tables(graph)),
     "cast": Kind(
         f"DTYPE[,{KEEP_OPTIMIZER}]",
         (*_DTYPES, *(f"{dtype},{KEEP_OPTIMIZER}" for dtype in _DTYPES)),

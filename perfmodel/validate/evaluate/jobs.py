@@ -15,7 +15,7 @@ import numpy as np
 from perfmodel.base.arrays import Ints
 from perfmodel.base.files import DEFAULT_MAX_BYTES, read_chunks
 from perfmodel.base.progress import Begin, begun, silent
-from perfmodel.errors import HardwareError, PerfmodelError, TraceError, UsageError
+from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.lowering.host import TYPES, Profile, Samples
 from perfmodel.lowering.host.measure import measure
 from perfmodel.ops.families import families_of_kernels
@@ -28,9 +28,8 @@ from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, sc
 from perfmodel.trace import Trace, read
 from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
-from perfmodel.validate.evaluate.kernels import TableJob, table_rows
 from perfmodel.validate.evaluate.results import LEFT_OUT, NULLS, SCHEMA, Errors, Kind, Pair, rows_of
-from perfmodel.validate.evaluate.shapes import model_pairs, op_errors, ops_of, shape_pairs
+from perfmodel.validate.evaluate.shapes import model_pairs, shape_pairs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,14 +257,13 @@ def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
 
 def evaluate_jobs(
     jobs: Sequence[Job],
-    tables: Sequence[TableJob] = (),
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
     begin: Begin = silent,
 ) -> Errors:
-    """The errors of every job, then of every table; `begin` gets the name of each.
+    """The errors of every job; `begin` gets the name of each.
 
     A job that cannot be used is an error where it was asked for, or with `strict`; one that was
     come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.
@@ -286,8 +284,6 @@ def evaluate_jobs(
     if not whole.more["traces"]:
         why = [line.removeprefix(LEFT_OUT) for line in whole.warnings] or ["no trace was given"]
         raise TraceError(f"nothing to evaluate: {why[0]}")
-    for table in tables:
-        whole.rows.extend(table_rows(table))
     return whole
 
 
@@ -323,27 +319,3 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Errors:
     }
     said = [f"{name}: {line}" if line in result.cautions else line for line in result.warnings]
     return Errors(SCHEMA, rows_of(name, *pairs), said, {"traces": [facts]})
-
-
-def evaluate_ops(
-    traces: list[str],
-    *,
-    only: str = "*",
-    by_op: bool = False,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Begin = silent,
-) -> Errors:
-    """Errors per op of `traces` (files or folders) from shapes alone; see `ops_of`.
-
-    Raises `TraceError` for a trace that cannot be read.
-    """
-    import pandas as pd
-
-    frames, warnings = [pd.DataFrame()], []
-    for job in begun(find_jobs(traces, max_bytes=max_bytes), begin, lambda job: job.name):
-        trace = read(job.path, max_bytes=max_bytes)
-        try:
-            frames.append(ops_of(trace, only=only, by_op=by_op).assign(source=job.name))
-        except (TraceError, HardwareError) as error:
-            warnings.append(f"{LEFT_OUT}{job.name}: {error}")
-    return op_errors(pd.concat(frames), warnings)

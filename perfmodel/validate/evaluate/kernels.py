@@ -1,28 +1,19 @@
-"""Errors of kernel models on measurement tables, per op, device and dtype, or per family."""
+"""Errors of kernel models on measurement tables, per op, device and dtype."""
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import io
-import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from perfmodel.base.files import read_bytes
-from perfmodel.cost.durations import durations, durations_of
+from perfmodel.cost.durations import durations
 from perfmodel.cost.gpu.program import shortest_kernel_us
-from perfmodel.errors import HardwareError, ModelError, PerfmodelError
-from perfmodel.hardware import device
+from perfmodel.errors import ModelError
 from perfmodel.ops.spec import OPS
-from perfmodel.validate.calibrate.device_data import read_tables
 from perfmodel.validate.calibrate.kernel_data import LAUNCHED_US, devices_of, joined, read_table
-from perfmodel.validate.evaluate.results import SCHEMA, Errors, Kind, error_rows, rows_of
+from perfmodel.validate.evaluate.results import SCHEMA, Errors, error_rows
 
 MAX_NAMED = 5
 """Unknown ops that an error names."""
@@ -64,78 +55,3 @@ def evaluate_kernels(paths: Sequence[Path]) -> Errors:
     late = sum(len(table.frame) for table in tables) - len(frame)
     said = f"{late:,} rows left out: their launches came late, so that they are host time"
     return Errors(SCHEMA, rows, [said] * bool(late))
-
-
-_SUFFIXES = (".csv", ".csv.gz", ".parquet")
-_COLUMNS = ("op", "device", "duration_us")
-_MAX_BYTES = 500_000_000
-
-
-@dataclass(frozen=True)
-class TableJob:
-    """A table of measured kernels, and the file that describes the device it was measured on."""
-
-    name: str
-    path: Path
-    device: Path
-
-
-def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
-    """The measurement tables below folders that hold a device's file (`*.toml`), by name.
-
-    The file nearest above a table is its device's; a table that this file names as what it was
-    fitted on (by its hash) is left out, for its errors would say nothing, and so is one that names
-    a device of the catalogue of another kind.
-    """
-    jobs = []
-    for given in map(Path, paths):
-        root = Path(os.path.abspath(given))
-        for folder, folders, files in os.walk(root):
-            folders.sort()
-            within = [at for at in (Path(folder), *Path(folder).parents) if at.is_relative_to(root)]
-            sole = [found[0] for at in within if len(found := list(at.glob("*.toml"))) == 1]
-            for file in sorted(files) if sole else ():
-                path, described = Path(folder) / file, sole[0]
-                if _is_test_of(path, described):
-                    below = path.relative_to(root)
-                    name = (Path(root.name) / below).as_posix()
-                    jobs.append(TableJob(name, given / below, described))
-    return jobs
-
-
-def table_rows(job: TableJob) -> list[dict[str, Any]]:
-    """Per family: errors of one table's rows. Raises `PerfmodelError` naming the file."""
-    measured = read_tables([job.path]).all
-    part = device(job.device)
-    rows = []
-    for family, index in sorted(measured.families().items()):
-        of_family = measured.take(index)
-        try:
-            predicted = durations_of(of_family.rows, part).duration_us
-        except PerfmodelError as error:
-            raise type(error)(f"{job.name}: {error}") from None
-        rows += rows_of(job.name, (Kind.KERNELS, family, predicted, of_family.duration_us))
-    return rows
-
-
-def _is_test_of(path: Path, described: Path) -> bool:
-    """Whether a file is a table of measured kernels that tells of the device `described`: Parquet,
-    or a CSV file with the columns, neither fitted to nor of other code's devices."""
-    if not path.name.lower().endswith(_SUFFIXES):
-        return False
-    content = read_bytes(path, max_bytes=_MAX_BYTES)
-    row: dict[str, str] = {}
-    names: tuple[str, ...] = ()
-    if path.suffix != ".parquet":
-        table = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
-        with suppress(csv.Error):  # what reads the table says what is wrong with it
-            names = tuple(table.fieldnames or ())
-            row = next(table, {})
-        if not set(_COLUMNS) <= set(names):
-            return False
-    if hashlib.sha256(content).hexdigest() in described.read_text("utf-8", errors="replace"):
-        return False
-    try:
-        return device(row.get("device") or "").target == device(described).target
-    except HardwareError:
-        return True

@@ -140,8 +140,6 @@ class Kind(StrEnum):
     """A rank's device time of the ops of one family, from their shapes alone."""
     MODEL = "model"
     """A rank's step, or its GPU-active time, on its own device in mode `model`."""
-    KERNELS = "kernels"
-    """The rows of one family of a measurement table, which no fit of the device has seen."""
 
 
 NULLS = (Kind.NULL, Kind.NULL_GPU, Kind.NULL_LAST)

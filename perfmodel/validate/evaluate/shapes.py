@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +21,7 @@ from perfmodel.prediction import predict
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.validate.evaluate.results import Errors, Kind, Pair, error_rows
+from perfmodel.validate.evaluate.results import Kind, Pair
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,29 +117,3 @@ def model_pairs(trace: Trace) -> tuple[list[Pair], float | None]:
 
     pairs = [(Kind.MODEL, what, *times(f"{what}_us")) for what in ("step", "gpu_active")]
     return pairs, result.coverage["modelled_frac"]
-
-
-OPS_SCHEMA = "perfmodel.evaluation.ops/1"
-_FIGURES = ("gmae_pct", "mape_pct", "median_pct", "bias_pct", "total_pct", "measured_us")
-_BY = ("source", "device", "name")
-
-
-def op_errors(frame: pd.DataFrame, warnings: Sequence[str] = ()) -> Errors:
-    """Errors of the rows of `frame` (`source device name predicted_us measured_us`) by the first
-    three, the longest first, and of `all` together; see `error_figures`."""
-    if not len(frame):
-        return Errors(OPS_SCHEMA, [], list(warnings), {"all": None})
-    rows = error_rows(frame, _BY, _FIGURES)
-    rows.sort(key=lambda row: (row["source"], -row["measured_us"]))
-    (whole,) = error_rows(frame.assign(source="all", device="", name="all"), _BY, _FIGURES)
-    return Errors(OPS_SCHEMA, rows, list(warnings), {"all": whole})
-
-
-def ops_of(trace: Trace, *, only: str = "*", by_op: bool = False) -> pd.DataFrame:
-    """`shape_times` of the operators whose name matches the pattern `only`; their `name` is that of
-    the kernel family, or their own (`by_op`)."""
-    times = shape_times(trace)
-    if not len(times):
-        return times
-    times = times[[fnmatchcase(name, only) for name in times["op"]]]
-    return times.assign(name=times["op" if by_op else "family"])

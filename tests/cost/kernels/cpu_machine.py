@@ -1,5 +1,5 @@
 """A CPU with round figures: 2 cores, 100 GFLOP/s each, 1 MB of L2 each, 16 MB of L3; calibrated to
-what coefficients are by default."""
+the defaults of all parameters."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.published.lookups import read_lookups
-from perfmodel.validate.evaluate.jobs import evaluate_ops
-from perfmodel.validate.evaluate.shapes import op_errors
+from benchmarks.published.ops import evaluate_ops, op_errors
 
 V100 = "traces/dlrm_v100x8"
 A100 = "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"

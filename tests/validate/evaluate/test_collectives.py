@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.collective_model import read_measured
+from benchmarks.published.collectives import evaluate_collectives
 from perfmodel.errors import ModelError
-from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
 CURVES = """\
 curve_id,collective,gpu,n_gpus,n_nodes,intra_link,intra_gb_per_s_per_gpu,node_nic_gb_per_s,network

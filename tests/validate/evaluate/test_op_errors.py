@@ -9,9 +9,9 @@ import pytest
 from tiny import Tiny
 
 from benchmarks.published.lookups import read_lookups
+from benchmarks.published.ops import op_errors, ops_of
 from perfmodel.errors import TraceError
 from perfmodel.trace import Trace
-from perfmodel.validate.evaluate.shapes import op_errors, ops_of
 
 TIMINGS = """op,impl,gpu,batch,tables,rows_per_table,dim,pooling,dtype,phase,time_us,full_config
 TBE,FBGEMM,A100 (SXM4),512,32,100000,128,20,fp32,fwd,138,yes

@@ -9,10 +9,10 @@ import pytest
 from tiny import Tiny
 from validate.evaluate.handmade import save
 
+from benchmarks.published.pairs import evaluate_pairs
 from perfmodel.errors import UsageError
 from perfmodel.prediction import predict
 from perfmodel.trace import read
-from perfmodel.validate.evaluate.pairs import evaluate_pairs
 
 V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
 MEMORY_BYTES = {V100: 16_945_512_448, A100: 85_175_894_016}

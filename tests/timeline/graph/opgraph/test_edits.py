@@ -8,8 +8,8 @@ import pytest
 from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits import cast, cuda_graphs, fuse_tables, remove
-from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.edits import cast, cuda_graphs, remove
+from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
 
@@ -56,31 +56,6 @@ def test_remove_of_nothing_says_so() -> None:
 def test_unknown_types_are_refused() -> None:
     with pytest.raises(WorkloadError, match="one of"):
         cast(chain(), "nothing")
-
-
-def test_lookups_of_a_dlrm_become_one_forward_backward_and_update() -> None:
-    graph = dlrm()
-    fused, skipped = fuse_tables(graph)
-    was, now = Counter(names(graph)), Counter(names(fused))
-    assert was["embedding_bag"] == 3
-    assert not now["embedding_bag"]
-    new = {name for name in now if name not in was}
-    node = "torch::autograd::CppNode<SplitLookupFunction_sgd_Op_pt2>"
-    lookup = "fbgemm::split_embedding_codegen_lookup_sgd_function_pt2"
-    assert new == {lookup, f"autograd::engine::evaluate_function: {node}"}
-    accumulate = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-    assert was[accumulate] - now[accumulate] == was["add_"] - now["add_"] == 3
-    op = next(op for op in fused.ops if op.name == lookup)
-    shapes = {t.shape for t in op.tensors}
-    assert {(3 * 100 * 4,), (3 * 8 * 2,), (3 * 8 + 1,)} <= shapes
-    assert [t.shape for t in tensors_in(op.outputs)] == [(8, 12)]
-    assert skipped
-    assert all(0 <= edge < len(fused) for edge in fused.data.ravel())
-
-
-def test_a_model_without_tables_stays() -> None:
-    graph = chain()
-    assert fuse_tables(graph).graph is graph
 
 
 def test_cast_changes_floating_types_only() -> None:

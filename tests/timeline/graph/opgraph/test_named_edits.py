@@ -43,10 +43,9 @@ def test_types_keep_the_optimizers_when_told_to() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("melt=x", "unknown edit 'melt'; one of fuse=KIND"),
-        ("fuse", "expected fuse=KIND"),
-        ("fuse=", "expected fuse=KIND"),
-        ("fuse=all", "expected fuse=KIND, of embeddings"),
+        ("melt=x", "unknown edit 'melt'; one of cast=DTYPE"),
+        ("cast", "expected cast=DTYPE"),
+        ("remove=", "expected remove=PATTERN"),
         ("cast=fp12", "fp64, fp32, fp16, bf16, fp8, int8"),
         ("cast=bf16,keep", "expected cast=DTYPE"),
         ("cuda-graphs=1", "expected cuda-graphs"),

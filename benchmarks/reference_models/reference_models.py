@@ -1,4 +1,8 @@
-"""Other small models: a residual network for images, and a transformer encoder of tokens."""
+"""Models to trace that are no recommenders, a plug-in of `python -m perfmodel.collect`: a residual
+network for images, and a transformer encoder of tokens. Nothing is installed; from a checkout:
+
+    PYTHONPATH=benchmarks/reference_models python -m perfmodel.collect trace --model resnet
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.models import MODELS, Options, Ranks, Training, chosen
+from perfmodel.collect.models import Options, Ranks, Training, chosen
 
 RESNET_LEARNING_RATE = 0.01
 CLASSES = 1000
@@ -29,7 +33,6 @@ RESNET_PRESETS = {
 }
 
 
-@MODELS.register("resnet")
 def build_resnet(backend: Backend, ranks: Ranks, options: Options) -> Training:
     """The residual network of `options.preset` with `options.batch` images per rank."""
     name, config = chosen(RESNET_PRESETS, options, "resnet")
@@ -117,7 +120,6 @@ TRANSFORMER_PRESETS = {
 }
 
 
-@MODELS.register("transformer")
 def build_transformer(backend: Backend, ranks: Ranks, options: Options) -> Training:
     """The transformer of `options.preset` with `options.batch` sequences per rank, under AdamW."""
     name, config = chosen(TRANSFORMER_PRESETS, options, "transformer")

@@ -1,4 +1,6 @@
-"""One program traced on two machines: each trace moved to the other's device, and compared."""
+"""One program traced on two machines, each trace moved to the other's device and compared: the
+runner of `perfmodel evaluate pairs`.
+"""
 
 from __future__ import annotations
 
