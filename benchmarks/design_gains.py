@@ -85,7 +85,7 @@ def smartnic(
     workload = load_workload("smartnic-rm").with_(table__pooling=1, table__alpha=alpha)
     nodes = nodes_with(replace(load("u280"), engine_rows_per_us=engine))  # type: ignore[type-var]
     start = deployment_of(workload, nodes, int(batch) * 16, train=False)
-    return plain_and(SmartNic(cache_gib=cache_gib, remote_frac=1.0), start)
+    return plain_and(SmartNic(cache_gib=cache_gib), start)
 
 
 def nodes_with(nic: Any) -> Cluster:

@@ -33,7 +33,7 @@ def tier_hits(deployment: Deployment) -> pd.DataFrame:
     import pandas as pd
 
     tables, placement = deployment.workload.tables, deployment.placement
-    beside = [cache for cache in placement.caches if cache.memory != NIC]
+    beside = [cache for cache in placement.caches if cache.at != NIC]
     found = {cache.name: _cache_use(deployment, cache) for cache in beside}
     rows: list[dict[str, Any]] = []
     every = zip(tables, placement.tables, adapter_shares(deployment), strict=True)
@@ -46,7 +46,7 @@ def tier_hits(deployment: Deployment) -> pd.DataFrame:
         for name in behind:
             looked, missed, fetched = found[name][number].tolist()
             missed = min(missed / looked if looked else 1.0, left)
-            share[placement.cache(name).memory] += left - missed
+            share[placement.cache(name).at] += left - missed
             left = missed
             fetched_rows = fetched if name == behind[0] else fetched_rows
         share[where.tier] += left
@@ -73,24 +73,15 @@ def overall_hits(deployment: Deployment) -> dict[str, float]:
 
 
 def adapter_shares(deployment: Deployment) -> list[float]:
-    """Per table the share of all its lookups that adapters answer, as the first rank sees it.
-
-    What local caches find of tables that it does not hold is taken from those that it does.
-    """
+    """Per table the share of all its lookups that adapters answer, as the first rank sees it."""
     it, ranks, linked = deployment, deployment.ranks, deployment.machine.linked_gpus
     layout = plan_of_placement(it.workload, it.placement, ranks, linked)
     about = it.workload, it.samples, ranks, 0, it.machine.node.device.target, it.train
     use = adapter_use(Run(*about, layout, linked, it.placement))
     if use is None:
         return [0.0] * len(it.placement.tables)
-    own = {shard.table for shard in layout.shards[0]}
-    asked = sum(use.tables[number].asked_frac for number in own)
-    local = sum(use.tables[number].left_frac for number in own) / asked if asked else 1.0
     apart = 1.0 - linked / ranks
-    return [
-        apart * (1.0 - (each.left_frac if number in own else each.asked_frac * local))
-        for number, each in enumerate(use.tables)
-    ]
+    return [apart * (1.0 - each.asked_frac) for each in use.tables]
 
 
 def _cache_use(deployment: Deployment, cache: RowCache) -> dict[int, Floats]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from math import sqrt
 from typing import get_args, get_type_hints
 
@@ -14,7 +14,7 @@ from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
-from perfmodel.workload.layer_times import GIVEN, Stage, layer_stages
+from perfmodel.workload.layer_times import mlp_us
 from perfmodel.workload.settings import Implementation
 
 ROUNDING_ERRORS = {
@@ -49,7 +49,7 @@ BUDGET, SPEED = "error budget", "no faster"
 
 @dataclass(frozen=True)
 class Choice:
-    """One layer or table: `us` of a layer with its casts (`wide_us` where none has fewer bits),
+    """One layer or table: `us` of a layer's product (`wide_us` in the type that it has already),
     `bytes` of weights or rows, and what keeps it from fewer bits (`held_by`)."""
 
     name: str
@@ -89,7 +89,7 @@ class Search:
 def _layers(
     deployment: Deployment, budgets: Sequence[float], dtypes: tuple[str, ...]
 ) -> Iterator[Choice]:
-    """Types of all layers with which they take least together, casts between them included."""
+    """Per layer the type in which its product takes least, of those within its budget."""
     workload = deployment.workload
     wide = workload.implementation.precision
     named = [
@@ -101,20 +101,19 @@ def _layers(
     if not named:  # recorded layers are kept as they are
         return
     tried = (wide, *(dtype for dtype in dtypes if dtype != wide))
-    stages = layer_stages(
-        workload, deployment.machine, deployment.samples, tried, train=deployment.train
-    )
-    allowed = [[dtype for dtype in tried if dtype in {wide, *within(b, dtypes)}] for b in each]
-    free = _shortest_path(stages, [tried] * len(stages))
-    path = _shortest_path(stages, allowed)
-    times = zip(_times_along(stages, path), _times_along(stages, [wide] * len(path)), strict=True)
-    for at, ((name, weights), (us, wide_us)) in enumerate(zip(named, times, strict=True)):
-        dtype = path[at]
+    about = workload, deployment.machine, deployment.samples
+    taken = {dtype: mlp_us(*about, dtype).tolist() for dtype in tried}
+    for at, ((name, weights), budget) in enumerate(zip(named, each, strict=True)):
+        allowed = [dtype for dtype in tried if dtype in {wide, *within(budget, dtypes)}]
+        dtype, free = (
+            min(those, key=lambda d: (taken[d][at], error_of(d))) for those in (allowed, tried)
+        )
         narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
         held = SPEED if narrower else ""
-        held = BUDGET if free[at] in narrower and free[at] not in allowed[at] else held
+        held = BUDGET if free in narrower and free not in allowed else held
         own, usual = (weights * np.asarray(item_bytes([dtype, wide]))).tolist()
-        yield Choice(name, dtype, error_of(dtype), each[at], us, wide_us, own, usual, held)
+        us = taken[dtype][at], taken[wide][at]
+        yield Choice(name, dtype, error_of(dtype), budget, *us, own, usual, held)
 
 
 def _tables(
@@ -141,29 +140,6 @@ def _one_each(budgets: Sequence[float], count: int, what: str) -> tuple[float, .
             f"low_precision: {len(budgets)} error budgets for {count} {what}: one for each, or one"
         )
     return tuple(budgets) * (count if len(budgets) == 1 else 1)
-
-
-def _shortest_path(stages: Sequence[Stage], allowed: Sequence[Collection[str]]) -> tuple[str, ...]:
-    """A type for each layer, of those `allowed` it, so that all together take least; of equal ways
-    the one of least error."""
-    best: dict[str, tuple[float, float, tuple[str, ...]]] = {GIVEN: (0.0, 0.0, ())}
-    for stage, dtypes in zip(stages, allowed, strict=True):
-        before, best = best, {}
-        for (given, (total, variance, path)), dtype in product(before.items(), dtypes):
-            us, gives = stage[given, dtype]
-            way = total + us, variance + error_of(dtype) ** 2, (*path, dtype)
-            if gives not in best or way[:2] < best[gives][:2]:
-                best[gives] = way
-    return min(best.values(), key=lambda way: way[:2])[2]
-
-
-def _times_along(stages: Sequence[Stage], path: Sequence[str]) -> list[float]:
-    """What each layer takes where all run in the types of `path`."""
-    given, taken = GIVEN, []
-    for stage, dtype in zip(stages, path, strict=True):
-        us, given = stage[given, dtype]
-        taken.append(us)
-    return taken
 
 
 HALF = ("fp16", "bf16", "fp32", "tf32")
@@ -215,7 +191,7 @@ class LowPrecision(settings.Checked, of="low_precision"):
         settings.require_known(self.of, "exchange", self.exchange, (*wires, KEEP))
 
     def search(self, deployment: Deployment) -> Search:
-        """Types with which all layers are fastest, each within its budget, and per table the
+        """Per layer the type of the fastest product within its budget, and per table the
         narrowest; what keeps each from fewer bits. Raises `WorkloadError`."""
         layers, rows = _named(self.layer_dtypes), _named(self.row_dtypes)
         if deployment.train:

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import RowCache
+from perfmodel.embedding.placement import NIC
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
 
-MIN_GIB = 1 / 16  # of rows in an adapter, less than this is not tried in the place of more
+MIN_GIB = 1 / 32  # of rows in an adapter, less than this is not tried in the place of more
 WHOLE = ("table_wise", "column_wise")
 _OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")
 
 
 @dataclass(frozen=True)
 class SmartNic(settings.Checked, of="smartnic"):
-    """Hot rows in the adapters' memory: of the own tables, and of other ranks'; sums made there.
+    """Hot rows of other ranks in the adapters' memory, their sums made there.
 
-    `adapter`: a name of the catalogue, in place of the machine's (empty: its own). Of its memory
-    `cache_gib` holds rows (`auto`: half; 0: none), `remote_frac` of them other ranks'. Which share
-    is whose is not published: assumed half. A remote cache reads rows only of bags that it has
-    whole, whose answers it spares; so tables are served that lie whole, or in columns.
-
-    `applied`: `if_worth` holds rows of other ranks alone (the device has its own hot rows in its
-    L2), and whether that pays the schedule decides: `compare` and sweeps take the step without it
-    where that is as fast; `always` holds own rows as well.
-    In training a remote cache holds only rows that a rank's batch looks up once or more, of tables
-    where that spares as many answers as it takes writes: each step writes every row that it changed
-    through to every adapter. There is no local cache then: it would take writes over the bus.
+    `adapter`: a name of the catalogue, in place of the machine's (empty: its own). `cache_gib` of
+    its memory hold rows (`auto`: a quarter, assumed; 0: none). Rows are read only of bags that it
+    has whole, whose answers it spares; so tables are served that lie whole, or in columns. A rank's
+    own hot rows are in its device's L2. Whether it pays the schedule decides: `compare` and sweeps
+    take less, or the step without it, where that is as fast.
+    In training a cache holds only rows that a rank's batch looks up once or more, of tables where
+    that spares as many answers as it takes writes: each step writes every row that it changed
+    through to every adapter.
     """
 
     adapter: str = ""
     cache_gib: settings.Amount | settings.Auto = settings.AUTO
-    remote_frac: settings.Share = 0.5
-    applied: Literal["if_worth", "always"] = "if_worth"
-
     parts: ClassVar = {"adapter": Nic}
 
     def apply(self, deployment: Deployment) -> Deployment:
@@ -66,42 +61,32 @@ class SmartNic(settings.Checked, of="smartnic"):
             cached = self._cached(deployment.with_(machine=machine), served)
             if cached is not None:
                 return cached
-            why = "no rows of other ranks are asked for (smartnic.remote_frac 0)"
-            if self.remote_frac:
-                why = "rows are written as often as they are looked up"
+            why = "rows are written as often as they are looked up"
         return deployment.unchanged("smartnic", f"the step is as without it: {why}")
 
     def _cached(self, deployment: Deployment, served: list[bool]) -> Deployment | None:
         """With rows in adapters; None where no table has one to hold."""
-        total, shared, policy = self._bytes(deployment.machine), served, "lru"
-        remote = total * self.remote_frac
-        local = total - remote if self.applied == "always" and not deployment.train else 0.0
+        size, shared, policy = self._bytes(deployment.machine), served, "lru"
         if deployment.train:
             hot = worth_writing(deployment)
-            hot = [size * each for each, size in zip(served, hot, strict=True)]
-            shared, remote = [size > 0 for size in hot], min(remote, sum(hot))
+            hot = [held * each for each, held in zip(served, hot, strict=True)]
+            shared, size = [held > 0 for held in hot], min(size, sum(hot))
             policy = "static"
-        caches = []
-        if local > 0:
-            caches.append(RowCache("nic_local", "nic_local", local))
-        if remote > 0:
-            caches.append(RowCache("nic_remote", "nic_remote", remote, policy))
-        if not caches:
+        if not size:
             return None
-        names = tuple(cache.name for cache in caches)
+        cache = RowCache(NIC, NIC, size, policy)
         placement = deployment.placement.edited(
-            lambda number, _: {"caches": names} if shared[number] else {}, caches=tuple(caches)
+            lambda number, _: {"caches": (NIC,)} if shared[number] else {}, caches=(cache,)
         )
-        held = ", ".join(f"{cache.at} {cache.capacity_bytes / 2**30:.3g} GiB" for cache in caches)
         note = (
-            f"smartnic: rows in each adapter: {held}; assumed: partial sums added in the adapter, "
-            "rows written through"
+            f"smartnic: {size / 2**30:.3g} GiB of other ranks' rows in each adapter; assumed: "
+            "partial sums added in the adapter, rows written through"
         )
         return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterator[Self]:
         machine = self._machine(deployment.machine)
-        if self.applied == "if_worth" and machine.node.nic and machine.node.nic.memory_bytes:
+        if machine.node.nic and machine.node.nic.memory_bytes:
             most = self._bytes(machine) / 2.0**30
             for size in settings.halves(MIN_GIB)(most):
                 yield replace(self, cache_gib=size)
@@ -123,7 +108,7 @@ class SmartNic(settings.Checked, of="smartnic"):
         node = machine.node
         assert node.nic is not None
         memory = (node.nic.memory_bytes or 0) * (node.nics or 1) / node.gpus
-        asked = memory / 2 if isinstance(self.cache_gib, str) else self.cache_gib * 2.0**30
+        asked = memory / 4 if isinstance(self.cache_gib, str) else self.cache_gib * 2.0**30
         if asked > memory:
             raise WorkloadError(
                 f"smartnic: {asked / 2**30:.3g} GiB of rows: {node.nic.name} has "

@@ -42,8 +42,6 @@ class Memory:
 
 MEMORIES: Registry[Memory] = Registry("memory of rows", "perfmodel.memories")
 """By `tier` of a table's placement."""
-NIC_LOCAL, NIC_REMOTE = "nic_local", "nic_remote"
-"""Caches in adapters: of rows of the own rank's tables, or of other ranks'."""
 
 
 def _times(each: float | None, count: int | None) -> float | None:
@@ -84,7 +82,7 @@ RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 class RowCache:
     """A cache of rows, one on each rank, shared by all tables that name it.
 
-    `at` is a name of `MEMORIES`, or of an adapter's caches (`nic_local`, `nic_remote`).
+    `at` is a name of `MEMORIES`; an adapter holds rows of other ranks' tables.
     `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
     of `batches_ahead` batches are fetched at once.
@@ -98,17 +96,12 @@ class RowCache:
     batches_ahead: int = 1
 
     def __post_init__(self) -> None:
-        MEMORIES[self.memory]
+        MEMORIES[self.at]
         POLICIES[self.policy]
         if not self.capacity_bytes > 0:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
         if self.batches_ahead < 1:
             raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
-
-    @property
-    def memory(self) -> str:
-        """The memory that holds it."""
-        return NIC if self.at in (NIC_LOCAL, NIC_REMOTE) else self.at
 
     def steady_use(self, tables: Sequence[TableAccess]) -> CacheUse:
         """What a batch that looks `tables` up finds in it, after many like it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,7 +24,6 @@ from perfmodel.designs.layouts.search import (
     packed_best,
     placement_of,
     search,
-    variations,
 )
 from perfmodel.designs.layouts.surrogate import problems
 from perfmodel.embedding import Placement
@@ -43,9 +43,6 @@ Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
-MAX_VARIATIONS, MIN_VARIATIONS, SCHEDULED_TABLES = 20, 3, 3000
-"""Variations of the fastest layout that are scheduled: so many, fewer of many tables, as schedules
-take longer."""
 
 
 class _Trial(NamedTuple):
@@ -169,8 +166,8 @@ def plan_deployment(
 
     `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the
     search, the deployment's own if its tables are in device memory, and the best by TorchRec's
-    formulas are scheduled in full, then variations of the fastest as long as there are tries left;
-    the fastest is taken, so that the plan is never slower than those by the same prediction.
+    formulas are scheduled in full; the fastest is taken, so that the plan is never slower than
+    those by the same prediction.
     `torchrec`: the best by TorchRec's formulas. `begin` gets the search, and each layout before it
     is scheduled.
     Raises `WorkloadError` where no layout fits, by how much, and what would do.
@@ -178,20 +175,8 @@ def plan_deployment(
     if estimator not in ESTIMATORS:
         raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
     own = estimator == "perfmodel"
-    few = max(MIN_VARIATIONS, SCHEDULED_TABLES // len(deployment.workload.tables))
-    left = min(MAX_VARIATIONS, few) if own else 0
     placed: dict[Placement, Layout] = {}
     trials: list[_Trial] = []
-
-    def tried(placement: Placement, layout: Layout) -> bool:
-        """Whether the step of a layout fits; it is among the trials then."""
-        case = deployment.with_(placement=placement)
-        try:
-            trials.append(_Trial(layout, case, predict(case, overheads=overheads).results[0]))
-        except WorkloadError:
-            return False
-        return True
-
     for problem in problems(deployment, ("host", "storage") if own else ("host",)):
         begin("searching", 0, 0)
         placed = {}
@@ -205,30 +190,17 @@ def plan_deployment(
             also = [before] if before is not None else []
             for layout in (*also, *_torchrec_layouts(problem, deployment)):
                 placed.setdefault(placement_of(deployment, layout), layout)
-        fit = []
         for number, (placement, layout) in enumerate(placed.items()):
-            begin(f"scheduling layout {number + 1}", number, len(placed) + left)
-            fit.append(tried(placement, layout))
-        if fit[0]:
+            begin(f"scheduling layout {number + 1}", number, len(placed))
+            case = deployment.with_(placement=placement)
+            with suppress(WorkloadError):  # its step does not fit
+                result = predict(case, overheads=overheads).results[0]
+                trials.append(_Trial(layout, case, result))
+        if any(each.deployment.placement == next(iter(placed)) for each in trials):
             break
     if not trials:
         raise WorkloadError(shortage(deployment))
-    # The surrogate knows neither launches nor which kernels wait, so where it only proposes, the
-    # schedule decides; tries are counted, not timed, so that planning twice gives the same plan.
     best = min(trials, key=lambda each: each.result.step_us)
-    seen, proposed, most = {each.deployment.placement for each in trials}, None, left
-    while left:
-        proposed = proposed or variations(best.layout)
-        if (varied := next(proposed, None)) is None:
-            break
-        if (placement := placement_of(deployment, varied)) in seen:
-            continue
-        seen.add(placement)
-        done = most - left
-        begin(f"scheduling variation {done + 1}", len(placed) + done, len(placed) + most)
-        left -= 1
-        if tried(placement, varied) and trials[-1].result.step_us < best.result.step_us:
-            best, proposed = trials[-1], None
     rows = []
     for each in trials:
         mix = Counter(each.layout.problem.ways[at].sharding for at in each.layout.chosen.tolist())

@@ -1,9 +1,8 @@
-"""What caches of rows in network adapters leave of a step's lookups and exchanges.
+"""What caches of other ranks' rows in network adapters leave of a step's lookups and exchanges.
 
-A rank's adapter looks for the keys of its own samples that other ranks hold in its remote cache. It
-serves bags all of whose rows it has, which need no answer then; the keys of all others go out. What
-comes in is looked for in the owner's local cache; the rest goes to the device. A partial sum of the
-local cache joins the device's on its way out. A trained row is written to all other adapters.
+A rank's adapter looks for the keys of its own samples that other ranks hold in its cache. It serves
+bags all of whose rows it has, which need no answer then; the keys of all others go out. A trained
+row is written to all other adapters.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding import Placement, TableAccess
-from perfmodel.embedding.placement import NIC_LOCAL, NIC_REMOTE
+from perfmodel.embedding.placement import NIC
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
@@ -26,16 +25,14 @@ from perfmodel.workload.tables import Table
 class TableUse:
     """What the adapters find of one table's lookups by ranks across the network.
 
-    `asked_frac`: of the bags, and so of the lookups, those that the requester's remote cache
-    leaves; `left_frac`: of the lookups, those that the owner's local cache leaves to its device, of
-    `left_rows` distinct rows. `remote_rows`: distinct rows in remote caches that a batch of all
-    ranks changes.
+    `asked_frac`: of the bags, and so of the lookups, those that the requester's adapter leaves to
+    the owner, of `asked_rows` distinct rows. `held_rows`: distinct rows in adapters that a batch of
+    all ranks changes.
     """
 
     asked_frac: float = 1.0
-    left_frac: float = 1.0
-    left_rows: float = 0.0
-    remote_rows: float = 0.0
+    asked_rows: float = 0.0
+    held_rows: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ def adapter_use(run: Run) -> AdapterUse | None:
     placement = run.placement
     if placement is None or run.groups == 1:
         return None
-    if not any(cache.at in (NIC_LOCAL, NIC_REMOTE) for cache in placement.caches):
+    if not any(cache.at == NIC for cache in placement.caches):
         return None
     own = run.plan.shards[run.rank]
     return _use(run.workload.tables, placement, own, run.batch, run.ranks, run.groups)
@@ -102,7 +99,7 @@ def _use(
 
     for cache in placement.caches:
         cached = [n for n, table in enumerate(placement.tables) if cache.name in table.caches]
-        if cache.at == NIC_REMOTE and cached:
+        if cache.at == NIC and cached:
             # A cache holds tables of all groups of ranks but its own: that much more of each.
             larger = replace(cache, capacity_bytes=cache.capacity_bytes * groups / (groups - 1))
             found = larger.steady_use(
@@ -112,22 +109,11 @@ def _use(
             for number, hit, rows in zip(cached, found.hit_frac.tolist(), held, strict=True):
                 table = tables[number]
                 bags = hit if table.key_rows else hit ** max(table.pooling, 1.0)
-                uses[number] = TableUse(1.0 - bags, 1.0 - bags, remote_rows=rows)
+                uses[number] = TableUse(1.0 - bags, held_rows=rows)
     others = ranks - ranks // groups
-    coming: dict[int, TableAccess] = {}
     for shard in own:
         part, asked_frac = shard.of(tables), uses[shard.table].asked_frac
-        lookups = part.lookups(batch) * others * asked_frac
-        coming[shard.table] = access(shard.table, part, lookups)
-    for number, each in coming.items():
-        rows = float(each.popularity.distinct_rows(each.lookups))
-        uses[number] = replace(uses[number], left_rows=rows)
-    for cache in placement.caches:
-        cached = [n for n in coming if cache.name in placement.tables[n].caches]
-        if cache.at == NIC_LOCAL and cached:
-            found = cache.steady_use([coming[number] for number in cached])
-            pairs = zip(found.hit_frac.tolist(), found.fetched_rows.tolist(), strict=True)
-            for number, (hit, rows) in zip(cached, pairs, strict=True):
-                left = uses[number].left_frac * (1.0 - hit)
-                uses[number] = replace(uses[number], left_frac=left, left_rows=rows)
+        coming = access(shard.table, part, part.lookups(batch) * others * asked_frac)
+        rows = float(coming.popularity.distinct_rows(coming.lookups))
+        uses[shard.table] = replace(uses[shard.table], asked_rows=rows)
     return AdapterUse(tuple(uses))

@@ -223,7 +223,7 @@ def tier_use(
     held = {tier: _tables(pairs, machine, within, optimizer, tier) for tier in all_memories()}
     cached = dict.fromkeys(held, 0.0)
     for each in placement.caches:
-        cached[each.memory] += each.capacity_bytes * (each.name in named)
+        cached[each.at] += each.capacity_bytes * (each.name in named)
     hot_bytes = sum(
         min(placed.hot_rows, table.rows) * _row_bytes(table, placed, optimizer)
         for table, placed in pairs

@@ -114,8 +114,6 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("shared_cache", "policy", "static", "tight"),
     ("smartnic", "adapter", "bluefield-3", "nic"),
     ("smartnic", "cache_gib", 0.01, "nic"),
-    ("smartnic", "remote_frac", 0.0, "nic"),
-    ("smartnic", "applied", "if_worth", "nic"),
     ("software_cache", "kept_by", "operators", "rm3"),
     ("software_cache", "cache_frac", 0.1, "dcn"),
     ("software_cache", "policy", "static", "dcn"),
@@ -139,7 +137,7 @@ CASES: list[tuple[str, str, Any, str]] = [
 USED: dict[str, dict[str, Any]] = {
     "recshard": {"hbm_gb": 1.0},
     "shared_cache": {"kv_gib": 16.2},
-    "smartnic": {"applied": "always", "cache_gib": 1.0},
+    "smartnic": {"cache_gib": 1.0},
     "software_memory": {"cache_gib": 1.0},
 }
 """Settings without which a design's others are not looked at."""

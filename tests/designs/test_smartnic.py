@@ -40,7 +40,7 @@ def gain(design: SmartNic, plain: Deployment) -> float:
 
 def held(gib: float, **more: Any) -> SmartNic:
     """Half of so many GiB with other ranks' rows, whether that pays or not."""
-    return SmartNic(cache_gib=gib / 2, remote_frac=1.0, applied="always", **more)
+    return SmartNic(cache_gib=gib / 2, **more)
 
 
 def all_to_alls(deployment: Deployment, rank: int = 0) -> list[Op]:
@@ -93,24 +93,7 @@ def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     assert any("cache_gib 0 in the place of auto" in note for note in kept.notes)
     assert found.results[0].step_us == pytest.approx(predict(plain).results[0].step_us)
     assert gain(SmartNic(adapter="bluefield-3"), plain) < 1
-    assert gain(SmartNic(cache_gib=8, applied="always"), plain) < 1
-
-
-def test_a_local_cache_answers_what_the_device_then_need_not() -> None:
-    plain = deployed()
-    found = SmartNic(cache_gib=2, remote_frac=0.0, applied="always").apply(plain)
-    assert [cache.at for cache in found.placement.caches] == ["nic_local"]
-    looked_up = []
-    for each in (plain, found):
-        graph = op_graph(
-            MINE, each.batch, ranks=16, linked=1, train=False, placement=each.placement
-        )
-        looked_up += [
-            float(op.attributes["lookups"])
-            for op in graph.ops
-            if op.name.startswith("fbgemm::split_embedding_codegen_lookup")
-        ]
-    assert looked_up[1] < 0.7 * looked_up[0]
+    assert gain(SmartNic(cache_gib=8), plain) < 1
 
 
 def test_what_is_sent_is_what_others_receive() -> None:
@@ -153,7 +136,7 @@ def test_all_keys_travel_in_training_since_all_rows_are_updated() -> None:
 
 
 def test_trained_rows_are_written_through_to_every_cache() -> None:
-    found = SmartNic(cache_gib=2, applied="always").apply(deployed(train=True))
+    found = SmartNic(cache_gib=2).apply(deployed(train=True))
     graph = op_graph(found.workload, found.batch, ranks=16, linked=1, placement=found.placement)
     gathered = [op for op in graph.ops if op.attributes.get("collective") == "all_gather"]
     writes = [op.attributes for op in graph.ops if op.name == "tier::nic_write"]
@@ -193,10 +176,8 @@ def test_shares_of_lookups_are_of_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"remote_frac": 1.5}, "remote"),
         ({"cache_gib": -1}, "cache_gib"),
         ({"cache_gib": float("nan")}, "cache_gib"),
-        ({"applied": "maybe"}, "applied"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:
@@ -229,7 +210,7 @@ def test_deployments_that_make_no_sense_say_why() -> None:
 
 def test_adapters_that_hold_all_rows_leave_nothing_to_ask_for() -> None:
     small = MINE.with_(table__rows=1000)
-    found = SmartNic(cache_gib=4, applied="always").apply(deployed(small))
+    found = SmartNic(cache_gib=4).apply(deployed(small))
     apart_frac = 1.0 - found.machine.linked_gpus / found.ranks
     assert adapter_shares(found) == pytest.approx([apart_frac] * len(small.tables), rel=0.01)
     assert predict(found).results[0].step_us > 0
@@ -268,7 +249,7 @@ def nic_us(design: SmartNic, **figures: float) -> float:
 
 @pytest.mark.parametrize("figure", ["engine_rows_per_us", "descriptors_per_us", "memory_gb_per_s"])
 def test_less_of_an_adapter_takes_longer(figure: str) -> None:
-    design = SmartNic(cache_gib=2, applied="always")
+    design = SmartNic(cache_gib=2)
     assert nic_us(design, **{figure: 20.0}) > 1.5 * nic_us(design)
 
 

@@ -60,7 +60,6 @@ WITHOUT: dict[tuple[str, str], Reference] = {
     ("recshard", "hbm_gb"): uncached("recshard", hbm_gb=1e-9),
     ("shared_cache", "kv_gib"): made("software_cache", cache_frac=1.0),
     ("smartnic", "cache_gib"): as_it_is,
-    ("smartnic", "remote_frac"): as_it_is,
     ("software_cache", "cache_frac"): uncached("software_cache"),
     ("software_cache", "keep_bytes"): made("software_cache"),
     ("software_memory", "cache_gib"): uncached("software_memory"),

@@ -81,8 +81,8 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[float, ...], tuple[Any, ...]]]
 NETWORKED: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
     ({}, ("table_wise", 1.0, False)),
     ({}, ("row_wise", 1.0, False)),
-    ({"applied": "always"}, ("table_wise", 4.0, False)),
-    ({"applied": "always"}, ("table_wise", 1.0, True)),
+    ({}, ("table_wise", 4.0, False)),
+    ({}, ("table_wise", 1.0, True)),
 ]
 
 

@@ -24,12 +24,7 @@ TABLES = tuple(
 
 def test_unlike_tables_are_sent_as_many_lookups_as_they_receive() -> None:
     workload = replace(load_workload("smartnic-rm"), tables=TABLES)
-    design = SmartNic(
-        adapter="u280",
-        cache_gib=0.02,
-        remote_frac=0.9,
-        applied="always",
-    )
+    design = SmartNic(adapter="u280", cache_gib=0.018)
     start = deployment_of(workload, cluster("dgx-a100-40gb", 3), 24 * 512, train=False)
     found = design.apply(start)
     linked, sent, received = found.machine.linked_gpus, [], []

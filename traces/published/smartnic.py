@@ -112,4 +112,4 @@ def _design_of(point: Point, deployment: Deployment) -> SmartNic:
     most = min(point.cache_gib, (nic.memory_bytes or 0) / GIB)
     if point.remote_frac < 1:
         most = min(most, min(held) / GIB / (1 - point.remote_frac))
-    return SmartNic(cache_gib=most, remote_frac=point.remote_frac)
+    return SmartNic(cache_gib=most * point.remote_frac)

@@ -4,7 +4,6 @@ two tables at a time; as placements; and a lower bound."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -258,31 +257,6 @@ def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | N
         return np.arange(start, start + problem.linked) if np.isfinite(fullest[group]) else None
     place = np.argsort(level, kind="stable")[:parts]
     return place if len(place) == parts and np.isfinite(level[place]).all() else None
-
-
-def variations(layout: Layout) -> Iterator[Layout]:
-    """Layouts near this one, those first that the surrogate takes for the best: without one of its
-    shardings (a kind of exchange fewer to launch), then with one table of the busiest ranks laid
-    out in another way."""
-    problem = layout.problem
-    yield from sorted(_fewer_shardings(layout), key=lambda each: each.rated_us)
-    held, limits = layout.held, problem.limits
-    scale = np.where(np.isfinite(limits), limits, held.mean(axis=0) + 1e-12)
-    busiest = set(held[:, :2].argmax(axis=0).tolist())
-    near = []
-    for number, ranks in enumerate(layout.ranks):
-        if not busiest & set(ranks):
-            continue
-        others = held.copy()
-        others[list(ranks)] -= problem.taken(layout.chosen[number])
-        for choice in problem.of_table[number].tolist():
-            where = room(problem, others, choice, scale)
-            if where is None:
-                continue
-            chosen, places = layout.chosen.copy(), list(layout.ranks)
-            chosen[number], places[number] = choice, tuple(sorted(where.tolist()))
-            near.append(replace(layout, chosen=chosen, ranks=tuple(places)))
-    yield from sorted(near, key=lambda each: each.rated_us)
 
 
 def _fewer_shardings(layout: Layout) -> Iterator[Layout]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from math import ceil, log2
 
 import numpy as np
@@ -32,7 +32,7 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.workload.layer_times import rows_of_ops
+from perfmodel.workload.layer_times import mlp_us, rows_of_ops
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
 from perfmodel.workload.tables import Table, state_bytes
@@ -331,15 +331,12 @@ def _beside(deployment: Deployment) -> FixedTimes:
 
 def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
     """The bottom MLP and the top forward, the top and the bottom backward: twice as long."""
-    workload, local = deployment.workload, float(deployment.samples)
-    linear = {"op": "linear", "m": local, "dtype": workload.implementation.precision}
-    bottom, top = (
-        float(durations_of(Rows.of(each), deployment.machine).duration_us.sum())
-        for each in (
-            [{**linear, "n": float(n), "k": float(k)} for k, n in pairwise(widths)]
-            for widths in (workload.bottom_widths, workload.top_widths)
-        )
+    workload = deployment.workload
+    taken = mlp_us(
+        workload, deployment.machine, deployment.samples, workload.implementation.precision
     )
+    count = len(workload.model.bottom_mlp)
+    bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
     return bottom, top, 2.0 * top, 2.0 * bottom
 
 

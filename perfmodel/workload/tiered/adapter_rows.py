@@ -1,11 +1,10 @@
 """Tables whose hot rows network adapters hold as well, and add up: lookups, sums, and updates.
 
-The adapter of the rank that asks looks into its remote cache before keys go out; that of the rank
-that holds a table looks into its local cache as they come, and its device looks up the rest. In
-training the device updates all rows, and those that adapters hold are written to them by an
-all-gather. Source: Guo et al. 2023 (ICS), as far as its abstract goes; what
-it leaves open is assumed: write-through, partial sums added in the adapter, which works row by row
-beside the device.
+The adapter of the rank that asks looks into its cache before keys go out; the device of the rank
+that holds a table looks up the rest. In training the device updates all rows, and those that
+adapters hold are written to them by an all-gather. Source: Guo et al. 2023 (ICS), as far as its
+abstract goes; what it leaves open is assumed: write-through, partial sums added in the adapter,
+which works row by row beside the device.
 """
 
 from __future__ import annotations
@@ -37,28 +36,20 @@ class AdapterCachedTables(DeviceTables):
         own = run.linked / run.ranks  # samples whose keys pass no adapter
         numbers = [shard.table for shard in run.plan.shards[run.rank]]
         mine = [n for n in numbers if placement.tables[n].caches == group.placed.caches]
-        asked, pooling, unique = 0.0, [], []
+        pooling, unique = [], []
         for table, number in zip(group.tables, mine, strict=True):
             use = self.use.tables[number]
-            asked += table.lookups(group.samples) * (own + (1 - own) * use.asked_frac)
-            # The device looks up linked ranks' keys, and what others leave.
-            pooling.append(table.pooling * (own + (1 - own) * use.left_frac))
-            others = min(use.left_rows, table.rows)
+            # The device looks up linked ranks' keys, and what others' adapters leave.
+            pooling.append(table.pooling * (own + (1 - own) * use.asked_frac))
+            others = min(use.asked_rows, table.rows)
             linked = table.unique_rows(run.batch * run.linked)
             unique.append(min(others + linked * (1 - others / table.rows), table.rows))
         whole = lookups(group.tables, group.samples)
         left = replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
-        hits = asked - sum(left.lookups)
         rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
         with r.untracked():
             tables = self.tables.described(left.to_attributes())
             out = look_up(r, tables, rest, offsets(r, keys), group.samples)
-        if hits >= 1:
-            sizes = (float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables)
-            dims = {"probes": max(asked * (1 - own), 1.0), "lookups": hits}
-            dims["row_bytes"] = group.mean(sizes)
-            dims |= {"bags": min(hits, group.bags), "dim": group.total_dim / len(group.tables)}
-            record_row_op(r, "nic_lookup", (keys.values,), out, stream=NIC, dims=dims)
         weights = (self.tables.weights,)
 
         def learn(gradient: Tensor) -> Gradients:
@@ -78,10 +69,10 @@ def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
         return
     weights = [each.tables.weights for each in sources if isinstance(each, AdapterCachedTables)]
     held = list(zip(use.tables, run.workload.tables, placement.tables, strict=True))
-    rows = sum(each.remote_rows for each, _, _ in held)
+    rows = sum(each.held_rows for each, _, _ in held)
     if rows < 1:
         return
-    elements = sum(each.remote_rows * table.dim for each, table, _ in held)
+    elements = sum(each.held_rows * table.dim for each, table, _ in held)
     given = r.tensor((max(round(elements / run.ranks), 1),))
     if weights:
         own = r.tensor((max(round(rows / run.ranks), 1),), "int64")
@@ -89,7 +80,7 @@ def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
     everyone = r.tensor((given.shape[0] * run.ranks,))
     linked_collective(r, "all_gather", given, everyone, run.ranks)
     sizes = (
-        each.remote_rows * float(row_bytes(placed.dtype, table.dim)) for each, table, placed in held
+        each.held_rows * float(row_bytes(placed.dtype, table.dim)) for each, table, placed in held
     )
     dims = {"lookups": rows, "row_bytes": sum(sizes) / rows}
     record_row_op(r, "nic_write", (everyone,), stream=NIC, dims=dims)

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.registry import Registry
 from perfmodel.embedding import RowCache, TablePlacement
-from perfmodel.embedding.placement import NIC_LOCAL, NIC_REMOTE, STORAGE
+from perfmodel.embedding.placement import NIC, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, PART, WORKING_SETS
@@ -112,9 +112,8 @@ TIERED: Registry[Callable[[Recorder, Group], Source]] = Registry(
 """What makes the weights of a group's tables, and reads them. By the tier of a table's placement;
 of rows behind caches at a place of a package's own, by the tier and all such places
 (`host/rack`)."""
-_IN_ADAPTERS = ((NIC_LOCAL,), (NIC_REMOTE,), (NIC_LOCAL, NIC_REMOTE))
 _CACHED_AT = {
-    ("hbm", "device"): ((), *_IN_ADAPTERS),
+    ("hbm", "device"): ((), (NIC,)),
     ("host", "device"): ((), ("hbm",)),
     **{("host", by): ((),) for by in ("host", "operators", "one_process")},
     (STORAGE, "device"): (("hbm",), ("hbm", "host")),
