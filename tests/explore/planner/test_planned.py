@@ -182,6 +182,12 @@ def test_torchrecs_plan_has_its_shards(planned: Plan) -> None:
             "expected shards",
         ),
         (lambda tables: tables.update(table_1=[1]), "table_1: expected its sharding_type"),
+        (
+            lambda tables: tables["table_0"].update(
+                compute_kernel="fused_uvm_caching", cache_params={"load_factor": 2}
+            ),
+            "table_0: load_factor 2: expected above 0, at most 1",
+        ),
         (lambda tables: tables.update({"table_" + "9" * 5000: {}}), "has no such table"),
     ],
 )
