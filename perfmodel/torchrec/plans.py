@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs import Deployment
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.explore import torchrec as documents
@@ -50,8 +50,7 @@ def deployment(
     check_names(names, model)
     placement = documents.placement_of_torchrec(document(plan, model, names), model, machine)
     plan_of_placement(model, placement, machine.gpus, machine.linked_gpus)
-    own = deployment_of(model, machine, batch, train=train)
-    return own.with_(placement=placement, pipeline=pipeline_of(pipeline))
+    return Deployment(model, machine, batch or model.batch, placement, pipeline_of(pipeline), train)
 
 
 def document(plan: Any, workload: Workload, names: Sequence[str] = ()) -> dict[str, Any]:
