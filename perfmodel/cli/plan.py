@@ -73,9 +73,8 @@ def plan(
     if torchrec is not None:
         from perfmodel.explore.torchrec import torchrec_document
 
-        planned_for = found.deployment
-        linked = planned_for.machine.linked_gpus
-        document = torchrec_document(found.placement, planned_for.workload, linked)
+        it = found.deployment
+        document = torchrec_document(it.placement, it.workload, it.machine)
         wrote(torchrec, "TorchRec's sharding plan", json.dumps(document, indent=1))
     if target.path and target.form is not Format.TABLE:  # the plan goes to a file: show it too
         STDOUT.write_result(found, _show, found.deployment.notes)

@@ -130,20 +130,26 @@ def shard_cost(
     return ShardCost(forward, comms, BACKWARD * forward, backward_comms)
 
 
-def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
-    """The problem with TorchRec's cost of each shard as its work, and nothing else; the machine's
-    own rates are the topology."""
-    node, tables = deployment.machine.node, deployment.workload.tables
+def topology_of(machine: Cluster, batch_per_rank: int = Topology.batch_per_rank) -> Topology:
+    """The machine's ranks and own rates, as TorchRec's planner reckons with them."""
+    node = machine.node
     inter = node.nic.gb_per_s * (node.nics or 0) / node.gpus if node.nic else node.peer_gb_per_s
-    topology = Topology(
-        ranks=deployment.ranks,
-        local_ranks=deployment.machine.linked_gpus,
+    return Topology(
+        ranks=machine.gpus,
+        local_ranks=machine.linked_gpus,
         hbm_bytes_per_s=node.device.hbm_gb_per_s * BYTES_PER_GB,
         host_bytes_per_s=(node.device.pcie_gb_per_s or 1.0) * BYTES_PER_GB,
         intra_bytes_per_s=node.peer_gb_per_s * BYTES_PER_GB,
         inter_bytes_per_s=inter * BYTES_PER_GB,
-        batch_per_rank=deployment.samples,
+        batch_per_rank=batch_per_rank,
     )
+
+
+def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
+    """The problem with TorchRec's cost of each shard as its work, and nothing else; the machine's
+    own rates are the topology."""
+    tables = deployment.workload.tables
+    topology = topology_of(deployment.machine, deployment.samples)
     wire = float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
     total_ms = np.empty(len(problem.ways))
     for dtype in {way.dtype for way in problem.ways}:
@@ -180,8 +186,9 @@ def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
 
 SCHEMA = "perfmodel.plan/1"
 MODULE = "sparse.embedding_bags"
-KERNELS: dict[str, str] = {"fused": "hbm", "dense": "hbm", "quant": "hbm"}
-KERNELS |= {"fused_uvm": "host", "fused_uvm_caching": "host", "quant_uvm_caching": "host"}
+KERNELS: dict[str, str] = dict.fromkeys(("fused", "fused_triton", "dense", "quant"), "hbm")
+KERNELS |= dict.fromkeys(("fused_uvm", "quant_uvm"), "host")
+KERNELS |= {"fused_uvm_caching": "host", "quant_uvm_caching": "host"}
 CACHED = ("fused_uvm_caching", "quant_uvm_caching")
 CACHE, CACHED_FRAC = "uvm", 0.2
 _NAME = re.compile(r"(?:^|_)(\d{1,9})$")
@@ -199,8 +206,8 @@ def is_torchrec(document: Any) -> bool:
 def placement_of_torchrec(
     document: dict[str, Any], workload: Workload, machine: Cluster
 ) -> Placement:
-    """The placement that TorchRec's plan means; tables with UVM caching share a cache for a fifth
-    of the rows, the default of its planner.
+    """The placement that TorchRec's plan means; tables with UVM caching share a cache for as much
+    of their rows as their `load_factor` says, or a fifth, the default of its planner.
 
     Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
     for shardings and kernels that have no counterpart.
@@ -215,7 +222,7 @@ def placement_of_torchrec(
             where = f"{module[:60]}: {name[:60]}"
             if not isinstance(about, dict):
                 raise WorkloadError(f"{where}: expected its sharding_type, ranks and so on")
-            number = _number(name, workload, where)
+            number = number_of(name, workload, where)
             if number in placed:
                 raise WorkloadError(f"{where}: table_{number} is there twice")
             _require_size(about, workload.tables[number], where)
@@ -228,8 +235,7 @@ def placement_of_torchrec(
             ranks = _ranks(about, kind, machine.gpus, where)
             caches = (CACHE,) if kernel in CACHED else ()
             if caches:
-                table = workload.tables[number]
-                cached_bytes += CACHED_FRAC * table.rows * table.dim * (2 if dtype == "fp16" else 4)
+                cached_bytes += _load_factor(about, where) * _size_bytes(workload, number, dtype)
             placed[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
     missing = [number for number in range(len(workload.tables)) if number not in placed]
     if missing:
@@ -242,10 +248,13 @@ def placement_of_torchrec(
     return Placement(in_order, (cache,))
 
 
-def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:
-    """The placement as TorchRec's plan; links join `linked` ranks each. Raises `WorkloadError` for
-    tables on drives, and hot rows, which it does not know."""
-    tables = {}
+def torchrec_document(placement: Placement, workload: Workload, machine: Cluster) -> dict[str, Any]:
+    """The placement as TorchRec's plan, a shared cache as an even part of each of its tables.
+    Raises `WorkloadError` for tables on drives, and hot rows, which it does not know."""
+    tables, cached_bytes = {}, 0.0
+    for number, about in enumerate(placement.tables):
+        cached_bytes += _size_bytes(workload, number, about.dtype) if about.caches else 0.0
+    cached = sum(cache.capacity_bytes for cache in placement.caches) * machine.gpus
     for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
         if about.tier not in KERNELS.values() or about.hot_rows:
             raise WorkloadError(f"tables[{number}]: TorchRec's plans have no drives and hot rows")
@@ -256,7 +265,7 @@ def torchrec_document(placement: Placement, workload: Workload, linked: int) -> 
             {
                 "shard_offsets": offsets,
                 "shard_sizes": sizes,
-                "placement": f"rank:{rank}/cuda:{rank % linked}",
+                "placement": f"rank:{rank}/cuda:{rank % machine.linked_gpus}",
             }
             for rank, offsets, sizes in _shards(about, table)
         ]
@@ -265,8 +274,23 @@ def torchrec_document(placement: Placement, workload: Workload, linked: int) -> 
             "compute_kernel": kernel,
             "ranks": list(about.ranks),
             "sharding_spec": {"shards": shards} if about.sharding != "data_parallel" else None,
+            "cache_params": {"load_factor": cached / cached_bytes} if about.caches else None,
         }
     return {MODULE: tables}
+
+
+def _size_bytes(workload: Workload, number: int, dtype: str) -> float:
+    table = workload.tables[number]
+    return table.rows * table.dim * float(item_bytes([dtype])[0])
+
+
+def _load_factor(about: dict[str, Any], where: str) -> float:
+    cached = about.get("cache_params")
+    frac = cached.get("load_factor") if isinstance(cached, dict) else cached
+    frac = CACHED_FRAC if frac is None else frac
+    if not isinstance(frac, (int, float)) or not 0 < frac <= 1:
+        raise WorkloadError(f"{where}: load_factor {str(frac)[:30]}: expected above 0, at most 1")
+    return float(frac)
 
 
 def _shards(about: TablePlacement, table: Table) -> list[tuple[int, list[int], list[int]]]:
@@ -282,7 +306,8 @@ def _shards(about: TablePlacement, table: Table) -> list[tuple[int, list[int], l
     ]
 
 
-def _number(name: str, workload: Workload, where: str) -> int:
+def number_of(name: str, workload: Workload, where: str) -> int:
+    """Of the table that a name means by the number at its end."""
     match = _NAME.search(name)
     if match is None or int(match.group(1)) >= len(workload.tables):
         raise WorkloadError(

@@ -6,7 +6,8 @@ order and share that folder and one Python namespace. By the word after the fenc
 - `console`: lines that begin with `$ ` run, in bash or, where they are `perfmodel` alone, in this
   process; the lines below each are what it prints. A command must succeed, or exit 2 where the
   output shown begins with `perfmodel:` (what was written, and warnings, are none).
-- `python` and `pycon`: run; of `pycon`, what is printed is compared.
+- `python` and `pycon`: run; of `pycon`, what is printed is compared. `python` below a comment
+  `<!-- not run: REASON -->` is not.
 - `toml`: written to the file that the text just before names, where it names one.
 - `sh` and `bash`: not run: only on the pages of `NOT_RUN`, for the reason given there, or below a
   comment `<!-- not run: REASON -->`.
@@ -139,7 +140,7 @@ class Session:
                 printed = self.output(command, fails=_is_error(shown))
                 difference = compare(shown, printed.splitlines()) if shown else None
                 assert not difference, f"$ {command}\n{difference}"
-        elif block.language == "python":
+        elif block.language == "python" and not block.is_excused:
             self._within(lambda: exec(compile(block.text, "block", "exec"), self.names))
         elif block.language == "pycon":
             self._within(lambda: self._doctest(block))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import ceil, log2
+from typing import Literal
 
 import numpy as np
 
@@ -39,18 +40,24 @@ from perfmodel.workload.tables import Table, state_bytes
 
 MAX_TOGETHER = 16
 """Shards that one call is reckoned with, at most; more change little."""
-Shape = tuple[Table, RowDtype, int, int]
-"""A shard, the type of its rows, samples that look it up, shards in one call with it."""
+Shape = tuple[Table, RowDtype, int, int, str]
+"""A shard, the type of its rows, samples that look it up, shards in one call with it, the op."""
+OVER_BUS = "tbe_host"
+End = Literal["duration_us", "low_us", "high_us"]
+"""What is summed: durations, or an end of the interval of each."""
 
 
-def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
+def lookup_us(deployment: Deployment, ways: Sequence[Way], end: End = "duration_us") -> Floats:
     """Per way, what one shard adds to its rank's lookups and, in training, to their backward pass:
     its share of a call over as many alike as a rank has. `[ways]`."""
     shapes = [_shape(deployment, way) for way in ways]
     distinct = list(dict.fromkeys(shapes))
     pieces = [_pieces(deployment, shape) for shape in distinct]
     owner = np.repeat(np.arange(len(distinct)), [len(own) for own in pieces])
-    taken = durations_of(rows_of(list(chain(*pieces))), deployment.machine).duration_us
+    every = list(chain(*pieces))
+    resident = [replace(each, op="tbe") if each.op == OVER_BUS else each for each in every]
+    rows = rows_of([*every, *resident])  # over the bus it is the same kernel, which waits longer
+    taken = np.maximum(*np.split(getattr(durations_of(rows, deployment.machine), end), 2))
     together = np.array([shape[3] for shape in distinct], np.float64)
     each = np.bincount(owner, taken, len(distinct)) / together
     times_us = dict(zip(distinct, each.tolist(), strict=True))
@@ -58,13 +65,12 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
-    """Per way outside device memory, time of rows that its cache misses in the steady state: over
-    the bus, from drives as well, and in training as many back; else 0.
-    `[ways]`."""
+    """Per way behind a cache, time of rows that it misses in the steady state: over the bus, from
+    drives as well, and in training as many back; else 0. `[ways]`."""
     seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
     missed, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
     for number, way in enumerate(ways):
-        if way.tier == "hbm":
+        if not way.cached_frac:
             continue
         key = way.shard, way.dtype, way.cached_frac
         if key not in seen:
@@ -97,14 +103,15 @@ def _shape(deployment: Deployment, way: Way) -> Shape:
         samples = deployment.samples
     per_rank = round(len(deployment.placement.tables) * share / deployment.ranks)
     together = min(max(per_rank, 1), MAX_TOGETHER)
+    op = "tbe" if way.tier == "hbm" or way.cached_frac else OVER_BUS
     if deployment.workload.sequence.layers:
-        return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together
-    return way.shard, way.dtype, samples, together
+        return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together, op
+    return way.shard, way.dtype, samples, together, op
 
 
 def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
     """Kernels of one call over `together` such tables, and of its backward."""
-    table, dtype, samples, together = shape
+    table, dtype, samples, together, op = shape
     looked_up = float(table.lookups(samples) * together)
     dims = {
         "tables": float(together),
@@ -115,7 +122,7 @@ def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
         "unique_rows": table.unique_rows(samples) * together,
         "longest_bag": max(table.pooling, 1.0),
     }
-    pieces = [Piece("tbe", dims, dtype)]
+    pieces = [Piece(op, dims, dtype)]
     if not deployment.train:
         return pieces
     optimizer = deployment.workload.training.table_optimizer
@@ -128,7 +135,7 @@ def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
         *sorted_rows(1, count, "int64", key_bits=bits),
         *scan(count, "int64", "run_length_encode"),
         *scan(count, "int32"),
-        Piece("tbe", {**dims, "state_bytes": state_bytes(table, optimizer)}, dtype, "bwd"),
+        Piece(op, {**dims, "state_bytes": state_bytes(table, optimizer)}, dtype, "bwd"),
     ]
 
 
@@ -137,7 +144,13 @@ LOW, HIGH = 0.5, 2.0
 
 
 def exchange_line(
-    machine: Cluster, op: str, ranks: int, size_bytes: float, nodes: int | None = None
+    machine: Cluster,
+    op: str,
+    ranks: int,
+    size_bytes: float,
+    nodes: int | None = None,
+    *,
+    end: End = "duration_us",
 ) -> tuple[float, float]:
     """Microseconds of `op` among `ranks`, around `size_bytes` as nccl-tests define it: a fixed part
     and one per byte."""
@@ -146,9 +159,9 @@ def exchange_line(
     asked = {"op": op, "ranks": float(ranks)} | ({} if nodes is None else {"nodes": float(nodes)})
     sizes = [max(size_bytes * factor, 1.0) for factor in (LOW, HIGH)]
     rows = place_collectives(Rows.of([{**asked, "size_bytes": size} for size in sizes]), machine)
-    low_us, high_us = durations_of(rows, machine).duration_us.tolist()
-    slope = max(high_us - low_us, 0.0) / (size_bytes * (HIGH - LOW))
-    return max(low_us - slope * size_bytes * LOW, 0.0), slope
+    small_us, large_us = getattr(durations_of(rows, machine), end).tolist()
+    slope = max(large_us - small_us, 0.0) / (size_bytes * (HIGH - LOW))
+    return max(small_us - slope * size_bytes * LOW, 0.0), slope
 
 
 POOLED, REDUCED, WITHIN, SUMMED = KINDS = range(4)
@@ -198,18 +211,18 @@ def problems(
         key = tuple(needed)
         if key not in known:
             more = tuple(ways(deployment, key, cached_fracs)) if key else here
-            known[key] = _timed(deployment, more)
+            known[key] = timed(deployment, more)
         room_bytes = (hbm_bytes, max(room["host"], 1.0), max(room["storage"], 1.0))
         yield replace(known[key], room_bytes=room_bytes)
 
 
-def _timed(deployment: Deployment, here: tuple[Way, ...]) -> Problem:
+def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us") -> Problem:
     """The problem of choosing among these ways, in memories without end."""
     machine, ranks = deployment.machine, deployment.ranks
-    rows, excess = _rows_us(deployment, here)
+    rows, excess = _rows_us(deployment, here, end)
     work, excess = rows + _copied_us(deployment, here), np.round(excess, DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
-    kind, exchanged, fixed_us = _exchange_us(deployment, here)
+    kind, exchanged, fixed_us = _exchange_us(deployment, here, end)
     sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
     return Problem(
         here,
@@ -229,7 +242,7 @@ def _timed(deployment: Deployment, here: tuple[Way, ...]) -> Problem:
     )
 
 
-def _rows_us(deployment: Deployment, here: Sequence[Way]) -> tuple[Floats, Floats]:
+def _rows_us(deployment: Deployment, here: Sequence[Way], end: End) -> tuple[Floats, Floats]:
     """Per way, lookups and missed rows of one shard; and what the busiest of row-wise parts has
     more than that, which is the mean."""
     busiest, tables = list(here), deployment.workload.tables
@@ -237,7 +250,7 @@ def _rows_us(deployment: Deployment, here: Sequence[Way]) -> tuple[Floats, Float
         if "row_wise" in way.sharding:
             busiest[at] = replace(way, shard=busiest_part(tables[way.number], way.parts))
     both = [*here, *busiest]
-    mean, most = np.split(lookup_us(deployment, both) + missed_us(deployment, both), 2)
+    mean, most = np.split(lookup_us(deployment, both, end) + missed_us(deployment, both), 2)
     return mean, most - mean
 
 
@@ -272,7 +285,7 @@ def _carried(deployment: Deployment, here: tuple[Way, ...]) -> tuple[Ints, Float
 
 
 def _exchange_us(
-    deployment: Deployment, here: tuple[Way, ...]
+    deployment: Deployment, here: tuple[Way, ...], end: End
 ) -> tuple[Ints, tuple[Floats, Floats, Floats], Floats]:
     """Per way its kind of exchange; per shard what it sends, what all exchange, and sums of
     gradients, both ways together; what each kind adds however little it carries."""
@@ -293,7 +306,7 @@ def _exchange_us(
     )
     us_per_byte, fixed_us = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for at, times, share, of in terms:
-        fixed, per_byte = exchange_line(machine, *of)
+        fixed, per_byte = exchange_line(machine, *of, end=end)
         us_per_byte[at] += times * share * per_byte
         fixed_us[at] += times * fixed
     us_per_byte[SUMMED] += fixed_us[SUMMED] / bucket

@@ -148,13 +148,13 @@ def test_plans_come_back_as_they_went(planned: Plan, tmp_path: Path) -> None:
     own, torchrec = tmp_path / "plan.json", tmp_path / "torchrec.json"
     own.write_text(json.dumps(planned.to_dict()))
     assert read_plan(own, workload(), machine()) == planned.placement
-    document = torchrec_document(planned.placement, workload(), 8)
+    document = torchrec_document(planned.placement, workload(), machine())
     torchrec.write_text(json.dumps(document))
     assert read_plan(torchrec, workload(), machine()) == planned.placement
 
 
 def test_torchrecs_plan_has_its_shards(planned: Plan) -> None:
-    tables = torchrec_document(planned.placement, workload(), 8)["sparse.embedding_bags"]
+    tables = torchrec_document(planned.placement, workload(), machine())["sparse.embedding_bags"]
     for number, table in enumerate(TABLES):
         about = tables[f"table_{number}"]
         if about["sharding_spec"] is not None:
@@ -182,13 +182,19 @@ def test_torchrecs_plan_has_its_shards(planned: Plan) -> None:
             "expected shards",
         ),
         (lambda tables: tables.update(table_1=[1]), "table_1: expected its sharding_type"),
+        (
+            lambda tables: tables["table_0"].update(
+                compute_kernel="fused_uvm_caching", cache_params={"load_factor": 2}
+            ),
+            "table_0: load_factor 2: expected above 0, at most 1",
+        ),
         (lambda tables: tables.update({"table_" + "9" * 5000: {}}), "has no such table"),
     ],
 )
 def test_torchrecs_plans_for_other_tables_are_refused(
     planned: Plan, change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
 ) -> None:
-    document = torchrec_document(planned.placement, workload(), 8)
+    document = torchrec_document(planned.placement, workload(), machine())
     change(document["sparse.embedding_bags"])
     file = tmp_path / "torchrec.json"
     file.write_text(json.dumps(document))

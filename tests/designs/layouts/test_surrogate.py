@@ -1,0 +1,35 @@
+"""What the search's model has one shard take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from perfmodel.designs import deployment_of
+from perfmodel.designs.layouts.problem import ways
+from perfmodel.designs.layouts.surrogate import lookup_us, missed_us, timed
+from perfmodel.hardware import cluster
+from perfmodel.workload import load_workload
+
+
+def test_rows_over_the_bus_never_come_sooner_than_from_device_memory() -> None:
+    own = deployment_of(load_workload("torchrec-golden"), cluster("dgx-h100"))
+    first = [way for way in ways(own) if way.number == 0 and way.sharding != "data_parallel"]
+    far = [replace(way, tier="host") for way in first]
+    for samples in (8, 1024, 65_536):
+        case = own.with_(batch=samples)
+        assert (lookup_us(case, far) >= lookup_us(case, first)).all()
+    many = own.with_(batch=65_536)
+    assert lookup_us(many, far)[0] > 2 * lookup_us(many, first)[0]
+    assert not missed_us(many, far).any()  # no cache misses
+
+
+def test_the_ends_of_intervals_enclose_what_shards_take() -> None:
+    own = deployment_of(load_workload("torchrec-golden"), cluster("dgx-h100"))
+    here = tuple(way for way in ways(own) if way.number == 0)
+    low, middle, high = (timed(own, here, end) for end in ("low_us", "duration_us", "high_us"))
+    for part in ("work_us", "sent_us", "shared_us", "summed_us"):
+        taken = [getattr(each, part) for each in (low, middle, high)]
+        assert (np.diff(taken, axis=0) >= 0).all(), part
+    assert (low.work_us < middle.work_us).all()
