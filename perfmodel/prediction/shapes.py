@@ -262,22 +262,30 @@ Source: `benchmarks/modules.py`, and timm's published times."""
 
 
 def predict_passes(
-    graph: OpGraph, machines: Sequence[Cluster], edits: Sequence[NamedEdit], profile: str | None
+    given: Sequence[OpGraph],
+    machines: Sequence[Cluster],
+    edits: Sequence[NamedEdit],
+    profile: str | None,
 ) -> Prediction:
-    """One pass through an op graph on each machine, as events around a call of a module measure it:
-    from an idle device to the end of its last kernel, without a profiler. `profile` times the host.
+    """One pass through op graphs, one per rank, on each machine, as events around a call of a module
+    measure it: from an idle device to its last kernel's end, unprofiled. `profile` times the host.
 
     Raises `UsageError` for a GPU without units for a type of 16 bits that the graph holds.
     """
-    graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
-    held = {t.dtype for op in graphs[0].ops for t in (*op.tensors, *tensors_in(op.outputs))}
+    graphs, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
+    held = {
+        t.dtype
+        for each in graphs
+        for op in each.ops
+        for t in (*op.tensors, *tensors_in(op.outputs))
+    }
     for machine, dtype in product(machines, NARROW):
         device = machine.node.device
         has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
         if dtype in held and not has_units:
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
 
-    results, how = [], COMPILED if graph.ops[0].name == CALL else EAGER
+    results, how = [], COMPILED if given[0].ops[0].name == CALL else EAGER
     for machine in machines:
         costs = costs_of(machine, profile)
         if costs is not None and not costs.profile.provenance.unwatched:
@@ -295,12 +303,12 @@ def predict_passes(
         results.append(result)
         notes += [prefixed(result.hardware, note) for note in (*own, *too_large(result))]
     source = {
-        "trace": graph.source,
+        "trace": given[0].source,
         "device": ", ".join(result.hardware for result in results),
-        "operators": len(graph),
+        "operators": sum(map(len, given)),
         "batch": None,
         "edits": [edit.text for edit in edits],
-        "ranks": [graph.rank],
+        "ranks": [graph.rank for graph in given],
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))

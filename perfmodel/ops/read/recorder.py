@@ -29,6 +29,7 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
@@ -68,7 +69,9 @@ OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
 """Methods that are operators of another name. Not indexing: it is views, or an operator below."""
 
 
-DEVICE = "cuda:0"
+DEVICE, HOST = "cuda:0", "cpu"
+_CONSTANT = "aten::lift_fresh"
+"""What `torch.tensor` makes; of one number it stays on the host, as the steps of optimizers do."""
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
@@ -96,6 +99,8 @@ class Recorder:
         self.phase = FORWARD
         self._is_silent = False
         self.is_autocast = False
+        self.node_ranks = 1
+        """How many ranks of a process group share a node."""
         from torch.utils.weak import WeakTensorKeyDictionary
 
         self.lifetimes = Lifetimes()
@@ -104,6 +109,8 @@ class Recorder:
         """Numbers of tensors. None is held: a gradient that something else holds is copied."""
         self._steps: dict[int, int] = {}
         """Tensors of numbers that rise by one step."""
+        self._host: set[int] = set()
+        """Storages in host memory."""
         self._lookups: dict[int, int] = {}
         """Sparse gradients, and what is made of them, to the rows that they hold."""
         self._node = NO_OP
@@ -119,6 +126,8 @@ class Recorder:
             return self.function(func, args, kwargs or {})
 
         def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(map(_is_wrapper, types)):  # what it does to the tensors in it comes next
+                return NotImplemented
             return self.operator(func, args, kwargs or {})
 
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
@@ -139,6 +148,10 @@ class Recorder:
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name = getattr(func, "__name__", "")
+        held: list[Any] = []
+        mapped(held.append, (args, kwargs))
+        if any(map(_is_wrapper, map(type, held))):
+            return func(*args, **kwargs)
         is_deep = name == _ATTENTION and (*args, *kwargs.values())[0].dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
             return self._as_one(AS_ONE[name], func, args, kwargs)
@@ -200,15 +213,20 @@ class Recorder:
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
-            inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
+            given = _in_order(schema, args, kwargs)
+            inputs = tuple(map(self._argument, given))
             name, inputs = on_gpu(schema.name, inputs)
             outputs = self.returned(answer)
+            if (schema.name == _CONSTANT and not answer.dim()) or _of_host(inputs):
+                self._host |= {each.storage_id for each in tensors_in(outputs)}
+                outputs = self.returned(answer)
+            about = of_torch_call(schema, given, inputs, outputs, self.node_ranks)
             if _copied_first(name, inputs, outputs):
                 dtype = (answer if name == _SUM else args[0]).dtype
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
-            about = self._about_bags(name, inputs, outputs)
+            about |= self._about_bags(name, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
@@ -318,7 +336,19 @@ class Recorder:
             self._numbers[value] = next(self._next)
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word
-        return Tensor(shape, dtype, self._numbers[value], storage, DEVICE, layout, strides)
+        device = HOST if storage in self._host else DEVICE
+        return Tensor(shape, dtype, self._numbers[value], storage, device, layout, strides)
+
+
+def _of_host(inputs: tuple[Argument, ...]) -> bool:
+    """Whether all tensors that an operator is given, one at least, lie in host memory."""
+    devices = {each.device for each in tensors_in(inputs)}
+    return devices == {HOST}
+
+
+def _is_wrapper(kind: type) -> bool:
+    """Whether tensors of this kind hold others, as distributed ones do."""
+    return hasattr(kind, "__tensor_flatten__")
 
 
 def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
