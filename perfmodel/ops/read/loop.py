@@ -8,10 +8,11 @@ values (whether all processes hold the same model) is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +33,8 @@ from perfmodel.trace.window import AUTOGRAD_THREAD
 
 MODULE = "module"
 """Attribute of an op: the path of the innermost module that it, or its forward pass, belongs to."""
+
+_SHARDING = "torch.distributed.tensor._sharding_prop:ShardingPropagator."
 
 
 class LoopRecorder(Recorder):
@@ -66,21 +69,17 @@ class LoopRecorder(Recorder):
             register_optimizer_step_pre_hook,
         )
 
-        torch, dist, hooks = self._torch, self._torch.distributed, self._torch.nn.modules.module
-        swapped = [
-            (torch.autograd, "backward", self._watched),
-            (torch.autograd, "grad", self._watched),
-            (torch.autocast, "__init__", _on_cpu),
-        ]
-        if dist.is_available():
-            from torch.distributed.tensor._sharding_prop import ShardingPropagator
-
-            swapped += [
-                (dist, "_verify_params_across_processes", _left_out),
-                (dist.Reducer, "_rebuild_buckets", _left_out),
-                (ShardingPropagator, "_propagate_tensor_meta", self._silently),
-                (ShardingPropagator, "_propagate_tensor_meta_non_cached", self._silently),
-            ]
+        torch, hooks = self._torch, self._torch.nn.modules.module
+        instead = {
+            "torch.autograd:backward": self._watched,
+            "torch.autograd:grad": self._watched,
+            "torch.amp:autocast.__init__": _on_cpu,
+            "torch.distributed:_verify_params_across_processes": _left_out,
+            "torch.distributed:Reducer._rebuild_buckets": _left_out,
+            "torch.distributed.pipelining.schedules:_PipelineSchedule._warmup_p2p": _of_known_shapes,
+            f"{_SHARDING}_propagate_tensor_meta": self._silently,
+            f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
+        }
         with self._undo as undo, _told(name):
             for handle in (
                 hooks.register_module_forward_pre_hook(self._enter),
@@ -89,10 +88,12 @@ class LoopRecorder(Recorder):
                 register_optimizer_step_post_hook(self._optimized),
             ):
                 undo.callback(handle.remove)
-            for owner, attribute, instead in swapped:
-                before = getattr(owner, attribute)
-                undo.callback(setattr, owner, attribute, before)
-                setattr(owner, attribute, instead(before))
+            for path, made in instead.items():
+                owner, attribute = _found(path)
+                if hasattr(owner, attribute):
+                    before = getattr(owner, attribute)
+                    undo.callback(setattr, owner, attribute, before)
+                    setattr(owner, attribute, made(before))
             if self._active is None:
                 undo.enter_context(self._fake)
             undo.enter_context(_as_if_on_gpu(torch))
@@ -242,8 +243,30 @@ def _nodes(roots: Any) -> Iterator[tuple[Any, str]]:
             left += [(each, module) for each, _ in node.next_functions]
 
 
+def _found(path: str) -> tuple[Any, str]:
+    """Of `module:class.name` the class, and the name; not each release has all, nor each build."""
+    module, _, names = path.partition(":")
+    *around, name = names.split(".")
+    try:
+        return reduce(getattr, around, import_module(module)), name
+    except (ImportError, AttributeError):
+        return None, name
+
+
 def _left_out(run: Callable[..., Any]) -> Callable[..., None]:
     return lambda *args, **kwargs: None
+
+
+def _of_known_shapes(run: Callable[..., None]) -> Callable[..., None]:
+    """Where stages of a pipeline ask one another whether all know the shapes that they exchange."""
+
+    def told(schedule: Any, stages: Sequence[Any], *args: Any) -> None:
+        from torch.distributed.pipelining.stage import InferenceMode
+
+        for stage in stages:
+            stage._inference_mode = InferenceMode.STATIC
+
+    return told
 
 
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
