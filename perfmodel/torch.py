@@ -22,7 +22,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering import Lowered, lower
-from perfmodel.ops.dtypes import item_bytes
+from perfmodel.lowering.arguments import bytes_of
 from perfmodel.ops.graph import Op, OpGraph
 from perfmodel.ops.read.loop import MODULE, LoopRecorder
 from perfmodel.ops.read.module import ModuleError
@@ -285,7 +285,7 @@ def _of_size(op: Op, message_bytes: float) -> Op:
     about = op.attributes
     if "in_elements" not in about:
         return op
-    elements = str(message_bytes / item_bytes(about["dtype"]))
+    elements = str(message_bytes / bytes_of(about["dtype"]))
     return replace(op, attributes={**about, "in_elements": elements, "out_elements": elements})
 
 

@@ -267,18 +267,14 @@ def predict_passes(
     edits: Sequence[NamedEdit],
     profile: str | None,
 ) -> Prediction:
-    """One pass through op graphs, one per rank, on each machine, as events around a call of a module
-    measure it: from an idle device to its last kernel's end, unprofiled. `profile` times the host.
+    """One pass through op graphs, one per rank, on each machine, as events around it measure: from
+    an idle device to the end of its last kernel, without a profiler. `profile` times the host.
 
     Raises `UsageError` for a GPU without units for a type of 16 bits that the graph holds.
     """
     graphs, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
-    held = {
-        t.dtype
-        for each in graphs
-        for op in each.ops
-        for t in (*op.tensors, *tensors_in(op.outputs))
-    }
+    ops = [op for each in graphs for op in each.ops]
+    held = {t.dtype for op in ops for t in (*op.tensors, *tensors_in(op.outputs))}
     for machine, dtype in product(machines, NARROW):
         device = machine.node.device
         has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")

@@ -34,6 +34,7 @@ from perfmodel.trace.window import AUTOGRAD_THREAD
 MODULE = "module"
 """Attribute of an op: the path of the innermost module that it, or its forward pass, belongs to."""
 
+_PIPELINE = "torch.distributed.pipelining.schedules:_PipelineSchedule."
 _SHARDING = "torch.distributed.tensor._sharding_prop:ShardingPropagator."
 
 
@@ -76,7 +77,7 @@ class LoopRecorder(Recorder):
             "torch.amp:autocast.__init__": _on_cpu,
             "torch.distributed:_verify_params_across_processes": _left_out,
             "torch.distributed:Reducer._rebuild_buckets": _left_out,
-            "torch.distributed.pipelining.schedules:_PipelineSchedule._warmup_p2p": _of_known_shapes,
+            f"{_PIPELINE}_warmup_p2p": _of_known_shapes,
             f"{_SHARDING}_propagate_tensor_meta": self._silently,
             f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
         }
@@ -182,10 +183,12 @@ class LoopRecorder(Recorder):
             for path, part in module.named_modules():
                 self._names.setdefault(part, f"{root}.{path}".rstrip("."))
         self._modules.append(self._names[module])
-        if isinstance(module, self._torch.nn.parallel.DistributedDataParallel):
-            if not module._comm_hooks:  # its own waits for what a fake group does not return
-                group = module.process_group
-                module.register_comm_hook(group, lambda group, bucket: self._summed(group, bucket))
+        is_parallel = isinstance(module, self._torch.nn.parallel.DistributedDataParallel)
+        if (
+            is_parallel and not module._comm_hooks
+        ):  # its own waits for what a fake group never gives
+            group = module.process_group
+            module.register_comm_hook(group, lambda group, bucket: self._summed(group, bucket))
 
     def _leave(self, module: Any, inputs: Any, outputs: Any) -> None:
         self._modules.pop()
