@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from perfmodel import ops as ops
     from perfmodel import plot as plot
     from perfmodel import prediction as prediction
-    from perfmodel import torch as torch
     from perfmodel import workload as workload
     from perfmodel.api import check as check
     from perfmodel.api import compare as compare

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import log, prod
+from math import log
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,7 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.read.as_on_gpu import RECURRENT, SUM, copied_first, on_gpu, recurrent_facts
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
@@ -47,18 +48,7 @@ IN_FP32 = frozenset(
     )
 )
 """What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
-RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-"""Functions of recurrent layers, and how many gates each has."""
 RECURRENT_OP = "aten::_cudnn_rnn"
-_MIN_CUDNN_NORM_DIMS = 3
-"""PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
-_SUM = "aten::sum"
-"""Sums of integers are of 64 bits, and its kernel reads such."""
-_SIDE_BY_SIDE = frozenset(
-    f"aten::{name}"
-    for name in ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
-)
-"""What has its input copied where it lies otherwise."""
 EVEN, OFFSETS = "aten::arange", 2
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 """What makes offsets of bags of one length, what reads them, and where among its inputs."""
@@ -221,8 +211,8 @@ class Recorder:
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
             about = of_torch_call(schema, given, inputs, outputs, self.node_ranks)
-            if _copied_first(name, inputs, outputs):
-                dtype = (answer if name == _SUM else args[0]).dtype
+            if copied_first(name, inputs, outputs):
+                dtype = (answer if name == SUM else args[0]).dtype
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
@@ -366,57 +356,3 @@ def _nodes(root: Any) -> Iterator[Any]:
             seen.add(node)
             yield node
             left += [each for each, _ in node.next_functions]
-
-
-def _copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
-    """Whether a GPU's kernel reads a copy of the first of `inputs`: of one that lies otherwise side
-    by side, of integers that are summed as 64 bits."""
-    values, made = (next(tensors_in(each), None) for each in (inputs, outputs))
-    if values is None or made is None:
-        return False
-    if name == _SUM:
-        return made.dtype == "int64" != values.dtype
-    usual = tuple(prod(values.shape[at + 1 :]) for at in range(len(values.shape)))
-    pairs = zip(values.shape, values.strides, usual, strict=False)
-    return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
-
-
-def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
-    """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
-    training that have more than their channels, and a sparse gradient is kept, not copied."""
-    is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
-    if is_norm and _by_cudnn(inputs[0], inputs[5]):
-        return "aten::cudnn_batch_norm", inputs
-    if name == "aten::native_batch_norm_backward" and _by_cudnn(inputs[1], inputs[7]):
-        return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
-    if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
-        return "aten::detach", inputs
-    return name, inputs
-
-
-def _by_cudnn(values: Argument, training: Argument) -> bool:
-    """Whether batches of such `values` are normalised by the library."""
-    has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
-    return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
-
-
-def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
-    """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
-    or of packed sequences."""
-    values, states, weights = args[0], args[1], args[2]
-    packed = not isinstance(weights, (list, tuple))
-    weights = args[3] if packed else weights
-    layers, directions = (args[5], args[8]) if packed else (args[4], args[7])
-    batch_first = False if packed else args[8]
-    first = states[0] if isinstance(states, (list, tuple)) else states
-    return {
-        "gates": str(RECURRENT[name]),
-        "layers": str(int(layers)),
-        "directions": str(1 + bool(directions)),
-        "hidden": str(int(first.shape[-1])),
-        "steps": str(int(values.shape[1 if batch_first else 0])),
-        "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
-        "inputs": str(int(values.shape[-1])),
-        "biases": str(int(args[4] if packed else args[3])),
-        "packed": str(int(packed)),
-    }
