@@ -110,6 +110,24 @@ def test_the_last_period_of_an_optimizer_is_the_step() -> None:
     )  # fmt: skip
 
 
+def test_a_loop_for_a_gpu_runs_as_on_one() -> None:
+    """Also where it recomputes activations: in the backward pass, for the same module."""
+    from torch.utils.checkpoint import checkpoint
+
+    with own.predicting(GPU) as step:
+        model = layers().to("cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            x = torch.empty(TOKENS, WIDTH, device="cuda")
+            loss = checkpoint(model, x, use_reentrant=False).float().sum()
+        torch.autograd.backward([loss])
+    products = [op for op in step.graph.ops if op.name == "aten::mm"]
+    assert {op.outputs[0].dtype for op in products} == {"bf16"}
+    # Forward; the first again, whose result the last saved; two each, but for the first's input.
+    assert [op.phase for op in products] == ["forward"] * 2 + ["backward"] * (1 + 3)
+    modules = {op.attributes["module"] for op in products}
+    assert modules == {"Sequential.0", "Sequential.1"}
+
+
 def test_memory_is_what_pytorch_tracks() -> None:
     from torch.distributed._tools.mem_tracker import MemTracker
 
