@@ -56,19 +56,19 @@ def _by_cudnn(values: Argument, training: Argument) -> bool:
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
     """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
     or of packed sequences."""
-    values, states, weights = args[0], args[1], args[2]
-    packed = not isinstance(weights, (list, tuple))
-    weights = args[3] if packed else weights
-    layers, directions = (args[5], args[8]) if packed else (args[4], args[7])
-    batch_first = False if packed else args[8]
+    values, packed = args[0], isinstance(args[3], (list, tuple))
+    states, layers, directions = (args[at + packed] for at in (1, 4, 7))
+    time, batches = (0, 1) if packed or not args[8] else (1, 0)
     first = states[0] if isinstance(states, (list, tuple)) else states
+    steps = int(args[1].numel() if packed else values.shape[time])
+    batch = -(-len(values) // max(steps, 1)) if packed else 1  # on average
     return {
         "gates": str(RECURRENT[name]),
         "layers": str(int(layers)),
         "directions": str(1 + bool(directions)),
         "hidden": str(int(first.shape[-1])),
-        "steps": str(int(values.shape[1 if batch_first else 0])),
-        "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
+        "steps": str(steps),
+        "batch": str(int(values.shape[batches]) if values.dim() > 2 else batch),
         "inputs": str(int(values.shape[-1])),
         "biases": str(int(args[4] if packed else args[3])),
         "packed": str(int(packed)),
