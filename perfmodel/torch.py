@@ -63,7 +63,7 @@ class LoopStep:
 
         Raises `ModuleError` where nothing ran in the context.
         """
-        return predict_passes([self.graph], [self.machine], (), None)
+        return predict_passes(self.graph, [self.machine], (), None)
 
     @property
     def graph(self) -> OpGraph:
@@ -135,7 +135,8 @@ def together(steps: Sequence[LoopStep]) -> Prediction:
     collectives and messages. Raises `TraceError` where these never meet."""
     if not steps:
         raise UsageError("together: no steps are given")
-    return predict_passes([each.graph for each in steps], [steps[0].machine], (), None)
+    first, *others = (each.graph for each in steps)
+    return predict_passes(first, [steps[0].machine], (), None, others)
 
 
 def estimate(

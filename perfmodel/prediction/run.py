@@ -310,7 +310,7 @@ def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
     if not request.targets:
         raise UsageError(f"{graph.source}: say on which hardware to predict it")
     machines = [cluster_of(each, None) for each in request.targets]
-    return predict_passes([graph], machines, request.edits(), request.profile)
+    return predict_passes(graph, machines, request.edits(), request.profile)
 
 
 @_answer.register

@@ -262,16 +262,19 @@ Source: `benchmarks/modules.py`, and timm's published times."""
 
 
 def predict_passes(
-    given: Sequence[OpGraph],
+    graph: OpGraph,
     machines: Sequence[Cluster],
     edits: Sequence[NamedEdit],
     profile: str | None,
+    beside: Sequence[OpGraph] = (),
 ) -> Prediction:
-    """One pass through op graphs, one per rank, on each machine, as events around it measure: from
-    an idle device to the end of its last kernel, without a profiler. `profile` times the host.
+    """One pass through an op graph on each machine, as events around a call of a module measure it:
+    from an idle device to the end of its last kernel, without a profiler. `profile` times the host;
+    `beside` are the graphs of other ranks, which it meets.
 
     Raises `UsageError` for a GPU without units for a type of 16 bits that the graph holds.
     """
+    given = [graph, *beside]
     graphs, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
     ops = [op for each in graphs for op in each.ops]
     held = {t.dtype for op in ops for t in (*op.tensors, *tensors_in(op.outputs))}
@@ -281,7 +284,7 @@ def predict_passes(
         if dtype in held and not has_units:
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
 
-    results, how = [], COMPILED if given[0].ops[0].name == CALL else EAGER
+    results, how = [], COMPILED if graph.ops[0].name == CALL else EAGER
     for machine in machines:
         costs = costs_of(machine, profile)
         if costs is not None and not costs.profile.provenance.unwatched:
@@ -299,12 +302,12 @@ def predict_passes(
         results.append(result)
         notes += [prefixed(result.hardware, note) for note in (*own, *too_large(result))]
     source = {
-        "trace": given[0].source,
+        "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
         "operators": sum(map(len, given)),
         "batch": None,
         "edits": [edit.text for edit in edits],
-        "ranks": [graph.rank for graph in given],
+        "ranks": [each.rank for each in given],
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
