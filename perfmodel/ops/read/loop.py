@@ -27,7 +27,7 @@ from perfmodel.ops.graph import (
     OpGraph,
 )
 from perfmodel.ops.read.collective_calls import reads_of_collectives
-from perfmodel.ops.read.module import ModuleError, _as_if_on_gpu, _step
+from perfmodel.ops.read.module import ModuleError, _as_if_on_gpu, _place, _step
 from perfmodel.ops.read.recorder import Recorder, mapped
 from perfmodel.trace.window import AUTOGRAD_THREAD
 
@@ -290,13 +290,12 @@ def _told(name: str) -> Iterator[None]:
     """What fake tensors cannot do, as one line; other errors are the program's own."""
     from torch._subclasses import fake_tensor as fake
 
+    values = fake.DataDependentOutputException, fake.DynamicOutputShapeException
     try:
         yield
-    except (
-        fake.DataDependentOutputException,
-        fake.DynamicOutputShapeException,
-        fake.UnsupportedFakeTensorException,
-        fake.UnsupportedOperatorException,
-    ):
+    except values as error:
+        why = "depends on values, and nothing is computed here"
+        raise ModuleError(f"{name}: its loop fails{_place(error)}: {error.func} {why}") from error
+    except (fake.UnsupportedFakeTensorException, fake.UnsupportedOperatorException):
         with _step(name, "its loop"):
             raise
