@@ -262,15 +262,22 @@ Source: `benchmarks/modules.py`, and timm's published times."""
 
 
 def predict_passes(
-    graph: OpGraph, machines: Sequence[Cluster], edits: Sequence[NamedEdit], profile: str | None
+    graph: OpGraph,
+    machines: Sequence[Cluster],
+    edits: Sequence[NamedEdit],
+    profile: str | None,
+    beside: Sequence[OpGraph] = (),
 ) -> Prediction:
     """One pass through an op graph on each machine, as events around a call of a module measure it:
-    from an idle device to the end of its last kernel, without a profiler. `profile` times the host.
+    from an idle device to the end of its last kernel, without a profiler. `profile` times the host;
+    `beside` are the graphs of other ranks, which it meets.
 
     Raises `UsageError` for a GPU without units for a type of 16 bits that the graph holds.
     """
-    graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
-    held = {t.dtype for op in graphs[0].ops for t in (*op.tensors, *tensors_in(op.outputs))}
+    given = [graph, *beside]
+    graphs, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
+    ops = [op for each in graphs for op in each.ops]
+    held = {t.dtype for op in ops for t in (*op.tensors, *tensors_in(op.outputs))}
     for machine, dtype in product(machines, NARROW):
         device = machine.node.device
         has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
@@ -297,10 +304,10 @@ def predict_passes(
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
-        "operators": len(graph),
+        "operators": sum(map(len, given)),
         "batch": None,
         "edits": [edit.text for edit in edits],
-        "ranks": [graph.rank],
+        "ranks": [each.rank for each in given],
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))

@@ -197,7 +197,7 @@ ONE_BYTE = 1.0
 
 @LOWERINGS.register(
     "any/record_param_comms",
-    *entries("c10d::*", "c10d_functional::*", "_c10d_functional::*", scope=LEAF),
+    *entries("c10d::*", "c10d_functional::*", "_c10d_functional::*", "_dtensor::*", scope=LEAF),
 )
 def collective(op: Op) -> Sequence[Piece]:
     """One kernel on the stream of collectives; a size that is not told stands at one byte."""

@@ -257,7 +257,8 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 
 
 @LOWERINGS.register(
-    *entries("cat _cat cat_out"), *entries("stack concat concatenate hstack vstack", scope=LEAF)
+    *entries("cat _cat cat_out _chunk_cat fsdp::chunk_cat fsdp::all_gather_copy_in"),
+    *entries("stack concat concatenate hstack vstack", scope=LEAF),
 )
 def cat(op: Op) -> Sequence[Piece]:
     """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean
@@ -285,9 +286,11 @@ def cat(op: Op) -> Sequence[Piece]:
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
 
 
-@LOWERINGS.register(*entries("split_with_sizes_copy split_copy unbind_copy _chunk_cat"))
+@LOWERINGS.register(*entries("split_with_sizes_copy split_copy unbind_copy fsdp::split_*"))
 def split_copy(op: Op) -> Sequence[Piece]:
-    whole, count = tensor(op, 0), float(max(len(list(tensors_in(op.outputs))), 1))
+    """Into new tensors, or into those it was given."""
+    made = list(tensors_in(op.outputs)) or op.tensors[1:]
+    whole, count = tensor(op, 0), float(max(len(made), 1))
     if not size(whole.shape):
         return ()
     dims = {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}

@@ -12,7 +12,7 @@ the `record_param_comms` in it what the file says: where there is one, it is the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -196,7 +196,7 @@ def usual_dtype(type_texts: Iterable[str]) -> str:
     return max(("fp32", "fp16", "bf16", "fp64"), key=lambda dtype: count[dtype])
 
 
-_COLLECTIVES = (
+COLLECTIVES = (
     *("reduce_scatter", "all_reduce", "all_to_all", "all_gather", "broadcast", "barrier", "wait"),
     *("gather", "scatter", "reduce", "send", "recv"),
 )
@@ -208,7 +208,7 @@ Known = dict[str, str]
 def collective_of(name: str) -> str:
     """`all_to_all` for `all_to_allv`, `alltoall_base_`, …; the name itself where none fits."""
     plain = name.lower().replace("_", "")
-    return next((word for word in _COLLECTIVES if word.replace("_", "") in plain), name)
+    return next((word for word in COLLECTIVES if word.replace("_", "") in plain), name)
 
 
 def of_node(trace: ExecutionTrace, row: int) -> Known:
@@ -253,15 +253,20 @@ def of_call(name: str, inputs: tuple[Argument, ...], world_size: int) -> Known:
         return {}
     collective = collective_of(name.removeprefix("c10d::"))
     tensors = list(tensors_in(inputs))
-    if collective not in _COLLECTIVES or not tensors:
+    if collective not in COLLECTIVES or not tensors:
         return {}
     has_output = collective in ("all_to_all", "all_gather", "reduce_scatter") and len(inputs) > 1
     sent = list(tensors_in(inputs[1 if has_output else 0])) or tensors
     got = list(tensors_in(inputs[0])) or tensors
+    return of_message(collective, world_size, sent, got)
+
+
+def of_message(collective: str, ranks: int, sent: Sequence[Tensor], got: Sequence[Tensor]) -> Known:
+    """What the tensors say that a rank gives to a collective and gets from it."""
     return _known(
         collective=collective,
-        group_size=world_size,
-        dtype=sent[0].dtype,
+        group_size=ranks,
+        dtype=(*sent, *got)[0].dtype if sent or got else "",
         in_elements=sum(tensor.elements for tensor in sent),
         out_elements=sum(tensor.elements for tensor in got),
     )

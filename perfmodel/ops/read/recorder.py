@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import log, prod
+from math import log
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,8 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.read.as_on_gpu import RECURRENT, SUM, copied_first, on_gpu, recurrent_facts
+from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
@@ -46,18 +48,7 @@ IN_FP32 = frozenset(
     )
 )
 """What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
-RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-"""Functions of recurrent layers, and how many gates each has."""
 RECURRENT_OP = "aten::_cudnn_rnn"
-_MIN_CUDNN_NORM_DIMS = 3
-"""PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
-_SUM = "aten::sum"
-"""Sums of integers are of 64 bits, and its kernel reads such."""
-_SIDE_BY_SIDE = frozenset(
-    f"aten::{name}"
-    for name in ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
-)
-"""What has its input copied where it lies otherwise."""
 EVEN, OFFSETS = "aten::arange", 2
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 """What makes offsets of bags of one length, what reads them, and where among its inputs."""
@@ -68,7 +59,9 @@ OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
 """Methods that are operators of another name. Not indexing: it is views, or an operator below."""
 
 
-DEVICE = "cuda:0"
+DEVICE, HOST = "cuda:0", "cpu"
+_CONSTANT = "aten::lift_fresh"
+"""What `torch.tensor` makes; of one number it stays on the host, as the steps of optimizers do."""
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
@@ -96,6 +89,8 @@ class Recorder:
         self.phase = FORWARD
         self._is_silent = False
         self.is_autocast = False
+        self.node_ranks = 1
+        """How many ranks of a process group share a node."""
         from torch.utils.weak import WeakTensorKeyDictionary
 
         self.lifetimes = Lifetimes()
@@ -104,6 +99,8 @@ class Recorder:
         """Numbers of tensors. None is held: a gradient that something else holds is copied."""
         self._steps: dict[int, int] = {}
         """Tensors of numbers that rise by one step."""
+        self._host: set[int] = set()
+        """Storages in host memory."""
         self._lookups: dict[int, int] = {}
         """Sparse gradients, and what is made of them, to the rows that they hold."""
         self._node = NO_OP
@@ -119,6 +116,8 @@ class Recorder:
             return self.function(func, args, kwargs or {})
 
         def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(map(_is_wrapper, types)):  # what it does to the tensors in it comes next
+                return NotImplemented
             return self.operator(func, args, kwargs or {})
 
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
@@ -139,6 +138,10 @@ class Recorder:
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name = getattr(func, "__name__", "")
+        held: list[Any] = []
+        mapped(held.append, (args, kwargs))
+        if any(map(_is_wrapper, map(type, held))):
+            return func(*args, **kwargs)
         is_deep = name == _ATTENTION and (*args, *kwargs.values())[0].dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
             return self._as_one(AS_ONE[name], func, args, kwargs)
@@ -200,15 +203,20 @@ class Recorder:
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
-            inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
+            given = _in_order(schema, args, kwargs)
+            inputs = tuple(map(self._argument, given))
             name, inputs = on_gpu(schema.name, inputs)
             outputs = self.returned(answer)
-            if _copied_first(name, inputs, outputs):
-                dtype = (answer if name == _SUM else args[0]).dtype
+            if (schema.name == _CONSTANT and not answer.dim()) or _of_host(inputs):
+                self._host |= {each.storage_id for each in tensors_in(outputs)}
+                outputs = self.returned(answer)
+            about = of_torch_call(schema, given, inputs, outputs, self.node_ranks)
+            if copied_first(name, inputs, outputs):
+                dtype = (answer if name == SUM else args[0]).dtype
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
-            about = self._about_bags(name, inputs, outputs)
+            about |= self._about_bags(name, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
@@ -318,7 +326,19 @@ class Recorder:
             self._numbers[value] = next(self._next)
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word
-        return Tensor(shape, dtype, self._numbers[value], storage, DEVICE, layout, strides)
+        device = HOST if storage in self._host else DEVICE
+        return Tensor(shape, dtype, self._numbers[value], storage, device, layout, strides)
+
+
+def _of_host(inputs: tuple[Argument, ...]) -> bool:
+    """Whether all tensors that an operator is given, one at least, lie in host memory."""
+    devices = {each.device for each in tensors_in(inputs)}
+    return devices == {HOST}
+
+
+def _is_wrapper(kind: type) -> bool:
+    """Whether tensors of this kind hold others, as distributed ones do."""
+    return hasattr(kind, "__tensor_flatten__")
 
 
 def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -336,57 +356,3 @@ def _nodes(root: Any) -> Iterator[Any]:
             seen.add(node)
             yield node
             left += [each for each, _ in node.next_functions]
-
-
-def _copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
-    """Whether a GPU's kernel reads a copy of the first of `inputs`: of one that lies otherwise side
-    by side, of integers that are summed as 64 bits."""
-    values, made = (next(tensors_in(each), None) for each in (inputs, outputs))
-    if values is None or made is None:
-        return False
-    if name == _SUM:
-        return made.dtype == "int64" != values.dtype
-    usual = tuple(prod(values.shape[at + 1 :]) for at in range(len(values.shape)))
-    pairs = zip(values.shape, values.strides, usual, strict=False)
-    return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
-
-
-def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
-    """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
-    training that have more than their channels, and a sparse gradient is kept, not copied."""
-    is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
-    if is_norm and _by_cudnn(inputs[0], inputs[5]):
-        return "aten::cudnn_batch_norm", inputs
-    if name == "aten::native_batch_norm_backward" and _by_cudnn(inputs[1], inputs[7]):
-        return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
-    if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
-        return "aten::detach", inputs
-    return name, inputs
-
-
-def _by_cudnn(values: Argument, training: Argument) -> bool:
-    """Whether batches of such `values` are normalised by the library."""
-    has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
-    return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
-
-
-def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
-    """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
-    or of packed sequences."""
-    values, states, weights = args[0], args[1], args[2]
-    packed = not isinstance(weights, (list, tuple))
-    weights = args[3] if packed else weights
-    layers, directions = (args[5], args[8]) if packed else (args[4], args[7])
-    batch_first = False if packed else args[8]
-    first = states[0] if isinstance(states, (list, tuple)) else states
-    return {
-        "gates": str(RECURRENT[name]),
-        "layers": str(int(layers)),
-        "directions": str(1 + bool(directions)),
-        "hidden": str(int(first.shape[-1])),
-        "steps": str(int(values.shape[1 if batch_first else 0])),
-        "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
-        "inputs": str(int(values.shape[-1])),
-        "biases": str(int(args[4] if packed else args[3])),
-        "packed": str(int(packed)),
-    }

@@ -1,0 +1,75 @@
+"""What a GPU runs for operators that are traced without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from perfmodel.ops.graph import Argument, Tensor, tensors_in
+
+RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Functions of recurrent layers, and how many gates each has."""
+_MIN_CUDNN_NORM_DIMS = 3
+"""PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
+SUM = "aten::sum"
+"""Sums of integers are of 64 bits, and its kernel reads such."""
+_SIDE_BY_SIDE = frozenset(
+    f"aten::{name}"
+    for name in ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
+)
+"""What has its input copied where it lies otherwise."""
+
+
+def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
+    """Whether a GPU's kernel reads a copy of the first of `inputs`: of one that lies otherwise side
+    by side, of integers that are summed as 64 bits."""
+    values, made = (next(tensors_in(each), None) for each in (inputs, outputs))
+    if values is None or made is None:
+        return False
+    if name == SUM:
+        return made.dtype == "int64" != values.dtype
+    usual = tuple(prod(values.shape[at + 1 :]) for at in range(len(values.shape)))
+    pairs = zip(values.shape, values.strides, usual, strict=False)
+    return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
+
+
+def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
+    """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
+    training that have more than their channels, and a sparse gradient is kept, not copied."""
+    is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
+    if is_norm and _by_cudnn(inputs[0], inputs[5]):
+        return "aten::cudnn_batch_norm", inputs
+    if name == "aten::native_batch_norm_backward" and _by_cudnn(inputs[1], inputs[7]):
+        return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
+    if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
+        return "aten::detach", inputs
+    return name, inputs
+
+
+def _by_cudnn(values: Argument, training: Argument) -> bool:
+    """Whether batches of such `values` are normalised by the library."""
+    has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
+    return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
+
+
+def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
+    """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
+    or of packed sequences."""
+    values, packed = args[0], isinstance(args[3], (list, tuple))
+    states, layers, directions = (args[at + packed] for at in (1, 4, 7))
+    time, batches = (0, 1) if packed or not args[8] else (1, 0)
+    first = states[0] if isinstance(states, (list, tuple)) else states
+    steps = int(args[1].numel() if packed else values.shape[time])
+    batch = -(-len(values) // max(steps, 1)) if packed else 1  # on average
+    return {
+        "gates": str(RECURRENT[name]),
+        "layers": str(int(layers)),
+        "directions": str(1 + bool(directions)),
+        "hidden": str(int(first.shape[-1])),
+        "steps": str(steps),
+        "batch": str(int(values.shape[batches]) if values.dim() > 2 else batch),
+        "inputs": str(int(values.shape[-1])),
+        "biases": str(int(args[4] if packed else args[3])),
+        "packed": str(int(packed)),
+    }

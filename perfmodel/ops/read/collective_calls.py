@@ -1,0 +1,97 @@
+"""Collectives as a program calls them in PyTorch: what one says of its group and its message, and
+which later ops read what it made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.ops.graph import Argument, Op, tensors_in
+from perfmodel.ops.read.arguments import COLLECTIVES, Known, collective_of, of_call, of_message
+
+NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
+WAIT, WORLD = "wait", "0"
+_SENT, _RECEIVED = "send", "recv"
+
+
+def of_torch_call(
+    schema: Any,
+    given: Sequence[Any],
+    inputs: tuple[Argument, ...],
+    outputs: tuple[Argument, ...],
+    node_ranks: int,
+) -> Known:
+    """The attributes of a collective called with `given`, in the order of its `schema`, among
+    ranks of which so many share a node; of any other operator, nothing.
+
+    A message from rank to rank is a group of its own, sender first, on a stream of its own, as both
+    of them come to it in one order. Raises `PerfmodelError` for one that is not covered.
+    """
+    namespace, _, name = schema.name.partition("::")
+    if namespace not in NAMESPACES:
+        return {}
+    collective = collective_of(name)
+    if collective == WAIT:
+        return {"collective": WAIT}
+    if collective not in COLLECTIVES:
+        raise PerfmodelError(f"{schema.name}: a collective that is not covered")
+    named = dict(zip((each.name for each in schema.arguments), given, strict=True))
+    group, ranks = _group(schema, named)
+    about = {} if group == WORLD else {"stream": f"comm {group}"}
+    if collective in (_SENT, _RECEIVED):
+        ranks = _pair(named, ranks, is_sent=collective == _SENT)
+        about["stream"] = "comm {}>{}".format(*ranks)
+    sent, got = tensors_in(inputs), tensors_in(outputs)
+    known = of_call(schema.name, inputs, len(ranks))
+    known = known or of_message(collective, len(ranks), list(sent), list(got))
+    return known | about | {
+        "process_group": group,
+        "group_ranks": ",".join(map(str, ranks)),
+        "nodes": str(len({rank // node_ranks for rank in ranks})),
+    }  # fmt: skip
+
+
+def _group(schema: Any, named: dict[str, Any]) -> tuple[str, list[int]]:
+    """The name of a call's process group, and its ranks."""
+    from torch.distributed import ProcessGroup, get_process_group_ranks
+    from torch.distributed.distributed_c10d import _resolve_process_group
+
+    if "group_name" in named:
+        group = _resolve_process_group(named["group_name"])
+    else:
+        at = next(each.name for each in schema.arguments if "ProcessGroup" in str(each.type))
+        group = ProcessGroup.unbox(named[at])
+    return group.group_name, get_process_group_ranks(group)
+
+
+def _pair(named: dict[str, Any], ranks: list[int], *, is_sent: bool) -> list[int]:
+    """Sender and receiver of a message between this rank and one of `ranks`."""
+    from torch.distributed import get_rank
+
+    at = next((at for key, at in named.items() if key.startswith(("dst", "src"))), None)
+    if at is None:
+        raise PerfmodelError("c10d::recv_any_source_: not covered: it does not name who sends")
+    return [get_rank(), ranks[at]] if is_sent else [ranks[at], get_rank()]
+
+
+def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
+    """`[E, 2]`: (collective, the first op after it that touches what it wrote), by index of `ops`;
+    a wait for it, which hands on a tensor, is none."""
+    written: dict[int, int] = {}
+    edges = []
+    for index, op in enumerate(ops):
+        word = op.attributes.get("collective")
+        held = [t.storage_id for t in (*op.tensors, *tensors_in(op.outputs))]
+        if word == WAIT:
+            behind = [written.pop(storage) for storage in held if storage in written]
+            written |= dict.fromkeys(held, max(behind)) if behind else {}
+            continue
+        ahead = {written.pop(storage) for storage in held if storage in written}
+        edges += [(source, index) for source in sorted(ahead)]
+        if word is not None:
+            written |= dict.fromkeys(held, index)
+    return np.array(edges, np.int64).reshape(-1, 2)

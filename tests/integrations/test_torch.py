@@ -1,0 +1,336 @@
+"""Training loops, collectives and run times inside PyTorch, on fake tensors and process groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from perfmodel import durations, predict_module
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.ops.graph import OpGraph
+
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+import perfmodel.torch as own  # noqa: E402
+
+GPU, WIDTH, TOKENS = "h100-sxm", 1024, 2048
+DOCS = Path(__file__).parents[2] / "docs" / "torch.md"
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@contextmanager
+def group(ranks: int, rank: int = 0) -> Iterator[Any]:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        yield dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    finally:
+        dist.destroy_process_group()
+
+
+def layers(count: int = 2) -> Any:
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count)))
+
+
+def trained(model: Any, optimizer: Any = None, steps: int = 1) -> None:
+    for _ in range(steps):
+        model(torch.empty(TOKENS, WIDTH)).sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def collectives(graph: OpGraph) -> list[tuple[str, int, str]]:
+    """What, elements (the larger of those that a rank gives and gets), group."""
+    found = []
+    for about in (op.attributes for op in graph.ops if "in_elements" in op.attributes):
+        elements = max(int(about["in_elements"]), int(about["out_elements"]))
+        found.append((about["collective"], elements, about["group_ranks"]))
+    return found
+
+
+def test_a_loop_takes_what_its_module_takes() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+    with own.predicting(GPU) as step:
+        trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    whole = predict_module(
+        model, [torch.rand(TOKENS, WIDTH)], hardware=GPU, training=True, optimizer="SGD"
+    )
+    assert step.step_us == pytest.approx(whole.results[0].step_us, rel=0.05)
+    assert step.modules.loc["Sequential", "forward_us"] == pytest.approx(
+        step.modules.loc[["Sequential.0", "Sequential.1", "Sequential.2"], "forward_us"].sum()
+    )
+    # Two products backward for one forward, but none for the input of the first.
+    forward, backward = step.modules.loc["Sequential.2", ["forward_us", "backward_us"]]
+    assert 1.7 * forward < backward < 2.5 * forward
+
+
+def test_real_modules_are_left_as_they_were() -> None:
+    model = layers()
+    optimizer = torch.optim.Adam(model.parameters())
+    before = [value.clone() for value in model.parameters()]
+    with own.predicting(GPU):
+        trained(model, optimizer)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(value.grad is None for value in model.parameters())
+    assert not optimizer.state
+    assert optimizer.param_groups[0]["foreach"] is None
+    model(torch.rand(1, WIDTH)).sum().backward()
+    optimizer.step()
+    assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_the_last_period_of_an_optimizer_is_the_step() -> None:
+    with own.predicting(GPU) as once:
+        model = layers()
+        trained(model, torch.optim.Adam(model.parameters()))
+    with own.predicting(GPU) as thrice:
+        model = layers()
+        trained(model, torch.optim.Adam(model.parameters()), steps=3)
+    states = [
+        [op.name for op in each.graph.ops].count("aten::zeros_like") for each in (once, thrice)
+    ]
+    assert states == [4, 0]  # two of each parameter, at first
+    assert [op.name for op in thrice.graph.ops].count("aten::mm") == 2 + 3
+    # Adam counts its steps in host memory: nothing waits for the device.
+    assert not any(
+        t.device != "cpu" for op in thrice.graph.ops if op.name == "aten::_local_scalar_dense"
+        for t in op.tensors
+    )  # fmt: skip
+
+
+def test_a_loop_for_a_gpu_runs_as_on_one() -> None:
+    """Also where it recomputes activations: in the backward pass, for the same module."""
+    from torch.utils.checkpoint import checkpoint
+
+    with own.predicting(GPU) as step:
+        model = layers().to("cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            x = torch.empty(TOKENS, WIDTH, device="cuda")
+            loss = checkpoint(model, x, use_reentrant=False).float().sum()
+        torch.autograd.backward([loss])
+    products = [op for op in step.graph.ops if op.name == "aten::mm"]
+    assert {op.outputs[0].dtype for op in products} == {"bf16"}
+    # Forward; the first again, whose result the last saved; two each, but for the first's input.
+    assert [op.phase for op in products] == ["forward"] * 2 + ["backward"] * (1 + 3)
+    modules = {op.attributes["module"] for op in products}
+    assert modules == {"Sequential.0", "Sequential.1"}
+
+
+def test_memory_is_what_pytorch_tracks() -> None:
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    def made() -> tuple[Any, Any]:
+        model = nn.Sequential(
+            *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(4))
+        )
+        return model, torch.optim.Adam(model.parameters())
+
+    with own.predicting(GPU) as step:
+        trained(*made(), steps=2)
+    with FakeTensorMode():
+        model, optimizer = made()
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer)
+        with tracker:
+            trained(model, optimizer)
+            tracker.reset_mod_stats()
+            trained(model, optimizer)
+        peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    assert step.memory_bytes == pytest.approx(peak, rel=0.1)
+
+
+def test_data_parallelism_sums_each_gradient_once_beside_the_backward_pass() -> None:
+    with group(16), own.predicting("dgx-h100") as step:
+        model = nn.parallel.DistributedDataParallel(layers(16))
+        trained(model)
+    sums = collectives(step.graph)
+    assert {(kind, ranks) for kind, _, ranks in sums} == {
+        ("all_reduce", ",".join(map(str, range(16))))
+    }
+    assert sum(elements for _, elements, _ in sums) == 16 * WIDTH**2
+    assert {op.attributes["nodes"] for op in step.graph.ops if "nodes" in op.attributes} == {"2"}
+    rank = step.prediction.results[0].rank
+    assert 0 < rank.exposed_comm_us < rank.comm_us
+
+
+def test_sharded_parameters_are_gathered_twice_and_gradients_scattered_once() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    with group(8) as mesh, own.predicting("dgx-h100") as step:
+        model = layers(4)
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        trained(fully_shard(model, mesh=mesh))
+    found = pd.DataFrame(collectives(step.graph), columns=["kind", "elements", "ranks"])
+    sums = found.groupby("kind")["elements"].sum().to_dict()
+    assert sums == {"all_gather": 2 * 4 * WIDTH**2, "reduce_scatter": 4 * WIDTH**2}
+    gathers = [at for at, op in enumerate(step.graph.ops) if "allgather" in op.name]
+    assert set(gathers) <= set(step.graph.data[:, 0].tolist())
+
+
+def test_tensor_parallelism_works_on_shards_and_sums_activations() -> None:
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    with group(4) as mesh, own.predicting("dgx-h100") as step:
+        model = layers()
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        trained(model, torch.optim.AdamW(model.parameters()))
+    assert collectives(step.graph) == [("all_reduce", TOKENS * WIDTH, "0,1,2,3")]
+    first, second = [op for op in step.graph.ops if op.name == "aten::mm"][:2]
+    assert first.outputs[0].shape == (TOKENS, WIDTH // 4)
+    assert second.tensors[1].shape == (WIDTH // 4, WIDTH)
+
+
+def test_stages_of_a_pipeline_meet() -> None:
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    count, steps = 4, []
+    for rank in range(2):
+        with group(2, rank), own.predicting("dgx-h100", name=f"rank {rank}") as step:
+            part = torch.empty(TOKENS, WIDTH)
+            first = {} if rank == 0 else {"input_grads": (part,)}
+            stage = PipelineStage(
+                *(layers(4), rank, 2, torch.device("cpu")),
+                input_args=(part,), output_args=(part,), output_grads=(part,), **first,
+            )  # fmt: skip
+            schedule = ScheduleGPipe(stage, count, loss_fn=lambda out, target: out.sum())
+            whole = torch.empty(count * TOKENS, WIDTH)
+            schedule.step(*[whole] * (rank == 0), **({"target": whole} if rank else {}))
+        steps.append(step)
+    sent = [ranks for _, _, ranks in collectives(steps[0].graph)]
+    assert sent == ["0,1"] * count + ["1,0"] * count
+    together = own.together(steps).results[0]
+    # Each waits for the other once: forward, then backward, of one of so many micro-batches.
+    alone = max(each.prediction.results[0].rank.gpu_active_us for each in steps)
+    assert alone < together.step_us < alone * (1 + 2 / count)
+    assert len(together.ranks) == 2
+
+
+def test_operators_nodes_and_collectives() -> None:
+    aten = torch.ops.aten
+    a = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")
+    row = pd.DataFrame([{"op": "linear", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096}])
+    product_us = own.estimate(aten.mm.default, (a, a), hardware=GPU)
+    assert product_us == pytest.approx(durations(row, GPU)["duration_us"].iloc[0], rel=0.1)
+    assert own.estimate(aten.view.default, (a, [-1]), hardware=GPU) == 0.0
+    zeta = (a.float(), a.float())
+    with pytest.raises(own.NotCovered, match=r"special_zeta\.default: not covered") as unknown:
+        own.estimate(aten.special_zeta.default, zeta, hardware=GPU)
+    assert unknown.value.streaming_us > 3 * 4096**2 * 4 / 3.35e6  # three tensors at the peak rate
+    with pytest.raises(UsageError, match="not an operator"):
+        own.estimate(len, (a,), hardware=GPU)
+
+
+def test_overlap_scheduling_hides_a_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    functional = pytest.importorskip("torch.distributed._functional_collectives")
+    scheduling = pytest.importorskip("torch._inductor.fx_passes.overlap_scheduling")
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    figures = "torch.utils._runtime_estimation."  # of this machine's GPU, asked for but not used
+    monkeypatch.setattr(f"{figures}get_gpu_dram_gbps", lambda: 1.0)
+    monkeypatch.setattr(f"{figures}get_device_tflops", lambda dtype: 1.0)
+
+    def loss(x: Any, shard: Any, weight: Any) -> Any:
+        gathered = functional.all_gather_tensor(shard, 0, dist.group.WORLD)
+        return (x @ weight) @ gathered
+
+    asked: dict[str, float | None] = {}
+    estimate = own.node_estimator("dgx-h100")
+
+    def noted(node: Any, message_bytes: int | None = None) -> float | None:
+        return asked.setdefault(node.name, estimate(node, message_bytes))
+
+    with group(8):
+        with FakeTensorMode():
+            given = (torch.empty(n, 4096, dtype=torch.bfloat16) for n in (8192, 512, 4096))
+            graph = make_fx(loss)(*given)
+        order = [
+            node.name
+            for node in scheduling.schedule_overlap_bucketing(
+                graph, custom_runtime_estimation=noted
+            ).graph.nodes
+        ]
+        whole = next(node for node in graph.graph.nodes if node.name == "all_gather_into_tensor")
+        gather_us = own.estimate(whole, hardware="dgx-h100")
+        assert own.estimate(whole, hardware="dgx-h100", message_bytes=8 * 4096**2) > 2 * gather_us
+    assert asked["all_gather_into_tensor"] == pytest.approx(gather_us / 1e3)
+    assert asked["mm"]
+    places = [order.index(name) for name in ("all_gather_into_tensor", "mm", "wait_tensor")]
+    assert places == sorted(places)
+
+
+def test_estimators_of_pytorch_take_ours() -> None:
+    from torch.distributed._tools.runtime_estimator import RuntimeEstimator
+    from torch.distributed._tools.sac_estimator import SACEstimator
+
+    usual = RuntimeEstimator._roofline_estimate
+    with FakeTensorMode(), own.estimating(GPU):
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU())
+        with RuntimeEstimator()("operator-level-cost-model") as found:
+            trained(model)
+        with SACEstimator()("operator-level-cost-model") as kept:
+            trained(model)
+    assert usual == RuntimeEstimator._roofline_estimate
+    with own.predicting(GPU) as step:
+        trained(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()))
+    forward_us = step.modules.loc["Sequential", "forward_us"]
+    assert found.mod_runtimes["Sequential"]["fw"] == pytest.approx(forward_us / 1e3, rel=0.02)
+    assert sum(kept.sac_mod_stats["Sequential"].runtimes) == pytest.approx(
+        forward_us / 1e3, rel=0.02
+    )
+
+
+def test_bad_loops_are_one_line() -> None:
+    nothing = pytest.raises(PerfmodelError, match="nothing ran: call a module inside")
+    with nothing as error, own.predicting(GPU) as step:
+        torch.ones(3)
+    assert "\n" not in str(error.value)
+    with pytest.raises(PerfmodelError, match="holds no step"):
+        _ = step.step_us
+    valued = pytest.raises(PerfmodelError, match=r"line \d+ of test_torch.py.*depends on values")
+    with valued, own.predicting(GPU):
+        layers()(torch.empty(1, WIDTH)).sum().item()
+    few = pytest.raises(UsageError, match="8 devices for 32 ranks")
+    with group(32), few, own.predicting("dgx-h100", nodes=1):
+        pass
+    with pytest.raises(UsageError, match="no steps"):
+        own.together([])
+    as_it_is = pytest.raises(ValueError, match="mine")  # an error of the loop's own
+    with as_it_is, own.predicting(GPU):
+        raise ValueError("mine")
+
+
+def test_an_old_pytorch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.1.2")
+    with pytest.raises(PerfmodelError, match=r"takes PyTorch 2.2 or later, not 2.1.2: pip install"):
+        own.estimate(torch.ops.aten.relu.default, (torch.ones(1),), hardware=GPU)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_examples_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    try:
+        exec(compile(blocks[number], f"{DOCS.name} {number}", "exec"), {})
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    figures = [float(text) for text in re.findall(r"\b\d+\.\d+\b", capsys.readouterr().out)]
+    assert figures
+    assert np.isfinite(figures).all()
