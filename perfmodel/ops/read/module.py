@@ -7,6 +7,7 @@ What of a PyTorch module is asked: the class in its file, what it is given, how 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 import traceback
@@ -111,9 +112,19 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
             replace(each, tensor_id=last + n, storage_id=last + n)
             for n, each in enumerate(graph.given, 1)
         ]
-        copies = tuple(Op("aten::copy_", pair) for pair in zip(graph.given, own, strict=True))
+        pairs = zip(graph.given, own, strict=True)
+        copies = tuple(Op("aten::copy_", pair, attributes={INTO_GRAPH: ""}) for pair in pairs)
         graph = replace(graph, ops=(*graph.ops[:1], *copies, *graph.ops[1:]))
     return replace(graph, cuda_graphs=True) if how in (GRAPHS, REDUCED) else graph
+
+
+INTO_GRAPH = "into a CUDA graph"
+"""Attribute of ops that copy what a call is given to where a captured graph reads it."""
+
+
+def uncaptured(graph: OpGraph) -> OpGraph:
+    """`graph` where nothing is captured, as on a CPU: without such copies."""
+    return replace(graph, ops=tuple(op for op in graph.ops if INTO_GRAPH not in op.attributes))
 
 
 def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
@@ -286,6 +297,17 @@ def _place(error: BaseException) -> str:
     return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
 
 
+@contextmanager
+def _unlogged(name: str) -> Iterator[None]:
+    """Without what a logger says of errors that are raised as well."""
+    log = logging.getLogger(name)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
 def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -> OpGraph:
     torch = _torch()
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -293,6 +315,7 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
     recorder = Recorder(torch)
     with (
         warnings.catch_warnings(action="ignore"),
+        _unlogged(FakeTensorMode.__module__),
         FakeTensorMode(allow_non_fake_inputs=True),
         _as_if_on_gpu(torch),
     ):
