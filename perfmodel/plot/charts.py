@@ -27,10 +27,8 @@ _MAX_MARKED, _MAX_NUMBERED = 40, 12
 _CLOUD = 20_000
 """Points drawn at most below a front: of more, an even share."""
 _MAX_AREA, _MIN_AREA = 260.0, 6.0
-_MIN_FRAC = 1e-3
-"""Of the time, what a kind of kernel must take to be drawn."""
-_AXIS_FRAC = 1e-2
-"""And what it must take for the axes to reach to it."""
+_MIN_FRAC = 1e-2
+"""Of the time, what a kind of kernel must take to be drawn: smaller ones stretch the axes."""
 GB_PER_TB = 1e3
 
 
@@ -90,12 +88,11 @@ def roofline_figure(
     intensity, rate, time = (
         style.floats(frame, k) for k in ("intensity", "tflop_per_s", "time_us")
     )
-    seen = time >= _MIN_FRAC * time.sum()
+    seen = time >= min(_MIN_FRAC * time.sum(), time.max())
     family, intensity, rate, time = family[seen], intensity[seen], rate[seen], time[seen]
     colours = style.colours_of(family[np.argsort(-time, kind="stable")].tolist())
     area = np.maximum(_MAX_AREA * time / time.max(), _MIN_AREA)
-    counts = time >= min(_AXIS_FRAC * time.sum(), time.max())
-    left, right = min(intensity[counts].min(), 0.1) / 2, max(intensity[counts].max(), 1e3) * 2
+    left, right = min(intensity.min(), 0.1) / 2, max(intensity.max(), 1e3) * 2
     x = np.geomspace(left, right, 200)
     with style.panels(7.2, 4.4) as (figure, (axes,)):
         for peak in sorted(set(peaks.values())):
@@ -112,9 +109,7 @@ def roofline_figure(
         axes.set(xscale="log", yscale="log")
         style.write_numbers(axes, "g")
         axes.minorticks_off()
-        axes.set(
-            xlim=(left, right), ylim=(rate[counts].min() / 3, max(peaks.values()) * 2), title=title
-        )
+        axes.set(xlim=(left, right), ylim=(rate.min() / 3, max(peaks.values()) * 2), title=title)
         axes.set(xlabel=f"FLOP per byte (memory: {gb_per_s:,.0f} GB/s)", ylabel="TFLOP/s")
         legend = axes.legend(title="area: time in the step", loc="lower right")
         for handle in legend.legend_handles:
