@@ -249,7 +249,7 @@ def _is_complete(measured: Timeline) -> Mask:
         np.bincount(step[each][step[each] != NONE], minlength=count)
         for each in (launches, operators)
     )
-    usual = median(launched[launched > 0]) if launched.any() else 0.0
+    usual = median(launched[launched > 0].astype(np.float64)) if launched.any() else 0.0
     complete: Mask = (launched >= COMPLETE_FRAC * usual) & ((ran > 0) | (not ran.any()))
     return complete if complete.any() else ~complete
 

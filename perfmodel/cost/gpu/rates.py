@@ -78,7 +78,7 @@ def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
 def _matrix_rate(dtype: str, device: Device) -> float:
     computed = COMPUTE_DTYPE.get(dtype, dtype)
     if computed == "fp64":
-        return fp64_flop_per_us(device)[1]
+        return float(fp64_flop_per_us(device)[1])
     if computed in _SUMMED_IN_FP32 and _is_before_units(device):
         return device.fp32_tflop_per_s * 1e6
     return device.matrix_tflop_per_s(computed) * 1e6
@@ -89,12 +89,11 @@ def vector_flop_per_us(device: Device) -> float:
     return device.fp32_tflop_per_s * 1e6
 
 
-def fp64_flop_per_us(device: Device) -> tuple[float, float]:
-    """The same in fp64, and that of matrix products."""
+def fp64_flop_per_us(device: Device) -> Floats:
+    """The same in fp64, and that of matrix products `[2]`."""
     known = _C.tuples("fp64_per_sm_per_clock")
     own = known.get(device.compute_capability or device.target, known[USUAL])
-    vector, product = (2.0 * device.sm_count * each * device.boost_mhz for each in own)
-    return vector, product
+    return 2.0 * device.sm_count * device.boost_mhz * np.array(own)
 
 
 _SUMMED_IN_FP32 = ("fp16", "bf16", "fp8")

@@ -249,11 +249,10 @@ class Part:
             ratio = ratio / at_least(before.kernel_us, before, known)
             kernel_us = at_least(kernel_us * ratio, analysis, device)
         us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
-        untold = np.zeros(len(rows), bool)
-        if self.fitted.family not in WITH_BACKWARD:
-            untold = rows.of_kinds(lambda kind: kind.direction != "fwd", bool)
-        told = np.where(untold, 0.0, support)
-        ends = np.exp(self.intervals(cell, columns, told, us, changed))
+        untold = rows.of_kinds(lambda kind: kind.direction != "fwd", bool)
+        untold &= self.fitted.family not in WITH_BACKWARD
+        ends = self.intervals(cell, columns, np.where(untold, 0.0, support), us, changed)
+        ends = np.exp(ends)
         similar = similarity(cell.away) * similarity(changed)
         shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
         low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])

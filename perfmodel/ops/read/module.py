@@ -94,6 +94,10 @@ def program_of(text: str, init: Sequence[Any] = (), inputs: Sequence[str] = ()) 
     return Program(Path(path), name, tuple(init), tuple(inputs))
 
 
+INTO_GRAPH = "into a CUDA graph"
+"""Attribute of ops that copy what a call is given to where a captured graph reads it."""
+
+
 def as_run(graph: OpGraph, how: str) -> OpGraph:
     """The ops of a call as they run `eager`ly, `compiled`, captured in CUDA `graphs`, or compiled
     and captured, as `torch.compile(mode="reduce-overhead")` does: it copies what a call is given to
@@ -116,15 +120,6 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
         copies = tuple(Op("aten::copy_", pair, attributes={INTO_GRAPH: ""}) for pair in pairs)
         graph = replace(graph, ops=(*graph.ops[:1], *copies, *graph.ops[1:]))
     return replace(graph, cuda_graphs=True) if how in (GRAPHS, REDUCED) else graph
-
-
-INTO_GRAPH = "into a CUDA graph"
-"""Attribute of ops that copy what a call is given to where a captured graph reads it."""
-
-
-def uncaptured(graph: OpGraph) -> OpGraph:
-    """`graph` where nothing is captured, as on a CPU: without such copies."""
-    return replace(graph, ops=tuple(op for op in graph.ops if INTO_GRAPH not in op.attributes))
 
 
 def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
@@ -297,25 +292,17 @@ def _place(error: BaseException) -> str:
     return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
 
 
-@contextmanager
-def _unlogged(name: str) -> Iterator[None]:
-    """Without what a logger says of errors that are raised as well."""
-    log = logging.getLogger(name)
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
-
-
 def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -> OpGraph:
     torch = _torch()
+    from unittest.mock import patch
+
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     recorder = Recorder(torch)
     with (
         warnings.catch_warnings(action="ignore"),
-        _unlogged(FakeTensorMode.__module__),
+        # What it logs of errors is raised as well.
+        patch.object(logging.getLogger(FakeTensorMode.__module__), "disabled", new=True),
         FakeTensorMode(allow_non_fake_inputs=True),
         _as_if_on_gpu(torch),
     ):
