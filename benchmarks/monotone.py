@@ -18,6 +18,7 @@ import pandas as pd
 
 from perfmodel import hardware
 from perfmodel.cost.durations import durations_of
+from perfmodel.cost.gpu.rates import COMPUTE_DTYPE
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 
@@ -120,10 +121,11 @@ DRAWN: Mapping[str, tuple[Drawn, ...]] = {
 """By family, as it is printed."""
 
 
-def drawn(what: Drawn, count: int, generator: np.random.Generator) -> pd.DataFrame:
-    """`count` random rows; sides that can be are aligned."""
+def drawn(what: Drawn, count: int, generator: np.random.Generator, device: Device) -> pd.DataFrame:
+    """`count` random rows of dtypes that `device` multiplies; sides that can be are aligned."""
     frame = pd.DataFrame({"op": [what.op] * count})
-    frame["dtype"] = generator.choice(what.dtypes, count)
+    known = [each for each in what.dtypes if device.multiplies(COMPUTE_DTYPE.get(each, each))]
+    frame["dtype"] = generator.choice(known, count)
     frame["direction"] = generator.choice(what.directions, count)
     for name, (least, most) in what.log2.items():
         frame[name] = _aligned(2.0 ** generator.uniform(least, most, count), what, name)
@@ -174,7 +176,7 @@ def falls(
         for number, what in enumerate(each):
             for device in devices:
                 generator = np.random.default_rng([seed, place, number])
-                frame = drawn(what, shapes, generator)
+                frame = drawn(what, shapes, generator, device)
                 before = predict(frame, device)
                 for change, rows, changed in changes(what, frame, device, generator):
                     ratio = predict(rows, changed) / before

@@ -194,6 +194,7 @@ class LowPrecision(settings.Checked, of="low_precision"):
         """Per layer the type of the fastest product within its budget, and per table the
         narrowest; what keeps each from fewer bits. Raises `WorkloadError`."""
         layers, rows = _named(self.layer_dtypes), _named(self.row_dtypes)
+        layers = tuple(filter(deployment.machine.node.device.multiplies, layers))
         if deployment.train:
             layers = tuple(dtype for dtype in layers if dtype in HALF)
             rows = tuple(dtype for dtype in rows if dtype not in QUANTISED)

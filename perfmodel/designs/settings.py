@@ -24,7 +24,8 @@ class Checked(ABC):
 
     of: ClassVar[str]
     parts: ClassVar[Mapping[str, type[Part]]] = {}
-    """Settings that name a part of the catalogue, or its file; "" and "none" are no name."""
+    """Settings that name a part of the catalogue, or its file; "" is no name, nor "none" where it
+    is plain."""
 
     def __init_subclass__(cls, of: str = "") -> None:
         if of:
@@ -38,9 +39,9 @@ class Checked(ABC):
             if value not in (each.default, ""):
                 hint = _hints(type(self))[each.name]
                 convert(hint, value, f"{self.of}.{each.name}", WorkloadError)
-        for name, kind in self.parts.items():
-            if getattr(self, name) not in ("", NO_PART):
-                self.part(kind, name, getattr(self, name))
+            kind, plain = self.parts.get(each.name), each.metadata.get(PLAIN)
+            if kind and value != "" and value != plain:
+                self.part(kind, each.name, value)
 
     def part(self, cls: type[P], setting: str, name: str) -> P:
         """The part of class `cls` that `setting` names.

@@ -137,6 +137,11 @@ class Device(Part):
                 return rate
         return self.fp32_tflop_per_s
 
+    def multiplies(self, dtype: str) -> bool:
+        """Whether there are products of `dtype`: no library has those of fp8 and fp4 on units of
+        wider types."""
+        return dtype not in ("fp8", "fp4") or getattr(self, f"{dtype}_tflop_per_s") is not None
+
 
 _MATRIX_UNITS = {
     "fp32": ("fp32_matrix",),

@@ -27,8 +27,8 @@ _MAX_MARKED, _MAX_NUMBERED = 40, 12
 _CLOUD = 20_000
 """Points drawn at most below a front: of more, an even share."""
 _MAX_AREA, _MIN_AREA = 260.0, 6.0
-_MIN_FRAC = 1e-3
-"""Of the time, what a kind of kernel must take to be drawn."""
+_MIN_FRAC = 1e-2
+"""Of the time, what a kind of kernel must take to be drawn: smaller ones stretch the axes."""
 GB_PER_TB = 1e3
 
 
@@ -88,7 +88,7 @@ def roofline_figure(
     intensity, rate, time = (
         style.floats(frame, k) for k in ("intensity", "tflop_per_s", "time_us")
     )
-    seen = time >= _MIN_FRAC * time.sum()
+    seen = time >= min(_MIN_FRAC * time.sum(), time.max())
     family, intensity, rate, time = family[seen], intensity[seen], rate[seen], time[seen]
     colours = style.colours_of(family[np.argsort(-time, kind="stable")].tolist())
     area = np.maximum(_MAX_AREA * time / time.max(), _MIN_AREA)

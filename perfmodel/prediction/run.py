@@ -89,8 +89,7 @@ def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
         again(1)  # which may say why
         raise DoesNotFit("memory does not hold a batch of one sample")
     found, frac = known[batch]
-    ranks = 1 if "workload" in found.source else len(found.results[0].ranks)
-    per_s = batch * ranks / found.results[0].step_us * US_PER_S
+    per_s = batch * found.source.get("world_size", 1) / found.results[0].step_us * US_PER_S
     told = {"batch": batch, "samples_per_s": per_s, "filled_frac": frac}
     return replace(found, source=found.source | {"batch": batch, "largest_batch": told})
 
@@ -279,6 +278,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if trace.ranks and not (request.targets or edits) and batch is None:
         results = [with_measured(result, trace) for result in results]
     source = facts_of(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
+    source["world_size"] = max(graph.world_size for graph in graphs)
     return Prediction(source, results, list(dict.fromkeys(warnings)), gaps=completeness(trace))
 
 

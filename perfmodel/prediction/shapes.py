@@ -27,7 +27,7 @@ from perfmodel.ops.edits.compiled import CALL
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import OpGraph, tensors_in
-from perfmodel.ops.read.module import COMPILED, EAGER
+from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
@@ -290,7 +290,11 @@ def predict_passes(
         if costs is not None and not costs.profile.provenance.unwatched:
             note = SharedNote(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
             costs = replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
-        once = partial(predict_shapes, graphs, name=machine.name, costs=costs)
+        run = graphs
+        if costs is None:  # on a CPU nothing is captured, nor copied to where a CUDA graph reads it
+            kept = tuple(op for op in graphs[0].ops if INTO_GRAPH not in op.attributes)
+            run = [replace(graphs[0], ops=kept)]
+        once = partial(predict_shapes, run, name=machine.name, costs=costs)
         result, own = with_reads(within_limit(machine, once), machine, costs)
         if costs is not None:  # what no model knows keeps its own interval
             active_us = min(float(result.rank.gpu_active_us), result.step_us)

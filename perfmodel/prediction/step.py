@@ -18,7 +18,7 @@ from perfmodel.designs import Deployment, Phase
 from perfmodel.designs.layouts.default import deployment_of, shortage
 from perfmodel.designs.layouts.memory import fits, holds
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.errors import DoesNotFit, Note, WorkloadError
+from perfmodel.errors import DoesNotFit, Note
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
@@ -54,7 +54,6 @@ from perfmodel.workload.step import (
 
 EVALUATION, SWITCH = "evaluation", "switch"
 FP32_BYTES = 4
-FP8 = "fp8"
 
 
 def cluster_of(given: str | Path | Part, nodes: int | None) -> Cluster:
@@ -133,12 +132,6 @@ class Step:
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
-        device = machine.node.device
-        software = self.workload.implementation
-        if software.precision == FP8 and device.fp8_tflop_per_s is None:
-            raise WorkloadError(
-                f'{self.workload.name}: implementation: precision: {device.name} has no "{FP8}"'
-            )
         # Of its node's drives: as many ranks like it would miss what all of the node do.
         missed = {at: it.missed_rows for it in self._every_class for at in it.ranks}
         gpus = machine.node.gpus
@@ -149,7 +142,7 @@ class Step:
             self.batch,
             ranks=machine.gpus,
             rank=rank,
-            target=device.target,
+            target=machine.node.device.target,
             train=self.train,
             linked=self.linked,
             placement=self.placement,

@@ -15,6 +15,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code, median
 from perfmodel.errors import GraphError
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind
+from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.columns import NONE
 
@@ -240,31 +241,17 @@ def step_roles(measured: Timeline) -> list[StepRole]:
 def _is_complete(measured: Timeline) -> Mask:
     """Per step, whether it did what the others did."""
     graph = measured.graph
-    nodes, edges = graph.nodes_, graph.edges_
+    nodes, edges, step = graph.nodes_, graph.edges_, step_of_nodes(graph)
     launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
     operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
+    count = len(graph.marks.name) // len(ranks_of(graph))
     launched, ran = (
-        by_rank_and_step(graph, _begun_within(measured, each)).sum(axis=0)
+        np.bincount(step[each][step[each] != NONE], minlength=count)
         for each in (launches, operators)
     )
-    usual = median(launched[launched > 0]) if launched.any() else 0.0
+    usual = median(launched[launched > 0].astype(np.float64)) if launched.any() else 0.0
     complete: Mask = (launched >= COMPLETE_FRAC * usual) & ((ran > 0) | (not ran.any()))
     return complete if complete.any() else ~complete
-
-
-def _begun_within(measured: Timeline, nodes: Ints) -> Floats:
-    """Per row of the marks: how many of `nodes`, of its rank, begin within the step."""
-    graph, marks = measured.graph, measured.graph.marks
-    total = np.zeros(len(marks.name))
-    for rank in ranks_of(graph):
-        begun_us = np.sort(measured.start_us[nodes[graph.nodes_.rank[nodes] == rank]])
-        own = marks.rank == rank
-        low, high = (
-            np.searchsorted(begun_us, measured.end_us[bound[own]])
-            for bound in (marks.start, marks.end)
-        )
-        total[own] = high - low
-    return total
 
 
 def _slow_above_us(step_us: Floats) -> float:

@@ -17,6 +17,7 @@ from slow import slow_but
 
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.device_caches import SoftwareCache
+from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
 from perfmodel.prediction import predict
@@ -150,6 +151,15 @@ def test_every_setting_has_a_case() -> None:
         for each in fields(DESIGNS[name])  # type: ignore[arg-type]
     }
     assert {(design, key) for design, key, *_ in CASES} == known
+
+
+@pytest.mark.parametrize(
+    ("design", "part"), [("smartnic", "adapter"), ("software_memory", "drive")]
+)
+def test_none_is_a_part_only_where_it_is_plain(design: str, part: str) -> None:
+    with pytest.raises(UsageError, match=f"{design}.{part} 'none': unknown"):
+        DESIGNS[design](**{part: "none"})
+    assert DESIGNS["hotline"](accelerator="none")  # type: ignore[call-arg]
 
 
 @cache

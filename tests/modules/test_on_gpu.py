@@ -8,7 +8,8 @@ import pytest
 
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
-from perfmodel.ops.read.module import Call, as_run
+from perfmodel.ops.read.module import Call, ModuleError, as_run
+from perfmodel.prediction import predict
 from perfmodel.workload.memory_tiers import memory_use
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
@@ -40,6 +41,25 @@ def test_reduce_overhead_copies_what_a_call_is_given() -> None:
     assert lower(reduced, "cuda").pieces[0].op == "copy"
     more_bytes = memory_use(reduced).total_bytes - memory_use(plain).total_bytes
     assert more_bytes == pytest.approx(4 << 20)
+
+
+def test_on_a_cpu_nothing_is_captured_nor_copied() -> None:
+    graph = graph_of_module(torch.nn.ReLU(), [torch.rand(1 << 20)])
+    compiled, reduced = (
+        predict(as_run(graph, how), hardware="cpu-epyc").results[0]
+        for how in ("compiled", "reduce-overhead")
+    )
+    assert reduced.step_us == compiled.step_us
+
+
+def test_what_a_meta_function_refuses_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + torch.ones(3)
+
+    with pytest.raises(ModuleError, match="its call fails"):
+        graph_of_module(Net(), [torch.rand(8)])
+    assert not caplog.records
 
 
 def test_rms_norm_is_one_kernel_with_one_node_behind() -> None:

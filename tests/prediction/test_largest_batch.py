@@ -13,6 +13,7 @@ from perfmodel.designs.layouts.memory import largest
 from perfmodel.errors import DoesNotFit, UsageError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict
+from perfmodel.timeline.schedule import StepRole
 from perfmodel.workload import load_workload
 
 
@@ -75,3 +76,11 @@ def test_what_does_not_tell_its_memory_is_one_line() -> None:
         perfmodel.largest_batch("dlrm-dcnv2", hardware="t4", batch=3)
     with pytest.raises(UsageError, match="expected one"):
         perfmodel.largest_batch("dlrm-dcnv2", hardware=["dgx-a100-80gb", "dgx-h100"])
+
+
+def test_steps_in_which_the_host_runs_ahead_are_as_complete_as_the_first() -> None:
+    """At a batch that keeps the device busy, the host issues six steps within the first two."""
+    trace = perfmodel.read("traces/cpu_dlrm_2rank")
+    result = predict(trace, hardware="dgx-a100-80gb", mode="model", batch=65536).results[0]
+    assert {step.role for step in result.rank.steps} == {StepRole.STEADY}
+    assert result.step_us == pytest.approx(result.rank.steps[2].step_us, rel=0.01)

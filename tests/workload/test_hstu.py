@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfmodel.designs import DESIGNS, deployment_of
 from perfmodel.embedding import Placement, RowCache, TablePlacement
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import ModelError, WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.lower import Lowered
@@ -157,7 +157,7 @@ def test_fp8_needs_its_software_and_its_devices(equal: Workload) -> None:
         load_workload("dlrm-dcnv2").with_(
             implementation__name="torchrec", implementation__precision="fp8"
         )
-    with pytest.raises(WorkloadError, match='a100-sxm-80gb has no "fp8"'):
+    with pytest.raises(ModelError, match="a100-sxm-80gb: no units for products in fp8"):
         predict(
             equal.with_(implementation__precision="fp8"),
             hardware="dgx-a100-80gb",

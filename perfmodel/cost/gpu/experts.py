@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from perfmodel.base.arrays import Floats
@@ -36,6 +38,7 @@ def analyse(group: Group, device: Device) -> Analysis:
     peak_us = group.flop / matrix_flop_per_us(device, group.dtypes)
     bound = np.maximum(peak_us, bound_us(group.written_bytes + weights, device))
     busy = np.maximum(first.kernel_us + second.kernel_us, bound)
+    group = replace(group, read_bytes=item * dims["tokens"] * hidden + weights)
     return group.analysis(
         bound_us=bound,
         kernel_us=busy + beside + _C.launches * _KERNEL.start_us,

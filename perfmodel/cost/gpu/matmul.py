@@ -26,6 +26,7 @@ from perfmodel.cost.gpu.rates import (
     sustained_flop_per_us,
     transfer_us,
 )
+from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
@@ -206,7 +207,7 @@ def sides(rows: Rows) -> Floats:
 
 def analyse(rows: Rows, device: Device) -> Analysis:
     """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside. All
-    at what the power limit leaves of the peak."""
+    at what the power limit leaves of the peak. Raises `ModelError` for types without units."""
     b, m, n, k = sides(rows)
     bias = np.zeros(len(rows))
     for op, index in rows.groups():
@@ -236,6 +237,9 @@ def analyse(rows: Rows, device: Device) -> Analysis:
         moving_us = np.where(replayed, weights_us + others_us, moving_us)
     memory = moving_us * np.where(by_element & is_cuda, _C.misaligned, 1.0)
 
+    for dtype in sorted(set(dtypes)):
+        if not device.multiplies(COMPUTE_DTYPE.get(dtype, dtype)):
+            raise ModelError(f"{device.name}: no units for products in {dtype}")
     peak = matrix_flop_per_us(device, dtypes)
     known = _C.table("vector_reached_frac")
     by_vectors = known.get(device.compute_capability or USUAL, known[USUAL])

@@ -77,6 +77,8 @@ def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
 @lru_cache(maxsize=1024)
 def _matrix_rate(dtype: str, device: Device) -> float:
     computed = COMPUTE_DTYPE.get(dtype, dtype)
+    if computed == "fp64":
+        return float(fp64_flop_per_us(device)[1])
     if computed in _SUMMED_IN_FP32 and _is_before_units(device):
         return device.fp32_tflop_per_s * 1e6
     return device.matrix_tflop_per_s(computed) * 1e6
@@ -85,6 +87,13 @@ def _matrix_rate(dtype: str, device: Device) -> float:
 def vector_flop_per_us(device: Device) -> float:
     """Peak of fp32 multiply-adds on the vector units, FLOP per microsecond."""
     return device.fp32_tflop_per_s * 1e6
+
+
+def fp64_flop_per_us(device: Device) -> Floats:
+    """The same in fp64, and that of matrix products `[2]`."""
+    known = _C.tuples("fp64_per_sm_per_clock")
+    own = known.get(device.compute_capability or device.target, known[USUAL])
+    return 2.0 * device.sm_count * device.boost_mhz * np.array(own)
 
 
 _SUMMED_IN_FP32 = ("fp16", "bf16", "fp8")
@@ -246,7 +255,7 @@ def analyse_transfers(group: Group, device: Device) -> Analysis:
 
 @analyse_by_group
 def analyse(group: Group, device: Device) -> Analysis:
-    """Bytes at the memory's or the cache's rate, beside the vector units'."""
+    """Bytes at the memory's or the cache's rate, beside the vector units'; a row's loop."""
     total = group.read_bytes + group.written_bytes
     passes, missed = np.zeros((2, len(group.index)))
     if group.op in ROW_KERNELS:
@@ -263,14 +272,26 @@ def analyse(group: Group, device: Device) -> Analysis:
     special = each * elements / special_per_us(device)
     random = group.dims.get("random", 0.0) * _STREAM.table("random_flop")[device.target]
     flop = group.flop + random * group.dims.get("elements", 0.0)
-    compute = np.maximum(flop / vector_flop_per_us(device), special)
-    bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
-    busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
+    is_wide = of_texts(group.dtypes, "fp64".__eq__)
+    rate = np.where(is_wide, fp64_flop_per_us(device)[0], vector_flop_per_us(device))
+    compute = np.maximum(flop / rate, special)
+    bound = np.maximum(bound_us(total, device), group.flop / (2.0 * rate))
+    busy, latency = np.maximum.reduce([memory, cache, compute, bound]), _rows_us(group, device)
     return group.analysis(
-        bound_us=bound,
+        bound_us=np.maximum(bound, latency),
         kernel_us=_STREAM.start_us + busy,
-        shares={"compute": compute, "memory": memory, "cache": cache},
+        shares={"compute": compute, "memory": memory, "cache": cache, "latency": latency},
     )
+
+
+def _rows_us(group: Group, device: Device) -> Floats:
+    """The least that a block takes for its row, or all rows take their multiprocessors."""
+    known = _STREAM.tuples("row_clocks").get(group.op)
+    if known is None or device.target != "cuda":
+        return np.zeros(len(group.index))
+    step_cols, step_clocks, row_clocks = known
+    loop = np.ceil(group.dims["cols"] / step_cols) * step_clocks
+    return np.maximum(loop, group.dims["rows"] * row_clocks / device.sm_count) / device.boost_mhz
 
 
 _POWER = coefficients("gpu.power")

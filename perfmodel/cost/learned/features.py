@@ -382,6 +382,9 @@ FEATURES = {family: of for family, (of, _) in _FITTED.items()}
 """Of the families that are fitted."""
 PHYSICS = {family: Heuristic(family, analyse) for family, (_, analyse) in _FITTED.items()}
 """What answers for them without measurements."""
+WITH_BACKWARD = ("convolution",)
+"""Those whose tables hold kernels of the backward pass: of others it is only as far off as physics
+of the forward pass."""
 FALLING = {"matmul": ("per_sm", "depth")}
 """Features with which the time over its base never rises: more blocks per multiprocessor and a
 longer loop over k never lower the share of the peak."""

@@ -28,6 +28,7 @@ from perfmodel.cost.learned.features import (
     FEATURES,
     NOT_BELOW,
     SAME,
+    WITH_BACKWARD,
     Columns,
     Description,
     as_kernels,
@@ -60,6 +61,7 @@ _FADES_OVER = np.log(4.0)
 _MOSTLY = 0.5
 """Of what measurements tell of a row, from which on its answer is called theirs."""
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
+_FORWARD_ALONE = "physics times what measurements of forward kernels tell"
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
 ANY_OP, OTHERS = "*", ""
@@ -247,7 +249,10 @@ class Part:
             ratio = ratio / at_least(before.kernel_us, before, known)
             kernel_us = at_least(kernel_us * ratio, analysis, device)
         us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
-        ends = np.exp(self.intervals(cell, columns, support, us, changed))
+        untold = rows.of_kinds(lambda kind: kind.direction != "fwd", bool)
+        untold &= self.fitted.family not in WITH_BACKWARD
+        ends = self.intervals(cell, columns, np.where(untold, 0.0, support), us, changed)
+        ends = np.exp(ends)
         similar = similarity(cell.away) * similarity(changed)
         shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
         low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])
@@ -257,7 +262,8 @@ class Part:
         inside = (columns.work <= cell.measured.get("work", 0.0)).astype(np.float64)
         of_what = "other devices" if similar == 0.0 else "similar devices"
         said = f"measurements of {of_what if similar < 1.0 else 'this device or one like it'}"
-        source = np.where(support > _MOSTLY, said, DATASHEET).astype(object)
+        source = np.where(untold, _FORWARD_ALONE, said).astype(object)
+        source = np.where(support > _MOSTLY, source, DATASHEET)
         high_us = us * high * np.maximum(hot / us, 1.0)
         measured = similarity(cell.away) * support  # a changed device takes its original's times
         return Answer(us, low_us, high_us, inside, hot, measured, similar, source)

@@ -61,14 +61,14 @@ class Leaves:
         self._rows: set[int] = set()
         self._parameter_shapes: set[tuple[int, ...]] = set()
         for op in graph.ops:
-            is_layer = op.name in _LAYERS and op.phase != BACKWARD
-            rows = _tensor(op, first_operand(op)) if is_layer else None
-            if rows is None or len(rows.shape) < 2 or rows.tensor_id >= 0:
-                continue
-            self._rows.add(prod(rows.shape[:-1]))
             record = operator_of(op.name)
-            weights = (_tensor(op, place) for place in record.parameters) if record else ()
-            shapes = {t.shape for t in weights if t is not None}
+            if record is None or op.phase == BACKWARD:
+                continue
+            rows = _tensor(op, first_operand(op)) if op.name in _LAYERS else None
+            if rows is not None and len(rows.shape) > 1 and rows.tensor_id < 0:
+                self._rows.add(prod(rows.shape[:-1]))
+            weights = (_tensor(op, place) for place in record.parameters)
+            shapes = {t.shape for t in weights if t is not None and t.tensor_id < 0}
             self._parameter_shapes |= shapes | {shape[::-1] for shape in shapes}
 
     def skipped(self) -> list[str]:

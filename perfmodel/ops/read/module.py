@@ -7,6 +7,7 @@ What of a PyTorch module is asked: the class in its file, what it is given, how 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 import traceback
@@ -93,6 +94,10 @@ def program_of(text: str, init: Sequence[Any] = (), inputs: Sequence[str] = ()) 
     return Program(Path(path), name, tuple(init), tuple(inputs))
 
 
+INTO_GRAPH = "into a CUDA graph"
+"""Attribute of ops that copy what a call is given to where a captured graph reads it."""
+
+
 def as_run(graph: OpGraph, how: str) -> OpGraph:
     """The ops of a call as they run `eager`ly, `compiled`, captured in CUDA `graphs`, or compiled
     and captured, as `torch.compile(mode="reduce-overhead")` does: it copies what a call is given to
@@ -111,7 +116,8 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
             replace(each, tensor_id=last + n, storage_id=last + n)
             for n, each in enumerate(graph.given, 1)
         ]
-        copies = tuple(Op("aten::copy_", pair) for pair in zip(graph.given, own, strict=True))
+        pairs = zip(graph.given, own, strict=True)
+        copies = tuple(Op("aten::copy_", pair, attributes={INTO_GRAPH: ""}) for pair in pairs)
         graph = replace(graph, ops=(*graph.ops[:1], *copies, *graph.ops[1:]))
     return replace(graph, cuda_graphs=True) if how in (GRAPHS, REDUCED) else graph
 
@@ -288,11 +294,15 @@ def _place(error: BaseException) -> str:
 
 def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -> OpGraph:
     torch = _torch()
+    from unittest.mock import patch
+
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     recorder = Recorder(torch)
     with (
         warnings.catch_warnings(action="ignore"),
+        # What it logs of errors is raised as well.
+        patch.object(logging.getLogger(FakeTensorMode.__module__), "disabled", new=True),
         FakeTensorMode(allow_non_fake_inputs=True),
         _as_if_on_gpu(torch),
     ):

@@ -127,7 +127,7 @@ def _along(graph: ExecutionGraph, step: Ints, unit: Ints) -> Edges:
     is_main = np.array([name == "main" for name in names], np.bool_)
     kept = np.flatnonzero(goes_on[nodes.resource[node[begins]]])
     target, source = node[begins[kept]], node[ends[kept]]
-    mark_end = marks.end[np.argsort(marks.rank, kind="stable")]
+    mark_end = _by_host(graph)[marks.end[np.argsort(marks.rank, kind="stable")]]
     ranks = distinct(marks.rank)
     own = np.searchsorted(ranks, nodes.rank[target]) * (len(mark_end) // len(ranks)) + step[target]
     of_main = is_main[nodes.resource[target]]
@@ -180,18 +180,18 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
     it is all that is known, and of none of several. The start of a step is part of none.
     """
     nodes, edges, marks = graph.nodes_, graph.edges_, graph.marks
-    step = np.full(len(graph), NONE, np.int64)
+    step, reached_us = np.full(len(graph), NONE, np.int64), nodes.end_us[_by_host(graph)]
     for rank in distinct(marks.rank).tolist():
         own = np.flatnonzero(marks.rank == rank)
         rows = np.flatnonzero((nodes.rank == rank) & (nodes.kind != NodeKind.MARK))
-        begun, over = nodes.start_us[marks.start[own]], nodes.start_us[marks.end[own]]
+        begun, over = reached_us[marks.start[own]], reached_us[marks.end[own]]
         at = np.searchsorted(begun, nodes.start_us[rows], side="right") - 1
         step[rows] = np.where(nodes.start_us[rows] < over[at], at, NONE)
         step[marks.end[own]] = np.arange(len(own))
     last = (step[edges.target] != NONE) & (nodes.kind[edges.target] == NodeKind.MARK)
     step[edges.source[last]] = step[edges.target[last]]
-    launches = np.flatnonzero(has_code(edges.kind, LAUNCH_KINDS))
-    step[edges.target[launches]] = step[edges.source[launches]]
+    called, work = _launched(graph)
+    step[work] = step[called]
     work, before = _launched_before(graph)
     known = before != NONE
     step[work[known]] = step[before[known]]
@@ -208,12 +208,36 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
     return step
 
 
+def _by_host(graph: ExecutionGraph) -> Ints:
+    """Per node itself; of a mark that waits for the device, while the host goes on, the host's last
+    piece before it."""
+    edges, by_host = graph.edges_, np.arange(len(graph))
+    into_mark = graph.nodes_.kind[edges.target] == NodeKind.MARK
+    waiting = edges.target[into_mark & (edges.kind == EdgeKind.HOST_SYNC)]
+    last = into_mark & (edges.kind == EdgeKind.PROGRAM) & np.isin(edges.target, waiting)
+    by_host[edges.target[last]] = edges.source[last]
+    return by_host
+
+
+def _launched(graph: ExecutionGraph) -> tuple[Ints, Ints]:
+    """Launch calls, and what each starts: of a wait before an operation also that."""
+    edges, kind = graph.edges_, graph.nodes_.kind
+    launches = has_code(edges.kind, LAUNCH_KINDS)
+    call = np.full(len(graph), NONE)
+    call[edges.target[launches]] = edges.source[launches]
+    behind = (kind[edges.source] == NodeKind.WAIT) & graph.on_device[edges.target]
+    behind &= (edges.kind == EdgeKind.PROGRAM) & (call[edges.source] != NONE)
+    call[edges.target[behind]] = call[edges.source[behind]]
+    work = np.flatnonzero(call != NONE)
+    return call[work], work
+
+
 def _launched_before(graph: ExecutionGraph) -> tuple[Ints, Ints]:
     """Device work without a launch call, on streams where other work has one, and the operation
     with one that is the last before it there, or -1."""
-    nodes, edges = graph.nodes_, graph.edges_
+    nodes = graph.nodes_
     launched = np.zeros(len(graph), np.bool_)
-    launched[edges.target[has_code(edges.kind, LAUNCH_KINDS)]] = True
+    launched[_launched(graph)[1]] = True
     work = np.flatnonzero(graph.on_device)
     streams = distinct(nodes.resource[work[launched[work]]])
     work = work[np.isin(nodes.resource[work], streams)]

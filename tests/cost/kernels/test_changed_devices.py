@@ -51,7 +51,7 @@ def test_no_kernel_is_faster_on_a_worse_device(family: str) -> None:
     for what in DRAWN[family]:
         for name in DEVICES:
             generator, device = np.random.default_rng(0), hardware.device(name)
-            frame = drawn(what, 12, generator)
+            frame = drawn(what, 12, generator, device)
             before = predicted_us(frame, device)
             for change, rows, changed in changes(what, frame, device, generator):
                 if change.startswith("half"):

@@ -123,6 +123,18 @@ def test_a_profile_alone_is_told_by_its_layers() -> None:
     assert "an execution trace shows them exactly" in skipped[0]
 
 
+def test_weights_of_convolutions_stay_in_their_backward_of_a_profile() -> None:
+    """Without ids, and of as many channels as 8 times the batch."""
+    x, weight = [4, 32, 8, 8], [32, 32, 3, 3]
+    given = {"types": ["float"] * 3, "dims": [x, x, weight]}
+    trace = profile(
+        op("aten::conv2d", 0, 9, types=["float"] * 2, dims=[x, weight]),
+        op("aten::cudnn_convolution_backward", 10, 9, **given),
+    )
+    found = rebatch(op_graph(trace)[0], 12).graph.ops[1]
+    assert [t.shape for t in found.tensors] == [(12, 32, 8, 8)] * 2 + [tuple(weight)]
+
+
 def test_collectives_scale_with_their_tensors() -> None:
     et = Et()
     et.add("aten::linear", [tensor(1, 8, 3), tensor(2, 5, 3), tensor(3, 5)], [tensor(4, 8, 5)])
