@@ -18,7 +18,7 @@ from perfmodel.reporting.tables import one_line
 
 SCHEMA = "perfmodel.brief/1"
 MAX_BYTES, MAX_CAUSES, MAX_WARNINGS, MAX_ROWS = 2000, 3, 3, 12
-_MAX_TEXT, _MAX_COMMAND = 160, 600
+_MAX_TEXT, _LONG, _MAX_COMMAND = 160, 400, 600
 _PLACE = re.compile(r"\{([\w.]+)\}")
 
 
@@ -55,13 +55,21 @@ def brief(
         "next": _next(kind.get("next", ("{command}", "--format json")), scope),
     }
     while len(json.dumps(found)) >= MAX_BYTES:
-        if len(rows) > 1:
-            rows.pop()
-            found["left_out"] += 1
-        else:
-            largest = max(rows[0], key=lambda key: len(json.dumps(rows[0][key])))
-            del rows[0][largest]
+        _cut(found)
     return found
+
+
+def _cut(found: dict[str, Any]) -> None:
+    """Leave out what is missed least: other records, a long value, then warnings and causes."""
+    rows, (best, *_) = found["answer"], found["answer"]
+    size, largest = max((len(json.dumps(each)), key) for key, each in {**best, "": ""}.items())
+    if len(rows) > 1:
+        rows.pop()
+        found["left_out"] += 1
+    elif size > _LONG or not (found["warnings"] or found["causes"]):
+        del best[largest]
+    else:
+        (found["warnings"] or found["causes"]).pop()
 
 
 def records_of(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -170,7 +178,7 @@ def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
                 text = text.replace(f"{{{path}}}", _word(path, value))
             said.append(text.removeprefix("perfmodel "))
     line = " ".join(said)
-    return line if len(said) > 1 and len(line) <= _MAX_COMMAND else None
+    return line if len(said) > 1 and len(json.dumps(line)) <= _MAX_COMMAND else None
 
 
 def _word(path: str, value: Any) -> str:

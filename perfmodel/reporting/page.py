@@ -18,6 +18,7 @@ from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.brief import brief, lines_of, records_of
 from perfmodel.reporting.predicted import prediction_blocks
+from perfmodel.reporting.stored import sound
 from perfmodel.reporting.tables import Column, Table, columns
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
@@ -73,7 +74,15 @@ def page_html(
 
 
 def answer_html(answer: Mapping[str, Any], name: str) -> str:
-    """The page of an answer that was stored as JSON under `name`: it in brief, and its tables."""
+    """The page of an answer that was stored as JSON under `name`: it in brief, and its tables.
+
+    Raises `UsageError` for a damaged one.
+    """
+    with sound(str(answer["schema"]), name):
+        return _answer_html(answer, name)
+
+
+def _answer_html(answer: Mapping[str, Any], name: str) -> str:
     told, made_by = brief(answer), answer.get("made_by", {})
     headline, *_ = lines_of(told)
     summary = [_records("Answer", told["answer"]), _records("Largest parts", told["causes"])]

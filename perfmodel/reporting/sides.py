@@ -20,7 +20,7 @@ from perfmodel.prediction.breakdown.tables import range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
 from perfmodel.reporting.brief import records_of
-from perfmodel.reporting.stored import stored_answer
+from perfmodel.reporting.stored import sound, stored_answer
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
@@ -166,7 +166,7 @@ def _side_of_answer(answer: Mapping[str, Any], source: str) -> Side:
     if schema not in _SIDES:
         known = ", ".join(_SIDES)
         raise UsageError(f"{source}: {schema}: diff compares traces and {known}")
-    try:
+    with sound(schema, source):
         return replace(
             _SIDES[schema](answer),
             source=source,
@@ -176,10 +176,6 @@ def _side_of_answer(answer: Mapping[str, Any], source: str) -> Side:
                 for each in answer.get("completeness", ())
             ],
         )
-    except (KeyError, IndexError) as error:
-        raise UsageError(f"{source}: not a sound {schema}: no {error}") from None
-    except (TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{source}: not a sound {schema}: {error}") from None
 
 
 def _predicted_side(answer: _Answer) -> Side:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,17 @@ def stored_answer(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> dict[
             f"{path}: {schema}: perfmodel {__version__} reads {own}; "
             "make the answer anew with this version and --format json"
         )
-    try:
+    with sound(schema, str(path)):
         answer: dict[str, Any] = json.loads(read_bytes(path, max_bytes=max_bytes))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a sound {schema}: {error}") from None
     return answer
+
+
+@contextmanager
+def sound(schema: str, source: str) -> Iterator[None]:
+    """Within it, what an answer of that schema lacks, or has of another type, is a `UsageError`."""
+    try:
+        yield
+    except (KeyError, IndexError) as error:
+        raise UsageError(f"{source}: not a sound {schema}: no {error}") from None
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{source}: not a sound {schema}: {error}") from None
