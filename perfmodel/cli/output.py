@@ -220,8 +220,8 @@ def _json(answer: Mapping[str, Any]) -> str:
     return json.dumps(answer, allow_nan=False)  # NaN and infinities are errors, never written
 
 
-def _brief(answer: Mapping[str, Any]) -> dict[str, Any]:
-    from perfmodel.reporting.brief import brief
+def _brief(answer: Mapping[str, Any], form: Format) -> str:
+    from perfmodel.reporting.brief import annotation, brief
 
     line, words = LINE.get(), list[str]()
     rest = iter(line.words)
@@ -230,19 +230,14 @@ def _brief(answer: Mapping[str, Any]) -> dict[str, Any]:
             next(rest, None)
         elif not _HOW.fullmatch(word):
             words.append(word)
-    return brief(answer, line.given, shlex.join(words))
-
-
-def _annotation(answer: Mapping[str, Any]) -> str:
-    from perfmodel.reporting.brief import annotation
-
-    return annotation(_brief(answer))
+    found = brief(answer, line.given, shlex.join(words))
+    return annotation(found) if form is Format.GITHUB else _json(found)
 
 
 _OF_ANSWER: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
     Format.JSON: _json,
-    Format.BRIEF: lambda answer: _json(_brief(answer)),
-    Format.GITHUB: _annotation,
+    Format.BRIEF: partial(_brief, form=Format.BRIEF),
+    Format.GITHUB: partial(_brief, form=Format.GITHUB),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from perfmodel.base.units import human_us
 from perfmodel.plot.names import shortened
-from perfmodel.reporting.tables import one_line
+from perfmodel.reporting.tables import one_line, percent
 
 SCHEMA = "perfmodel.brief/1"
 MAX_BYTES, MAX_CAUSES, MAX_WARNINGS, MAX_ROWS = 2000, 3, 3, 12
@@ -137,12 +137,13 @@ def _causes(
     scope: Mapping[str, Any],
     of: str,
     name: Sequence[str] = ("name",),
-    size: str = "time_us",
+    size: str = "",
     where: Mapping[str, Sequence[Any]] | None = None,
     ending: str = "",
     skip: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """The largest of those parts; times of several steps are means, shares of all that add up."""
+    """The largest of those parts, or where they have no size the first; times of several steps are
+    means, and shares of all that add up."""
 
     def sizes(parts: Any) -> Iterator[tuple[str, float]]:
         if isinstance(parts, Mapping):
@@ -157,12 +158,13 @@ def _causes(
     for parts in several:
         for key, value in sizes(parts):
             summed[key] += value / len(several)
-    whole = sum(map(abs, summed.values()))
-    adds_up = whole and size.endswith("_us") and not ending
-    largest = sorted(summed, key=lambda key: -abs(summed[key]))[:MAX_CAUSES]
+    if not size and not any(summed.values()):
+        return [{"name": one_line(key)} for key in list(summed)[:MAX_CAUSES]]
+    whole, size = sum(map(abs, summed.values())), size or "time_us"
+    adds_up = size.endswith("_us") and not ending
+    largest = sorted(filter(summed.get, summed), key=lambda key: -abs(summed[key]))[:MAX_CAUSES]
     return [
-        {"name": one_line(key)}
-        | ({size: summed[key]} if whole else {})
+        {"name": one_line(key), size: summed[key]}
         | ({"share_frac": round(summed[key] / whole, 4)} if adds_up else {})
         for key in largest
     ]
@@ -171,14 +173,16 @@ def _causes(
 def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
     """The command line that asks the next question; None where it is not known, or too long."""
     said = ["perfmodel"]
-    for text in words:
+    for at, text in enumerate(words):
         values = {path: next(iter(_at(scope, path)), None) for path in _PLACE.findall(text)}
         if None not in values.values():
             for path, value in values.items():
                 text = text.replace(f"{{{path}}}", _word(path, value))
             said.append(text.removeprefix("perfmodel "))
+        elif not at:  # what all others belong to
+            return None
     line = " ".join(said)
-    return line if len(said) > 1 and len(json.dumps(line)) <= _MAX_COMMAND else None
+    return line if len(json.dumps(line)) <= _MAX_COMMAND else None
 
 
 def _word(path: str, value: Any) -> str:
@@ -202,7 +206,9 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
 
 
 def _said(key: str, value: Any) -> str:
-    """`step 16.31 ms`."""
+    """`step 16.31 ms`, `share 8.1 %`."""
+    if key.endswith("_frac"):
+        return f"{key.removesuffix('_frac').replace('_', ' ')} {percent(value, 1)}"
     if key.endswith("_us"):
         return f"{key.removesuffix('_us').replace('_', ' ')} {human_us(value)}"
     return str(value) if isinstance(value, str) else f"{key.replace('_', ' ')} {value}"

@@ -28,7 +28,7 @@ def stored_answer(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> dict[
         own = next((each for each in kinds() if each.partition("/")[0] == name), "whole answers")
         raise UsageError(
             f"{path}: {schema}: perfmodel {__version__} reads {own}; "
-            "make the answer anew with this version and --format json"
+            "make the answer anew with this version, as JSON"
         )
     with sound(schema, str(path)):
         answer: dict[str, Any] = json.loads(read_bytes(path, max_bytes=max_bytes))

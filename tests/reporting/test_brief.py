@@ -106,7 +106,7 @@ def test_an_annotation_is_one_line_and_an_error_where_a_check_failed() -> None:
 def test_lines_for_people_have_units() -> None:
     first, because, *_ = lines_of(brief(PREDICTION))
     assert first == "l4, model, step 1.23 ms, 90 % interval 1.00 ms to 1.50 ms"
-    assert because == "because of compute: mm, duration 600.0 us, share frac 0.6"
+    assert because == "because of compute: mm, duration 600.0 us, share 60.0 %"
 
 
 @pytest.mark.parametrize("name", sorted(kinds()))
