@@ -7,6 +7,7 @@ images.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import zlib
@@ -43,6 +44,22 @@ def read_chunks(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[b
             yield from content_chunks(file, str(path), max_bytes=max_bytes)
     except OSError as error:
         raise PerfmodelError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+_SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(perfmodel\.[\w.-]+/\d+)"')
+_HEAD_BYTES = 4096
+
+
+def schema_of(path: Path) -> str | None:
+    """The schema that an answer in JSON begins with; None of any other file, and of none."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return None
+    try:
+        with open(path, "rb") as file:
+            found = _SCHEMA.match(file.read(_HEAD_BYTES))
+    except OSError:  # whoever reads it as what it is says why
+        return None
+    return found[1].decode() if found else None
 
 
 INPUTS: ContextVar[set[tuple[int, int]] | None] = ContextVar("INPUTS", default=None)

@@ -26,7 +26,7 @@ from perfmodel.reporting.tables import one_line
 
 VERBS = (
     *("predict", "breakdown", "diff", "compare", "plan", "check", "export", "report"),
-    *("hardware", "kernel", "workload", "sweep", "collect"),
+    *("hardware", "kernel", "workload", "sweep", "collect", "skill"),
 )
 GROUPS = ("evaluate", "fit")
 """Verbs of several nouns."""

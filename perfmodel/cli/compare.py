@@ -238,7 +238,7 @@ MAX_SHOWN = 12
 _COLUMNS = "name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s"
 _TITLES = (
     *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
-    "Modules, by what they launch",
+    *("Modules, by what they launch", "Designs"),
 )
 """Of the groups of changes."""
 

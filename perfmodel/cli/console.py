@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from perfmodel.errors import Note
@@ -21,12 +21,13 @@ _STYLES = {"bold": "\x1b[1m{}\x1b[0m", "yellow": "\x1b[33m{}\x1b[0m"}
 
 @dataclass(frozen=True)
 class Line:
-    """A command line: its words, and whether tables come with notes (`-v`) and with assumed
-    hardware values (`--sources`), both of which may stand anywhere on it."""
+    """A command line: its words, whether tables come with notes (`-v`) and with assumed hardware
+    values (`--sources`), both of which may stand anywhere on it, and the verb's arguments."""
 
     words: tuple[str, ...] = ()
     notes: bool = False
     sources: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 _NO_LINE = Line()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.base.files import atomic_write
+from perfmodel.cli.options import max_bytes
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
@@ -19,6 +20,7 @@ _USES = {
     What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
     What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
 }
+_PAGE = "one page; open it in a browser, or send it"
 
 
 def export(
@@ -55,7 +57,8 @@ def report(
     check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
-    from perfmodel.reporting.page import page_html
+    from perfmodel.reporting.page import answer_html, page_html
+    from perfmodel.reporting.stored import stored_answer
     from perfmodel.reporting.written import gains_of
     from perfmodel.trace import Trace
 
@@ -66,6 +69,10 @@ def report(
         from perfmodel.cli.predict import configuration_prediction
 
         prediction = configuration_prediction(workload, options)
+    elif answer := stored_answer(trace or "", max_bytes(options.max_memory)):
+        options.refuse_beside("a stored answer", ("max_memory",))
+        wrote(output, _PAGE, answer_html(answer, trace or ""))
+        return
     else:
         options.check()
         content = options.content(trace)
@@ -77,4 +84,4 @@ def report(
     quiet_figures()
     with working("writing the page"):
         page = page_html(prediction, help_most, recorded)
-        wrote(output, "one page; open it in a browser, or send it", page)
+        wrote(output, _PAGE, page)

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.base.units import BYTES_PER_GB
+from perfmodel.cli.console import LINE
 from perfmodel.errors import UsageError
 
 _STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
@@ -43,6 +44,8 @@ class Format(StrEnum):
     MARKDOWN = "md"
     PARQUET = "parquet"
     WORKBOOK = "xlsx"
+    BRIEF = "brief"
+    GITHUB = "github"
 
 
 class _WithoutPydantic:
@@ -120,6 +123,7 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
 
     @wraps(verb)
     def run(**given: Any) -> None:
+        LINE.set(replace(LINE.get(), given=dict(given)))
         for name, kind in bundles.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         timed_by = (each for each in given.values() if isinstance(each, KernelOptions))

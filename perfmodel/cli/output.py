@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +43,11 @@ _WRITTEN = {
     Format.MARKDOWN: f"Markdown, {_ROWS}",
     Format.PARQUET: f"Parquet, {_ROWS}",
     Format.WORKBOOK: f"a workbook, {_ROWS}",
+    Format.BRIEF: "JSON of 2 kB at most (docs/schemas/brief.json)",
+    Format.GITHUB: "an annotation, for the log of a job on GitHub",
 }
+_WITHOUT_SUFFIX = (Format.TABLE, Format.BRIEF, Format.GITHUB)
+_HOW = re.compile(r"(--(format|output)=|-[fo]).+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
@@ -69,7 +74,7 @@ class Output:
     def __post_init__(self) -> None:
         suffix = suffix_of(self.output) if self.output else ""
         if self.format is None and suffix in _OTHER_SUFFIXES:
-            written = ", ".join(f".{each}" for each in Format if each is not Format.TABLE)
+            written = ", ".join(f".{each}" for each in Format if each not in _WITHOUT_SUFFIX)
             raise UsageError(f"-o {self.output}: an answer is written as {written}, else as text")
         if self.form is Format.WORKBOOK and find_spec("openpyxl") is None:
             where = self.output or "-f xlsx"
@@ -81,7 +86,8 @@ class Output:
     def form(self) -> Format:
         """By the suffix of the file where it is not said."""
         suffix = suffix_of(self.output).lstrip(".") if self.output else ""
-        return self.format or (Format(suffix) if suffix in list(Format) else Format.TABLE)
+        is_form = suffix in list(Format) and suffix not in _WITHOUT_SUFFIX
+        return self.format or (Format(suffix) if is_form else Format.TABLE)
 
     @property
     def path(self) -> Path | None:
@@ -114,8 +120,8 @@ class Output:
             table(console)
             console.show_warnings([line for line in warnings if line not in cautions], every=notes)
             self._put((console.text or "\n").encode(), hint)
-        elif self.form is Format.JSON:  # NaN and infinities are errors, never written
-            self._put((json.dumps(answer(), allow_nan=False) + "\n").encode(), hint)
+        elif self.form in _OF_ANSWER:
+            self._put((_OF_ANSWER[self.form](answer()) + "\n").encode(), hint)
         else:
             self._put(_FORMS[self.form](rows()), hint)
             lines = [f"warning: {line}" for line in warnings if notes or not isinstance(line, Note)]
@@ -207,6 +213,31 @@ _FORMS: Mapping[Format, Callable[[Rows], bytes]] = {
     Format.MARKDOWN: _markdown,
     Format.PARQUET: partial(_written, writer="to_parquet", inert=False),
     Format.WORKBOOK: partial(_written, writer="to_excel", inert=True, engine="openpyxl"),
+}
+
+
+def _json(answer: Mapping[str, Any]) -> str:
+    return json.dumps(answer, allow_nan=False)  # NaN and infinities are errors, never written
+
+
+def _brief(answer: Mapping[str, Any], form: Format) -> str:
+    from perfmodel.reporting.brief import annotation, brief
+
+    line, words = LINE.get(), list[str]()
+    rest = iter(line.words)
+    for word in rest:
+        if word in ("--format", "--output", "-f", "-o"):
+            next(rest, None)
+        elif not _HOW.fullmatch(word):
+            words.append(word)
+    found = brief(answer, line.given, shlex.join(words))
+    return annotation(found) if form is Format.GITHUB else _json(found)
+
+
+_OF_ANSWER: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
+    Format.JSON: _json,
+    Format.BRIEF: partial(_brief, form=Format.BRIEF),
+    Format.GITHUB: partial(_brief, form=Format.GITHUB),
 }
 
 

@@ -15,6 +15,7 @@ from perfmodel.base.provenance import answered_by
 from perfmodel.base.registry import offered
 from perfmodel.cost.contract import COLLECTIVE, KERNELS, KernelModel
 from perfmodel.cost.learned.store import default_models
+from perfmodel.cost.own import checked
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Device
 
@@ -96,4 +97,4 @@ def chosen_model(family: str, device: Device) -> KernelModel:
         ]
         told = f"the family {family!r} on a {device.target} device"
         raise ModelError(f"no kernel model for {told}: {offered(named, there)}")
-    return KERNELS[name]
+    return checked(KERNELS[name], name)

@@ -26,6 +26,7 @@ from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
 from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.cost.learned.store import load_models
+from perfmodel.cost.own import checked
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows
@@ -111,7 +112,9 @@ def cost_model(family: str, machine: Cluster, models: Models | None = None) -> C
 
 def model_of(family: str, device: Device, models: Models | None = None) -> KernelModel:
     """The model that answers for `family` on `device`; `ModelError` where there is none."""
-    return models[family] if models and family in models else chosen_model(family, device)
+    if models and family in models:
+        return checked(models[family], family)
+    return chosen_model(family, device)
 
 
 class OverLinks:

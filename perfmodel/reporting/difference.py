@@ -14,7 +14,17 @@ import pandas as pd
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import completeness_line
-from perfmodel.reporting.sides import GROUPS, MEMORY, MODULE, PIECE, STEP, Figures, RankSteps, Side
+from perfmodel.reporting.sides import (
+    DESIGN,
+    GROUPS,
+    MEMORY,
+    MODULE,
+    PIECE,
+    STEP,
+    Figures,
+    RankSteps,
+    Side,
+)
 
 SCHEMA = "perfmodel.diff/2"
 MAX_SHOWN, MAX_MOVED = 12, 5
@@ -187,16 +197,21 @@ class Difference:
                 cells = [each.figure, str(each.rank), *each.size_texts, each.change_text, *shares]
                 lines.append(f"| {' | '.join(map(_plain, [*cells, each.outcome.value]))} |")
             lines.append("")
-        step = self._step  # what changed less than the step scatters is not worth a line
-        floor_us = 0.0 if step is None else max(step.scatter_frac or 0.0, 0.01) * (step.a or 0.0)
-        moved = [
-            f"- {_plain(f'{row.group}, {row.name}')}: {human_us(row.a_us)} to {human_us(row.b_us)}"
-            for row in self.changes.sort_values("change_us", key=lambda us: -abs(us)).itertuples()
-            if row.group not in (STEP, PIECE) and abs(row.change_us) > floor_us
-        ]
         notes = filter(None, (self.completeness_line, *self.notes))
-        lines += moved[:MAX_MOVED] + [f"- {_plain(text)}" for text in notes]
+        lines += [f"- {_plain(text)}" for text in (*self.moved, *notes)]
         return "\n".join(lines).rstrip() + "\n"
+
+    @property
+    def moved(self) -> list[str]:
+        """What changed most, but for what changed less than the step scatters."""
+        step = self._step
+        floor_us = 0.0 if step is None else max(step.scatter_frac or 0.0, 0.01) * (step.a or 0.0)
+        rows = self.changes.sort_values("change_us", key=lambda us: -abs(us)).itertuples()
+        return [
+            f"{row.group}, {row.name}: {human_us(row.a_us)} to {human_us(row.b_us)}"
+            for row in rows
+            if row.group not in (STEP, PIECE) and abs(row.change_us) > floor_us
+        ][:MAX_MOVED]
 
     def of(self, group: str) -> pd.DataFrame:
         return self.changes[self.changes.group == group]
@@ -270,7 +285,7 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
         f"{name} was not recorded on both sides: its limit was not checked"
         for name in dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
     ]
-    before, after = _with_like_modules(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
+    before, after = _with_like_parts(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
     names = list(dict.fromkeys([*before, *after]))
     rows = pd.DataFrame(names, columns=["group", "name"])
     rows = rows.assign(
@@ -321,14 +336,16 @@ def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
     return max(known, default=None)
 
 
-def _with_like_modules(*sides: Figures) -> Sequence[Figures]:
-    """Both sides, with modules where half of the time of each is at a place that both have.
+def _with_like_parts(*sides: Figures) -> Sequence[Figures]:
+    """Both sides, with modules and designs where half of the time of each goes by a name that both
+    have.
 
     Modules that hold others count again, on both sides.
     """
-    places = [{key: us for key, us in each.items() if key[0] == MODULE} for each in sides]
-    shared = places[0].keys() & places[1].keys()
-    like_us = [sum(each[key] for key in shared) for each in places]
-    if all(us >= sum(own.values()) / 2 > 0 for us, own in zip(like_us, places, strict=True)):
-        return sides
-    return [{key: us for key, us in each.items() if key[0] != MODULE} for each in sides]
+    for group in (MODULE, DESIGN):
+        parts = [{key: us for key, us in each.items() if key[0] == group} for each in sides]
+        shared = parts[0].keys() & parts[1].keys()
+        like_us = [sum(each[key] for key in shared) for each in parts]
+        if not all(us >= sum(own.values()) / 2 > 0 for us, own in zip(like_us, parts, strict=True)):
+            sides = tuple({k: us for k, us in each.items() if k[0] != group} for each in sides)
+    return sides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -16,8 +16,10 @@ from perfmodel.base.units import human_us
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
+from perfmodel.reporting.brief import brief, lines_of, records_of
 from perfmodel.reporting.predicted import prediction_blocks
-from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.stored import sound
+from perfmodel.reporting.tables import Column, Table, columns
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import parts_figure
@@ -68,6 +70,51 @@ def page_html(
         "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
         "notes": "".join(_notes(prediction)),
     }
+    return _page(str(source["trace"]), headline, ", ".join(facts), contents)
+
+
+def answer_html(answer: Mapping[str, Any], name: str) -> str:
+    """The page of an answer that was stored as JSON under `name`: it in brief, and its tables.
+
+    Raises `UsageError` for a damaged one.
+    """
+    with sound(str(answer["schema"]), name):
+        return _answer_html(answer, name)
+
+
+def _answer_html(answer: Mapping[str, Any], name: str) -> str:
+    told, made_by = brief(answer), answer.get("made_by", {})
+    headline, *_ = lines_of(told)
+    summary = [_records("Answer", told["answer"]), _records("Largest parts", told["causes"])]
+    lists = [each for each in {**answer, **records_of(answer)[0]}.items() if _is_records(each[1])]
+    contents = {
+        "summary": "".join(map(sortable, filter(None, summary))),
+        "tables": "".join(sortable(_records(key, rows)) for key, rows in lists),
+        "notes": _items(answer.get("warnings") or ["no warnings"]),
+    }
+    made = ", ".join(f"{key} {value}" for key, value in made_by.items())
+    return _page(name, headline, "; ".join(filter(None, (answer["schema"], made))), contents)
+
+
+def _is_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+
+
+def _records(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
+    """The first of those records, with the columns that are texts and numbers."""
+    shown, heads = records[:PATH_ROWS], []
+    for key in dict.fromkeys(key for each in shown for key in each):
+        kinds = {type(each.get(key)) for each in shown} - {type(None)}
+        if kinds <= {int, float}:
+            form = "us" if key.endswith("_us") else ",.6g" if float in kinds else ",d"
+            heads.append(Column(key, key, form))
+        elif kinds <= {str}:
+            heads.append(Column(key, key))
+    return Table(title, heads, [{each.key: row.get(each.key) for each in heads} for row in shown])
+
+
+def _page(title: str, headline: str, about: str, contents: Mapping[str, str]) -> str:
+    """Sections of HTML by name as one page; a name of `TITLES` without text is left out."""
     kept = {name: text for name, text in contents.items() if text}
     sections = (
         f'<section id="{name}"><h2>{escape(TITLES[name])}</h2>{text}</section>'
@@ -81,10 +128,10 @@ def page_html(
             f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
         ),
-        title=escape(f"{source['trace']}: {headline}"),
+        title=escape(f"{title}: {headline}"),
         style=_asset("page.css"),
         headline=escape(headline),
-        about=_paragraph(", ".join(facts)),
+        about=_paragraph(about),
         links="".join(f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept),
         sections="".join(sections),
         script=script,

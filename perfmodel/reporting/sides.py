@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,26 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel import __version__
 from perfmodel.base.arrays import median
-from perfmodel.base.files import DEFAULT_MAX_BYTES, read_bytes
+from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
+from perfmodel.reporting.brief import records_of
+from perfmodel.reporting.stored import sound, stored_answer
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import StepRole, measured, steady_steps, step_bounds
 from perfmodel.trace import Trace, read
 
-STEP, PATH, PIECE, FAMILY, MODULE = GROUPS = (
-    *("step", "critical path", "on the path", "device", "module"),
+STEP, PATH, PIECE, FAMILY, MODULE, DESIGN = GROUPS = (
+    *("step", "critical path", "on the path", "device", "module", "design"),
 )
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
-time by kernel family; time of modules by their place in the model."""
+time by kernel family; time of modules by their place in the model; steps of designs."""
 MEMORY = "memory"
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
@@ -41,7 +40,9 @@ DEVIATION = 1.4826
 """Median absolute deviations in a standard deviation of normal values."""
 Figures = Mapping[tuple[str, str], float]
 """Microseconds per step by (group, name)."""
-_SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(perfmodel\.[\w.-]+/\d+)"')
+
+
+_Answer = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Side:
     figures_of: Callable[[int], Figures]
     """All figures of a rank; of a prediction, which holds one rank's path and kernels, those."""
     made_by: Mapping[str, str] | None = None
-    """Of a stored prediction: version of the package, fingerprints of its data."""
+    """Of a stored answer: version of the package, fingerprints of its data."""
     is_trace: bool = False
     is_window: bool = False
     """Of a trace: nothing marks steps, so that how much work is in one is anybody's guess."""
@@ -76,12 +77,13 @@ class Side:
 
 
 def side_of(
-    source: str | Path | Trace | Prediction,
+    source: str | Path | Trace | Prediction | _Answer,
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
 ) -> Side:
-    """A trace as it was measured, or the first result of a prediction, perhaps from its JSON.
+    """A trace as it was measured, or the first result of a prediction, or what was stored of them:
+    an answer, or the path of its JSON.
 
     Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
@@ -91,9 +93,11 @@ def side_of(
         return Side(name, result["hardware"], *by_rank, gaps=source.gaps)
     if isinstance(source, Trace):
         return _measured_side(source)
+    if isinstance(source, Mapping):
+        return _side_of_answer(source, "the answer")
     path = str(source)
-    if stored := _stored_side(Path(path), max_bytes):
-        return stored
+    if stored := stored_answer(path, max_bytes):
+        return _side_of_answer(stored, path)
     return replace(side_of(read(path, max_bytes=max_bytes, steps_by=steps_by)), source=path)
 
 
@@ -156,42 +160,66 @@ def _scatters(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return found
 
 
-def _stored_side(path: Path, max_bytes: int) -> Side | None:
-    """The prediction stored at `path`, or None where it is a trace.
-
-    Raises `UsageError` for an answer of another verb or version, and for a damaged one.
-    """
-    if path.suffix.lower() != ".json" or not path.is_file():
-        return None
-    content = read_bytes(path, max_bytes=max_bytes)
-    match = _SCHEMA.match(content)
-    if match is None:
-        return None
-    if match[1].decode() != SCHEMA:
-        raise UsageError(
-            f"{path}: {match[1].decode()}: perfmodel {__version__} compares traces and {SCHEMA}; "
-            "make the answer anew with this version"
-        )
-    try:
-        answer = json.loads(content)
-        result = answer["results"][0]
-        return Side(
-            str(path),
-            _text(result, "hardware"),
-            *_ranks_of_result(result),
+def _side_of_answer(answer: Mapping[str, Any], source: str) -> Side:
+    """Raises `UsageError` for an answer without times of steps, and for a damaged one."""
+    schema = answer["schema"]
+    if schema not in _SIDES:
+        known = ", ".join(_SIDES)
+        raise UsageError(f"{source}: {schema}: diff compares traces and {known}")
+    with sound(schema, source):
+        return replace(
+            _SIDES[schema](answer),
+            source=source,
             made_by={key: _text(answer["made_by"], key) for key in answer.get("made_by", ())},
             gaps=[
                 Gap(_text(each, "what"), tuple(map(str, each["touches"])))
                 for each in answer.get("completeness", ())
             ],
         )
-    except (KeyError, IndexError) as error:
-        raise UsageError(f"{path}: not a sound {SCHEMA}: no {error}") from None
-    except (TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a sound {SCHEMA}: {error}") from None
 
 
-_Answer = Mapping[str, Any]
+def _predicted_side(answer: _Answer) -> Side:
+    result = answer["results"][0]
+    return Side("", _text(result, "hardware"), *_ranks_of_result(result))
+
+
+def _broken_down_side(answer: _Answer) -> Side:
+    """A measured job from its breakdown: by rank its steady steps, and the median one's path."""
+    ranks, paths = dict[int, RankSteps](), dict[int, Figures]()
+    for rank in answer["ranks"]:
+        every, number = rank["steps"], int(_number(rank, "rank"))
+        steps = [each for each in every if each["role"] == StepRole.STEADY] or every
+        columns = {_short(key): [_number(each, key) for each in steps] for key in STEP_KEYS}
+        middle = {name: median(np.asarray(values)) for name, values in columns.items()}
+        ranks[number] = RankSteps(middle, _scatters(columns))
+        path = min(steps, key=lambda each: abs(each["step_us"] - middle[STEP]))
+        paths[number] = {
+            **{(STEP, name): us for name, us in middle.items()},
+            **{(PATH, kind): us for kind, us in path["critical_path_by_kind"].items()},
+        }
+    slowest = max(ranks, key=lambda number: ranks[number].figures[STEP])
+    device = _text(answer["ranks"][0], "device")
+    return Side("", device, slowest, ranks, paths.__getitem__, is_trace=True)
+
+
+def _best_side(answer: _Answer) -> Side:
+    """The fastest design, or the plan; of designs each one's step."""
+    best, *_ = records = [each for each in records_of(answer) if each["step_us"] is not None]
+    step = {STEP: _number(best, "step_us")}
+    every = {(STEP, STEP): step[STEP]}
+    every |= {
+        (DESIGN, each["design"]): _number(each, "step_us") for each in records if "design" in each
+    }
+    return Side("", _text(answer, "hardware"), 0, {0: RankSteps(step, {})}, lambda rank: every)
+
+
+_SIDES: Mapping[str, Callable[[_Answer], Side]] = {
+    SCHEMA: _predicted_side,
+    "perfmodel.breakdown/1": _broken_down_side,
+    "perfmodel.compare/1": _best_side,
+    "perfmodel.plan/1": _best_side,
+}
+"""By schema, of which no constant is imported here: it would load what makes such an answer."""
 _ByRank = tuple[int, Mapping[int, RankSteps], Callable[[int], Figures]]
 """Slowest rank, ranks, and all figures of a rank."""
 

@@ -23,20 +23,26 @@ PAGES = (".html", ".htm")
 def report(source: Any, path: str | Path = "report.html", **options: Any) -> Path:
     """Write one page of a prediction, for any browser; its path.
 
-    `source` is a `Prediction`, or what `predict` takes, with its `options`. Raises `UsageError`
-    for `options` beside a `Prediction`, and where `path` is the trace itself.
+    `source` is a `Prediction`, the path of an answer that a verb wrote as JSON, or what `predict`
+    takes, with its `options`. Raises `UsageError` for `options` beside one that is made already,
+    and where `path` is the trace itself.
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
-    from perfmodel.reporting.page import page_html
+    from perfmodel.reporting.page import answer_html, page_html
+    from perfmodel.reporting.stored import stored_answer
     from perfmodel.trace import Trace
 
-    path = Path(path)
+    path, is_path = Path(path), isinstance(source, (str, Path))
     require_page(path)
-    check_writable(path, source if isinstance(source, (str, Path)) else None)
-    if isinstance(source, Prediction) and options:
+    check_writable(path, source if is_path else None)
+    answer = stored_answer(source) if is_path else None
+    if (answer or isinstance(source, Prediction)) and options:
         raise UsageError(f"{next(iter(options))}: the prediction is made already")
+    if answer:
+        write_text(path, answer_html(answer, str(source)))
+        return path
     content = source if isinstance(source, Prediction) else sourced(source)
     prediction = content if isinstance(content, Prediction) else predict(content, **options)
     recorded = content if isinstance(content, Trace) else None

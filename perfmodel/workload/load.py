@@ -3,6 +3,7 @@ ranks, a module's source) to a workload; how popular rows are, from the ids that
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from perfmodel.base.arrays import Ints, Mask
+from perfmodel.base.files import read_bytes, schema_of
 from perfmodel.base.registry import offered
 from perfmodel.base.schema import Limits, convert, read_toml, require_keys, section, short
 from perfmodel.embedding.index_streams import read_stream, stream_alpha, traced_lookups
@@ -37,6 +39,7 @@ from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.recorded_layers import layers_of_source, traced_graphs
 from perfmodel.workload.recovered import DEFAULT, RECORDED, Fact, Recovered, recovered
+from perfmodel.workload.recovered import SCHEMA as RECOVERED
 from perfmodel.workload.recovered_tables import SUMS, UNSEEN, HeldTable
 from perfmodel.workload.settings import SECTIONS
 from perfmodel.workload.step import BESIDE_MODEL, op_graph
@@ -304,8 +307,9 @@ def workloads() -> list[str]:
 
 
 def load_workload(name_or_path: str | Path | Trace) -> Workload:
-    """The workload of that name in the catalogue, in the TOML file at that path, or that a
-    recording shows: a trace (or itself), a folder of ranks, or the module `FILE.py:CLASS`.
+    """The workload of that name in the catalogue, in the TOML file at that path (or the JSON of
+    `perfmodel workload`), or that a recording shows: a trace (or itself), a folder of ranks, or the
+    module `FILE.py:CLASS`.
 
     What ends in `.toml` or holds a `/` is a path. Raises `WorkloadError`: an unknown name (with the
     nearest ones), a file that does not hold, or a recording of no such model; `TraceError` for one
@@ -334,6 +338,8 @@ def workload_of(
 def is_recording(name_or_path: str | Path) -> bool:
     """Whether it names a trace, a folder of ranks or a module, not a workload."""
     path = Path(name_or_path)
+    if schema_of(path) is not None:
+        return False
     suffix = path.suffix.lower()
     is_file = suffix not in ("", TOML) or (path.exists() and suffix != TOML)
     return is_file and str(name_or_path) not in workloads()
@@ -352,8 +358,17 @@ def _recorded(source: str, stamp: int) -> Recovered:
 
 def _written(name_or_path: str | Path) -> Workload:
     text = str(name_or_path)
+    path = Path(name_or_path)
+    if schema := schema_of(path):
+        if schema != RECOVERED:
+            raise WorkloadError(f"{path}: {schema}: a workload is the JSON of {RECOVERED}, or TOML")
+        content = read_bytes(path, max_bytes=MAX_FILE_BYTES)
+        try:
+            document = json.loads(content)["workload"]
+        except (ValueError, KeyError, RecursionError) as error:
+            raise WorkloadError(f"{path}: not a sound {schema}: {error!r}") from None
+        return workload_from_document(document, path.stem, str(path), path.parent)
     if isinstance(name_or_path, Path) or text.endswith(TOML) or "/" in text:
-        path = Path(name_or_path)
         return _read(path, path.stem, str(path))
     return _named(text)
 

@@ -1,0 +1,116 @@
+"""Brief answers: what is told, in which size, and which command comes next."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from cli.samples import SCHEMAS, check_schema
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.reporting.brief import MAX_BYTES, annotation, brief, kinds, lines_of
+
+PREDICTION: dict[str, Any] = {
+    "schema": "perfmodel.prediction/1",
+    "results": [
+        {
+            "hardware": "l4",
+            "mode": "model",
+            "step_us": 1234.56789,
+            "low_us": 1000.0,
+            "high_us": 1500.0,
+            "measured": None,
+            "critical_path": [
+                {"kind": "compute", "name": "mm", "duration_us": 400.0},
+                {"kind": "host_t1", "name": "aten::to", "duration_us": 300.0},
+                {"kind": "compute", "name": "mm", "duration_us": 200.0},
+                {"kind": "compute", "name": "copy", "duration_us": 50.0},
+                {"kind": "compute", "name": "add", "duration_us": 50.0},
+            ],
+        },
+        {"hardware": "t4", "mode": "model", "step_us": 2000.0, "critical_path": []},
+    ],
+    "completeness": [{"what": "no shapes were recorded", "touches": ["kernels"]}],
+    "warnings": ["a note", "a guess"],
+    "notes": ["a note"],
+}
+
+
+def test_answer_interval_causes_warnings_and_the_next_command() -> None:
+    found = brief(PREDICTION, {"trace": "a.json"}, "predict 'my a.json'")
+    check_schema("brief", found)
+    first, second = found["answer"]
+    assert first == {
+        "hardware": "l4",
+        "mode": "model",
+        "step_us": 1234.57,
+        "interval": [1000.0, 1500.0],
+    }
+    assert second == {"hardware": "t4", "mode": "model", "step_us": 2000.0}
+    assert found["causes"][:2] == [
+        {"name": "compute: mm", "duration_us": 600.0, "share_frac": 0.6},
+        {"name": "host_t1: aten::to", "duration_us": 300.0, "share_frac": 0.3},
+    ]
+    assert found["warnings"] == ["no shapes were recorded", "a guess"]
+    assert found["next"] == "perfmodel predict 'my a.json' --explain mm"
+
+
+def test_times_of_several_steps_are_means_and_the_worst_rank_is_first() -> None:
+    steps = [{"critical_path_by_kind": {"compute": us, "host_t1": 1.0}} for us in (1.0, 3.0)]
+    rows = [{"rank": 0, "step_us": 3.0}, {"rank": 1, "step_us": 4.0}]
+    answer = {"schema": "perfmodel.breakdown/1", "summary": rows, "ranks": [{"steps": steps}]}
+    found = brief(answer | {"gains": [{"command": "perfmodel predict 'a b' --scale gpu=0.5"}]})
+    assert [row["rank"] for row in found["answer"]] == [1, 0]
+    assert found["causes"][0] == {"name": "compute", "time_us": 2.0, "share_frac": 0.6667}
+    assert found["next"] == "perfmodel predict 'a b' --scale gpu=0.5"
+
+
+def test_every_schema_has_a_brief_form() -> None:
+    whole = {
+        json.loads(path.read_text())["properties"]["schema"]["const"]
+        for path in SCHEMAS.glob("*.json")
+    }
+    assert whole - set(kinds()) == {"perfmodel.brief/1"}
+
+
+@given(
+    rows=st.integers(1, 300),
+    names=st.lists(st.text(max_size=900) | st.sampled_from(["\u1234" * 900, "x\x1b" * 400])),
+    values=st.dictionaries(
+        st.sampled_from(["design", "why_not", "samples_per_s"]),
+        st.text(max_size=3000) | st.floats(allow_nan=False, allow_infinity=False),
+    ),
+)
+def test_no_answer_is_longer_than_two_kilobytes(
+    rows: int, names: list[str], values: dict[str, Any]
+) -> None:
+    record = {"step_us": 1.0, "bound_by": dict.fromkeys(names, 1.0)} | values
+    answer = {"schema": "perfmodel.compare/1", "designs": [record] * rows, "warnings": names}
+    found = brief(answer, {"workload": "w" * 2000, "hardware": "x"}, "compare")
+    assert len(json.dumps(found)) < MAX_BYTES
+    check_schema("brief", found)
+    assert found["left_out"] + len(found["answer"]) == rows
+
+
+def test_an_annotation_is_one_line_and_an_error_where_a_check_failed() -> None:
+    answer = {"schema": "perfmodel.diff/2", "verdict": "13 % slower", "changes": []}
+    found = brief(answer | {"failed": True}, {"b": "after.json"})
+    line = "::error title=perfmodel diff::13 %25 slower%0Anext: perfmodel report after.json"
+    assert annotation(found).startswith(line)
+    assert annotation(brief(answer | {"failed": False})).startswith("::notice title=perfmodel diff")
+    assert len(annotation(found).splitlines()) == 1
+
+
+def test_lines_for_people_have_units() -> None:
+    first, because, *_ = lines_of(brief(PREDICTION))
+    assert first == "l4, model, step 1.23 ms, 90 % interval 1.00 ms to 1.50 ms"
+    assert because == "because of compute: mm, duration 600.0 us, share 60.0 %"
+
+
+@pytest.mark.parametrize("name", sorted(kinds()))
+def test_a_record_without_anything_known_is_still_an_answer(name: str) -> None:
+    found = brief({"schema": name}, {}, "")
+    assert found["of"] == name
+    assert len(found["answer"]) == 1
