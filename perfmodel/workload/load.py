@@ -32,6 +32,7 @@ from perfmodel.timeline.graph.kinds import Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace, read
 from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.files import located
 from perfmodel.trace.link import Links
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
@@ -333,7 +334,7 @@ def workload_of(
 
 def is_recording(name_or_path: str | Path) -> bool:
     """Whether it names a trace, a folder of ranks or a module, not a workload."""
-    path = Path(name_or_path)
+    path = located(name_or_path)
     suffix = path.suffix.lower()
     is_file = suffix not in ("", TOML) or (path.exists() and suffix != TOML)
     return is_file and str(name_or_path) not in workloads()
