@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, reading
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-CPU = "cpu"
+CPU, HOST = "cpu", "host time"
+OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
+"""How kinds of a critical path begin that a device spends waiting for its host."""
 MAX_SHOWN, MAX_THREADS = 10, 4
 """Rows of a table for people, and threads."""
 _KERNELS = (
@@ -93,9 +95,12 @@ def breakdown(
     save_figure(figure, lambda: whole.plot(shown.rank, step.index))
 
     def table(console: Console) -> None:
-        page = _Page(console, top or MAX_SHOWN, full_names)
-        page.show(selected, [*selected.ranks] if rank else [selected.slowest])
+        page = _Page(console, selected, top or MAX_SHOWN, full_names)
+        detailed = [*selected.ranks] if rank else [selected.slowest]
+        page.begin(detailed, helps)
         show_gains(console, helps, next(iter(lost), whole.unrecorded))
+        page.hotspots()
+        page.details(detailed)
 
     def answer() -> dict[str, Any]:
         found = selected.to_dict(top or MAX_ROWS)
@@ -149,64 +154,65 @@ def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Brea
 
 @dataclass(frozen=True)
 class _Page:
-    """A breakdown as tables of at most so many `rows`."""
+    """A breakdown as tables of at most so many `rows`, in the same order for one rank and many."""
 
     console: Console
+    of: Breakdown
     rows: int
     full_names: bool
 
-    def show(self, breakdown: Breakdown, detailed: Sequence[RankBreakdown]) -> None:
-        """The ranks in one table and what takes their time; then those in detail."""
-        say, several = self.console.say, len(breakdown.ranks) > 1
-        ranks = tables.counted(len(breakdown.ranks), "rank")
-        say(f"{tables.source_text(breakdown.source)}: {breakdown.ranks[0].device}, {ranks}")
-        if several or breakdown.waiting is not None:
-            self.console.show(_ranks(breakdown))
-            say(tables.straggler_text(breakdown.waiting.to_dict() if breakdown.waiting else None))
-        if several:
-            self._hotspots(breakdown)
+    def begin(self, detailed: Sequence[RankBreakdown], helps: Sequence[Gain]) -> None:
+        """What it is and the verdict, the ranks in one table, and causes of those in detail."""
+        say, found = self.console.say, self.of
+        ranks = tables.counted(len(found.ranks), "rank")
+        say(f"{tables.source_text(found.source)}: {found.ranks[0].device}, {ranks}")
+        say(_verdict(detailed[0], helps), style="bold")
+        self.console.show(_ranks(found))
+        say(tables.straggler_text(found.waiting.to_dict() if found.waiting else None))
+        steps = detailed[0].steps
+        say(tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps]))
+        if len(detailed) < len(found.ranks):
+            say(f"Below, of rank {detailed[0].rank}: causes and details; others: --rank N")
         for rank in detailed:
-            self._rank(rank)
-            if not several:
-                self._hotspots(rank)
+            for line in _summary_lines(rank):
+                say(line)
+            step = tables.median_step(rank.steps)
+            where = self._where(rank) + (f", median step {step.name}" if rank.steps[1:] else "")
+            for title, time_us, share in (
+                ("GPU idle by cause", step.idle_by_cause, "of idle"),
+                ("Critical path by kind", step.critical_path_by_kind, "of step"),
+            ):
+                if time_us:
+                    self.console.show(tables.parts_table(title + where, [("", time_us)], share))
+
+    def _where(self, rank: RankBreakdown) -> str:
+        """Behind a title, which rank it is of, where there are several."""
+        return f", rank {rank.rank}" if len(self.of.ranks) > 1 else ""
+
+    def details(self, detailed: Sequence[RankBreakdown]) -> None:
+        """With `-v`, the steps, rates and host overheads of ranks; else, that they are there."""
+        if not LINE.get().notes:
+            self.console.print()
+            self.console.say("Each step, rates by shape and host overheads: -v")
+            return
+        for rank in detailed:
+            records = [
+                asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
+                for step in rank.steps
+            ]
+            heads = _STEPS if rank.device != CPU else _STEPS[:2]
+            self.console.show(Table(f"Steps{self._where(rank)}", heads, records))
             self._rates(rank)
             self._overheads(tables.median_step(rank.steps))
-        if len(detailed) < len(breakdown.ranks):
-            say(f"Rank {detailed[0].rank} in detail; others: --rank N")
-
-    def _rank(self, rank: RankBreakdown) -> None:
-        """One rank in short, its steps, and its median step by cause."""
-        console, heads = self.console, _STEPS if rank.device != CPU else _STEPS[:2]
-        console.print()
-        for line in _summary_lines(rank):
-            console.say(line)
-        records = [
-            asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
-            for step in rank.steps
-        ]
-        console.show(Table("Steps", heads, records))
-        console.say(
-            tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in rank.steps])
-        )
-        step = tables.median_step(rank.steps)
-        if len(rank.steps) > 1:
-            console.print()
-            console.say(f"{step.name}, the median step")
-        for title, time_us, share in (
-            ("GPU idle by cause", step.idle_by_cause, "of idle"),
-            ("Critical path by kind", step.critical_path_by_kind, "of step"),
-        ):
-            if time_us:
-                console.show(tables.parts_table(title, [("", time_us)], share))
 
     def _table(self, title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> None:
         if records:
             title = f"{title}, per step"
             self.console.show(Table(title, heads, records, full_names=self.full_names))
 
-    def _hotspots(self, of: Breakdown | RankBreakdown) -> None:
-        """Kernels, operators, ranges and collectives by the time that they take."""
-        name = "name" if self.full_names else "short_name"
+    def hotspots(self) -> None:
+        """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
+        of, name = self.of, "name" if self.full_names else "short_name"
         collectives = of.rows("collectives", self.rows)
         kernels = of.rows("top_kernels", self.rows)
         operators, ranges = (
@@ -292,23 +298,31 @@ def _ranks(breakdown: Breakdown) -> Table:
     return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
 
 
+def _verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
+    """Where the time of a rank's steps goes, the largest cause, and what would gain most."""
+    summary, path_us = rank.summary, tables.median_step(rank.steps).critical_path_by_kind
+    has_device = rank.device != CPU
+    text = f"{human_us(summary.step_us)} a step"
+    if has_device:
+        text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
+    if path_us:
+        by_part: dict[str, dict[str, float]] = {}
+        for kind, us in path_us.items():
+            part = HOST if has_device and kind.startswith(OF_HOST) else named(kind)
+            by_part.setdefault(part, {})[kind] = us
+        part, kinds = max(by_part.items(), key=lambda each: sum(each[1].values()))
+        share = tables.percent(sum(kinds.values()), sum(path_us.values()))
+        most = f", above all {named(max(kinds, key=kinds.__getitem__))}" if len(kinds) > 1 else ""
+        text += f": {share} of the critical path is {part}{most}"
+    gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
+    return f"{text}{next(gains, '')}."
+
+
 def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
-    """A rank in a few lines: step, device, communication, launch queue, memory."""
+    """A rank's communication, launch queue and memory."""
     from perfmodel.timeline.memory import shown_timelines
 
     summary = rank.summary
-    text = (
-        f"Rank {rank.rank}: {tables.counted(summary.steps, 'step')} of {human_us(summary.step_us)}"
-    )
-    if summary.steps > 1:
-        text += " (mean)"
-    if summary.gpu_active_us:
-        text += f"; GPU active {tables.percent(summary.gpu_active_us, summary.step_us)}"
-    if summary.main_cause:
-        of = "GPU idle" if summary.gpu_idle_us else "the critical path"
-        share = tables.percent(summary.main_cause_us, summary.gpu_idle_us or summary.step_us)
-        text += f"; most of {of} is {named(summary.main_cause)}, {share}"
-    yield text
     if summary.hidden_comm_frac is not None:
         hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
         yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
