@@ -306,13 +306,12 @@ def _verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
     if has_device:
         text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
     if path_us:
-        by_part: dict[str, dict[str, float]] = {}
-        for kind, us in path_us.items():
-            part = HOST if has_device and kind.startswith(OF_HOST) else named(kind)
-            by_part.setdefault(part, {})[kind] = us
-        part, kinds = max(by_part.items(), key=lambda each: sum(each[1].values()))
-        share = tables.percent(sum(kinds.values()), sum(path_us.values()))
-        most = f", above all {named(max(kinds, key=kinds.__getitem__))}" if len(kinds) > 1 else ""
+        host = {k: us for k, us in path_us.items() if has_device and k.startswith(OF_HOST)}
+        parts = {named(k): us for k, us in path_us.items() if k not in host}
+        parts[HOST] = sum(host.values())
+        part = max(parts, key=parts.__getitem__)
+        share = tables.percent(parts[part], sum(path_us.values()))
+        most = f", above all {named(max(host, key=host.__getitem__))}" if part == HOST else ""
         text += f": {share} of the critical path is {part}{most}"
     gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
     return f"{text}{next(gains, '')}."

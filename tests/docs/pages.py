@@ -125,9 +125,9 @@ class Session:
         self.names: dict[str, Any] = {}
         tools = folder / ".tools"
         tools.mkdir()
-        for name, start in (("perfmodel", "from perfmodel.cli import main"),):
+        for name, start in (("perfmodel", "from perfmodel.__main__ import run"),):
             script = tools / name
-            script.write_text(f"#!{sys.executable}\nimport sys\n{start}\nsys.exit(main())\n")
+            script.write_text(f"#!{sys.executable}\nimport sys\n{start}\nsys.exit(run())\n")
             script.chmod(0o755)
         for name in LINKED:
             (folder / name).symlink_to(ROOT / name)
