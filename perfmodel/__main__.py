@@ -29,7 +29,7 @@ def run() -> int:
     except KeyboardInterrupt:  # it takes a second to load: a user may have thought better of it
         return INTERRUPTED
     if "_PERFMODEL_COMPLETE" in os.environ:  # a shell asks which words may follow
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]
 
         from perfmodel.cli import application
 
