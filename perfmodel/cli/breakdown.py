@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 CPU, HOST = "cpu", "host time"
 OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
 """How kinds of a critical path begin that a device spends waiting for its host."""
-MAX_SHOWN, MAX_THREADS = 10, 4
-"""Rows of a table for people, and threads."""
+MAX_SHOWN = 10
+"""Rows of a table for people."""
 _KERNELS = (
     "device_us=time:us;step_frac=of step:share;device_frac=of GPU:share;count:count;"
     "mean_us=mean us:,.1f"
@@ -212,20 +212,15 @@ class _Page:
 
     def hotspots(self) -> None:
         """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
-        of, name = self.of, "name" if self.full_names else "short_name"
-        collectives = of.rows("collectives", self.rows)
-        kernels = of.rows("top_kernels", self.rows)
-        operators, ranges = (
-            [{"short_name": row["name"]} | row for row in rows]
-            for rows in (of.rows(table, self.rows) for table in ("top_operators", "annotations"))
-        )
-        device = _DEVICE if kernels else ""
+        names = ("top_kernels", "top_operators", "annotations", "collectives")
+        kernels, operators, ranges, collectives = (self.of.rows(n, self.rows) for n in names)
+        device, name = _DEVICE if kernels else "", "name" if self.full_names else "short_name"
         has_backward = any(row.get("backward_device_us") for row in operators)
         backward = "backward_device_us=backward:us;" if has_backward else ""
-        shown = f"{name}=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
+        shown = f"name=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
         self._table("Top kernels", f"{name}=kernel;{_KERNELS}", kernels)
         self._table("Top operators", shown, operators)
-        shown = f"{name}=range or module;{device}{_HOST}"
+        shown = f"name=range or module;{device}{_HOST}"
         self._table("Annotated ranges and modules", shown, ranges)
         for row in collectives:
             row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
@@ -236,47 +231,31 @@ class _Page:
         rates = rank.rates
         if rank.device == CPU:
             return
-        records = [
-            row
-            | {
-                "op": f"{row['operator'].removeprefix('aten::')}({row['shapes']})",
-                "rate": row["tflop_per_s"] if row["flop"] else None,
-            }
-            for row in rates.to_dict(self.rows)["rows"]
-        ]
+        records = rates.to_dict(self.rows)["rows"]
+        for row in records:
+            row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
+            row["rate"] = row["tflop_per_s"] if row["flop"] else None
         self._table("Rates by shape", _RATES, records)
         if records:
             peaks = f" Roofline of {rates.device}." if rates.device else ""
-            self.console.say(
-                f"{tables.percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}"
-            )
+            rated = tables.percent(rates.rated_frac, 1)
+            self.console.say(f"{rated} of the kernel time has a rate.{peaks}")
         if rates.note:
             self.console.say(f"Rates by shape: {rates.note}")
 
     def _overheads(self, step: StepBreakdown) -> None:
         """Host overheads per thread and type, as recorded and without ops that blocked."""
-        total_us = {
-            thread: sum(cell["total_us"] for cell in variants["raw"].values())
-            for thread, variants in step.overheads.items()
-            if any(cell["count"] for cell in variants["raw"].values())
-        }
-        if not total_us:
-            return
-        largest = sorted(total_us, key=lambda thread: -total_us[thread])[:MAX_THREADS]
         records: list[Mapping[str, Any]] = []
-        for thread in (each for each in total_us if each in largest):
-            raw, free = (step.overheads[thread][key] for key in ("raw", "no_blocking"))
-            for kind, cell in raw.items():
+        for thread, variants in step.overheads.items():
+            for kind, cell in variants["raw"].items():
                 if cell["count"]:
-                    rest = free.get(kind) or {"count": 0}
+                    rest = variants["no_blocking"].get(kind) or {"count": 0}
                     rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
                     records.append({"thread": thread, "type": named(kind), **cell, **rest})
                     thread = ""
-        title = "Host overhead per op (us); right: without ops that blocked"
-        self.console.show(Table(title, _OVERHEADS, records))
-        if len(total_us) > len(largest):
-            more = tables.counted(len(total_us) - len(largest), "thread")
-            self.console.say(f"and {more} with less")
+        if records:
+            title = "Host overhead per op (us); right: without ops that blocked"
+            self.console.show(Table(title, _OVERHEADS, records))
 
 
 def _ranks(breakdown: Breakdown) -> Table:

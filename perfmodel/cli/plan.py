@@ -21,16 +21,7 @@ from perfmodel.cli.output import (
     working,
     wrote,
 )
-from perfmodel.reporting.tables import (
-    NAME,
-    TIME,
-    Column,
-    Table,
-    columns,
-    counted,
-    first_of,
-    interval,
-)
+from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted, interval, merged
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -123,7 +114,7 @@ def _show(console: Console, planned: Plan) -> None:
         alike.setdefault(key, []).append(row)
     records = [
         dict(zip(("size", "sharding", "tier", "gb", "why"), key, strict=True))
-        | {"table": first_of([row["table"] for row in rows])}
+        | {"table": merged([row["table"] for row in rows])}
         | {"where": _ranks(sorted({rank for row in rows for rank in row["ranks"]}))}
         for key, rows in alike.items()
     ]

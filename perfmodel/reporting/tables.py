@@ -218,7 +218,7 @@ def source_text(source: str) -> str:
     return "standard input" if source == "-" else source
 
 
-def first_of(names: Sequence[Any]) -> str:
+def merged(names: Sequence[Any]) -> str:
     """The first of those in one row, and how many more: `0 and 25 alike`."""
     return f"{names[0]} and {len(names) - 1} alike" if names[1:] else f"{names[0]}"
 

@@ -255,11 +255,9 @@ _DEMOS = {DEMO: "dlrm_cpu_kineto.json.gz", f"{DEMO}2rank": "2rank", f"{DEMO}gpu"
 def located(path: str | Path) -> Path:
     """The path, or that of the bundled trace it names. Raises `UsageError` where there is none."""
     name = str(path)
-    if not name.startswith(DEMO):
-        return Path(path)
-    if name not in _DEMOS:
+    if name.startswith(DEMO) and name not in _DEMOS:
         raise UsageError(f"{name}: no such demo; there are {', '.join(_DEMOS)}")
-    return Path(__file__).parents[1] / "demo" / _DEMOS[name]
+    return Path(__file__).parents[1] / "demo" / _DEMOS[name] if name in _DEMOS else Path(path)
 
 
 def files_of(path: str | Path) -> list[Path]:
