@@ -8,7 +8,7 @@ order and share that folder and one Python namespace. By the word after the fenc
   output shown begins with `perfmodel:` (what was written, and warnings, are none).
 - `python` and `pycon`: run; of `pycon`, what is printed is compared.
 - `toml`: written to the file that the text just before names, where it names one; `python` too,
-  where that text ends with the name of a `.py` file and a colon.
+  where that text ends with the name of a `.py` file and a colon, and run.
 - `sh` and `bash`: not run: only on the pages of `NOT_RUN`, for the reason given there, or below a
   comment `<!-- not run: REASON -->`.
 - `text`, `json`, `yaml` and others: only shown.
@@ -145,6 +145,8 @@ class Session:
 
     def run(self, block: Block) -> None:
         """Run one block. Raises `AssertionError` saying what is not as the page says."""
+        if named := block.file_named:
+            (self.folder / named).write_text(block.text, encoding="utf-8")
         if block.language == "console":
             for command, shown in commands(block):
                 printed = self.output(command, fails=_is_error(shown))
@@ -152,8 +154,6 @@ class Session:
                 assert not difference, f"$ {command}\n{difference}"
         elif block.language == "pycon":
             self._within(lambda: self._doctest(block))
-        elif named := block.file_named:
-            (self.folder / named).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             self._within(lambda: exec(compile(block.text, "block", "exec"), self.names))
 
