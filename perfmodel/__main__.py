@@ -28,6 +28,13 @@ def run() -> int:
         from perfmodel.cli import main
     except KeyboardInterrupt:  # it takes a second to load: a user may have thought better of it
         return INTERRUPTED
+    if "_PERFMODEL_COMPLETE" in os.environ:  # a shell asks which words may follow
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        from perfmodel.cli import application
+
+        completion_init()
+        application()(prog_name="perfmodel")  # ends the process
     status = main()
     # At exit Python would search all that was read for cycles, a tenth of a breakdown; bindings of
     # PyTorch's libraries would call what is left a leak.

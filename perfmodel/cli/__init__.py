@@ -100,7 +100,7 @@ def perfmodel(
         bool, typer.Option(DEBUG, help="Show tracebacks; may stand anywhere on the line.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option(*NOTES, help="Also print notes; may stand anywhere.")
+        bool, typer.Option(*NOTES, help="Show details and notes; anywhere.")
     ] = False,
     sources: Annotated[
         bool, typer.Option(SOURCES, help="List assumed hardware values; also anywhere.")
@@ -113,12 +113,15 @@ def perfmodel(
 
     \b
     Examples:
-      perfmodel predict                                     the bundled demo trace
+      perfmodel breakdown demo:2rank                        a bundled trace (demo:, demo:gpu)
       perfmodel predict trace.json.gz --hardware h100-sxm   a trace, on another GPU
       perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100
                                                             a configuration alone
       perfmodel breakdown trace.json.gz                     where its time went
       perfmodel VERB --help                                 more, with examples
+
+    \b
+    Exit codes: 0 answered, 1 a check said no, 2 wrong input, 130 interrupted.
     """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, reading
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-CPU = "cpu"
-MAX_SHOWN, MAX_THREADS = 10, 4
-"""Rows of a table for people, and threads."""
+CPU, HOST = "cpu", "host time"
+OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
+"""How kinds of a critical path begin that a device spends waiting for its host."""
+MAX_SHOWN = 10
+"""Rows of a table for people."""
 _KERNELS = (
     "device_us=time:us;step_frac=of step:share;device_frac=of GPU:share;count:count;"
     "mean_us=mean us:,.1f"
@@ -93,9 +95,12 @@ def breakdown(
     save_figure(figure, lambda: whole.plot(shown.rank, step.index))
 
     def table(console: Console) -> None:
-        page = _Page(console, top or MAX_SHOWN, full_names)
-        page.show(selected, [*selected.ranks] if rank else [selected.slowest])
+        page = _Page(console, selected, top or MAX_SHOWN, full_names)
+        detailed = [*selected.ranks] if rank else [selected.slowest]
+        page.begin(detailed, helps)
         show_gains(console, helps, next(iter(lost), whole.unrecorded))
+        page.hotspots()
+        page.details(detailed)
 
     def answer() -> dict[str, Any]:
         found = selected.to_dict(top or MAX_ROWS)
@@ -149,77 +154,73 @@ def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Brea
 
 @dataclass(frozen=True)
 class _Page:
-    """A breakdown as tables of at most so many `rows`."""
+    """A breakdown as tables of at most so many `rows`, in the same order for one rank and many."""
 
     console: Console
+    of: Breakdown
     rows: int
     full_names: bool
 
-    def show(self, breakdown: Breakdown, detailed: Sequence[RankBreakdown]) -> None:
-        """The ranks in one table and what takes their time; then those in detail."""
-        say, several = self.console.say, len(breakdown.ranks) > 1
-        ranks = tables.counted(len(breakdown.ranks), "rank")
-        say(f"{tables.source_text(breakdown.source)}: {breakdown.ranks[0].device}, {ranks}")
-        if several or breakdown.waiting is not None:
-            self.console.show(_ranks(breakdown))
-            say(tables.straggler_text(breakdown.waiting.to_dict() if breakdown.waiting else None))
-        if several:
-            self._hotspots(breakdown)
+    def begin(self, detailed: Sequence[RankBreakdown], helps: Sequence[Gain]) -> None:
+        """What it is and the verdict, the ranks in one table, and causes of those in detail."""
+        say, found = self.console.say, self.of
+        ranks = tables.counted(len(found.ranks), "rank")
+        say(f"{tables.source_text(found.source)}: {found.ranks[0].device}, {ranks}")
+        say(_verdict(detailed[0], helps), style="bold")
+        self.console.show(_ranks(found))
+        say(tables.straggler_text(found.waiting.to_dict() if found.waiting else None))
+        steps = detailed[0].steps
+        say(tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps]))
+        if len(detailed) < len(found.ranks):
+            say(f"Below, of rank {detailed[0].rank}: causes and details; others: --rank N")
         for rank in detailed:
-            self._rank(rank)
-            if not several:
-                self._hotspots(rank)
+            for line in _summary_lines(rank):
+                say(line)
+            step = tables.median_step(rank.steps)
+            where = self._where(rank) + (f", median step {step.name}" if rank.steps[1:] else "")
+            for title, time_us, share in (
+                ("GPU idle by cause", step.idle_by_cause, "of idle"),
+                ("Critical path by kind", step.critical_path_by_kind, "of step"),
+            ):
+                if time_us:
+                    self.console.show(tables.parts_table(title + where, [("", time_us)], share))
+
+    def _where(self, rank: RankBreakdown) -> str:
+        """Behind a title, which rank it is of, where there are several."""
+        return f", rank {rank.rank}" if len(self.of.ranks) > 1 else ""
+
+    def details(self, detailed: Sequence[RankBreakdown]) -> None:
+        """With `-v`, the steps, rates and host overheads of ranks; else, that they are there."""
+        if not LINE.get().notes:
+            self.console.print()
+            self.console.say("Each step, rates by shape and host overheads: -v")
+            return
+        for rank in detailed:
+            records = [
+                asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
+                for step in rank.steps
+            ]
+            heads = _STEPS if rank.device != CPU else _STEPS[:2]
+            self.console.show(Table(f"Steps{self._where(rank)}", heads, records))
             self._rates(rank)
             self._overheads(tables.median_step(rank.steps))
-        if len(detailed) < len(breakdown.ranks):
-            say(f"Rank {detailed[0].rank} in detail; others: --rank N")
-
-    def _rank(self, rank: RankBreakdown) -> None:
-        """One rank in short, its steps, and its median step by cause."""
-        console, heads = self.console, _STEPS if rank.device != CPU else _STEPS[:2]
-        console.print()
-        for line in _summary_lines(rank):
-            console.say(line)
-        records = [
-            asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
-            for step in rank.steps
-        ]
-        console.show(Table("Steps", heads, records))
-        console.say(
-            tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in rank.steps])
-        )
-        step = tables.median_step(rank.steps)
-        if len(rank.steps) > 1:
-            console.print()
-            console.say(f"{step.name}, the median step")
-        for title, time_us, share in (
-            ("GPU idle by cause", step.idle_by_cause, "of idle"),
-            ("Critical path by kind", step.critical_path_by_kind, "of step"),
-        ):
-            if time_us:
-                console.show(tables.parts_table(title, [("", time_us)], share))
 
     def _table(self, title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> None:
         if records:
             title = f"{title}, per step"
             self.console.show(Table(title, heads, records, full_names=self.full_names))
 
-    def _hotspots(self, of: Breakdown | RankBreakdown) -> None:
-        """Kernels, operators, ranges and collectives by the time that they take."""
-        name = "name" if self.full_names else "short_name"
-        collectives = of.rows("collectives", self.rows)
-        kernels = of.rows("top_kernels", self.rows)
-        operators, ranges = (
-            [{"short_name": row["name"]} | row for row in rows]
-            for rows in (of.rows(table, self.rows) for table in ("top_operators", "annotations"))
-        )
-        device = _DEVICE if kernels else ""
+    def hotspots(self) -> None:
+        """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
+        names = ("top_kernels", "top_operators", "annotations", "collectives")
+        kernels, operators, ranges, collectives = (self.of.rows(n, self.rows) for n in names)
+        device, name = _DEVICE if kernels else "", "name" if self.full_names else "short_name"
         has_backward = any(row.get("backward_device_us") for row in operators)
         backward = "backward_device_us=backward:us;" if has_backward else ""
-        shown = f"{name}=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
+        shown = f"name=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
         self._table("Top kernels", f"{name}=kernel;{_KERNELS}", kernels)
         self._table("Top operators", shown, operators)
-        shown = f"{name}=range or module;{device}{_HOST}"
+        shown = f"name=range or module;{device}{_HOST}"
         self._table("Annotated ranges and modules", shown, ranges)
         for row in collectives:
             row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
@@ -230,47 +231,31 @@ class _Page:
         rates = rank.rates
         if rank.device == CPU:
             return
-        records = [
-            row
-            | {
-                "op": f"{row['operator'].removeprefix('aten::')}({row['shapes']})",
-                "rate": row["tflop_per_s"] if row["flop"] else None,
-            }
-            for row in rates.to_dict(self.rows)["rows"]
-        ]
+        records = rates.to_dict(self.rows)["rows"]
+        for row in records:
+            row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
+            row["rate"] = row["tflop_per_s"] if row["flop"] else None
         self._table("Rates by shape", _RATES, records)
         if records:
             peaks = f" Roofline of {rates.device}." if rates.device else ""
-            self.console.say(
-                f"{tables.percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}"
-            )
+            rated = tables.percent(rates.rated_frac, 1)
+            self.console.say(f"{rated} of the kernel time has a rate.{peaks}")
         if rates.note:
             self.console.say(f"Rates by shape: {rates.note}")
 
     def _overheads(self, step: StepBreakdown) -> None:
         """Host overheads per thread and type, as recorded and without ops that blocked."""
-        total_us = {
-            thread: sum(cell["total_us"] for cell in variants["raw"].values())
-            for thread, variants in step.overheads.items()
-            if any(cell["count"] for cell in variants["raw"].values())
-        }
-        if not total_us:
-            return
-        largest = sorted(total_us, key=lambda thread: -total_us[thread])[:MAX_THREADS]
         records: list[Mapping[str, Any]] = []
-        for thread in (each for each in total_us if each in largest):
-            raw, free = (step.overheads[thread][key] for key in ("raw", "no_blocking"))
-            for kind, cell in raw.items():
+        for thread, variants in step.overheads.items():
+            for kind, cell in variants["raw"].items():
                 if cell["count"]:
-                    rest = free.get(kind) or {"count": 0}
+                    rest = variants["no_blocking"].get(kind) or {"count": 0}
                     rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
                     records.append({"thread": thread, "type": named(kind), **cell, **rest})
                     thread = ""
-        title = "Host overhead per op (us); right: without ops that blocked"
-        self.console.show(Table(title, _OVERHEADS, records))
-        if len(total_us) > len(largest):
-            more = tables.counted(len(total_us) - len(largest), "thread")
-            self.console.say(f"and {more} with less")
+        if records:
+            title = "Host overhead per op (us); right: without ops that blocked"
+            self.console.show(Table(title, _OVERHEADS, records))
 
 
 def _ranks(breakdown: Breakdown) -> Table:
@@ -292,23 +277,30 @@ def _ranks(breakdown: Breakdown) -> Table:
     return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
 
 
+def _verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
+    """Where the time of a rank's steps goes, the largest cause, and what would gain most."""
+    summary, path_us = rank.summary, tables.median_step(rank.steps).critical_path_by_kind
+    has_device = rank.device != CPU
+    text = f"{human_us(summary.step_us)} a step"
+    if has_device:
+        text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
+    if path_us:
+        host = {k: us for k, us in path_us.items() if has_device and k.startswith(OF_HOST)}
+        parts = {named(k): us for k, us in path_us.items() if k not in host}
+        parts[HOST] = sum(host.values())
+        part = max(parts, key=parts.__getitem__)
+        share = tables.percent(parts[part], sum(path_us.values()))
+        most = f", above all {named(max(host, key=host.__getitem__))}" if part == HOST else ""
+        text += f": {share} of the critical path is {part}{most}"
+    gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
+    return f"{text}{next(gains, '')}."
+
+
 def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
-    """A rank in a few lines: step, device, communication, launch queue, memory."""
+    """A rank's communication, launch queue and memory."""
     from perfmodel.timeline.memory import shown_timelines
 
     summary = rank.summary
-    text = (
-        f"Rank {rank.rank}: {tables.counted(summary.steps, 'step')} of {human_us(summary.step_us)}"
-    )
-    if summary.steps > 1:
-        text += " (mean)"
-    if summary.gpu_active_us:
-        text += f"; GPU active {tables.percent(summary.gpu_active_us, summary.step_us)}"
-    if summary.main_cause:
-        of = "GPU idle" if summary.gpu_idle_us else "the critical path"
-        share = tables.percent(summary.main_cause_us, summary.gpu_idle_us or summary.step_us)
-        text += f"; most of {of} is {named(summary.main_cause)}, {share}"
-    yield text
     if summary.hidden_comm_frac is not None:
         hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
         yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"

@@ -21,7 +21,7 @@ from perfmodel.cli.output import (
     working,
     wrote,
 )
-from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted, interval
+from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted, interval, merged
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHOWN, SHOWN_LAYOUTS = 40, 5
 _TRIED = "mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us"
 _TABLES = (
-    "table:name;size=rows x dim x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s;"
+    "table:name;size=rows x dim|x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s;"
     "why"
 )
 
@@ -105,21 +105,22 @@ def _show(console: Console, planned: Plan) -> None:
     title = f"Fastest of {counted(len(planned.tried), 'layout')} scheduled in full"
     console.show(Table(title, _TRIED, tried))
     ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
+    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in ordered:
+        size = f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}"
+        gb = "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}"
+        key = (size, row["sharding"], row["tier"], gb, row.get("why", ""))
+        alike.setdefault(key, []).append(row)
     records = [
-        dict(row)
-        | {
-            "table": str(row["table"]),
-            "size": f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}",
-            "where": _ranks(row["ranks"]),
-            "gb": "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}",
-            "why": row.get("why", ""),
-        }
-        for row in ordered[:SHOWN]
+        dict(zip(("size", "sharding", "tier", "gb", "why"), key, strict=True))
+        | {"table": merged([row["table"] for row in rows])}
+        | {"where": _ranks(sorted({rank for row in rows for rank in row["ranks"]}))}
+        for key, rows in alike.items()
     ]
     title = "Tables, those with most work first"
-    console.show(Table(title, _TABLES, records, full_names=True))
-    if len(ordered) > SHOWN:
-        console.say(f"and {len(ordered) - SHOWN} more: --format csv or json has all")
+    console.show(Table(title, _TABLES, records[:SHOWN], full_names=True))
+    if len(records) > SHOWN:
+        console.say(f"and {len(records) - SHOWN} more: --format csv or json has all")
 
 
 def _software(planned: Plan) -> str:

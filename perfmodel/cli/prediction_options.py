@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-DEMO_NAME = "dlrm_cpu"
 DEMO_SOURCE = "bundled demo"
 Demo = dict[str, Any]
 """What the demo's trace itself does not say, as JSON has it: `left_out_us` are its steps, each
@@ -31,13 +30,13 @@ predicted with the host costs of the others; `unprofiled` ones are of the same r
 def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
     """The trace, or the bundled demo and what is known of its capture; `options` of `read`."""
     from perfmodel.trace import read
+    from perfmodel.trace.files import DEMO, located
 
     with working(f"reading {trace or DEMO_SOURCE}"):
-        if trace is not None:
-            return read(trace, **options), None
-        folder = Path(__file__).parents[1] / "demo"
-        content = read(folder / f"{DEMO_NAME}_kineto.json.gz", **options)
-    facts = json.loads((folder / f"{DEMO_NAME}.json").read_text(encoding="utf-8"))
+        content = read(DEMO if trace is None else trace, **options)
+    if trace not in (None, DEMO):
+        return content, None
+    facts = json.loads(located(DEMO).with_name("dlrm_cpu.json").read_text(encoding="utf-8"))
     workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]
     threads = f"{machine['intra_op_threads']} threads"
     demo = {

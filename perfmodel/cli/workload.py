@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
 from perfmodel.cli.output import STDOUT, Output, working, wrote
-from perfmodel.reporting.tables import Table, counted
+from perfmodel.reporting.tables import Table, counted, merged
 
 if TYPE_CHECKING:
     from perfmodel.workload.recovered import Recovered
@@ -60,11 +60,7 @@ def _show(console: Console, found: Recovered) -> None:
     alike: dict[tuple[Any, ...], list[int]] = {}
     for each in found.records():
         alike.setdefault(_row(each), []).append(each["table"])
-    more = ("", " and {} like it")
-    rows = [
-        dict(row) | {"table": f"{own[0]}{more[len(own) > 1].format(len(own) - 1)}"}
-        for row, own in alike.items()
-    ]
+    rows = [dict(row) | {"table": merged(own)} for row, own in alike.items()]
     console.show(Table("Tables", _TABLES, rows[:SHOWN], full_names=True))
     if len(rows) > SHOWN:
         console.say(f"and {len(rows) - SHOWN} more: --format csv or json has all")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite, nan
 from numbers import Integral, Real
+from os.path import commonprefix
 
 Row = Sequence[object] | Mapping[str, object]
 HOST_WORDS = {
@@ -189,6 +190,22 @@ def shortened(text: str, width: int) -> str:
         return text
     tail = (width - 1) // 2
     return text[: width - 1 - tail] + "…" + (text[-tail:] if tail else "")
+
+
+def shortened_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Each text of at most `width`; those that `shortened` would make the same go on, behind their
+    beginning, where they differ."""
+    short = [shortened(text, width) for text in texts]
+    same: dict[str, set[str]] = {}
+    for cut, text in zip(short, texts, strict=True):
+        same.setdefault(cut, set()).add(text)
+    head = width // 3
+    for at, text in enumerate(texts):
+        if len(same[short[at]]) > 1:
+            alike = list(same[short[at]])
+            apart = max(len(commonprefix(alike)), head)  # noqa: RUF071 (no paths)
+            short[at] = f"{text[:head]}…{text[apart:]}"[:width]
+    return short
 
 
 def _demangled(name: str, at: int) -> str:

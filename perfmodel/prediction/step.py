@@ -200,8 +200,8 @@ def step_period(
         notes += [Note(f"rank {each.ranks[0]} stands for {len(each.ranks)}") for each in shown]
     elif machine.gpus > 1:
         rank, *others = (each.ranks[0] for each in shown)
-        notes.append(Note(f"rank {rank} of {machine.gpus}, which looks up most, stands for all"))
-        notes += [Note(f"rank {it}, which sends or misses most, as well") for it in others]
+        notes.append(Note(f"simulated: rank {rank} of {machine.gpus} (most lookups), as the worst"))
+        notes += [Note(f"simulated as well: rank {it} (most traffic)") for it in others]
     evaluation = step.workload.evaluation
     share = evaluation.forward_passes_per_step if step.train else 0.0
     if share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -10,7 +11,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.base.units import US_PER_MS, human_us
-from perfmodel.plot.names import named, shortened
+from perfmodel.plot.names import named, shortened_apart
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.rank import StepBreakdown
@@ -29,6 +30,7 @@ TIME, HUMAN, SHARE, COUNT, NAME = "us", "human", "share", "count", "name"
 a share as percent; a mean count; a name that is typed, and so never cut."""
 _MIN_US, _MAX_PARTS = 1e-3, 12
 """Parts below it are what is left of sums of floats; and how many have rows of their own."""
+_BEFORE_UNIT, _HELD = re.compile(r"(?<=\d) (?=(?:%|us|ms|s|GB)\b|%)"), "\N{NO-BREAK SPACE}"
 GAP, MIN_NAME = 2, 12
 """Blanks between columns, and the columns that a folded name keeps."""
 
@@ -92,8 +94,7 @@ class Table:
         if value is None:
             return NOTHING
         if isinstance(value, str):
-            is_name = form == NAME or self._full_names
-            return value if is_name else shortened(value, MAX_NAME)
+            return value
         if form == TIME:
             return self._times(value)
         if form == HUMAN:
@@ -104,20 +105,28 @@ class Table:
             return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
         return format(value, form)
 
-    def rows(self) -> list[list[str]]:
-        forms = [each.form for each in self.columns]
-        return [
-            [one_line(self.text(*each)) for each in zip(row, forms, strict=True)]
-            for row in self.values
-        ]
+    def rows(self, widths: Sequence[int] = ()) -> list[list[str]]:
+        """Cells as texts. Names longer than `MAX_NAME`, or without blanks and wider than their
+        column of `widths`, lose their middle unless they are typed or wanted in full."""
+        columns = []
+        for at, column in enumerate(self.columns):
+            texts = [one_line(self.text(row[at], column.form)) for row in self.values]
+            if not column.form and not self._full_names:
+                most = min([MAX_NAME, *widths[at : at + 1]])
+                wide = [text for text in texts if len(text) > (MAX_NAME if " " in text else most)]
+                cut = dict(zip(wide, shortened_apart(wide, most), strict=True))
+                texts = [cut.get(text, text) for text in texts]
+            columns.append(texts)
+        return [list(row) for row in zip(*columns, strict=True)]
 
     def lines(self, width: int | None = None) -> Iterator[str]:
         """The table below its title as plain text, heads of several lines ending on one; where
-        there are `width` columns names are folded, then columns left out from the right."""
+        there are `width` columns texts are narrowed, then columns left out, empty ones first."""
         heads, rows = [each.head.split("\n") for each in self.columns], self.rows()
         cells = zip(heads, *([[cell] for cell in row] for row in rows), strict=True)
         widths = [max(len(line) for cell in column for line in cell) for column in cells]
         kept = self._fitted(widths, width)
+        rows = self.rows(widths)
         tallest = max(map(len, heads))
         above = ([""] * (tallest - len(head)) + head for head in heads)
         pads = [str.ljust if self.columns[at].is_text else str.rjust for at in kept]
@@ -145,7 +154,8 @@ class Table:
             rest = [at for at in kept[1:] if not self.columns[at].keep]
             if not rest:
                 break
-            kept.remove(rest[-1])
+            empty = [at for at in rest if not any(row[at] for row in self.values)]
+            kept.remove((empty or rest)[-1])
         while sum(widths[at] + GAP for at in kept) - GAP > width:
             wide = [at for at in kept if widths[at] > least[at]]
             if not wide:
@@ -155,8 +165,12 @@ class Table:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """`text` as lines of at most `width` characters, broken between words where it can be."""
-    return wrap(text, width, break_on_hyphens=False) if len(text) > width else [text]
+    """`text` as lines of at most `width` characters, broken between words where it can be, and not
+    between a number and its unit."""
+    if len(text) <= width:
+        return [text]
+    lines = wrap(_BEFORE_UNIT.sub(_HELD, text), width, break_on_hyphens=False)
+    return [line.replace(_HELD, " ") for line in lines]
 
 
 class Times:
@@ -202,6 +216,11 @@ def counted(number: int, thing: str) -> str:
 
 def source_text(source: str) -> str:
     return "standard input" if source == "-" else source
+
+
+def merged(names: Sequence[Any]) -> str:
+    """The first of those in one row, and how many more: `0 and 25 alike`."""
+    return f"{names[0]} and {len(names) - 1} alike" if names[1:] else f"{names[0]}"
 
 
 def parts_table(

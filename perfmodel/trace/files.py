@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from perfmodel.base.files import content_chunks, read_chunks
 from perfmodel.base.registry import Registry
-from perfmodel.errors import TraceError
+from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.repairs import check_one_process
@@ -247,12 +247,25 @@ _MAX_FOLDERS = 5
 """Folders that are named where traces lie in them, not here."""
 
 
+DEMO = "demo:"
+_DEMOS = {DEMO: "dlrm_cpu_kineto.json.gz", f"{DEMO}2rank": "2rank", f"{DEMO}gpu": "gpu"}
+"""Traces that come with the package, by what stands for their path."""
+
+
+def located(path: str | Path) -> Path:
+    """The path, or that of the bundled trace it names. Raises `UsageError` where there is none."""
+    name = str(path)
+    if name.startswith(DEMO) and name not in _DEMOS:
+        raise UsageError(f"{name}: no such demo; there are {', '.join(_DEMOS)}")
+    return Path(__file__).parents[1] / "demo" / _DEMOS[name] if name in _DEMOS else Path(path)
+
+
 def files_of(path: str | Path) -> list[Path]:
     """The files of a folder in order of name, or the one file (or `-`) that it is.
 
-    Raises `TraceError` for a folder without traces.
+    Raises `TraceError` for a folder without traces, `UsageError` for a demo that there is not.
     """
-    path = Path(path)
+    path = located(path)
     if not path.is_dir():
         return [path]
     suffixes = file_suffixes()

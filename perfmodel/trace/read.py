@@ -150,7 +150,8 @@ def read(
     """Read a Kineto file, a profile of another tool, an execution trace, an archive or a folder.
 
     `path` may be `.json`, `.json.gz`, `.sqlite` (Nsight Systems), `.db` (rocpd), `.et` (Chakra),
-    `.tar.gz`, a folder, or `-` for standard input; names do not matter. `max_bytes` bounds each
+    `.tar.gz`, a folder, `-` for standard input, or a bundled trace (`demo:`, `demo:2rank`,
+    `demo:gpu`); names of files do not matter. `max_bytes` bounds each
     decompressed document. With `steps`, only the events of these steps are kept, and of `context`
     steps on each side; `chosen` says where they are. Annotations named `steps_by`, alone or with a
     number behind it (`NAME 3`, `NAME#3`), mark the steps, else those that profilers and engines are

@@ -34,6 +34,7 @@ from perfmodel.timeline.graph.kinds import Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace, read
 from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.files import located
 from perfmodel.trace.link import Links
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
@@ -337,7 +338,7 @@ def workload_of(
 
 def is_recording(name_or_path: str | Path) -> bool:
     """Whether it names a trace, a folder of ranks or a module, not a workload."""
-    path = Path(name_or_path)
+    path = located(name_or_path)
     if schema_of(path) is not None:
         return False
     suffix = path.suffix.lower()

@@ -19,7 +19,7 @@ from perfmodel.cli.console import Console
 
 
 def test_table_names_what_was_found(run: Run, trace: Path) -> None:
-    ran = run("breakdown", trace)
+    ran = run("breakdown", trace, "-v")
     assert (ran.status, ran.err) == (0, "")
     for text in ("Tesla V100", "ProfilerStep#2", "GPU idle by cause", "Critical path", "T4"):
         assert text in ran.out
@@ -27,7 +27,7 @@ def test_table_names_what_was_found(run: Run, trace: Path) -> None:
 
 
 def test_without_a_trace_it_is_the_demo(run: Run) -> None:
-    whole, part = (run("breakdown", *chosen) for chosen in ((), ("--steps", "2:4")))
+    whole, part = (run("breakdown", "-v", *chosen) for chosen in ((), ("--steps", "2:4")))
     assert [ran.out.splitlines()[0] for ran in (whole, part)] == ["bundled demo: cpu, 1 rank"] * 2
     of_part = next(line for line in part.out.splitlines() if "ProfilerStep#4" in line)
     assert of_part in whole.out.splitlines()
@@ -157,20 +157,41 @@ def several(folder: Path, count: int = 3) -> Path:
     return folder
 
 
-def test_several_ranks_begin_with_one_table_and_one_is_shown_in_full(
-    run: Run, tmp_path: Path
-) -> None:
-    out = run("breakdown", several(tmp_path)).out
+def test_of_several_ranks_one_is_shown_in_detail(run: Run, tmp_path: Path) -> None:
+    out = run("breakdown", several(tmp_path), "-v").out
     lines = out.splitlines()[1:]
     assert "3 ranks" in lines[0]
-    assert lines[2].startswith("Ranks, mean of 3 steps")
-    assert [line.split()[0] for line in lines[5:8]] == ["0", "1", "2"]
-    assert sum(" * " in line[:6] for line in lines[5:8]) == 1
-    assert out.count("Steps (") == 1
+    assert lines[3].startswith("Ranks, mean of 3 steps")
+    assert [line.split()[0] for line in lines[6:9]] == ["0", "1", "2"]
+    assert sum(" * " in line[:6] for line in lines[6:9]) == 1
+    assert out.count("Steps, rank ") == 1
     assert "others: --rank N" in out
-    whole = run("breakdown", tmp_path, "--rank", 0, "--rank", 2).out
-    assert whole.count("Steps (") == 2
+    whole = run("breakdown", tmp_path, "--rank", 0, "--rank", 2, "-v").out
+    assert whole.count("Steps, rank ") == 2
     assert "others: --rank N" not in whole
+
+
+ORDER = (" a step", "Ranks,", "GPU idle by cause", "Critical path", "Largest gains", "Top kernels")
+ORDER += ("Top operators", "Collectives")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_rank_and_many_are_told_in_one_order(run: Run, tmp_path: Path, count: int) -> None:
+    out = run("breakdown", several(tmp_path, count)).out
+    places = [out.index(text) for text in ORDER]
+    assert places == sorted(places)
+    assert "Host overhead" not in out
+    assert out.endswith("\nEach step, rates by shape and host overheads: -v\n")
+
+
+def test_the_verdict_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    """Nothing but the host decides these steps: 57 of its 99 us are gaps between operators."""
+    lines = run("breakdown", write(tmp_path / "a.json", document())).out.splitlines()
+    assert lines[2] == (
+        "99.0 us a step, the GPU active 40.4 % of it: 100.0 % of the critical path is host time, "
+        "above all Python, between ops (T1); largest gain: no Python between ops (main thread), "
+        "57.6 %."
+    )
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])

@@ -72,12 +72,21 @@ def test_the_last_columns_go_first_and_are_named() -> None:
     assert "(no room for: USD)" in page.text
 
 
-def test_names_take_several_lines_and_very_long_ones_lose_their_middle() -> None:
+def test_empty_columns_go_before_the_last_one() -> None:
+    row = {"step": "12,345.678", "comm_us": 0.0, "memory": "12,345.678", "usd": "0.001"}
+    page = Console(40)
+    page.show(Table("", columns("step:s;comm_us=comm:us;memory:s;usd=USD:s"), [row]))
+    assert "no room" not in page.text
+    page.show(Table("", columns("step:s;memory:s;comm_us=exposed comm:us;usd=USD:s"), [row]))
+    assert page.text.splitlines()[-1] == "(no room for: exposed comm)"
+
+
+def test_long_names_lose_their_middle_and_stay_apart() -> None:
     rows = [{"step": f"Step_of_rank_{at}_forward_pass_alone_and_more", "us": 20.0} for at in "12"]
     page = Console(40)
     page.show(Table("Steps", columns("step;us=time:us;more:s"), rows))
-    assert "rank_1" in page.text.replace("\n", "")
-    assert "rank_2" in page.text.replace("\n", "")
+    names = [line.split()[0] for line in page.text.splitlines()[-2:]]
+    assert all(f"rank_{at}" in name for at, name in zip("12", names, strict=True))
     table = Table("", columns("step"), [{"step": "a" * 100 + "b" * 100}])
     assert "aa…bb" in table.rows()[0][0]
     whole = Table("", columns("step"), [{"step": "a" * 100}], full_names=True)
@@ -93,6 +102,12 @@ def test_a_name_is_no_formula_in_csv(name: str) -> None:
     rows = list(csv.reader(io.StringIO(csv_text([{"name": name, "us": -1.5}]), newline="")))
     assert table[1:] == [[f"'{name}", "-1.5"], ["aten::mm", "2.0"], ["-", "3.0"]]
     assert rows[1] == table[1]
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    page = Console(40)
+    page.say("a" * 36 + " 12 % of it, " + "b" * 24 + " 3.5 ms, then")
+    assert page.text.splitlines() == ["a" * 36, "12 % of it, " + "b" * 24, "3.5 ms, then"]
 
 
 def test_a_line_that_ends_at_the_edge_leaves_no_blank_on_the_next() -> None:

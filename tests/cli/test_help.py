@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import fields
 
 import pytest
@@ -50,6 +53,22 @@ def test_without_arguments_help_goes_to_standard_error(run: Run) -> None:
     ran = run()
     assert (ran.status, ran.out) == (2, "")
     assert "Commands:" in ran.err
+
+
+def test_the_overview_names_the_exit_codes(run: Run) -> None:
+    assert "Exit codes: 0 answered, 1 a check said no, 2 wrong input, 130" in run("--help").out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "found"), [("perfmodel bre", "breakdown"), ("perfmodel predict --har", "--hardware")]
+)
+def test_a_shell_is_told_which_words_follow(words: str, found: str) -> None:
+    asked = {"_PERFMODEL_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    asked["COMP_CWORD"] = str(words.count(" "))
+    command = [sys.executable, "-m", "perfmodel"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == ([found], "")
 
 
 def test_version(run: Run) -> None:

@@ -8,7 +8,8 @@ order and share that folder and one Python namespace. By the word after the fenc
   output shown begins with `perfmodel:` (what was written, and warnings, are none).
 - `python` and `pycon`: run; of `pycon`, what is printed is compared. `python` below a comment
   `<!-- not run: REASON -->` is not.
-- `toml`: written to the file that the text just before names, where it names one.
+- `toml`: written to the file that the text just before names, where it names one; `python` too,
+  where that text ends with the name of a `.py` file and a colon, and run.
 - `sh` and `bash`: not run: only on the pages of `NOT_RUN`, for the reason given there, or below a
   comment `<!-- not run: REASON -->`.
 - `text`, `json`, `yaml` and others: only shown.
@@ -42,14 +43,17 @@ NOT_RUN = {
     "docs/gpu-queue.md": "needs a CUDA machine; tests/collect checks its command lines",
     "docs/ci.md": "the job installs perfmodel first; its perfmodel commands stand in other pages",
 }
-NEEDS_TORCH = re.compile(r"perfmodel\.collect|^import torch|^from torch", re.M)
+NEEDS_TORCH = re.compile(r"perfmodel\.collect|^import torch|^from torch|\w\.py:\w", re.M)
 TOLERANCE_FRAC = 0.05
 TIMEOUT_S = 300
 _SHELL = re.compile(r"[|&;<>$`*?~]")
 """What only a shell understands."""
 _FENCE = re.compile(r"^```([\w-]*)[^\n]*\n(.*?)^```$", re.M | re.S)
 _REASON = re.compile(r"<!-- not run: .{20,} -->$")
-_FILE_NAMED = re.compile(r"`([\w.-]+\.toml)`")
+_FILE_NAMED = {
+    "toml": re.compile(r".*`([\w.-]+\.toml)`", re.S),
+    "python": re.compile(r".*`([\w.-]+\.py)`:$", re.S),
+}
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 _RULE = re.compile(r"[─━═│┃|+=-]+$")
 
@@ -67,6 +71,13 @@ class Block:
     @property
     def is_excused(self) -> bool:
         return bool(_REASON.search(self.before))
+
+    @property
+    def file_named(self) -> str:
+        """The file that it is to be; empty where it is none."""
+        pattern = _FILE_NAMED.get(self.language)
+        found = pattern and pattern.match(self.before)
+        return found[1] if found else ""
 
     @property
     def needs_torch(self) -> bool:
@@ -115,9 +126,9 @@ class Session:
         self.names: dict[str, Any] = {}
         tools = folder / ".tools"
         tools.mkdir()
-        for name, start in (("perfmodel", "from perfmodel.cli import main"),):
+        for name, start in (("perfmodel", "from perfmodel.__main__ import run"),):
             script = tools / name
-            script.write_text(f"#!{sys.executable}\nimport sys\n{start}\nsys.exit(main())\n")
+            script.write_text(f"#!{sys.executable}\nimport sys\n{start}\nsys.exit(run())\n")
             script.chmod(0o755)
         for name in LINKED:
             (folder / name).symlink_to(ROOT / name)
@@ -135,17 +146,17 @@ class Session:
 
     def run(self, block: Block) -> None:
         """Run one block. Raises `AssertionError` saying what is not as the page says."""
+        if named := block.file_named:
+            (self.folder / named).write_text(block.text, encoding="utf-8")
         if block.language == "console":
             for command, shown in commands(block):
                 printed = self.output(command, fails=_is_error(shown))
                 difference = compare(shown, printed.splitlines()) if shown else None
                 assert not difference, f"$ {command}\n{difference}"
-        elif block.language == "python" and not block.is_excused:
-            self._within(lambda: exec(compile(block.text, "block", "exec"), self.names))
         elif block.language == "pycon":
             self._within(lambda: self._doctest(block))
-        elif block.language == "toml" and (named := _FILE_NAMED.findall(block.before)):
-            (self.folder / named[-1]).write_text(block.text, encoding="utf-8")
+        elif block.language == "python" and not block.is_excused:
+            self._within(lambda: exec(compile(block.text, "block", "exec"), self.names))
 
     def output(self, command: str, *, fails: bool = False) -> str:
         """What a command prints, errors included; its exit status must be 0, or 2 if it `fails`."""

@@ -28,9 +28,9 @@ class Seed(NamedTuple):
 @cache
 def seeds() -> tuple[Seed, ...]:
     """All of them, in order of their names."""
-    bundled = [ROOT / "perfmodel" / "demo", ROOT / "traces"]
-    folders = [*bundled, *(REFERENCE / name for name in _FOLDERS)]
-    paths = [path for folder in folders for path in sorted(folder.rglob("*.json.gz"))]
+    folders = [ROOT / "traces", *(REFERENCE / name for name in _FOLDERS)]
+    paths = sorted((ROOT / "perfmodel" / "demo").glob("*.json.gz"))  # others of it are in `traces`
+    paths += [path for folder in folders for path in sorted(folder.rglob("*.json.gz"))]
     found = []
     for path in paths:
         if path.stat().st_size > MAX_BYTES:

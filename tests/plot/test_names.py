@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.plot.names import readable_name, readable_names, shortened
+from perfmodel.plot.names import readable_name, readable_names, shortened, shortened_apart
 
 NATIVE = "at::native::"
 
@@ -76,6 +76,12 @@ def test_readable_names(name: str, readable: str) -> None:
 def test_long_names_lose_their_middle(width: int, text: str) -> None:
     assert shortened("abcdefghij", width) == text
     assert len(text) <= width
+
+
+def test_names_that_would_look_alike_are_cut_where_they_are_the_same() -> None:
+    names = ["xmma_gemm_f32_nn_64x64_execute", "xmma_gemm_f32_tn_64x64_execute", "short"]
+    assert shortened_apart(names, 12) == ["xmma…nn_64x6", "xmma…tn_64x6", "short"]
+    assert shortened_apart(names[1:], 12) == ["xmma_g…ecute", "short"]
 
 
 def test_kernels_of_one_short_name_are_told_apart_by_what_differs() -> None:

@@ -65,7 +65,7 @@ def test_by_hand() -> None:
         "--scale host_op_without_launch: aten::index( in |$)=0.5": pytest.approx(50),
         "--scale softmax=0.5": pytest.approx(50),
     }
-    assert found[0].name == "data loading gone"
+    assert found[0].name == "no data loading"
     assert found[0].advice == "more workers, or prefetch"
     for gain in found:
         assert gain.gain_frac == pytest.approx(gain.gain_us / base_us)
@@ -237,7 +237,7 @@ def test_what_is_not_listed_gains_less(reference: Path) -> None:
     """What the bound by the critical path leaves out gains less than what is listed."""
     trace = read(reference / "traces" / "train" / "v100_resnet50_workers0_a.json.gz")
     found = of(trace)
-    assert "data loading gone" in [gain.name for gain in found][:2]
+    assert "no data loading" in [gain.name for gain in found][:2]
     least_us = min(gain.gain_us for gain in found)
     listed = {shlex.split(gain.command)[-1] for gain in found}
     for family in ("convolution", "norm", "elementwise", "matmul", "reduction"):

@@ -178,4 +178,4 @@ def remarks(device: Device) -> list[str]:
     """That `device`, a CPU, was not calibrated; for predictions."""
     if device.target != "cpu" or device.calibration:
         return []
-    return [f"{device.name} was not calibrated: another CPU stands for it"]
+    return [f"{device.name} was not calibrated: scaled from another CPU"]

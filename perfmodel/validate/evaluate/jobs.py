@@ -26,7 +26,7 @@ from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, schedule, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.trace.files import file_suffixes
+from perfmodel.trace.files import file_suffixes, located
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.results import LEFT_OUT, NULLS, SCHEMA, Errors, Kind, Pair, rows_of
 from perfmodel.validate.evaluate.shapes import model_pairs, shape_pairs
@@ -165,7 +165,6 @@ def step_pairs(
 
 
 DEMO = "bundled demo"
-_DEMO_FILE = "dlrm_cpu_kineto.json.gz"
 _ARCHIVES = (".tar.gz", ".tgz")
 _KEY = b'"traceEvents"'
 _UNSAID = -1
@@ -188,7 +187,7 @@ class Job:
 
 def demo_job() -> Job:
     """The trace that comes with the package."""
-    return Job(DEMO, Path(__file__).parents[2] / "demo" / _DEMO_FILE)
+    return Job(DEMO, located("demo:"))
 
 
 def find_jobs(paths: Iterable[str | Path], *, max_bytes: int = DEFAULT_MAX_BYTES) -> list[Job]:

@@ -95,7 +95,7 @@ def test_steps_of_a_xeon_predicted_before_they_were_measured() -> None:
     found = evaluate_steps(read_steps(table / "truth.csv"), device(table / "xeon.toml"))
     assert found["summary"]["median_pct"] < 26
     assert all(row["within"] for row in found.rows)
-    assert found.warnings == ["cpu-xeon was not calibrated: another CPU stands for it"]
+    assert found.warnings == ["cpu-xeon was not calibrated: scaled from another CPU"]
 
 
 def test_predictions_say_that_a_cpu_was_not_calibrated() -> None:
