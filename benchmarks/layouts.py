@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import DoesNotFit, PerfmodelError
 from perfmodel.hardware import Cluster, Node, cluster, load
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload, workloads
@@ -58,9 +58,10 @@ def cells(
 def _asked(name: str, machine: Cluster, train: bool) -> tuple[str, str]:
     try:
         found = predict(load_workload(name), hardware=[machine], train=train).results[0]
+    except DoesNotFit as error:
+        return MEMORY, str(error)
     except PerfmodelError as error:
-        said = str(error)
-        return (MEMORY if "GB of device memory" in said else OTHER), said
+        return OTHER, str(error)
     return ANSWERED, f"{found.step_us / 1e3:.3f} ms"
 
 

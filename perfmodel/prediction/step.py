@@ -33,8 +33,16 @@ from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import to_device
-from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
+from perfmodel.workload.memory_tiers import (
+    TierUse,
+    lacking,
+    memory_use,
+    require_tiers,
+    tier_use,
+    with_activations,
+)
 from perfmodel.workload.settings import IMPLEMENTATIONS
+from perfmodel.workload.sharding import ROUND_ROBIN
 from perfmodel.workload.step import (
     TIERED,
     RankClass,
@@ -92,6 +100,15 @@ class Step:
     def fits(self) -> bool:
         """Whether memory holds it in the workload's own software."""
         return fits(self.workload, self.machine, self.batch, self.train, self.linked)
+
+    def shortfall(self) -> str:
+        """Of a step in the workload's own software that memory does not hold: which rank needs how
+        much."""
+        full = max(self._every_class, key=attrgetter("held_rows_bytes")).ranks[0]
+        device = self.machine.node.device
+        use = memory_use(self.graph(full), in_host_memory=device.target == CPU)
+        assert use is not None  # recorded ops know their storages
+        return str(lacking(use, device, full))
 
     @property
     def _every_class(self) -> list[RankClass]:
@@ -237,6 +254,8 @@ def placed(case: Deployment) -> Deployment:
     if in_designs_software(case.workload):
         return deployment
     software = case.workload.implementation.name
+    if software in ROUND_ROBIN:  # another layout would be another program's
+        raise DoesNotFit(f'{step.shortfall()}; what would do: implementation.name "torchrec"')
     note = f"implementation.name {software!r} does not fit: TorchRec, as for designs, in its place"
     return replace(deployment, notes=(*deployment.notes, note))
 

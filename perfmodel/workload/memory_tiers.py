@@ -120,15 +120,20 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
 
 
 def require_fit(use: MemoryUse, device: Device, rank: int = 0) -> None:
-    """Raise `WorkloadError` that says by how much `use` exceeds the device's memory, and why."""
-    total = use.total_bytes + CONTEXT_BYTES
+    """Raise `DoesNotFit` that says by how much `use` exceeds the device's memory, and why."""
+    if use.total_bytes + CONTEXT_BYTES > device.hbm_bytes:
+        raise lacking(use, device, rank)
+
+
+def lacking(use: MemoryUse, device: Device, rank: int) -> DoesNotFit:
+    """The error for a rank that needs more than the device has."""
     parts = {
         "embedding tables": use.tables_bytes,
         "parameters, optimizer state and batch": use.resident_bytes,
         f"activations and gradients at {use.peak_op}": use.temporary_bytes,
     }
-    if total > device.hbm_bytes:
-        raise too_small(f"rank {rank} needs", total, "", device.hbm_bytes, device.name, parts)
+    total = use.total_bytes + CONTEXT_BYTES
+    return too_small(f"rank {rank} needs", total, "", device.hbm_bytes, device.name, parts)
 
 
 def too_small(

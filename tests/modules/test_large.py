@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
-MAX_S, MAX_GB = 10.0, 1.0
+MAX_IMPORTS, MAX_GB = 10.0, 1.0
+"""Seconds of processor time, in imports of PyTorch on the same machine; memory."""
 MODELS = '''\
 import torch
 from torch import nn
@@ -79,7 +80,10 @@ class Images(nn.Sequential):
 '''
 RUN = """\
 import json, resource, sys, time
+
+began = time.process_time()
 import torch
+imported = time.process_time() - began
 
 def most_gb():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
@@ -87,7 +91,7 @@ def most_gb():
 before, began = most_gb(), time.process_time()
 from perfmodel.cli import main
 assert main(sys.argv[1:]) == 0
-used = {"s": time.process_time() - began, "gb": most_gb() - before}
+used = {"s": time.process_time() - began, "gb": most_gb() - before, "import_s": imported}
 print(json.dumps(used), file=sys.stderr)
 """
 
@@ -106,7 +110,7 @@ def test_seconds_and_memory(name: str, given: list[str], least_gb: float, tmp_pa
     run = [sys.executable, "-c", RUN, *asked, "--input", *given]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True)
     used = json.loads(done.stderr.strip().splitlines()[-1])
-    assert used["s"] < MAX_S
+    assert used["s"] < MAX_IMPORTS * used["import_s"]
     assert used["gb"] < MAX_GB
     needed = json.loads(done.stdout)["results"][0]["memory"]["total_bytes"] / 1e9
     assert needed > least_gb

@@ -7,10 +7,10 @@ import pytest
 
 from perfmodel.designs import deployment_of
 from perfmodel.designs.layouts.memory import holds
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import DoesNotFit, WorkloadError
 from perfmodel.hardware import Cluster, cluster
-from perfmodel.prediction import predict
-from perfmodel.prediction.compare import compare_designs, with_default
+from perfmodel.prediction import Prediction, predict
+from perfmodel.prediction.compare import DesignResult, compare_designs, with_default
 from perfmodel.workload import Workload, load_workload
 
 GB = 10**9
@@ -56,23 +56,35 @@ def test_the_optimizers_state_takes_room_in_training_alone() -> None:
     assert holds(deployment_of(adam, machine(40), train=False))
 
 
-@pytest.mark.parametrize("name", ["torchrec", "reference"])
-def test_all_who_ask_for_a_workload_get_one_answer(name: str) -> None:
-    """In its own software where that fits; else as it is deployed, which they say."""
-    asked = workload().with_(implementation__name=name)
-    for hbm_gb, is_own in ((90, name == "reference"), (40, False)):
-        here = machine(hbm_gb)
-        found = predict(asked, hardware=[here])
-        row = "own" if is_own else "default"
-        compared = compare_designs(asked, here, with_default([], asked))
-        (same,) = (each for each in compared.rows if each.design == row)
-        assert same.result is not None
-        assert same.result.step_us == found.results[0].step_us
-        assert found.source["implementation"] == (name if hbm_gb == 90 else "tiered")
-        told = "\n".join(found.warnings)
-        assert ("implementation.sharding 'table_wise' does not fit" in told) == (hbm_gb == 40)
-        is_other = hbm_gb == 40 and name == "reference"
-        assert ("implementation.name 'reference' does not fit" in told) == is_other
+def _asked_twice(asked: Workload, here: Cluster) -> tuple[Prediction, dict[str, DesignResult]]:
+    compared = compare_designs(asked, here, with_default([], asked))
+    return predict(asked, hardware=[here]), {each.design: each for each in compared.rows}
+
+
+@pytest.mark.parametrize("hbm_gb", [90, 40])
+def test_all_who_ask_for_a_workload_get_one_answer(hbm_gb: int) -> None:
+    found, rows = _asked_twice(workload().with_(implementation__name="torchrec"), machine(hbm_gb))
+    assert (same := rows["default"].result) is not None
+    assert same.step_us == found.results[0].step_us
+    assert found.source["implementation"] == ("torchrec" if hbm_gb == 90 else "tiered")
+    told = "\n".join(found.warnings)
+    assert ("implementation.sharding 'table_wise' does not fit" in told) == (hbm_gb == 40)
+
+
+def test_software_of_whole_tables_is_answered_where_they_fit_and_refused_elsewhere() -> None:
+    """Designs, which TorchRec runs, spread the rows."""
+    asked = workload().with_(implementation__name="reference")
+    found, rows = _asked_twice(asked, machine(90))
+    assert (same := rows["own"].result) is not None
+    assert same.step_us == found.results[0].step_us
+    with pytest.raises(
+        DoesNotFit, match=r"^rank \d needs \d\d\.\d GB.*tables.*\"torchrec\"$"
+    ) as raised:
+        predict(asked, hardware=[machine(40)])
+    compared = compare_designs(asked, machine(40), with_default([], asked))
+    rows = {each.design: each for each in compared.rows}
+    assert rows["own"].why_not == str(raised.value)
+    assert rows["default"].result is not None
 
 
 def test_what_fits_nowhere_says_by_how_much_and_what_would_do() -> None:

@@ -46,7 +46,7 @@ def test_types_keep_the_optimizers_when_told_to() -> None:
         ("melt=x", "unknown edit 'melt'; one of fuse=KIND"),
         ("fuse", "expected fuse=KIND"),
         ("fuse=", "expected fuse=KIND"),
-        ("fuse=all", "KIND: embeddings"),
+        ("fuse=all", "expected fuse=KIND, of embeddings"),
         ("cast=fp12", "fp64, fp32, fp16, bf16, fp8, int8"),
         ("cast=bf16,keep", "expected cast=DTYPE"),
         ("cuda-graphs=1", "expected cuda-graphs"),
