@@ -137,7 +137,7 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
     """The keys of the own samples in the order in which they go out, and how many come in return.
 
     Tables that are in row-wise parts are sorted by part. The first of three collectives. Keys that
-    a remote cache has stay; rows are read there while the others are answered.
+    an adapter has stay; rows are read there while the others are answered.
     """
     values, use = local.values, adapter_use(run)
     with r.during(INPUT):
