@@ -209,13 +209,12 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
 
 
 def _by_host(graph: ExecutionGraph) -> Ints:
-    """Per node itself; of a mark that waits for the device, while the host goes on, the host's last
-    piece before it."""
-    edges, by_host = graph.edges_, np.arange(len(graph))
-    into_mark = graph.nodes_.kind[edges.target] == NodeKind.MARK
-    waiting = edges.target[into_mark & (edges.kind == EdgeKind.HOST_SYNC)]
-    last = into_mark & (edges.kind == EdgeKind.PROGRAM) & np.isin(edges.target, waiting)
-    by_host[edges.target[last]] = edges.source[last]
+    """Per node itself; of a mark that ends a step where it begins the next, as in graphs that are
+    built, the host's last piece before it: the mark waits for the device, the host does not."""
+    edges, marks, by_host = graph.edges_, graph.marks, np.arange(len(graph))
+    if np.isin(marks.end, marks.start).any():
+        last = (edges.kind == EdgeKind.PROGRAM) & np.isin(edges.target, marks.end)
+        by_host[edges.target[last]] = edges.source[last]
     return by_host
 
 
