@@ -61,6 +61,10 @@ _SIDE_BY_SIDE = frozenset(
 EVEN, OFFSETS = "aten::arange", 2
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 """What makes offsets of bags of one length, what reads them, and where among its inputs."""
+MASKED, INDEX_PUT = "aten::index", ("aten::index_put", "aten::_index_put_impl_", "aten::index_put_")
+"""Of what is taken by masks, indices are found first; of what is put, where it accumulates, as the
+gradient of the former does."""
+_ACCUMULATE = 3
 ROWS_OF_BAGS, INDICES = "aten::_embedding_bag_backward", 1
 """Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
 _EULER_GAMMA = 0.5772156649
@@ -197,6 +201,8 @@ class Recorder:
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator below autograd."""
         self.lifetimes.look(len(self.ops))
+        if not self._is_silent:
+            args = self._unmasked(func._schema.name, args)
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
@@ -211,6 +217,20 @@ class Recorder:
             about = self._about_bags(name, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
+
+    def _unmasked(self, name: str, args: Any) -> Any:
+        """The arguments of an operator with masks as indices of what is true."""
+        is_gradient = name in INDEX_PUT and len(args) > _ACCUMULATE and args[_ACCUMULATE]
+        if not (name == MASKED or is_gradient):
+            return args
+        indices: list[Any] = []
+        for each in args[1]:
+            if each is not None and each.dtype in (self._torch.bool, self._torch.uint8):
+                found = self.operator(self._torch.ops.aten.nonzero.default, (each,), {})
+                indices += found.unbind(1)
+            else:
+                indices.append(each)
+        return (args[0], indices, *args[2:])
 
     def _about_bags(
         self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
@@ -373,19 +393,19 @@ def _by_cudnn(values: Argument, training: Argument) -> bool:
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
     """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
     or of packed sequences."""
-    values, states, weights = args[0], args[1], args[2]
-    packed = not isinstance(weights, (list, tuple))
-    weights = args[3] if packed else weights
-    layers, directions = (args[5], args[8]) if packed else (args[4], args[7])
-    batch_first = False if packed else args[8]
+    values, packed = args[0], isinstance(args[3], (list, tuple))
+    states, layers, directions = (args[at + packed] for at in (1, 4, 7))
+    time, batches = (0, 1) if packed or not args[8] else (1, 0)
     first = states[0] if isinstance(states, (list, tuple)) else states
+    steps = int(args[1].numel() if packed else values.shape[time])
+    batch = -(-len(values) // max(steps, 1)) if packed else 1  # on average
     return {
         "gates": str(RECURRENT[name]),
         "layers": str(int(layers)),
         "directions": str(1 + bool(directions)),
         "hidden": str(int(first.shape[-1])),
-        "steps": str(int(values.shape[1 if batch_first else 0])),
-        "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
+        "steps": str(steps),
+        "batch": str(int(values.shape[batches]) if values.dim() > 2 else batch),
         "inputs": str(int(values.shape[-1])),
         "biases": str(int(args[4] if packed else args[3])),
         "packed": str(int(packed)),
