@@ -54,8 +54,9 @@ def predict_module(
     """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
 
     Nothing is computed but what sizes depend on: the module is traced under fake tensors, and is
-    not changed. `training`, `optimizer`, `dtype`, `autocast`, `batch` and `assume` as of `perfmodel.ops.read.module.Call`; `mode` is
-    `eager`, `compiled` by Inductor, captured in CUDA `graphs`, or both (`reduce-overhead`);
+    not changed. `training`, `optimizer`, `dtype`, `autocast`, `batch` and `assume` as of
+    `perfmodel.ops.read.module.Call`; `mode` is `eager`, `compiled` by Inductor, captured in CUDA
+    `graphs`, or both (`reduce-overhead`);
     `kernels` as of `predict`. Raises `PerfmodelError` with one line for a call that fails, and for
     an operator that depends on values which nothing computes.
     """

@@ -303,6 +303,18 @@ def repeat_interleave(op: Op) -> Sequence[Piece]:
     return (Piece("offsets_range", dims, "int64", guessed=result is None),)
 
 
+@LOWERINGS.register(*entries("bincount"))
+def bincount(op: Op) -> Sequence[Piece]:
+    """Waits for the smallest and the largest on the host, then counts."""
+    values, bins = tensor(op, 0), output(op)
+    rows = {"rows": 1.0, "cols": float(size(values.shape))}
+    if not rows["cols"] or bins is None:
+        return ()
+    bound = Piece("sum", rows, values.dtype)
+    dims = {"rows": rows["cols"], "cols": 1.0, "hash_size": float(size(bins.shape))}
+    return (bound, WAITED, bound, WAITED, Piece("scatter_add", dims, values.dtype))
+
+
 @LOWERINGS.register(*entries("nonzero masked_select argwhere"))
 def nonzero(op: Op) -> Sequence[Piece]:
     """Counts, waits for the count on the host, then compacts."""

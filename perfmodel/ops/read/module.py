@@ -23,7 +23,7 @@ from typing import Any
 
 from perfmodel.base.files import check_input
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.ops.graph import OPTIMIZER, Op, OpGraph, tensors_in
+from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
 from perfmodel.ops.read.recorder import Recorder, cast, mapped
 from perfmodel.ops.read.values import (
     NUMBER,
@@ -118,9 +118,8 @@ def assumed(texts: Sequence[str]) -> dict[str, float]:
         try:
             shares[name.strip()] = float(share)
         except ValueError:
-            raise UsageError(
-                f"--assume {text!r}: expected OPERATOR=FRACTION, as topk=0.5"
-            ) from None
+            expected = "expected OPERATOR=FRACTION, as topk=0.5"
+            raise UsageError(f"--assume {text!r}: {expected}") from None
     return shares
 
 
@@ -133,7 +132,12 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
     if how in (COMPILED, REDUCED):
         from perfmodel.ops.edits.compiled import compiled
 
+        waits = sum(op.name in WAITING for op in graph.ops)
         graph = compiled(graph)
+        if waits:
+            breaks = f"{waits} operators wait for values: torch.compile breaks its graph at each, "
+            breaks += "which is not modelled beyond the wait"
+            graph = replace(graph, notes=(*graph.notes, breaks))
     if how == REDUCED:
         # From tensors of their own, which stay in memory; one onto itself would be no copy.
         every = [t for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))]
@@ -156,7 +160,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
     fails, and where an operator depends on values.
     """
     torch = _torch()
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.utils._python_dispatch import _disable_current_modes
 
     name = program.name
 
@@ -169,7 +173,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
             try:
                 return made(*init)
             except UnknownValueError:  # it looks at weights: build it for real
-                with unset_fake_temporarily():
+                with _disable_current_modes():
                     module = made(*init)
                 return _faked(module)
 
@@ -341,7 +345,7 @@ def _traced(
             + (f"; on these: {', '.join(asked)}" if asked else "")
         )
     notes, others = sorted(map(str, used)), []
-    if any(0 < each.share < 1 for each in used):
+    if any(0 < each.share < 1 and not each.is_number for each in used):
         notes.append("the interval covers half and twice the odds of what is assumed")
         others = [once(odds)[0] for odds in (0.5, 2.0)]
     return replace(graph, notes=(*graph.notes, *notes), others=tuple(others))
@@ -419,11 +423,12 @@ def _optimizers(torch: Any, names: Mapping[str, Any]) -> dict[str, Callable[[Any
     of the file's own `names`."""
     kinds = [each for each in names.values() if isinstance(each, type)]
     own = [kind for kind in kinds if issubclass(kind, torch.optim.Optimizer)]
-    usual = {
-        name.lower(): partial(getattr(torch.optim, name), lr=0.01, foreach=True)
-        for name in OPTIMIZERS
+    made: dict[str, Callable[[Any], Any]] = {
+        kind.__name__.lower(): partial(kind, lr=0.01) for kind in own
     }
-    return {kind.__name__.lower(): partial(kind, lr=0.01) for kind in own} | usual
+    for name in OPTIMIZERS:
+        made[name.lower()] = partial(getattr(torch.optim, name), lr=0.01, foreach=True)
+    return made
 
 
 def _train(

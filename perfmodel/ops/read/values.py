@@ -33,6 +33,8 @@ SHORT: Mapping[str, str] = MappingProxyType(
     | dict.fromkeys(("unique_dim", "unique_consecutive"), "unique")
 )
 """Operators that people call otherwise."""
+ON_HOST = frozenset(("_pack_padded_sequence",))
+"""What reads its integers in the memory of the host, and makes such of it."""
 READS = ("tolist", "numpy")
 """Methods that give the values of a whole tensor to Python."""
 
@@ -48,6 +50,8 @@ class Assumption:
     name: str
     share: float
     what: str
+    is_number: bool = False
+    """Whether it is the value itself, no share."""
 
     def __str__(self) -> str:
         return f"assumed: {self.what} (--assume {self.name}={self.share:.4g})"
@@ -136,6 +140,8 @@ class Values:
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator, whose sizes are those of its values where it depends on them."""
         try:
+            if short(func) in ON_HOST:
+                raise self._unknowable[0](func)
             answer = func(*args, **kwargs)
         except self._unknowable as error:
             return self._asked(func, args, kwargs, error)
@@ -307,7 +313,8 @@ class Values:
         unknown = [each for each, value in pairs if not value.memory.is_known]
         decide = any(value.memory.is_known and not _is_real(each) for each, value in pairs)
         why = next((value.memory.why for value in values if value.memory.why), "")
-        standing, share = _zeros, 0.0
+        standing: Callable[[Values, Sequence[int], float], Any] = _zeros
+        share = 0.0
         if unknown and not (decide or why):
             if isinstance(error, self._unsupported):
                 raise error
@@ -315,8 +322,9 @@ class Values:
             why = f"floats: --assume {name}={stand_in.word}" if stand_in else "floats"
             if stand_in and name in self._assume:
                 why, standing, share = "", stand_in.make, self._assume[name]
-                self.used.add(Assumption(name, share, f"{name} of floats, {place()}"))
-                share = share if stand_in.word == NUMBER else self._at_odds(share)
+                is_number, what = stand_in.word == NUMBER, f"{name} of floats, {place()}"
+                self.used.add(Assumption(name, share, what, is_number))
+                share = share if is_number else self._at_odds(share)
         if why:
             text = f"{func} depends on values, and nothing is computed here; they are {why}"
             raise UnknownValueError(text) from error
@@ -328,10 +336,11 @@ class Values:
         assumed = frozenset[Assumption]().union(*(each.memory.assumed for each in values))
 
         def faked(made: Any) -> Any:
-            if not isinstance(made, self.torch.Tensor):
+            is_real = isinstance(made, self.torch.Tensor) and _is_real(made)
+            if not isinstance(made, self.torch.Tensor) or (name in ON_HOST and not is_real):
                 return made
             fake = self.torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
-            if not (unknown and _is_real(made)):
+            if not (unknown and is_real):
                 self._of[fake] = _Value(_Memory(assumed=assumed), made)
             return fake
 
@@ -401,7 +410,7 @@ def _dim(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | Non
 
 @dataclass(frozen=True)
 class _StandIn:
-    """What stands for floats whose own values are asked for, made of a shape and what is assumed."""
+    """What stands for floats whose values are asked for, made of a shape and what is assumed."""
 
     make: Callable[[Values, Sequence[int], float], Any]
     word: str = "FRACTION"
