@@ -340,7 +340,6 @@ _add("scatter_ scatter", _PUT, "scatter rows=i cols=1 hash_size=t")
 _ADDED = "scatter_add rows=i cols=1 hash_size=t"
 _add("scatter_add_ scatter_add scatter_reduce_ scatter_reduce", _PUT, _ADDED)
 _add("leaf:gather_backward", "g[*t] _ _ index[*i]", _ADDED)
-_add("histc", "x[i] -> [t]", "scatter_add rows=i cols=1 hash_size=t")
 _add("gather", "_ _ index[*s] -> [*s]")
 _add("embedding", "w[e,d] i[*s] -> [*s,d]")
 _add("embedding_bag _embedding_bag", "w ids offsets")

@@ -35,7 +35,10 @@ SHORT: Mapping[str, str] = MappingProxyType(
 """Operators that people call otherwise."""
 ON_HOST = frozenset(("_pack_padded_sequence",))
 """What reads its integers in the memory of the host, and makes such of it."""
-READS = ("tolist", "numpy")
+COLLECTIVES = ("c10d", "_c10d_functional")
+"""Whose operators write what other ranks send, where their schemas do not tell as well."""
+FORMAT = "__format__"
+READS = ("tolist", "numpy", FORMAT)
 """Methods that give the values of a whole tensor to Python."""
 
 
@@ -105,6 +108,9 @@ class Values:
             return self.operator(func, args, kwargs or {})
 
         def read(name: str, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            is_known = self._value(tensor).memory.is_known
+            if name == FORMAT and (tensor.dim() or _is_real(tensor) or not is_known):
+                return usual[name](tensor, *args)
             if tensor.numel():
                 tensor.flatten()[0].item()  # waits, or says what is not known
             return getattr(self._read(tensor), name)(*args, **kwargs)
@@ -169,7 +175,9 @@ class Values:
         values, name = [self._value(each) for each in given], short(func)
         are_known = all(each.memory.is_known for each in values)
         is_mutable, integers = func._schema.is_mutable, [t for t in made if not _is_real(t)]
-        if not (are_known or integers or is_mutable):
+        is_sent = func.namespace in COLLECTIVES
+        are_known &= not is_sent
+        if not (are_known or integers or is_mutable or is_sent):
             return
         is_seeded = self.torch.Tag.nondeterministic_seeded in func.tags
         is_empty = "empty" in name
@@ -187,10 +195,12 @@ class Values:
             self._queue.append(partial(self._run, func, call, results, seed, is_empty))
             return
         why = next((each.memory.why for each in values if each.memory.why), "")
-        if is_large and not why:
+        if is_sent:
+            why = f"what other ranks send by {func}, {place()}"
+        elif is_large and not why:
             why = f"{largest} elements of {func} ({place()}), and {MAX_ELEMENTS} are computed"
-        if is_mutable:
-            for each in self._tensors(_written(func, args, kwargs)):
+        if is_mutable or is_sent:
+            for each in given if is_sent else self._tensors(_written(func, args, kwargs)):
                 value = self._value(each)
                 value.memory.is_known = False
                 value.memory.why = why or ("" if _is_real(each) else f"{func} ({place()})")
