@@ -3,7 +3,8 @@
 A dispatch mode records every operator below autograd with its arguments, in the order of its
 schema; a function mode tells which call of the program each belongs to, hooks which node of the
 backward pass. Convolutions, batch normalisations, attention and recurrent layers are recorded as
-what a GPU would run for them, since the tracing machine has none.
+what a GPU would run for them, since the tracing machine has none. It is longer than 400 lines for
+what a GPU runs otherwise.
 """
 
 from __future__ import annotations

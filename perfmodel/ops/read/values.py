@@ -4,7 +4,8 @@ Integers and booleans are what sizes depend on: lengths, masks, indices. An oper
 known values is queued, and the queue is computed in its order once the program asks for a value, so
 that a program which never asks computes nothing. Weights and other floats have no values. Where
 floats become integers (a router chooses experts, a comparison makes a mask) values are assumed, by
-the operator's name.
+the operator's name. It is longer than 400 lines, since what is computed and what is assumed go
+through one queue.
 """
 
 from __future__ import annotations
