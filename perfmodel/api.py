@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
@@ -47,20 +48,22 @@ def predict_module(
     autocast: str | None = None,
     batch: int | None = None,
     mode: str = "eager",
+    assume: Mapping[str, float] = MappingProxyType({}),
     kernels: Kernels | None = None,
 ) -> Prediction:
     """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
 
-    Nothing is computed: the module is traced under fake tensors, and is not changed. `training`,
-    `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.module.Call`; `mode` is
-    `eager`, `compiled` by Inductor, captured in CUDA `graphs`, or both (`reduce-overhead`);
+    Nothing is computed but what sizes depend on: the module is traced under fake tensors, and is
+    not changed. `training`, `optimizer`, `dtype`, `autocast`, `batch` and `assume` as of
+    `perfmodel.ops.read.module.Call`; `mode` is `eager`, `compiled` by Inductor, captured in CUDA
+    `graphs`, or both (`reduce-overhead`);
     `kernels` as of `predict`. Raises `PerfmodelError` with one line for a call that fails, and for
-    an operator that depends on values.
+    an operator that depends on values which nothing computes.
     """
     from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict
 
-    call = Call(training, optimizer, dtype, autocast, batch)
+    call = Call(training, optimizer, dtype, autocast, batch, assume)
     graph = as_run(graph_of_module(module, inputs, call), mode)
     return predict(graph, hardware=hardware, kernels=kernels)
 

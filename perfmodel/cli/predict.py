@@ -91,6 +91,7 @@ def predict(
     optimizer: str | None = None,
     dtype: str | None = None,
     autocast: str | None = None,
+    assume: list[str] | None = None,
     options: PredictionOptions = DEFAULTS,
     plan: Path | None = None,
     figure: Path | None = None,
@@ -98,7 +99,7 @@ def predict(
     explain: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    from perfmodel.ops.read.module import Call, program_of
+    from perfmodel.ops.read.module import Call, assumed, program_of
     from perfmodel.prediction.breakdown.completeness import completeness_line
     from perfmodel.prediction.run import largest_batch_of
     from perfmodel.timeline.figures import parts_figure
@@ -114,7 +115,7 @@ def predict(
     if asked != (None, None, None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
     of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
-    of_modules |= {"dtype": dtype, "autocast": autocast}
+    of_modules |= {"dtype": dtype, "autocast": autocast, "assume": assume}
     of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
     if program is None:
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
@@ -139,7 +140,7 @@ def predict(
         if content is not None:
             return options.predict(content, batch=batch)
         if program is not None:
-            call = Call(training, optimizer, dtype, autocast, batch)
+            call = Call(training, optimizer, dtype, autocast, batch, assumed(assume or ()))
             return options.predict(options.traced(program, call))
         asked_of = replace(options, batch=batch)
         where: dict[str, Any] = {"every_rank": every_rank, "plan": plan}

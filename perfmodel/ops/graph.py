@@ -113,6 +113,8 @@ class OpGraph:
     """What a call of a module is given anew each time."""
     cuda_graphs: bool = False
     """Whether each step is launched as CUDA graphs: as few as hold what they can."""
+    others: tuple[OpGraph, ...] = ()
+    """The same under other assumptions, which an interval covers as well."""
 
     def __len__(self) -> int:
         return len(self.ops)

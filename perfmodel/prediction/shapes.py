@@ -305,6 +305,9 @@ def predict_passes(
             result = replace(result, low_us=float(low_us), high_us=float(high_us), draws_us=None)
         results.append(result)
         notes += [prefixed(result.hardware, note) for note in (*own, *too_large(result))]
+    for other in graph.others:
+        found = predict_passes(other, machines, edits, profile).results
+        results = [_widened(*pair) for pair in zip(results, found, strict=True)]
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
@@ -315,3 +318,10 @@ def predict_passes(
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
+
+
+def _widened(result: Result, other: Result) -> Result:
+    """With an interval that covers another's too."""
+    low_us = min(each.low_us or 0.0 for each in (result, other))
+    high_us = max(each.high_us or 0.0 for each in (result, other))
+    return replace(result, low_us=low_us, high_us=high_us, draws_us=None)

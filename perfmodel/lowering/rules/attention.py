@@ -63,6 +63,24 @@ def attention(op: Op) -> Sequence[Piece]:
     return (Piece("attention", dims, given[0].dtype, direction, launches=launches),)
 
 
+_RAGGED = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
+"""What groups share, by the dimensions of both operands: rows, columns, or what is summed over."""
+
+
+@LOWERINGS.register(*entries("_grouped_mm"))
+def grouped_product(op: Op) -> Sequence[Piece]:
+    """`_grouped_mm(a, b, ends)`: a product per group, as if all were of one size."""
+    left, right = tensor(op, 0).shape, tensor(op, 1).shape
+    is_summed = len(left) == len(right) == 2
+    groups = tensor(op, 2).shape[0] if is_summed else max(left, right, key=len)[0]
+    dims: dict[str, float] = {"b": groups, "m": left[-2], "n": right[-1], "k": left[-1]}
+    if not all(dims.values()):
+        return ()
+    if (len(left), len(right)) in _RAGGED:
+        dims[_RAGGED[len(left), len(right)]] /= groups
+    return (Piece("bmm", dims, tensor(op, 0).dtype),)
+
+
 _JAGGED = {"attention": "fwd", "attention_backward": "bwd"}
 
 

@@ -306,6 +306,19 @@ def repeat_interleave(op: Op) -> Sequence[Piece]:
     return (Piece("offsets_range", dims, "int64", guessed=result is None),)
 
 
+@LOWERINGS.register(*entries("bincount histc"))
+def counts(op: Op) -> Sequence[Piece]:
+    """Additions to bins; `bincount` waits for the smallest and the largest on the host first."""
+    values, bins = tensor(op, 0), output(op)
+    elements = float(size(values.shape))
+    if not elements or bins is None:
+        return ()
+    dims = {"rows": elements, "cols": 1.0, "hash_size": float(size(bins.shape))}
+    bound = Piece("sum", {"rows": 1.0, "cols": elements}, values.dtype), WAITED
+    bounds = bound * 2 if op.name == "aten::bincount" else ()
+    return (*bounds, Piece("scatter_add", dims, values.dtype))
+
+
 @LOWERINGS.register(*entries("nonzero masked_select argwhere"))
 def nonzero(op: Op) -> Sequence[Piece]:
     """Counts, waits for the count on the host, then compacts."""

@@ -1,7 +1,9 @@
 """The op graph of a PyTorch module, built and called under fake tensors: nothing is computed or
-allocated. PyTorch is imported when a module is traced, and not before.
+allocated but the values of integers that it asks for. PyTorch is imported when a module is traced,
+and not before.
 
-What of a PyTorch module is asked: the class in its file, what it is given, how it is run.
+What of a PyTorch module is asked: the class in its file, what it is given, how it is run. It is
+longer than 400 lines: a call, its errors and its other odds go through one trace.
 """
 
 from __future__ import annotations
@@ -12,17 +14,27 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from perfmodel.base.files import check_input
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.ops.graph import OPTIMIZER, Op, OpGraph, tensors_in
+from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
 from perfmodel.ops.read.recorder import Recorder, cast, mapped
+from perfmodel.ops.read.values import (
+    NUMBER,
+    STAND_INS,
+    Assumption,
+    UnknownValueError,
+    Values,
+    line_of,
+)
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """Our words for the types that a module may be given in, and PyTorch's."""
@@ -41,9 +53,10 @@ class Call:
     """What of a module is traced.
 
     `training`: forward, backward of the sum of its outputs, and a step of `optimizer` (a class of
-    `torch.optim`), in place of the forward pass alone. `dtype` is what the module and its floating
-    inputs are cast to; `autocast` the type that `torch.autocast` computes in; `batch` the first
-    dimension of every input.
+    `torch.optim`, or of the file), in place of the forward pass alone. `dtype` is what the module
+    and its floating inputs are cast to; `autocast` the type that `torch.autocast` computes in;
+    `batch` the first dimension of every input; `assume`, by operator, what share of the booleans
+    that it makes of floats is true, or of the rows for which it chooses takes the first choice.
     """
 
     training: bool = False
@@ -51,8 +64,13 @@ class Call:
     dtype: str | None = None
     autocast: str | None = None
     batch: int | None = None
+    assume: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, share in self.assume.items():
+            is_number = name in STAND_INS and STAND_INS[name].word == NUMBER
+            if not (isfinite(share) and (is_number or 0 <= share <= 1)):
+                raise UsageError(f"assume {name}={share:g}: a share is from 0 to 1")
         for name in ("dtype", "autocast"):
             word = getattr(self, name)
             if word is not None and word not in DTYPES:
@@ -98,6 +116,19 @@ INTO_GRAPH = "into a CUDA graph"
 """Attribute of ops that copy what a call is given to where a captured graph reads it."""
 
 
+def assumed(texts: Sequence[str]) -> dict[str, float]:
+    """Shares by operator, of `OPERATOR=FRACTION` each. Raises `UsageError` for other text."""
+    shares = {}
+    for text in texts:
+        name, _, share = text.partition("=")
+        try:
+            shares[name.strip()] = float(share)
+        except ValueError:
+            expected = "expected OPERATOR=FRACTION, as topk=0.5"
+            raise UsageError(f"--assume {text!r}: {expected}") from None
+    return shares
+
+
 def as_run(graph: OpGraph, how: str) -> OpGraph:
     """The ops of a call as they run `eager`ly, `compiled`, captured in CUDA `graphs`, or compiled
     and captured, as `torch.compile(mode="reduce-overhead")` does: it copies what a call is given to
@@ -107,7 +138,12 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
     if how in (COMPILED, REDUCED):
         from perfmodel.ops.edits.compiled import compiled
 
+        waits = sum(op.name in WAITING for op in graph.ops)
         graph = compiled(graph)
+        if waits:
+            breaks = f"{waits} operators wait for values: torch.compile breaks its graph at each, "
+            breaks += "which is not modelled beyond the wait"
+            graph = replace(graph, notes=(*graph.notes, breaks))
     if how == REDUCED:
         # From tensors of their own, which stay in memory; one onto itself would be no copy.
         every = [t for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))]
@@ -119,6 +155,7 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
         pairs = zip(graph.given, own, strict=True)
         copies = tuple(Op("aten::copy_", pair, attributes={INTO_GRAPH: ""}) for pair in pairs)
         graph = replace(graph, ops=(*graph.ops[:1], *copies, *graph.ops[1:]))
+    graph = replace(graph, others=tuple(as_run(other, how) for other in graph.others))
     return replace(graph, cuda_graphs=True) if how in (GRAPHS, REDUCED) else graph
 
 
@@ -130,34 +167,36 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
     fails, and where an operator depends on values.
     """
     torch = _torch()
-    from torch._subclasses.fake_tensor import DataDependentOutputException, unset_fake_temporarily
+    from torch.utils._python_dispatch import _disable_current_modes
 
     name = program.name
 
-    def build() -> tuple[Any, list[Any]]:
+    def build() -> Any:
         init = list(program.init)
         if not init and hasattr(source, "get_init_inputs"):
             with _step(name, "get_init_inputs()"):
                 init = list(source.get_init_inputs())
         with _step(name, "its constructor"):
             try:
-                module = made(*init)
-            except DataDependentOutputException:  # it looks at values: build it for real
-                with unset_fake_temporarily():
+                return made(*init)
+            except UnknownValueError:  # it looks at weights: build it for real
+                with _disable_current_modes():
                     module = made(*init)
-                module = _faked(module)
+                return _faked(module)
+
+    def inputs() -> list[Any]:
         given, function = program.inputs, "get_inputs"
         if len(given) == 1 and hasattr(source, given[0]):
             function = given[0]
         elif given:
-            return module, [_input(torch, text) for text in given]
+            return [_input(torch, text) for text in given]
         elif not hasattr(source, function):
             raise ModuleError(
                 f"{program.path}: no get_inputs(): write one, or give `predict` --input "
                 "1024x1024:fp16 or the name of a function"
             )
         with _step(name, f"{function}()"):
-            return module, list(getattr(source, function)())
+            return list(getattr(source, function)())
 
     with _as_it_was(torch), _step(name, "tracing it"):
         source = _loaded(program)
@@ -170,7 +209,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
                 f"{program.path}: no torch.nn.Module {program.class_name!r}; "
                 f"it has {', '.join(known) or 'none'}"
             )
-        return _traced(build, name, call)
+        return _traced(build, inputs, name, call, _optimizers(torch, vars(source)))
 
 
 def graph_of_module(
@@ -184,7 +223,11 @@ def graph_of_module(
     """
     name = name or type(module).__name__
     with _step(name, "tracing it"):
-        return _traced(lambda: (_faked(module), [mapped(_fake, v) for v in inputs]), name, call)
+        torch = _torch()
+        from torch.utils._pytree import tree_map
+
+        given = partial(tree_map, _fake, list(inputs))
+        return _traced(partial(_faked, module), given, name, call, _optimizers(torch, {}))
 
 
 def _faked(module: Any) -> Any:
@@ -200,9 +243,11 @@ def _fake(value: Any) -> Any:
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
-    if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
-    return value
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+        return value
+    fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
+    has_values = not (value.is_floating_point() or value.is_complex() or value.is_meta)
+    return fake.copy_(value) if has_values else fake
 
 
 def _like(fake: Any, value: Any) -> Any:
@@ -271,12 +316,12 @@ def _step(where: str, what: str) -> Iterator[None]:
     except (PerfmodelError, KeyboardInterrupt):
         raise
     except BaseException as error:  # an end of the process is one, and a class of the user's own
-        kind, operator, reason = type(error).__name__, getattr(error, "func", None), ""
+        kind, reason = type(error).__name__, ""
         with suppress(Exception):
             reason = " ".join(str(error).split())[:160]
         reason = f"{kind}: {reason}" if reason else kind
-        if operator is not None and ("Dynamic" in kind or "DataDependent" in kind):
-            reason = f"{operator} depends on values, and nothing is computed here"
+        if isinstance(error, UnknownValueError):
+            reason = str(error)
         raise ModuleError(f"{where}: {what} fails{_place(error)}: {reason}") from error
 
 
@@ -285,43 +330,72 @@ def _place(error: BaseException) -> str:
     that is no Python, its line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" at line {error.lineno} of {Path(error.filename).name}"
-    frames = traceback.extract_tb(error.__traceback__)
-    here = Path(__file__).parent
-    own = [f for f in frames if "/torch/" not in f.filename and Path(f.filename).parent != here]
-    own = [f for f in own if not f.filename.startswith("<frozen ")]
-    return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
+    line = line_of(reversed(list(traceback.walk_tb(error.__traceback__))))
+    return f" at {line}" if line else ""
 
 
-def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -> OpGraph:
+def _traced(
+    build: Callable[[], Any],
+    inputs: Callable[[], list[Any]],
+    name: str,
+    call: Call,
+    optimizers: Mapping[str, Any],
+) -> OpGraph:
+    """The ops of a call, and where sizes depend on what is assumed, of two at other odds."""
+    once = partial(_traced_once, build, inputs, name, call, optimizers)
+    graph, used = once()
+    unused = sorted(set(call.assume) - {each.name for each in used})
+    if unused:
+        asked = sorted({each.name for each in used})
+        raise UsageError(
+            f"{name}: assume {unused[0]}: no size depends on an operator of that name"
+            + (f"; on these: {', '.join(asked)}" if asked else "")
+        )
+    notes, others = sorted(map(str, used)), []
+    if any(0 < each.share < 1 and not each.is_number for each in used):
+        notes.append("the interval covers half and twice the odds of what is assumed")
+        others = [once(odds)[0] for odds in (0.5, 2.0)]
+    return replace(graph, notes=(*graph.notes, *notes), others=tuple(others))
+
+
+def _traced_once(
+    build: Callable[[], Any],
+    inputs: Callable[[], list[Any]],
+    name: str,
+    call: Call,
+    optimizers: Mapping[str, Any],
+    odds: float = 1.0,
+) -> tuple[OpGraph, set[Assumption]]:
     torch = _torch()
     from unittest.mock import patch
 
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._pytree import tree_leaves, tree_map
 
-    recorder = Recorder(torch)
+    recorder, values = Recorder(torch), Values(torch, call.assume, odds)
     with (
         warnings.catch_warnings(action="ignore"),
         # What it logs of errors is raised as well.
         patch.object(logging.getLogger(FakeTensorMode.__module__), "disabled", new=True),
         FakeTensorMode(allow_non_fake_inputs=True),
         _as_if_on_gpu(torch),
+        values.following(),
     ):
-        module, inputs = build()
+        module = build()
+        with values.of_inputs():
+            given = inputs()
         if call.training:
             module.train()
         if call.dtype is not None:
             dtype = getattr(torch, DTYPES[call.dtype])
             _apply(module, lambda value: cast(torch, value, dtype))
-            inputs = [mapped(lambda x: cast(torch, x, dtype), value) for value in inputs]
+            given = tree_map(lambda x: cast(torch, x, dtype), given)
         if call.batch is not None:
-
-            def of_batch(x: Any) -> Any:
-                has_batch = isinstance(x, torch.Tensor) and x.dim()
-                return torch.empty((call.batch, *x.shape[1:]), dtype=x.dtype) if has_batch else x
-
             with _step(name, f"a batch of {call.batch}"):
-                inputs = [mapped(of_batch, value) for value in inputs]
-        given = tuple(tensors_in(recorder.returned(inputs)))
+                given = [_of_batch(torch, each, call.batch) for each in given]
+        leaves = tree_leaves(given)
+        values.forget_floats(leaves)
+        tensors = tuple(tensors_in(recorder.returned(leaves)))
         autocast = nullcontext()
         if call.autocast is not None:
             recorder.is_autocast = True
@@ -329,24 +403,65 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
         with recorder.recording(), _step(name, "its call"), autocast:
             if not call.training:
                 with torch.no_grad():
-                    module(*inputs)
+                    module(*given)
             else:
-                _train(torch, module, inputs, call, recorder, name)
+                _train(torch, module, given, call, recorder, name, optimizers)
     if not recorder.ops:
         raise ModuleError(f"{name}: its call runs no operator")
-    return OpGraph(tuple(recorder.ops), source=name, held=recorder.lifetimes.held, given=given)
+    held = recorder.lifetimes.held
+    return OpGraph(tuple(recorder.ops), source=name, held=held, given=tensors), values.used
+
+
+def _of_batch(torch: Any, value: Any, batch: int) -> Any:
+    """An input with as many samples; of integers, those given in turn. Raises `UsageError` for a
+    structure that holds a batch of its own."""
+    from torch.utils._pytree import tree_leaves
+
+    if isinstance(value, torch.Tensor) and value.dim():
+        if value.is_floating_point() or not len(value):
+            return torch.empty((batch, *value.shape[1:]), dtype=value.dtype)
+        return value[torch.arange(batch) % len(value)]
+    if isinstance(value, list | tuple | dict):
+        return mapped(lambda item: _of_batch(torch, item, batch), value)
+    if any(isinstance(each, torch.Tensor) and each is not value for each in tree_leaves(value)):
+        kind = type(value).__name__
+        raise UsageError(f"batch {batch}: a {kind} holds its own: return another from get_inputs()")
+    return value
+
+
+def _optimizers(torch: Any, names: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
+    """What makes an optimizer of parameters, by its name in small letters: those of PyTorch, and
+    of the file's own `names`."""
+    kinds = [each for each in names.values() if isinstance(each, type)]
+    own = [kind for kind in kinds if issubclass(kind, torch.optim.Optimizer)]
+    made: dict[str, Callable[[Any], Any]] = {
+        kind.__name__.lower(): partial(kind, lr=0.01) for kind in own
+    }
+    for name in OPTIMIZERS:
+        made[name.lower()] = partial(getattr(torch.optim, name), lr=0.01, foreach=True)
+    return made
 
 
 def _train(
-    torch: Any, module: Any, inputs: list[Any], call: Call, recorder: Recorder, name: str
+    torch: Any,
+    module: Any,
+    inputs: list[Any],
+    call: Call,
+    recorder: Recorder,
+    name: str,
+    optimizers: Mapping[str, Any],
 ) -> None:
+    from torch.utils._pytree import tree_leaves
+
     optimizer = None
     if call.optimizer is not None:
-        if call.optimizer not in OPTIMIZERS:
-            raise UsageError(f"optimizer {call.optimizer!r}: one of {', '.join(OPTIMIZERS)}")
-        optimizer = getattr(torch.optim, call.optimizer)(module.parameters(), lr=0.01, foreach=True)
-    outputs: list[Any] = []
-    mapped(outputs.append, module(*inputs))
+        made = optimizers.get(call.optimizer.lower())
+        if made is None:
+            own = sorted(set(optimizers) - {each.lower() for each in OPTIMIZERS})
+            known = ", ".join((*OPTIMIZERS, *own))
+            raise UsageError(f"optimizer {call.optimizer!r}: one of {known}")
+        optimizer = made(module.parameters())
+    outputs = tree_leaves(module(*inputs))
     losses = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not losses:
         raise ModuleError(f"{name}: no output depends on a parameter: there is nothing to train")

@@ -3,7 +3,8 @@
 A dispatch mode records every operator below autograd with its arguments, in the order of its
 schema; a function mode tells which call of the program each belongs to, hooks which node of the
 backward pass. Convolutions, batch normalisations, attention and recurrent layers are recorded as
-what a GPU would run for them, since the tracing machine has none.
+what a GPU would run for them, since the tracing machine has none. It is longer than 400 lines for
+what a GPU runs otherwise.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ RECURRENT_OP = "aten::_cudnn_rnn"
 EVEN, OFFSETS = "aten::arange", 2
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 """What makes offsets of bags of one length, what reads them, and where among its inputs."""
+MASKED, INDEX_PUT = "aten::index", ("aten::index_put", "aten::_index_put_impl_", "aten::index_put_")
+"""Of what is taken by masks, indices are found first; of what is put, where it accumulates, as the
+gradient of the former does."""
+_ACCUMULATE = 3
 ROWS_OF_BAGS, INDICES = "aten::_embedding_bag_backward", 1
 """Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
 _EULER_GAMMA = 0.5772156649
@@ -200,6 +205,8 @@ class Recorder:
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator below autograd."""
         self.lifetimes.look(len(self.ops))
+        if not self._is_silent:
+            args = self._unmasked(func._schema.name, args)
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
@@ -219,6 +226,20 @@ class Recorder:
             about |= self._about_bags(name, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
+
+    def _unmasked(self, name: str, args: Any) -> Any:
+        """The arguments of an operator with masks as indices of what is true."""
+        is_gradient = name in INDEX_PUT and len(args) > _ACCUMULATE and args[_ACCUMULATE]
+        if not (name == MASKED or is_gradient):
+            return args
+        indices: list[Any] = []
+        for each in args[1]:
+            if each is not None and each.dtype in (self._torch.bool, self._torch.uint8):
+                found = self.operator(self._torch.ops.aten.nonzero.default, (each,), {})
+                indices += found.unbind(1)
+            else:
+                indices.append(each)
+        return (args[0], indices, *args[2:])
 
     def _about_bags(
         self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
