@@ -16,6 +16,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+from perfmodel.errors import Note
 from perfmodel.ops.graph import (
     AUTOGRAD_NODE,
     BACKWARD,
@@ -29,11 +30,14 @@ from perfmodel.ops.graph import (
 from perfmodel.ops.read.collective_calls import reads_of_collectives
 from perfmodel.ops.read.module import ModuleError, _as_if_on_gpu, _place, _step
 from perfmodel.ops.read.recorder import Recorder, mapped
+from perfmodel.ops.read.values import UnknownValueError, Values
 from perfmodel.trace.window import AUTOGRAD_THREAD
 
 MODULE = "module"
 """Attribute of an op: the path of the innermost module that it, or its forward pass, belongs to."""
 
+_LOGGED = {"item": 1.0}
+"""Assumed of numbers that a loop asks for: to log them, mostly."""
 _PIPELINE = "torch.distributed.pipelining.schedules:_PipelineSchedule."
 _SHARDING = "torch.distributed.tensor._sharding_prop:ShardingPropagator."
 
@@ -48,6 +52,7 @@ class LoopRecorder(Recorder):
 
         super().__init__(torch)
         self.node_ranks = node_ranks
+        self._values = Values(torch, _LOGGED)
         self._fake_kind = FakeTensor
         self._active = active_fake_mode()
         self._fake = self._active or FakeTensorMode(allow_non_fake_inputs=True)
@@ -98,6 +103,7 @@ class LoopRecorder(Recorder):
             if self._active is None:
                 undo.enter_context(self._fake)
             undo.enter_context(_as_if_on_gpu(torch))
+            undo.enter_context(self._values.following())
             undo.enter_context(self.recording())
             yield
 
@@ -116,7 +122,8 @@ class LoopRecorder(Recorder):
         ended = self.lifetimes.held.items()
         held = {key: min(at, last - 1) - first for key, at in ended if at >= first}
         edges = reads_of_collectives(ops)
-        return OpGraph(tuple(ops), edges, None, rank, ranks, name, held=held)
+        notes = tuple(Note(str(each)) for each in self._values.used)
+        return OpGraph(tuple(ops), edges, None, rank, ranks, name, notes, held=held)
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is self._torch.Tensor.backward:  # no operator: its nodes are
@@ -293,6 +300,8 @@ def _told(name: str) -> Iterator[None]:
     values = fake.DataDependentOutputException, fake.DynamicOutputShapeException
     try:
         yield
+    except UnknownValueError as error:
+        raise ModuleError(f"{name}: its loop fails{_place(error)}: {error}") from error
     except values as error:
         why = "depends on values, and nothing is computed here"
         raise ModuleError(f"{name}: its loop fails{_place(error)}: {error.func} {why}") from error

@@ -114,7 +114,9 @@ class Values:
                 return usual[name](tensor, *args)
             if tensor.numel():
                 tensor.flatten()[0].item()  # waits, or says what is not known
-            return getattr(self._read(tensor), name)(*args, **kwargs)
+            real = self._read(tensor)
+            with self._for_real():  # `numpy` detaches, and of a fake tensor it would be zeros
+                return getattr(real, name)(*args, **kwargs)
 
         mode: Any = type("Values", (TorchDispatchMode,), {"__torch_dispatch__": operator})
         usual = {name: getattr(self._fake, name) for name in READS}
