@@ -44,7 +44,6 @@ DIMENSIONLESS = {
     "lever_speed_up": "as speed_up",
     "read_amplification": "bytes over bytes",
     "error_of": "as error",
-    "scv": "squared coefficient of variation",
     "pooling": "lookups per bag",
     "lru": "as kept_by_counts",
     "most_popular": "as kept_by_counts",
@@ -79,15 +78,14 @@ def _is_told(name: str) -> bool:
 
 
 def _public_files() -> list[Path]:
-    """The modules on the pages of the API."""
-    found = set()
-    for page in (ROOT / "docs" / "api").glob("*.md"):
-        for name in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M):
-            path = ROOT / name.replace(".", "/")
-            while not (path.with_suffix(".py").exists() or (path / "__init__.py").exists()):
-                path = path.parent
-            module = path.with_suffix(".py")
-            found.add(module if module.exists() else path / "__init__.py")
+    """The modules on the page of the API."""
+    found, page = set(), ROOT / "docs" / "api.md"
+    for name in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M):
+        path = ROOT / name.replace(".", "/")
+        while not (path.with_suffix(".py").exists() or (path / "__init__.py").exists()):
+            path = path.parent
+        module = path.with_suffix(".py")
+        found.add(module if module.exists() else path / "__init__.py")
     return sorted(found)
 
 

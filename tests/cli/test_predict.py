@@ -212,7 +212,7 @@ def test_an_execution_trace_is_paired(run: Run, reference: Path) -> None:
 
 
 def test_an_edit_of_a_workload_is_named_in_the_answer(run: Run) -> None:
-    given = ("--workload", "criteo-kaggle", "--hardware", "v100-sxm2-16gb")
+    given = ("--workload", "criteo-kaggle", "--hardware", "h100-sxm")
     narrow = answer_of(run, *given, "--edit", "cast=fp8")
     assert narrow["source"]["edits"] == ["cast=fp8"]
     assert any("cast=fp8: " in line for line in narrow["warnings"])

@@ -11,6 +11,7 @@ import pytest
 from perfmodel import predict
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
+from perfmodel.workload import load_workload
 
 ROWS = 20_000_000
 TEXT = f"""
@@ -34,11 +35,13 @@ pooling = 1
 def test_the_fullest_rank_is_shown_and_decides_what_fits(tmp_path: Path) -> None:
     path = tmp_path / "two.toml"
     path.write_text(TEXT)
+    torchrec = load_workload(path).with_(implementation__name="torchrec")
     node = replace(load("dgx-1"), gpus=2)
 
     def memory(*, every_rank: bool = False, **device: float) -> dict[str, Any]:
         machine = cluster(replace(node, device=replace(node.device, **device)))
-        (result,) = predict(path, hardware=[machine], every_rank=every_rank).results
+        asked = torchrec if device else path
+        (result,) = predict(asked, hardware=[machine], every_rank=every_rank).results
         return result.memory or {}
 
     few = memory()
