@@ -32,6 +32,7 @@ MAX_SHOWN, MAX_MOVED = 12, 5
 MAX_OVER, MAX_ROWS = 4, 12
 """Figures over their limit that a verdict names, and rows of a comment."""
 _LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")
+LIKE_FRAC = 0.5
 ROUNDING_FRAC = 5e-4
 """What is shown as 0.0 %."""
 
@@ -285,7 +286,7 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
         f"{name} was not recorded on both sides: its limit was not checked"
         for name in dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
     ]
-    before, after = _with_like_parts(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
+    before, after = _comparable(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
     names = list(dict.fromkeys([*before, *after]))
     rows = pd.DataFrame(names, columns=["group", "name"])
     rows = rows.assign(
@@ -336,16 +337,19 @@ def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
     return max(known, default=None)
 
 
-def _with_like_parts(*sides: Figures) -> Sequence[Figures]:
-    """Both sides, with modules and designs where half of the time of each goes by a name that both
-    have.
+def _comparable(*sides: Figures) -> list[Figures]:
+    """Both sides, of what both tell: figures of the step, and groups; modules and designs where
+    half of the time of each goes by a name that both have.
 
     Modules that hold others count again, on both sides.
     """
-    for group in (MODULE, DESIGN):
+    kept = set[tuple[str, str]]()
+    for group in GROUPS:
         parts = [{key: us for key, us in each.items() if key[0] == group} for each in sides]
-        shared = parts[0].keys() & parts[1].keys()
-        like_us = [sum(each[key] for key in shared) for each in parts]
-        if not all(us >= sum(own.values()) / 2 > 0 for us, own in zip(like_us, parts, strict=True)):
-            sides = tuple({k: us for k, us in each.items() if k[0] != group} for each in sides)
-    return sides
+        shared = set.intersection(*map(set, parts))
+        of_all = LIKE_FRAC if group in (MODULE, DESIGN) else 0.0
+        if group == STEP:
+            kept |= shared
+        elif all(sum(own[key] for key in shared) >= of_all * sum(own.values()) for own in parts):
+            kept |= set().union(*parts) if all(parts) else set()
+    return [{key: us for key, us in each.items() if key in kept} for each in sides]

@@ -88,9 +88,7 @@ def side_of(
     Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
     if isinstance(source, Prediction):
-        result = source.results[0].to_dict()
-        name, by_rank = str(source.source["trace"]), _ranks_of_result(result)
-        return Side(name, result["hardware"], *by_rank, gaps=source.gaps)
+        return _side_of_answer(source.to_dict(), str(source.source["trace"]))
     if isinstance(source, Trace):
         return _measured_side(source)
     if isinstance(source, Mapping):
@@ -186,6 +184,7 @@ def _predicted_side(answer: _Answer) -> Side:
 def _broken_down_side(answer: _Answer) -> Side:
     """A measured job from its breakdown: by rank its steady steps, and the median one's path."""
     ranks, paths = dict[int, RankSteps](), dict[int, Figures]()
+    device = _text(answer["ranks"][0], "device")
     for rank in answer["ranks"]:
         every, number = rank["steps"], int(_number(rank, "rank"))
         steps = [each for each in every if each["role"] == StepRole.STEADY] or every
@@ -198,13 +197,15 @@ def _broken_down_side(answer: _Answer) -> Side:
             **{(PATH, kind): us for kind, us in path["critical_path_by_kind"].items()},
         }
     slowest = max(ranks, key=lambda number: ranks[number].figures[STEP])
-    device = _text(answer["ranks"][0], "device")
     return Side("", device, slowest, ranks, paths.__getitem__, is_trace=True)
 
 
 def _best_side(answer: _Answer) -> Side:
     """The fastest design, or the plan; of designs each one's step."""
-    best, *_ = records = [each for each in records_of(answer) if each["step_us"] is not None]
+    records = [each for each in records_of(answer) if each["step_us"] is not None]
+    if not records:
+        raise ValueError("no design has a step")
+    best = records[0]
     step = {STEP: _number(best, "step_us")}
     every = {(STEP, STEP): step[STEP]}
     every |= {

@@ -3,7 +3,9 @@ and names of tables."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -54,27 +56,13 @@ def deployment(
 
 
 def document(plan: Any, workload: Workload, names: Sequence[str] = ()) -> dict[str, Any]:
-    """TorchRec's `ShardingPlan` as JSON that `--plan` takes, its tables named by their numbers.
-
-    Slices of a table on one rank count as one, and shards without rows as none.
-    """
+    """TorchRec's `ShardingPlan` as JSON that `--plan` takes, its tables named by their numbers."""
     found: dict[str, Any] = {}
     for fqn, name, about in tables_of(plan):
-        ranks, kind, cached = about.ranks, about.sharding_type, about.cache_params
-        shards = about.sharding_spec.shards if about.sharding_spec else []
-        if ranks and len(shards) == len(ranks):
-            pairs = zip(ranks, shards, strict=True)
-            ranks = list(dict.fromkeys(rank for rank, each in pairs if each.shard_sizes[0]))
-        sizes = [{"shard_sizes": list(each.shard_sizes)} for each in shards]
-        tables = found.setdefault(fqn.removesuffix(f".{name}"), {})
-        tables[f"table_{number_of(name, names, workload)}"] = {
-            "sharding_type": "column_wise" if kind == "table_column_wise" else kind,
-            "compute_kernel": about.compute_kernel,
-            "ranks": ranks,
-            "sharding_spec": {"shards": sizes} if shards else None,
-            "cache_params": cached and {"load_factor": cached.load_factor},
-        }
-    return found
+        module = found.setdefault(fqn.removesuffix(f".{name}"), {})
+        module[f"table_{number_of(name, names, workload)}"] = asdict(about)
+    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))  # devices, enumerations
+    return plain
 
 
 def sharding_plan(

@@ -55,8 +55,10 @@ SHARDINGS: dict[str, tuple[Sharding, int]] = {
 """TorchRec's types of sharding, to how their shards are exchanged and whose ranks hold them."""
 DTYPES: dict[str, RowDtype] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES |= {"uint8": "int8"}
-PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms")
-PERF = (*PARTS, "prefetch_compute", "input_dist_comms")
+PERF = (
+    *("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"),
+    *("prefetch_compute", "input_dist_comms"),
+)
 """Parts of TorchRec's `Perf`; the last is not in its total."""
 ENDS: tuple[End, ...] = ("duration_us", "low_us", "high_us")
 KEY_BYTES, ROW_ITEM_BYTES = 8.0, 4.0
@@ -161,19 +163,20 @@ class PerfEstimator:
         ways = tuple(dict.fromkeys((*before, *chain(*of_option))))
         at = {way: place for place, way in enumerate(ways)}
         self.problem = timed(deployment, ways)
-        every = [_parts_us(deployment, ways, self.asked.pipeline, end) for end in ENDS]
+        pipeline = self.asked.pipeline
+        every = np.array([_parts_us(deployment, ways, pipeline, end) for end in ENDS])
         for option, own in zip(sharding_options, of_option, strict=True):
             features = len(option.input_lengths)
             for number, (shard, way) in enumerate(zip(option.shards, own, strict=True)):
                 place = at[way]
-                parts_us, low, high = (of[:, place] * features for of in every)
-                more = self.problem.first_us[place] * features  # of blocks by popularity
-                more /= 1 if number == 0 else 1 - max(way.parts, 2)
-                parts_us[0] += more
-                low_us, high_us = (float(each[:-1].sum() + more) for each in (low, high))
-                times = Times(parts_us, low_us, high_us, place, features)
+                parts_us = every[:, :, place] * features
+                # of blocks by popularity the first has more, and all others less
+                more_us = self.problem.first_us[place] * features
+                parts_us[:, 0] += more_us / (1 if number == 0 else 1 - max(way.parts, 2))
+                _, low_us, high_us = parts_us[:, :-1].sum(axis=1).tolist()
+                times = Times(parts_us[0], low_us, high_us, place, features)
                 self.times[key_of(option.fqn, option, shard.offset)] = times
-                named = zip(PERF, (parts_us / US_PER_MS).tolist(), strict=True)
+                named = zip(PERF, (parts_us[0] / US_PER_MS).tolist(), strict=True)
                 shard.perf = perf(**{name: ms for name, ms in named if name in has})
 
     def rate(self, plan: Sequence[Any]) -> float:

@@ -57,6 +57,12 @@ def test_answer_interval_causes_warnings_and_the_next_command() -> None:
     assert found["next"] == "perfmodel predict 'my a.json' --explain mm"
 
 
+def test_points_of_a_sweep_have_all_of_their_axes() -> None:
+    point = {"point": 1, "device.hbm_gb_per_s": 2000.0, "step_us": 9.0}
+    found = brief({"schema": "perfmodel.sweep/1", "pareto": [point]})
+    assert found["answer"] == [{"point": 1, "device_hbm_gb_per_s": 2000.0, "step_us": 9.0}]
+
+
 def test_times_of_several_steps_are_means_and_the_worst_rank_is_first() -> None:
     steps = [{"critical_path_by_kind": {"compute": us, "host_t1": 1.0}} for us in (1.0, 3.0)]
     rows = [{"rank": 0, "step_us": 3.0}, {"rank": 1, "step_us": 4.0}]
