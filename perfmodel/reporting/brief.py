@@ -7,13 +7,13 @@ import re
 import shlex
 import tomllib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from perfmodel.base.units import human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.plot.names import shortened
 from perfmodel.reporting.tables import one_line, percent
 
@@ -190,13 +190,19 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
     return lines + ([f"next: {found['next']}"] if found["next"] else [])
 
 
+_FORMS: Mapping[str, Callable[[Any], str]] = {
+    "_frac": lambda value: percent(value, 1),
+    "_us": human_us,
+    "_bytes": lambda value: f"{value / BYTES_PER_GB:,.3g} GB",
+}
+
+
 def _said(key: str, value: Any) -> str:
     """`step 16.31 ms`, `share 8.1 %`."""
-    if key.endswith("_frac"):
-        return f"{key.removesuffix('_frac').replace('_', ' ')} {percent(value, 1)}"
-    if key.endswith("_us"):
-        return f"{key.removesuffix('_us').replace('_', ' ')} {human_us(value)}"
-    return str(value) if isinstance(value, str) else f"{key.replace('_', ' ')} {value}"
+    if isinstance(value, str):
+        return value
+    suffix = next(filter(key.endswith, _FORMS), "")
+    return f"{key.removesuffix(suffix).replace('_', ' ')} {_FORMS.get(suffix, str)(value)}"
 
 
 def annotation(found: Mapping[str, Any]) -> str:
