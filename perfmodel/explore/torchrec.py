@@ -211,9 +211,9 @@ def placement_of_torchrec(
             number = number_of(name, workload, where)
             if number in placed:
                 raise WorkloadError(f"{where}: table_{number} is there twice")
-            kind = _counterpart(_SHARDINGS, about.get("sharding_type"), f"{where}: sharding_type")
+            kind = known(_SHARDINGS, about.get("sharding_type"), f"{where}: sharding_type")
             kernel = about.get("compute_kernel", "fused")
-            tier = _counterpart(KERNELS, kernel, f"{where}: compute_kernel")
+            tier = known(KERNELS, kernel, f"{where}: compute_kernel")
             ranks = _ranks(about, kind, machine.gpus, workload.tables[number], where)
             caches = (CACHE,) if kernel in CACHED else ()
             if caches:
@@ -267,10 +267,11 @@ def _size_bytes(workload: Workload, number: int, dtype: str) -> float:
     return table.rows * table.dim * float(item_bytes([dtype])[0])
 
 
-def _counterpart(known: Mapping[str, T], word: Any, where: str) -> T:
-    if not isinstance(word, str) or word not in known:
-        raise WorkloadError(f"{where} {str(word)[:60]!r} has no counterpart here")
-    return known[word]
+def known(table: Mapping[str, T], word: Any, where: str) -> T:
+    """What has that name in a table. Raises `WorkloadError`."""
+    if not isinstance(word, str) or word not in table:
+        raise WorkloadError(f"{where} {str(word)[:60]!r}: expected one of {', '.join(table)}")
+    return table[word]
 
 
 def _load_factor(about: dict[str, Any], where: str) -> float:
@@ -282,14 +283,15 @@ def _load_factor(about: dict[str, Any], where: str) -> float:
     return float(frac)
 
 
-def number_of(name: str, workload: Workload, where: str) -> int:
-    """Of the table that a name means by the number at its end."""
-    match = _NAME.search(name)
+def number_of(name: str, workload: Workload, where: str, names: Sequence[str] = ()) -> int:
+    """Of the table that a name means: its place among `names`, or the number at its end."""
+    if name in names:
+        return list(names).index(name)
+    match = None if names else _NAME.search(name)
     if match is None or int(match.group(1)) >= len(workload.tables):
-        raise WorkloadError(
-            f"{where}: {workload.name} has no such table: expected table_0 to "
-            f"table_{len(workload.tables) - 1}"
-        )
+        last = f"table_0 to table_{len(workload.tables) - 1}"
+        expected = f"one of the {len(names)} names given" if names else last
+        raise WorkloadError(f"{where}: {workload.name} has no such table: expected {expected}")
     return int(match.group(1))
 
 

@@ -4,7 +4,7 @@ and names of tables."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Pipeline
-from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.errors import UsageError
 from perfmodel.explore import torchrec as documents
 from perfmodel.prediction.request import Hardware, changed_workload
 from perfmodel.prediction.step import cluster_of
@@ -60,7 +60,7 @@ def document(plan: Any, workload: Workload, names: Sequence[str] = ()) -> dict[s
     found: dict[str, Any] = {}
     for fqn, name, about in tables_of(plan):
         module = found.setdefault(fqn.removesuffix(f".{name}"), {})
-        module[f"table_{number_of(name, names, workload)}"] = asdict(about)
+        module[f"table_{documents.number_of(name, workload, name[:60], names)}"] = asdict(about)
     plain: dict[str, Any] = json.loads(json.dumps(found, default=str))  # devices, enumerations
     return plain
 
@@ -95,26 +95,13 @@ def tables_of(plan: Any) -> Iterable[tuple[str, str, Any]]:
 
 
 def pipeline_of(given: Any) -> Pipeline:
-    found: Pipeline = known(PIPELINES, getattr(given, "value", given), "pipeline")
-    return found
+    return documents.known(PIPELINES, getattr(given, "value", given), "pipeline")
 
 
 def check_names(names: Sequence[str], workload: Workload) -> None:
     if names and len(names) != len(workload.tables):
         has = f"{workload.name} has {len(workload.tables)} tables"
         raise UsageError(f"names: {len(names)}, but {has}")
-
-
-def number_of(name: str, names: Sequence[str], workload: Workload) -> int:
-    if names and name not in names:
-        raise WorkloadError(f"{name[:60]}: not among the {len(names)} names of tables")
-    return list(names).index(name) if names else documents.number_of(name, workload, name[:60])
-
-
-def known(table: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in table:
-        raise UsageError(f"{where} {str(key)[:60]!r}: expected one of {', '.join(table)}")
-    return table[key]
 
 
 def module_of(name: str) -> Any:

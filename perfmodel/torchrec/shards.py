@@ -22,18 +22,18 @@ from perfmodel.designs.layouts.problem import ANY, EVERY, GRADIENT_BYTES, GROUP,
 from perfmodel.designs.layouts.surrogate import End, exchange_line, missed_us, timed
 from perfmodel.embedding import Pipeline, Placement, RowDtype, Sharding
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.explore.torchrec import CACHED, CACHED_FRAC, KERNELS, topology_of
+from perfmodel.explore.torchrec import (
+    CACHED,
+    CACHED_FRAC,
+    KERNELS,
+    known,
+    number_of,
+    topology_of,
+)
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.request import Hardware, changed_workload
 from perfmodel.prediction.step import cluster_of
-from perfmodel.torchrec.plans import (
-    check_names,
-    known,
-    module_of,
-    number_of,
-    pipeline_of,
-    tables_of,
-)
+from perfmodel.torchrec.plans import check_names, module_of, pipeline_of, tables_of
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.settings import Implementation, Training
@@ -97,9 +97,7 @@ class Asked:
 
     def deployment(self, options: Sequence[Any]) -> Deployment:
         """All tables so far. Raises `WorkloadError` for one that the workload has not."""
-        for option in options:
-            if option.fqn not in self.tables:
-                self.tables[option.fqn] = self._table(option)
+        self.tables |= {option.fqn: self._table(option) for option in options}
         workload = replace(self.workload, tables=tuple(self.tables.values()))
         placement = Placement((WHOLE,) * len(self.tables))
         batch = options[0].batch_size * self.machine.gpus
@@ -108,11 +106,11 @@ class Asked:
     def _table(self, option: Any) -> Table:
         rows, dim = option.tensor.shape
         if not self.workload.tables:
-            alpha = self.skew
-            alpha = alpha.get(option.name, 0.0) if isinstance(alpha, Mapping) else alpha
+            skew = self.skew
+            alpha = skew.get(option.name, 0.0) if isinstance(skew, Mapping) else skew
             pooling = sum(option.input_lengths) / len(option.input_lengths)
             return Table(rows, dim, pooling, alpha, pooled=bool(option.is_pooled))
-        table = self.workload.tables[number_of(option.name, self.names, self.workload)]
+        table = self.workload.tables[number_of(option.name, self.workload, option.name, self.names)]
         if (table.rows, table.dim) != (rows, dim):
             has = f"{self.workload.name} has {table.rows} x {table.dim}"
             raise WorkloadError(f"{option.fqn}: {rows} x {dim}, but {has}")

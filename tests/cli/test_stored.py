@@ -77,6 +77,17 @@ def test_comparisons_and_plans_of_two_machines(run: Run, tmp_path: Path, verb: s
     assert page.count("<table") >= 2
 
 
+def test_a_path_that_is_damaged_is_one_line(run: Run, tmp_path: Path, trace: Path) -> None:
+    saved = stored(run, tmp_path / "saved.json", "breakdown", trace)
+    answer = json.loads(saved.read_text())
+    for step in answer["ranks"][0]["steps"]:
+        step["critical_path_by_kind"] = {"compute": "long"}
+    saved.write_text(json.dumps(answer))
+    ran = run("diff", saved, trace)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "compute is 'long'; expected a number" in ran.err
+
+
 def test_answers_of_two_verbs_differ_in_what_both_tell(run: Run, tmp_path: Path) -> None:
     asked = ("--workload", "criteo-kaggle", "--hardware", "dgx-h100")
     one = stored(run, tmp_path / "one.json", "predict", *asked)
