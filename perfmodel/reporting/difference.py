@@ -165,6 +165,8 @@ class Difference:
             parts.append(f"over the limit: {', '.join(named)}")
         elif self.held:
             parts.append("no limit crossed")
+        if unknown := dict.fromkeys(h.figure for h in self.held if h.outcome is Outcome.UNKNOWN):
+            parts.append(f"not recorded, so not checked: {', '.join(unknown)}")
         return "; ".join(parts)
 
     @property

@@ -99,6 +99,9 @@ def test_answers_of_two_verbs_differ_in_what_both_tell(run: Run, tmp_path: Path)
     for pair in ((one, other), (other, one)):
         (change,) = json.loads(run("diff", *pair, "-f", "json").out)["changes"]
         assert (change["group"], change["name"]) == ("step", "step")
+    told = json.loads(run("diff", one, other, "--fail-over", "comm=5%", "-f", "brief").out)
+    verdict = told["answer"][0]["verdict"]
+    assert verdict.endswith("; no limit crossed; not recorded, so not checked: comm")
 
 
 @pytest.mark.parametrize(
