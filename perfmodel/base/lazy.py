@@ -17,9 +17,9 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
     `__dir__`, which tab completion asks, has the names of `__all__` and loads none of them.
     No name may be that of one of the package's own modules: importing that would replace it.
     """
-    loader: Any = sys.modules[package].__loader__
+    spec: Any = sys.modules[package].__spec__  # pytest's loader, of plug-ins, has no get_source
     homes: dict[str, str] = {}
-    for statement in ast.parse(loader.get_source(package)).body:
+    for statement in ast.parse(spec.loader.get_data(spec.origin)).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
             for each in statement.body:
                 assert isinstance(each, ast.ImportFrom)

@@ -13,8 +13,8 @@ from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 
-_KNOWN: dict[int, OfUser] = {}
-"""By the id of the model that each holds: one object per model, since answers are kept by it."""
+_KNOWN: dict[tuple[int, str], OfUser] = {}
+"""By the id of the model that each holds and its name: one object, as answers are kept by it."""
 
 
 def checked(model: KernelModel, name: str) -> KernelModel:
@@ -29,7 +29,7 @@ def checked(model: KernelModel, name: str) -> KernelModel:
     for method in ("estimate", "explain"):
         if not callable(getattr(model, method, None)):
             raise ModelError(f"kernel model {name}: {type(model).__name__} has no method {method}")
-    return _KNOWN.setdefault(id(model), OfUser(model, name))
+    return _KNOWN.setdefault((id(model), name), OfUser(model, name))
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +28,7 @@ from numpy.typing import ArrayLike
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes
 from perfmodel.base.schema import section
-from perfmodel.base.units import BYTES_PER_GB
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
 from perfmodel.designs import Deployment
 from perfmodel.designs.layouts.problem import NO_KIND, FixedTimes, Problem
 from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement
@@ -38,6 +39,7 @@ from perfmodel.workload import Workload
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.tables import Table
 
+T = TypeVar("T")
 GIB = float(1 << 30)
 INDEX_BYTES = 8.0
 MIN_WIDTH = 32
@@ -92,7 +94,7 @@ def shard_cost(
     sharding: Sequence[str],
     kernel: Sequence[str],
     topology: Topology,
-    item_bytes: float = 4.0,
+    item_bytes: ArrayLike = 4.0,
     wire_bytes: float = 4.0,
 ) -> ShardCost:
     """One shard of each of `n` tables: their `rows`, the shard's `columns`, lookups per sample.
@@ -100,7 +102,9 @@ def shard_cost(
     Arguments are `[n]`; elements are stored in `item_bytes`, and sent in `wire_bytes`. Kernels are
     those of `Topology.kernel_bytes_per_s`, `sharding` as of TorchRec.
     """
-    height, width, lookups = (np.asarray(each, np.float64) for each in (rows, columns, pooling))
+    height, width, lookups, stored = (
+        np.asarray(each, np.float64) for each in (rows, columns, pooling, item_bytes)
+    )
     it, kinds = topology, np.array(sharding, object)
     rate = np.array([it.kernel_bytes_per_s(each) for each in kernel]) / 1e3
     intra, inter = it.intra_bytes_per_s / 1e3, it.inter_bytes_per_s / 1e3
@@ -112,9 +116,9 @@ def shard_cost(
     senders = np.where(replicated, 1.0, float(it.ranks))
 
     read = batch * lookups / parts * senders
-    row_bytes = np.where(whole, np.maximum(width, MIN_WIDTH), width) * item_bytes
+    row_bytes = np.where(whole, np.maximum(width, MIN_WIDTH), width) * stored
     indices = np.where(whole, np.ceil(read * INDEX_BYTES), read * INDEX_BYTES)
-    pooled = batch * senders * width * np.where(replicated, item_bytes, wire_bytes)
+    pooled = batch * senders * width * np.where(replicated, stored, wire_bytes)
     narrow = np.select([width >= 128, width >= 64], [1.0, 1.15], 1.75)
     forward = (indices + read * row_bytes + pooled) * np.where(whole, narrow, 1.0) / rate
 
@@ -123,7 +127,7 @@ def shard_cost(
     comms = np.select([replicated, within], [0.0, pooled / intra + far], among_all)
     copied = np.where(by_row | within, pooled * BATCHED_COPY / rate, 0.0)
     # Gradients of whole tables among all ranks, and their dense optimizer.
-    table_bytes, two = height * width * item_bytes, min(nodes, 2.0)
+    table_bytes, two = height * width * stored, min(nodes, 2.0)
     turns = (2 * two - 1) / two * (2 if nodes > 2 else 1)
     summed = table_bytes * (turns / (inter * it.local_ranks) + DENSE_OPTIMIZER / rate)
     backward_comms = np.where(replicated, summed, comms) + copied
@@ -148,42 +152,24 @@ def topology_of(machine: Cluster, batch_per_rank: int = Topology.batch_per_rank)
 def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
     """The problem with TorchRec's cost of each shard as its work, and nothing else; the machine's
     own rates are the topology."""
-    tables = deployment.workload.tables
-    topology = topology_of(deployment.machine, deployment.samples)
-    wire = float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
-    total_ms = np.empty(len(problem.ways))
-    for dtype in {way.dtype for way in problem.ways}:
-        own = [number for number, way in enumerate(problem.ways) if way.dtype == dtype]
-        mine = [problem.ways[number] for number in own]
-        beside = ["fused" if way.tier == "hbm" else "fused_uvm_caching" for way in mine]
-        total_ms[own] = shard_cost(
-            [tables[way.number].rows for way in mine],
-            [way.shard.dim for way in mine],
-            [tables[way.number].pooling for way in mine],
-            [way.sharding for way in mine],
-            [
-                "dense" if way.sharding == "data_parallel" else kernel
-                for way, kernel in zip(mine, beside, strict=True)
-            ],
-            topology,
-            float(item_bytes([dtype])[0]),
-            wire,
-        ).total_ms
-    nothing = np.zeros(len(total_ms))
-    return replace(
-        problem,
-        kind=np.full(len(total_ms), NO_KIND),
-        work_us=total_ms * 1e3,
-        sent_us=nothing,
-        shared_us=nothing,
-        summed_us=nothing,
-        first_us=nothing,
-        scattered_us=nothing,
-        fixed_us=(),
-        beside=FixedTimes(),
+    here, tables = problem.ways, deployment.workload.tables
+    cost = shard_cost(
+        [tables[way.number].rows for way in here],
+        [way.shard.dim for way in here],
+        [tables[way.number].pooling for way in here],
+        [way.sharding for way in here],
+        ["dense" if way.sharding == "data_parallel" else _KERNEL[way.tier] for way in here],
+        topology_of(deployment.machine, deployment.samples),
+        item_bytes([way.dtype for way in here]),
+        float(item_bytes([deployment.workload.implementation.exchange_precision])[0]),
     )
+    nothing: dict[str, Any] = dict.fromkeys(_BESIDE_WORK, np.zeros(len(here)))
+    nothing |= {"kind": np.full(len(here), NO_KIND), "fixed_us": (), "beside": FixedTimes()}
+    return replace(problem, work_us=cost.total_ms * US_PER_MS, **nothing)
 
 
+_KERNEL = {"hbm": "fused", "host": "fused_uvm_caching"}
+_BESIDE_WORK = ("sent_us", "shared_us", "summed_us", "first_us", "scattered_us")
 SCHEMA = "perfmodel.plan/1"
 MODULE = "sparse.embedding_bags"
 KERNELS: dict[str, str] = dict.fromkeys(("fused", "fused_triton", "dense", "quant"), "hbm")
@@ -191,30 +177,30 @@ KERNELS |= dict.fromkeys(("fused_uvm", "quant_uvm"), "host")
 KERNELS |= {"fused_uvm_caching": "host", "quant_uvm_caching": "host"}
 CACHED = ("fused_uvm_caching", "quant_uvm_caching")
 CACHE, CACHED_FRAC = "uvm", 0.2
+_SHARDINGS: dict[str, Sharding] = {each: each for each in get_args(Sharding)}
+_SHARDINGS |= {"table_column_wise": "column_wise"}
 _NAME = re.compile(r"(?:^|_)(\d{1,9})$")
 
 
 def is_torchrec(document: Any) -> bool:
     """Whether a JSON document looks like modules with tables that have a `sharding_type`."""
-    return isinstance(document, dict) and any(
-        isinstance(tables, dict)
-        and any(isinstance(each, dict) and "sharding_type" in each for each in tables.values())
-        for tables in document.values()
-    )
+    modules = document.values() if isinstance(document, dict) else ()
+    tables = chain.from_iterable(each.values() for each in modules if isinstance(each, dict))
+    return any(isinstance(each, dict) and "sharding_type" in each for each in tables)
 
 
 def placement_of_torchrec(
     document: dict[str, Any], workload: Workload, machine: Cluster
 ) -> Placement:
     """The placement that TorchRec's plan means; tables with UVM caching share a cache for as much
-    of their rows as their `load_factor` says, or a fifth, the default of its planner.
+    of their rows as their `load_factor` says, or a fifth, the default of its planner. Slices of a
+    table on one rank count as one, and shards without rows as none.
 
     Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
     for shardings and kernels that have no counterpart.
     """
     placed: dict[int, TablePlacement] = {}
-    cached_bytes = 0.0
-    dtype = workload.implementation.table_precision
+    cached_bytes, dtype = 0.0, workload.implementation.table_precision
     for module, tables in document.items():
         if not isinstance(tables, dict):
             raise WorkloadError(f"{module}: expected its tables by name")
@@ -225,18 +211,14 @@ def placement_of_torchrec(
             number = number_of(name, workload, where)
             if number in placed:
                 raise WorkloadError(f"{where}: table_{number} is there twice")
-            _require_size(about, workload.tables[number], where)
-            kernel = str(about.get("compute_kernel", "fused"))
-            kind: Any = about.get("sharding_type")
-            if kind not in get_args(Sharding):
-                raise WorkloadError(f"{where}: sharding_type {kind!r} has no counterpart here")
-            if kernel not in KERNELS:
-                raise WorkloadError(f"{where}: compute_kernel {kernel!r} has no counterpart here")
-            ranks = _ranks(about, kind, machine.gpus, where)
+            kind = known(_SHARDINGS, about.get("sharding_type"), f"{where}: sharding_type")
+            kernel = about.get("compute_kernel", "fused")
+            tier = known(KERNELS, kernel, f"{where}: compute_kernel")
+            ranks = _ranks(about, kind, machine.gpus, workload.tables[number], where)
             caches = (CACHE,) if kernel in CACHED else ()
             if caches:
                 cached_bytes += _load_factor(about, where) * _size_bytes(workload, number, dtype)
-            placed[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
+            placed[number] = TablePlacement(kind, ranks, tier, dtype, caches=caches)
     missing = [number for number in range(len(workload.tables)) if number not in placed]
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -244,8 +226,7 @@ def placement_of_torchrec(
     in_order = tuple(placed[number] for number in range(len(workload.tables)))
     if not cached_bytes:
         return Placement(in_order)
-    cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus)
-    return Placement(in_order, (cache,))
+    return Placement(in_order, (RowCache(CACHE, "hbm", cached_bytes / machine.gpus),))
 
 
 def torchrec_document(placement: Placement, workload: Workload, machine: Cluster) -> dict[str, Any]:
@@ -258,22 +239,24 @@ def torchrec_document(placement: Placement, workload: Workload, machine: Cluster
     for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
         if about.tier not in KERNELS.values() or about.hot_rows:
             raise WorkloadError(f"tables[{number}]: TorchRec's plans have no drives and hot rows")
-        kernel = "dense" if about.sharding == "data_parallel" else "fused"
+        replicated = about.sharding == "data_parallel"
+        kernel = "dense" if replicated else "fused"
         if about.tier == "host":
             kernel = "fused_uvm_caching" if about.caches else "fused_uvm"
-        shards = [
-            {
-                "shard_offsets": offsets,
-                "shard_sizes": sizes,
-                "placement": f"rank:{rank}/cuda:{rank % machine.linked_gpus}",
-            }
-            for rank, offsets, sizes in _shards(about, table)
-        ]
+        columns = len(about.ranks) if about.sharding == "column_wise" else 1
+        rows = len(about.ranks) if "row" in about.sharding else 1
+        height, width = -(-table.rows // rows), table.dim // columns
+        shards = []
+        for at, rank in enumerate(about.ranks):
+            offsets = [at * height, 0] if rows > 1 else [0, at * width]
+            sizes = [max(min(height, table.rows - offsets[0]), 0), width]
+            place = f"rank:{rank}/cuda:{rank % machine.linked_gpus}"
+            shards.append({"shard_offsets": offsets, "shard_sizes": sizes, "placement": place})
         tables[f"table_{number}"] = {
             "sharding_type": about.sharding,
             "compute_kernel": kernel,
             "ranks": list(about.ranks),
-            "sharding_spec": {"shards": shards} if about.sharding != "data_parallel" else None,
+            "sharding_spec": None if replicated else {"shards": shards},
             "cache_params": {"load_factor": cached / cached_bytes} if about.caches else None,
         }
     return {MODULE: tables}
@@ -282,6 +265,13 @@ def torchrec_document(placement: Placement, workload: Workload, machine: Cluster
 def _size_bytes(workload: Workload, number: int, dtype: str) -> float:
     table = workload.tables[number]
     return table.rows * table.dim * float(item_bytes([dtype])[0])
+
+
+def known(table: Mapping[str, T], word: Any, where: str) -> T:
+    """What has that name in a table. Raises `WorkloadError`."""
+    if not isinstance(word, str) or word not in table:
+        raise WorkloadError(f"{where} {str(word)[:60]!r}: expected one of {', '.join(table)}")
+    return table[word]
 
 
 def _load_factor(about: dict[str, Any], where: str) -> float:
@@ -293,53 +283,40 @@ def _load_factor(about: dict[str, Any], where: str) -> float:
     return float(frac)
 
 
-def _shards(about: TablePlacement, table: Table) -> list[tuple[int, list[int], list[int]]]:
-    """(rank, offsets, sizes) of each."""
-    count = len(about.ranks)
-    if about.sharding == "column_wise":
-        width = table.dim // count
-        return [(r, [0, at * width], [table.rows, width]) for at, r in enumerate(about.ranks)]
-    height = -(-table.rows // count) if "row" in about.sharding else table.rows
-    return [
-        (r, [at * height, 0], [max(min(height, table.rows - at * height), 0), table.dim])
-        for at, r in enumerate(about.ranks)
-    ]
-
-
-def number_of(name: str, workload: Workload, where: str) -> int:
-    """Of the table that a name means by the number at its end."""
-    match = _NAME.search(name)
+def number_of(name: str, workload: Workload, where: str, names: Sequence[str] = ()) -> int:
+    """Of the table that a name means: its place among `names`, or the number at its end."""
+    if name in names:
+        return list(names).index(name)
+    match = None if names else _NAME.search(name)
     if match is None or int(match.group(1)) >= len(workload.tables):
-        raise WorkloadError(
-            f"{where}: {workload.name} has no such table: expected table_0 to "
-            f"table_{len(workload.tables) - 1}"
-        )
+        last = f"table_0 to table_{len(workload.tables) - 1}"
+        expected = f"one of the {len(names)} names given" if names else last
+        raise WorkloadError(f"{where}: {workload.name} has no such table: expected {expected}")
     return int(match.group(1))
 
 
-def _require_size(about: dict[str, Any], table: Table, where: str) -> None:
-    """Shards, where the plan states them, together have the table's rows and columns."""
-    spec = about.get("sharding_spec")
-    if spec is None:
-        return
+def _ranks(
+    about: dict[str, Any], kind: Sharding, ranks: int, table: Table, where: str
+) -> tuple[int, ...]:
+    """Those with rows. Shards, where the plan states them, together are the table's."""
+    spec, given, sizes = about.get("sharding_spec"), about.get("ranks"), []
     try:
-        sizes = [each["shard_sizes"] for each in spec["shards"]]
-        elements = sum(int(rows) * int(columns) for rows, columns in sizes)
+        for each in spec["shards"] if spec is not None else ():
+            height, width = map(int, each["shard_sizes"])
+            sizes.append(height * width)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise WorkloadError(f"{where}: sharding_spec: expected shards with shard_sizes") from None
-    if elements != table.rows * table.dim:
+    if spec is not None and sum(sizes) != table.rows * table.dim:
         raise WorkloadError(
-            f"{where}: its shards have {elements} elements, the table {table.rows} x {table.dim}: "
-            "a plan for other tables"
+            f"{where}: its shards have {sum(sizes)} elements, the table {table.rows} x "
+            f"{table.dim}: a plan for other tables"
         )
-
-
-def _ranks(about: dict[str, Any], kind: str, ranks: int, where: str) -> tuple[int, ...]:
-    given = about.get("ranks")
     if kind == "data_parallel" or (kind == "row_wise" and not given):
         return tuple(range(ranks))
     if not isinstance(given, list) or not all(type(each) is int for each in given) or not given:
         raise WorkloadError(f"{where}: ranks: expected a list of whole numbers")
+    if len(sizes) == len(given):
+        given = dict.fromkeys(rank for rank, size in zip(given, sizes, strict=True) if size)
     return tuple(given)
 
 

@@ -7,12 +7,13 @@ import re
 import shlex
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from perfmodel.base.units import human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.plot.names import shortened
 from perfmodel.reporting.tables import one_line, percent
 
@@ -61,15 +62,15 @@ def brief(
 
 def _cut(found: dict[str, Any]) -> None:
     """Leave out what is missed least: other records, a long value, then warnings and causes."""
-    rows, (best, *_) = found["answer"], found["answer"]
-    size, largest = max((len(json.dumps(each)), key) for key, each in {**best, "": ""}.items())
-    if len(rows) > 1:
-        rows.pop()
+    (best, *others), said = found["answer"], found["warnings"] or found["causes"]
+    largest = max(best, key=lambda key: len(json.dumps(best[key])), default="")
+    if others:
+        found["answer"].pop()
         found["left_out"] += 1
-    elif size > _LONG or not (found["warnings"] or found["causes"]):
-        del best[largest]
+    elif said and len(json.dumps(best.get(largest))) <= _LONG:
+        said.pop()
     else:
-        (found["warnings"] or found["causes"]).pop()
+        del best[largest]
 
 
 def records_of(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -78,28 +79,20 @@ def records_of(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     paths = (f"{path}.*" for path in kind.get("rows", ()))
     rows = next(filter(None, (_at(answer, path) for path in paths)), [answer])
     key = kind.get("order", "")
-    sign = -1 if key.startswith("-") else 1
-
-    def size(row: Mapping[str, Any]) -> tuple[bool, float]:
-        value = row.get(key.lstrip("-"))
-        return value is None, sign * (value or 0.0)
-
-    return sorted(rows, key=size) if key else rows
+    sign, key = -1 if key.startswith("-") else 1, key.lstrip("-")
+    sizes = ((row.get(key) is None, sign * (row.get(key) or 0.0)) for row in rows)
+    return [row for _, row in sorted(zip(sizes, rows, strict=True), key=itemgetter(0))]
 
 
 def _told(row: Mapping[str, Any], kind: Mapping[str, Any]) -> dict[str, Any]:
     """What is told of a record: its keys (`measured_step_us` of `measured.step_us`), where they are
     known, and between which values the answer lies."""
-    paths = list(row) if kind["keys"] == ["*"] else kind["keys"]
-    told = {
-        path.replace(".", "_"): _short(each)
-        for path in paths
-        for each in _at(row, path)
-        if each is not None
-    }
-    ends = kind.get("interval", ("low_us", "high_us"))
-    interval = [_short(each) for path in ends for each in _at(row, path) if each is not None]
-    return told | ({"interval": interval} if len(interval) == len(ends) else {})
+    told = {path.replace(".", "_"): _first(row, path) for path in kind["keys"]}
+    if kind["keys"] == ["*"]:  # keys of axes have dots
+        told = {key.replace(".", "_"): value for key, value in row.items()}
+    ends = [_first(row, path) for path in kind.get("interval", ("low_us", "high_us"))]
+    told["interval"] = None if None in ends else ends
+    return {key: _short(value) for key, value in told.items() if value is not None}
 
 
 def _short(value: Any) -> Any:
@@ -121,6 +114,11 @@ def _at(holder: Any, path: str) -> list[Any]:
     return found
 
 
+def _first(holder: Any, path: str) -> Any:
+    """The value at a path; None where there is none."""
+    return next(iter(_at(holder, path)), None)
+
+
 def _below(holder: Any, word: str) -> Sequence[Any]:
     if isinstance(holder, Mapping):
         return [holder[word]] if word in holder else []
@@ -139,33 +137,27 @@ def _causes(
     name: Sequence[str] = ("name",),
     size: str = "",
     where: Mapping[str, Sequence[Any]] | None = None,
-    ending: str = "",
-    skip: Sequence[str] = (),
+    like: str = "",
 ) -> list[dict[str, Any]]:
     """The largest of those parts, or where they have no size the first; times of several steps are
     means, and shares of all that add up."""
-
-    def sizes(parts: Any) -> Iterator[tuple[str, float]]:
+    several = [parts for parts in _at(scope, of) if parts is not None]
+    sizes, unit = defaultdict[str, float](float), size or "time_us"
+    for parts in several:
         if isinstance(parts, Mapping):
-            named = ((key, us) for key, us in parts.items() if key.endswith(ending))
-            yield from ((key, us) for key, us in named if key not in skip and us is not None)
-            return
+            named = ((key, us) for key, us in parts.items() if re.fullmatch(like or ".*", key))
+            parts = [{"name": key, unit: us} for key, us in named if us is not None]
         for each in parts:
             if all(each[key] in values for key, values in (where or {}).items()):
-                yield ": ".join(str(each[key]) for key in name), each.get(size) or 0.0
-
-    summed, several = defaultdict[str, float](float), [p for p in _at(scope, of) if p is not None]
-    for parts in several:
-        for key, value in sizes(parts):
-            summed[key] += value / len(several)
-    if not size and not any(summed.values()):
-        return [{"name": one_line(key)} for key in list(summed)[:MAX_CAUSES]]
-    whole, size = sum(map(abs, summed.values())), size or "time_us"
-    adds_up = size.endswith("_us") and not ending
-    largest = sorted(filter(summed.get, summed), key=lambda key: -abs(summed[key]))[:MAX_CAUSES]
+                key = one_line(": ".join(str(each[key]) for key in name))
+                sizes[key] += (each.get(unit) or 0.0) / len(several)
+    if not size and not any(sizes.values()):
+        return [{"name": key} for key in list(sizes)[:MAX_CAUSES]]
+    whole, adds_up = sum(map(abs, sizes.values())), unit.endswith("_us") and not like
+    largest = sorted(filter(sizes.get, sizes), key=lambda key: -abs(sizes[key]))[:MAX_CAUSES]
     return [
-        {"name": one_line(key), size: summed[key]}
-        | ({"share_frac": round(summed[key] / whole, 4)} if adds_up else {})
+        {"name": key, unit: sizes[key]}
+        | ({"share_frac": round(sizes[key] / whole, 4)} if adds_up else {})
         for key in largest
     ]
 
@@ -174,10 +166,11 @@ def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
     """The command line that asks the next question; None where it is not known, or too long."""
     said = ["perfmodel"]
     for at, text in enumerate(words):
-        values = {path: next(iter(_at(scope, path)), None) for path in _PLACE.findall(text)}
+        values = {path: _first(scope, path) for path in _PLACE.findall(text)}
         if None not in values.values():
-            for path, value in values.items():
-                text = text.replace(f"{{{path}}}", _word(path, value))
+            for path, value in values.items():  # what is a command is quoted already
+                value = str(value) if path.endswith("command") else shlex.quote(str(value))
+                text = text.replace(f"{{{path}}}", value)
             said.append(text.removeprefix("perfmodel "))
         elif not at:  # what all others belong to
             return None
@@ -185,33 +178,31 @@ def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
     return line if len(json.dumps(line)) <= _MAX_COMMAND else None
 
 
-def _word(path: str, value: Any) -> str:
-    """A value as a shell takes it; what is a command already as it is."""
-    return str(value) if path.endswith("command") else shlex.quote(str(value))
-
-
 def lines_of(found: Mapping[str, Any]) -> list[str]:
     """A brief answer as lines for people: the best record, causes, warnings, the next command."""
-    best, causes = found["answer"][0], found["causes"]
-    said = [
-        _said(key, value)
-        for key, value in best.items()
-        if not isinstance(value, bool | list | dict)
-    ]
+    best = found["answer"][0]
+    told = {key: each for key, each in best.items() if not isinstance(each, bool | list | dict)}
+    said = [_said(*item) for item in told.items()]
     if "interval" in best:
         said.append(f"90 % interval {' to '.join(map(human_us, best['interval']))}")
-    names = [", ".join(_said(*item) for item in each.items()) for each in causes]
+    names = [", ".join(_said(*item) for item in each.items()) for each in found["causes"]]
     lines = [", ".join(said), *(f"because of {name}" for name in names), *found["warnings"]]
     return lines + ([f"next: {found['next']}"] if found["next"] else [])
 
 
+_FORMS: Mapping[str, Callable[[Any], str]] = {
+    "_frac": lambda value: percent(value, 1),
+    "_us": human_us,
+    "_bytes": lambda value: f"{value / BYTES_PER_GB:,.3g} GB",
+}
+
+
 def _said(key: str, value: Any) -> str:
     """`step 16.31 ms`, `share 8.1 %`."""
-    if key.endswith("_frac"):
-        return f"{key.removesuffix('_frac').replace('_', ' ')} {percent(value, 1)}"
-    if key.endswith("_us"):
-        return f"{key.removesuffix('_us').replace('_', ' ')} {human_us(value)}"
-    return str(value) if isinstance(value, str) else f"{key.replace('_', ' ')} {value}"
+    if isinstance(value, str):
+        return value
+    suffix = next(filter(key.endswith, _FORMS), "")
+    return f"{key.removesuffix(suffix).replace('_', ' ')} {_FORMS.get(suffix, str)(value)}"
 
 
 def annotation(found: Mapping[str, Any]) -> str:

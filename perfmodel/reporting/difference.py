@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
@@ -27,11 +26,13 @@ from perfmodel.reporting.sides import (
 )
 
 SCHEMA = "perfmodel.diff/2"
+COLUMNS = ("group", "name", "a_us", "b_us", "change_us", "scatter_frac")
 MAX_SHOWN, MAX_MOVED = 12, 5
 """Changes of each group for people, and changes that a comment names."""
 MAX_OVER, MAX_ROWS = 4, 12
 """Figures over their limit that a verdict names, and rows of a comment."""
 _LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")
+LIKE_FRAC = 0.5
 ROUNDING_FRAC = 5e-4
 """What is shown as 0.0 %."""
 
@@ -137,6 +138,8 @@ class Difference:
     of the step), the largest change first within its group."""
     pairs: list[tuple[int, int]]
     """The ranks that were compared; the first is the one that `changes` are of."""
+    step: Held
+    """Of that one."""
     notes: list[str] = field(default_factory=list)
     """What was compared with what, where it is not plain."""
     held: list[Held] = field(default_factory=list)
@@ -149,7 +152,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """Slower, faster or neither, in one line, and what crossed its limit."""
-        parts = [] if self._step is None else [step_text(self._step)]
+        parts = [step_text(self.step)]
         over = [each for each in self.held if each.outcome is Outcome.OVER]
         several = len({each.rank for each in self.held}) > 1
         named = [
@@ -162,6 +165,8 @@ class Difference:
             parts.append(f"over the limit: {', '.join(named)}")
         elif self.held:
             parts.append("no limit crossed")
+        if unknown := dict.fromkeys(h.figure for h in self.held if h.outcome is Outcome.UNKNOWN):
+            parts.append(f"not recorded, so not checked: {', '.join(unknown)}")
         return "; ".join(parts)
 
     @property
@@ -173,14 +178,6 @@ class Difference:
     @property
     def _sides(self) -> tuple[tuple[str, Side], ...]:
         return ("a", self.a), ("b", self.b)
-
-    @property
-    def _step(self) -> Held | None:
-        for row in self.of(STEP).itertuples():
-            if row.name == STEP:
-                scatter = None if np.isnan(row.scatter_frac) else row.scatter_frac
-                return Held(STEP, self.pairs[0][0], row.a_us, row.b_us, scatter, None)
-        return None
 
     def to_markdown(self) -> str:
         """A comment for a pull request: the verdict, limits, what moved most, and notes."""
@@ -204,8 +201,7 @@ class Difference:
     @property
     def moved(self) -> list[str]:
         """What changed most, but for what changed less than the step scatters."""
-        step = self._step
-        floor_us = 0.0 if step is None else max(step.scatter_frac or 0.0, 0.01) * (step.a or 0.0)
+        floor_us = max(self.step.scatter_frac or 0.0, 0.01) * (self.step.a or 0.0)
         rows = self.changes.sort_values("change_us", key=lambda us: -abs(us)).itertuples()
         return [
             f"{row.group}, {row.name}: {human_us(row.a_us)} to {human_us(row.b_us)}"
@@ -217,8 +213,7 @@ class Difference:
         return self.changes[self.changes.group == group]
 
     def __repr__(self) -> str:
-        step = self._step
-        said = f"step {' to '.join(step.size_texts)}" if step else "no step"
+        said = f"step {' to '.join(self.step.size_texts)}"
         return f"Difference({self.a.source!r}, {self.b.source!r}: {said})"
 
     def _repr_html_(self) -> str:
@@ -285,17 +280,17 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
         f"{name} was not recorded on both sides: its limit was not checked"
         for name in dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
     ]
-    before, after = _with_like_parts(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
-    names = list(dict.fromkeys([*before, *after]))
-    rows = pd.DataFrame(names, columns=["group", "name"])
-    rows = rows.assign(
-        a_us=[before.get(key, 0.0) for key in names], b_us=[after.get(key, 0.0) for key in names]
-    )
-    spread = [_spread(name, ranks[0]) if group == STEP else None for group, name in names]
-    rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=np.array(spread, float))
-    order = {"group": rows.group.map(GROUPS.index), "size": -rows.change_us.abs()}
-    ordered = rows.loc[pd.DataFrame(order).sort_values(["group", "size"]).index]
-    return Difference(a, b, ordered.reset_index(drop=True), pairs, notes, held)
+    before, after = _comparable(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
+    rows = []
+    for group, name in {**before, **after}:
+        a_us, b_us = (each.get((group, name), 0.0) for each in (before, after))
+        scatter_frac = _spread(name, ranks[0]) if group == STEP else None
+        rows.append((group, name, a_us, b_us, b_us - a_us, scatter_frac))
+    rows.sort(key=lambda row: (GROUPS.index(row[0]), -abs(row[4])))
+    changes = pd.DataFrame(rows, columns=COLUMNS).astype({"scatter_frac": float})
+    sizes = before[STEP, STEP], after[STEP, STEP]
+    step = Held(STEP, pairs[0][0], *sizes, _spread(STEP, ranks[0]), None)
+    return Difference(a, b, changes, pairs, step, notes, held)
 
 
 def _like_ranks(a: Side, b: Side) -> list[tuple[int, int]]:
@@ -336,16 +331,19 @@ def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
     return max(known, default=None)
 
 
-def _with_like_parts(*sides: Figures) -> Sequence[Figures]:
-    """Both sides, with modules and designs where half of the time of each goes by a name that both
-    have.
+def _comparable(*sides: Figures) -> list[Figures]:
+    """Both sides, of what both tell: figures of the step, and groups; modules and designs where
+    half of the time of each goes by a name that both have.
 
     Modules that hold others count again, on both sides.
     """
-    for group in (MODULE, DESIGN):
+    kept = set[tuple[str, str]]()
+    for group in GROUPS:
         parts = [{key: us for key, us in each.items() if key[0] == group} for each in sides]
-        shared = parts[0].keys() & parts[1].keys()
-        like_us = [sum(each[key] for key in shared) for each in parts]
-        if not all(us >= sum(own.values()) / 2 > 0 for us, own in zip(like_us, parts, strict=True)):
-            sides = tuple({k: us for k, us in each.items() if k[0] != group} for each in sides)
-    return sides
+        shared = set.intersection(*map(set, parts))
+        of_all = LIKE_FRAC if group in (MODULE, DESIGN) else 0.0
+        if group == STEP:
+            kept |= shared
+        elif all(sum(own[key] for key in shared) >= of_all * sum(own.values()) for own in parts):
+            kept |= set().union(*parts) if all(parts) else set()
+    return [{key: us for key, us in each.items() if key in kept} for each in sides]

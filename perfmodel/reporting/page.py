@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from itertools import chain
 from string import Template
 from typing import TYPE_CHECKING, Any
 
@@ -79,38 +80,33 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
     Raises `UsageError` for a damaged one.
     """
     with sound(str(answer["schema"]), name):
-        return _answer_html(answer, name)
+        told, made_by = brief(answer), answer.get("made_by", {})
+        summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
+        contents = {
+            "summary": "".join(_of_records(summary)),
+            "tables": "".join(_of_records({**answer, **records_of(answer)[0]})),
+            "notes": _items(answer.get("warnings") or ["no warnings"]),
+        }
+        made = ", ".join(f"{key} {value}" for key, value in made_by.items())
+        about = "; ".join(filter(None, (answer["schema"], made)))
+        return _page(name, lines_of(told)[0], about, contents)
 
 
-def _answer_html(answer: Mapping[str, Any], name: str) -> str:
-    told, made_by = brief(answer), answer.get("made_by", {})
-    headline, *_ = lines_of(told)
-    summary = [_records("Answer", told["answer"]), _records("Largest parts", told["causes"])]
-    lists = [each for each in {**answer, **records_of(answer)[0]}.items() if _is_records(each[1])]
-    contents = {
-        "summary": "".join(map(sortable, filter(None, summary))),
-        "tables": "".join(sortable(_records(key, rows)) for key, rows in lists),
-        "notes": _items(answer.get("warnings") or ["no warnings"]),
-    }
-    made = ", ".join(f"{key} {value}" for key, value in made_by.items())
-    return _page(name, headline, "; ".join(filter(None, (answer["schema"], made))), contents)
-
-
-def _is_records(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
-
-
-def _records(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
-    """The first of those records, with the columns that are texts and numbers."""
-    shown, heads = records[:PATH_ROWS], []
-    for key in dict.fromkeys(key for each in shown for key in each):
-        kinds = {type(each.get(key)) for each in shown} - {type(None)}
-        if kinds <= {int, float}:
-            form = "us" if key.endswith("_us") else ",.6g" if float in kinds else ",d"
-            heads.append(Column(key, key, form))
-        elif kinds <= {str}:
-            heads.append(Column(key, key))
-    return Table(title, heads, [{each.key: row.get(each.key) for each in heads} for row in shown])
+def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
+    """A table of each list of records: the first of them, with their texts and numbers."""
+    for title, records in values.items():
+        if not isinstance(records, list) or not all(isinstance(each, Mapping) for each in records):
+            continue
+        heads, shown = list[Column](), records[:PATH_ROWS]
+        for key in dict.fromkeys(chain.from_iterable(shown)):
+            kinds = {type(each.get(key)) for each in shown} - {type(None)}
+            if kinds <= {int, float}:
+                form = "us" if key.endswith("_us") else ",.6g" if float in kinds else ",d"
+                heads.append(Column(key, key, form))
+            elif kinds == {str}:
+                heads.append(Column(key, key))
+        if heads:
+            yield sortable(Table(title, heads, shown))
 
 
 def _page(title: str, headline: str, about: str, contents: Mapping[str, str]) -> str:

@@ -88,9 +88,7 @@ def side_of(
     Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
     if isinstance(source, Prediction):
-        result = source.results[0].to_dict()
-        name, by_rank = str(source.source["trace"]), _ranks_of_result(result)
-        return Side(name, result["hardware"], *by_rank, gaps=source.gaps)
+        return _side_of_answer(source.to_dict(), str(source.source["trace"]))
     if isinstance(source, Trace):
         return _measured_side(source)
     if isinstance(source, Mapping):
@@ -178,52 +176,6 @@ def _side_of_answer(answer: Mapping[str, Any], source: str) -> Side:
         )
 
 
-def _predicted_side(answer: _Answer) -> Side:
-    result = answer["results"][0]
-    return Side("", _text(result, "hardware"), *_ranks_of_result(result))
-
-
-def _broken_down_side(answer: _Answer) -> Side:
-    """A measured job from its breakdown: by rank its steady steps, and the median one's path."""
-    ranks, paths = dict[int, RankSteps](), dict[int, Figures]()
-    for rank in answer["ranks"]:
-        every, number = rank["steps"], int(_number(rank, "rank"))
-        steps = [each for each in every if each["role"] == StepRole.STEADY] or every
-        columns = {_short(key): [_number(each, key) for each in steps] for key in STEP_KEYS}
-        middle = {name: median(np.asarray(values)) for name, values in columns.items()}
-        ranks[number] = RankSteps(middle, _scatters(columns))
-        path = min(steps, key=lambda each: abs(each["step_us"] - middle[STEP]))
-        paths[number] = {
-            **{(STEP, name): us for name, us in middle.items()},
-            **{(PATH, kind): us for kind, us in path["critical_path_by_kind"].items()},
-        }
-    slowest = max(ranks, key=lambda number: ranks[number].figures[STEP])
-    device = _text(answer["ranks"][0], "device")
-    return Side("", device, slowest, ranks, paths.__getitem__, is_trace=True)
-
-
-def _best_side(answer: _Answer) -> Side:
-    """The fastest design, or the plan; of designs each one's step."""
-    best, *_ = records = [each for each in records_of(answer) if each["step_us"] is not None]
-    step = {STEP: _number(best, "step_us")}
-    every = {(STEP, STEP): step[STEP]}
-    every |= {
-        (DESIGN, each["design"]): _number(each, "step_us") for each in records if "design" in each
-    }
-    return Side("", _text(answer, "hardware"), 0, {0: RankSteps(step, {})}, lambda rank: every)
-
-
-_SIDES: Mapping[str, Callable[[_Answer], Side]] = {
-    SCHEMA: _predicted_side,
-    "perfmodel.breakdown/1": _broken_down_side,
-    "perfmodel.compare/1": _best_side,
-    "perfmodel.plan/1": _best_side,
-}
-"""By schema, of which no constant is imported here: it would load what makes such an answer."""
-_ByRank = tuple[int, Mapping[int, RankSteps], Callable[[int], Figures]]
-"""Slowest rank, ranks, and all figures of a rank."""
-
-
 def _figures_of_result(result: _Answer) -> dict[tuple[str, str], float]:
     figures: defaultdict[tuple[str, str], float] = defaultdict(float)
     for key in STEP_KEYS:
@@ -236,7 +188,8 @@ def _figures_of_result(result: _Answer) -> dict[tuple[str, str], float]:
     return dict(figures)
 
 
-def _ranks_of_result(result: _Answer) -> _ByRank:
+def _predicted_side(answer: _Answer) -> Side:
+    result = answer["results"][0]
     figures = _figures_of_result(result)
     found = {
         int(_number(row, "rank")): {_short(key): _number(row, key) for key in STEP_KEYS}
@@ -250,7 +203,52 @@ def _ranks_of_result(result: _Answer) -> _ByRank:
     if result.get("memory"):
         held = {MEMORY: _number(result["memory"], "total_bytes")}
         ranks[slowest] = replace(ranks[slowest], figures=found[slowest] | held)
-    return slowest, ranks, lambda rank: figures | {(STEP, k): us for k, us in found[rank].items()}
+
+    def figures_of(rank: int) -> Figures:
+        return figures | {(STEP, name): us for name, us in found[rank].items()}
+
+    return Side("", _text(result, "hardware"), slowest, ranks, figures_of)
+
+
+def _broken_down_side(answer: _Answer) -> Side:
+    """A measured job from its breakdown: by rank its steady steps, and the median one's path."""
+    ranks, paths = dict[int, RankSteps](), dict[int, Figures]()
+    device = _text(answer["ranks"][0], "device")
+    for rank in answer["ranks"]:
+        every, number = rank["steps"], int(_number(rank, "rank"))
+        steps = [each for each in every if each["role"] == StepRole.STEADY] or every
+        columns = {_short(key): [_number(each, key) for each in steps] for key in STEP_KEYS}
+        middle = {name: median(np.asarray(values)) for name, values in columns.items()}
+        ranks[number] = RankSteps(middle, _scatters(columns))
+        path = min(steps, key=lambda each: abs(each["step_us"] - middle[STEP]))
+        by_kind = path["critical_path_by_kind"]
+        paths[number] = {
+            **{(STEP, name): us for name, us in middle.items()},
+            **{(PATH, kind): _number(by_kind, kind) for kind in by_kind},
+        }
+    slowest = max(ranks, key=lambda number: ranks[number].figures[STEP])
+    return Side("", device, slowest, ranks, paths.__getitem__, is_trace=True)
+
+
+def _best_side(answer: _Answer) -> Side:
+    """The fastest design, or the plan; of designs each one's step."""
+    records = [each for each in records_of(answer) if each["step_us"] is not None]
+    if not records:
+        raise ValueError("no design has a step")
+    step = {STEP: _number(records[0], "step_us")}
+    designs = [each for each in records if "design" in each]
+    every = {(DESIGN, _text(each, "design")): _number(each, "step_us") for each in designs}
+    every[STEP, STEP] = step[STEP]
+    return Side("", _text(answer, "hardware"), 0, {0: RankSteps(step, {})}, lambda rank: every)
+
+
+_SIDES: Mapping[str, Callable[[_Answer], Side]] = {
+    SCHEMA: _predicted_side,
+    "perfmodel.breakdown/1": _broken_down_side,
+    "perfmodel.compare/1": _best_side,
+    "perfmodel.plan/1": _best_side,
+}
+"""By schema, of which no constant is imported here: it would load what makes such an answer."""
 
 
 def _number(holder: _Answer, key: str) -> float:
@@ -261,7 +259,6 @@ def _number(holder: _Answer, key: str) -> float:
 
 
 def _text(holder: _Answer, key: str) -> str:
-    value = holder[key]
-    if not isinstance(value, str):
+    if not isinstance(value := holder[key], str):
         raise ValueError(f"{key} is {str(value)[:40]!r}; expected a text")
     return value

@@ -31,8 +31,14 @@ def stored_answer(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> dict[
             "make the answer anew with this version, as JSON"
         )
     with sound(schema, str(path)):
-        answer: dict[str, Any] = json.loads(read_bytes(path, max_bytes=max_bytes))
+        text = read_bytes(path, max_bytes=max_bytes)
+        answer: dict[str, Any] = json.loads(text, parse_constant=_refuse)
     return answer
+
+
+def _refuse(text: str) -> None:
+    """What Python reads as a number, and JSON has not."""
+    raise ValueError(f"{text} is no number")
 
 
 @contextmanager
@@ -40,7 +46,7 @@ def sound(schema: str, source: str) -> Iterator[None]:
     """Within it, what an answer of that schema lacks, or has of another type, is a `UsageError`."""
     try:
         yield
-    except (KeyError, IndexError) as error:
-        raise UsageError(f"{source}: not a sound {schema}: no {error}") from None
-    except (TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{source}: not a sound {schema}: {error}") from None
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        what = "a list without items" if isinstance(error, IndexError) else what
+        raise UsageError(f"{source}: not a sound {schema}: {what}") from None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import US_PER_MS, human_us
+from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,26 +29,30 @@ def assert_step_within(
     `source` and `options` are as of `perfmodel.predict`: a trace, a workload, `FILE.py:CLASS`. The
     failure names the interval and the largest causes, and what has changed since `before`: an
     earlier prediction, its answer, or the file that `predict -o` wrote. Raises `AssertionError`,
-    and `PerfmodelError` for what cannot be predicted.
+    and `PerfmodelError` for what cannot be predicted, several machines, and a limit that is none.
     """
     __tracebackhide__ = True
     from perfmodel.prediction.run import predict
-    from perfmodel.reporting.brief import brief, lines_of
 
+    if not ms > 0:
+        raise UsageError(f"ms={ms}: expected a limit above 0")
     prediction = predict(source, hardware=hardware, **options)
+    if len(prediction.results) > 1:
+        raise UsageError(f"hardware: {len(prediction.results)} of them, expected one")
     result = prediction.results[0]
     if result.step_us <= ms * US_PER_MS:
         return prediction
-    over_frac = result.step_us / (ms * US_PER_MS) - 1
+    from perfmodel.reporting.brief import brief, lines_of
+    from perfmodel.reporting.difference import difference
+    from perfmodel.reporting.sides import side_of
+
+    over_pct = 100 * (result.step_us / (ms * US_PER_MS) - 1)
     lines = [
         f"a step of {prediction.source['trace']} takes {human_us(result.step_us)} on "
-        f"{result.hardware}: {100 * over_frac:.1f} % above the limit of {ms:g} ms",
+        f"{result.hardware}: {over_pct:.1f} % above the limit of {ms:g} ms",
         *lines_of(brief(prediction.to_dict())),
     ]
     if before is not None:
-        from perfmodel.reporting.difference import difference
-        from perfmodel.reporting.sides import side_of
-
         changed = difference(side_of(before), side_of(prediction))
         lines += [f"since it passed: {changed.verdict}", *changed.moved]
     raise AssertionError("\n  ".join(lines))

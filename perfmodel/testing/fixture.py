@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,12 +20,14 @@ def step_within(request: pytest.FixtureRequest) -> Callable[..., Prediction]:
 
     def within(source: Any, *, hardware: Any, ms: float, **options: Any) -> Prediction:
         __tracebackhide__ = True
-        named = re.sub(r"[^\w.-]+", "_", f"{request.node.nodeid} {source} {hardware}")
-        cache, key = getattr(request.config, "cache", None), f"perfmodel/{named[-200:]}"
-        if cache is not None:
+        from perfmodel.prediction.types import SCHEMA
+
+        asked = f"{SCHEMA} {request.node.nodeid} {source} {hardware}"  # no answer of another schema
+        key = f"perfmodel/{sha256(asked.encode()).hexdigest()[:32]}"
+        if cache := getattr(request.config, "cache", None):  # none under -p no:cacheprovider
             options.setdefault("before", cache.get(key, None))
         found = assert_step_within(source, hardware=hardware, ms=ms, **options)
-        if cache is not None:
+        if cache:
             cache.set(key, found.to_dict())
         return found
 

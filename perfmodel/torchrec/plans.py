@@ -3,14 +3,16 @@ and names of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Pipeline
-from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.errors import UsageError
 from perfmodel.explore import torchrec as documents
 from perfmodel.prediction.request import Hardware, changed_workload
 from perfmodel.prediction.step import cluster_of
@@ -54,27 +56,13 @@ def deployment(
 
 
 def document(plan: Any, workload: Workload, names: Sequence[str] = ()) -> dict[str, Any]:
-    """TorchRec's `ShardingPlan` as JSON that `--plan` takes, its tables named by their numbers.
-
-    Slices of a table on one rank count as one, and shards without rows as none.
-    """
+    """TorchRec's `ShardingPlan` as JSON that `--plan` takes, its tables named by their numbers."""
     found: dict[str, Any] = {}
     for fqn, name, about in tables_of(plan):
-        ranks, kind, cached = about.ranks, about.sharding_type, about.cache_params
-        shards = about.sharding_spec.shards if about.sharding_spec else []
-        if ranks and len(shards) == len(ranks):
-            pairs = zip(ranks, shards, strict=True)
-            ranks = list(dict.fromkeys(rank for rank, each in pairs if each.shard_sizes[0]))
-        sizes = [{"shard_sizes": list(each.shard_sizes)} for each in shards]
-        tables = found.setdefault(fqn.removesuffix(f".{name}"), {})
-        tables[f"table_{number_of(name, names, workload)}"] = {
-            "sharding_type": "column_wise" if kind == "table_column_wise" else kind,
-            "compute_kernel": about.compute_kernel,
-            "ranks": ranks,
-            "sharding_spec": {"shards": sizes} if shards else None,
-            "cache_params": cached and {"load_factor": cached.load_factor},
-        }
-    return found
+        module = found.setdefault(fqn.removesuffix(f".{name}"), {})
+        module[f"table_{documents.number_of(name, workload, name[:60], names)}"] = asdict(about)
+    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))  # devices, enumerations
+    return plain
 
 
 def sharding_plan(
@@ -107,26 +95,13 @@ def tables_of(plan: Any) -> Iterable[tuple[str, str, Any]]:
 
 
 def pipeline_of(given: Any) -> Pipeline:
-    found: Pipeline = known(PIPELINES, getattr(given, "value", given), "pipeline")
-    return found
+    return documents.known(PIPELINES, getattr(given, "value", given), "pipeline")
 
 
 def check_names(names: Sequence[str], workload: Workload) -> None:
     if names and len(names) != len(workload.tables):
         has = f"{workload.name} has {len(workload.tables)} tables"
         raise UsageError(f"names: {len(names)}, but {has}")
-
-
-def number_of(name: str, names: Sequence[str], workload: Workload) -> int:
-    if names and name not in names:
-        raise WorkloadError(f"{name[:60]}: not among the {len(names)} names of tables")
-    return list(names).index(name) if names else documents.number_of(name, workload, name[:60])
-
-
-def known(table: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in table:
-        raise UsageError(f"{where} {str(key)[:60]!r}: expected one of {', '.join(table)}")
-    return table[key]
 
 
 def module_of(name: str) -> Any:

@@ -22,18 +22,18 @@ from perfmodel.designs.layouts.problem import ANY, EVERY, GRADIENT_BYTES, GROUP,
 from perfmodel.designs.layouts.surrogate import End, exchange_line, missed_us, timed
 from perfmodel.embedding import Pipeline, Placement, RowDtype, Sharding
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.explore.torchrec import CACHED, CACHED_FRAC, KERNELS, topology_of
+from perfmodel.explore.torchrec import (
+    CACHED,
+    CACHED_FRAC,
+    KERNELS,
+    known,
+    number_of,
+    topology_of,
+)
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.request import Hardware, changed_workload
 from perfmodel.prediction.step import cluster_of
-from perfmodel.torchrec.plans import (
-    check_names,
-    known,
-    module_of,
-    number_of,
-    pipeline_of,
-    tables_of,
-)
+from perfmodel.torchrec.plans import check_names, module_of, pipeline_of, tables_of
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.settings import Implementation, Training
@@ -55,8 +55,10 @@ SHARDINGS: dict[str, tuple[Sharding, int]] = {
 """TorchRec's types of sharding, to how their shards are exchanged and whose ranks hold them."""
 DTYPES: dict[str, RowDtype] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES |= {"uint8": "int8"}
-PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms")
-PERF = (*PARTS, "prefetch_compute", "input_dist_comms")
+PERF = (
+    *("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"),
+    *("prefetch_compute", "input_dist_comms"),
+)
 """Parts of TorchRec's `Perf`; the last is not in its total."""
 ENDS: tuple[End, ...] = ("duration_us", "low_us", "high_us")
 KEY_BYTES, ROW_ITEM_BYTES = 8.0, 4.0
@@ -95,9 +97,7 @@ class Asked:
 
     def deployment(self, options: Sequence[Any]) -> Deployment:
         """All tables so far. Raises `WorkloadError` for one that the workload has not."""
-        for option in options:
-            if option.fqn not in self.tables:
-                self.tables[option.fqn] = self._table(option)
+        self.tables |= {option.fqn: self._table(option) for option in options}
         workload = replace(self.workload, tables=tuple(self.tables.values()))
         placement = Placement((WHOLE,) * len(self.tables))
         batch = options[0].batch_size * self.machine.gpus
@@ -106,11 +106,11 @@ class Asked:
     def _table(self, option: Any) -> Table:
         rows, dim = option.tensor.shape
         if not self.workload.tables:
-            alpha = self.skew
-            alpha = alpha.get(option.name, 0.0) if isinstance(alpha, Mapping) else alpha
+            skew = self.skew
+            alpha = skew.get(option.name, 0.0) if isinstance(skew, Mapping) else skew
             pooling = sum(option.input_lengths) / len(option.input_lengths)
             return Table(rows, dim, pooling, alpha, pooled=bool(option.is_pooled))
-        table = self.workload.tables[number_of(option.name, self.names, self.workload)]
+        table = self.workload.tables[number_of(option.name, self.workload, option.name, self.names)]
         if (table.rows, table.dim) != (rows, dim):
             has = f"{self.workload.name} has {table.rows} x {table.dim}"
             raise WorkloadError(f"{option.fqn}: {rows} x {dim}, but {has}")
@@ -161,19 +161,20 @@ class PerfEstimator:
         ways = tuple(dict.fromkeys((*before, *chain(*of_option))))
         at = {way: place for place, way in enumerate(ways)}
         self.problem = timed(deployment, ways)
-        every = [_parts_us(deployment, ways, self.asked.pipeline, end) for end in ENDS]
+        pipeline = self.asked.pipeline
+        every = np.array([_parts_us(deployment, ways, pipeline, end) for end in ENDS])
         for option, own in zip(sharding_options, of_option, strict=True):
             features = len(option.input_lengths)
             for number, (shard, way) in enumerate(zip(option.shards, own, strict=True)):
                 place = at[way]
-                parts_us, low, high = (of[:, place] * features for of in every)
-                more = self.problem.first_us[place] * features  # of blocks by popularity
-                more /= 1 if number == 0 else 1 - max(way.parts, 2)
-                parts_us[0] += more
-                low_us, high_us = (float(each[:-1].sum() + more) for each in (low, high))
-                times = Times(parts_us, low_us, high_us, place, features)
+                parts_us = every[:, :, place] * features
+                # of blocks by popularity the first has more, and all others less
+                more_us = self.problem.first_us[place] * features
+                parts_us[:, 0] += more_us / (1 if number == 0 else 1 - max(way.parts, 2))
+                _, low_us, high_us = parts_us[:, :-1].sum(axis=1).tolist()
+                times = Times(parts_us[0], low_us, high_us, place, features)
                 self.times[key_of(option.fqn, option, shard.offset)] = times
-                named = zip(PERF, (parts_us / US_PER_MS).tolist(), strict=True)
+                named = zip(PERF, (parts_us[0] / US_PER_MS).tolist(), strict=True)
                 shard.perf = perf(**{name: ms for name, ms in named if name in has})
 
     def rate(self, plan: Sequence[Any]) -> float:

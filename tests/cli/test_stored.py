@@ -77,6 +77,61 @@ def test_comparisons_and_plans_of_two_machines(run: Run, tmp_path: Path, verb: s
     assert page.count("<table") >= 2
 
 
+def test_a_path_that_is_damaged_is_one_line(run: Run, tmp_path: Path, trace: Path) -> None:
+    saved = stored(run, tmp_path / "saved.json", "breakdown", trace)
+    answer = json.loads(saved.read_text())
+    for step in answer["ranks"][0]["steps"]:
+        step["critical_path_by_kind"] = {"compute": "long"}
+    saved.write_text(json.dumps(answer))
+    ran = run("diff", saved, trace)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "compute is 'long'; expected a number" in ran.err
+
+
+def test_answers_of_two_verbs_differ_in_what_both_tell(run: Run, tmp_path: Path) -> None:
+    asked = ("--workload", "criteo-kaggle", "--hardware", "dgx-h100")
+    one = stored(run, tmp_path / "one.json", "predict", *asked)
+    other = tmp_path / "other.json"
+    row = {"design": "mine", "step_us": 5.0}
+    other.write_text(
+        json.dumps({"schema": "perfmodel.compare/1", "hardware": "t4", "designs": [row]})
+    )
+    for pair in ((one, other), (other, one)):
+        (change,) = json.loads(run("diff", *pair, "-f", "json").out)["changes"]
+        assert (change["group"], change["name"]) == ("step", "step")
+    told = json.loads(run("diff", one, other, "--fail-over", "comm=5%", "-f", "brief").out)
+    verdict = told["answer"][0]["verdict"]
+    assert verdict.endswith("; no limit crossed; not recorded, so not checked: comm")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"hardware": "t4", "designs": [{"design": "x", "step_us": None}]}, "no design has a step"),
+        (
+            {"hardware": "t4", "designs": [{"design": "x", "step_us": float("nan")}]},
+            "NaN is no num",
+        ),
+    ],
+)
+def test_comparisons_without_a_step_are_one_line(
+    run: Run, tmp_path: Path, answer: dict[str, object], said: str
+) -> None:
+    path = tmp_path / "compared.json"
+    path.write_text(json.dumps({"schema": "perfmodel.compare/1"} | answer))
+    ran = run("diff", path, path)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+
+
+def test_answers_without_rows_or_columns_have_a_page(run: Run, tmp_path: Path) -> None:
+    path, page = tmp_path / "empty.json", tmp_path / "page.html"
+    for answer in ({"designs": []}, {"designs": [{"design": "x", "parts": [{"of": [1]}]}]}):
+        path.write_text(json.dumps({"schema": "perfmodel.compare/1"} | answer))
+        stored(run, page, "report", path)
+        assert page.read_text().startswith("<!doctype html>")
+
+
 def test_a_workload_in_json_is_the_workload(run: Run, tmp_path: Path) -> None:
     saved = stored(run, tmp_path / "mine.json", "workload", RANKS)
     asked = ("--hardware", "dgx-a100-40gb", "--format", "json")

@@ -52,6 +52,8 @@ def test_one_object_per_model_so_that_its_answers_are_kept() -> None:
     own = TenMicroseconds()
     assert checked(own, "mine") is checked(own, "mine")
     assert checked(own, "mine") is not checked(TenMicroseconds(), "mine")
+    with pytest.raises(perfmodel.PerfmodelError, match=r"^kernel model other: "):
+        checked(own, "other").estimate(None, device("t4"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

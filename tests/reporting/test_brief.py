@@ -57,6 +57,12 @@ def test_answer_interval_causes_warnings_and_the_next_command() -> None:
     assert found["next"] == "perfmodel predict 'my a.json' --explain mm"
 
 
+def test_points_of_a_sweep_have_all_of_their_axes() -> None:
+    point = {"point": 1, "device.hbm_gb_per_s": 2000.0, "step_us": 9.0}
+    found = brief({"schema": "perfmodel.sweep/1", "pareto": [point]})
+    assert found["answer"] == [{"point": 1, "device_hbm_gb_per_s": 2000.0, "step_us": 9.0}]
+
+
 def test_times_of_several_steps_are_means_and_the_worst_rank_is_first() -> None:
     steps = [{"critical_path_by_kind": {"compute": us, "host_t1": 1.0}} for us in (1.0, 3.0)]
     rows = [{"rank": 0, "step_us": 3.0}, {"rank": 1, "step_us": 4.0}]
@@ -106,6 +112,9 @@ def test_an_annotation_is_one_line_and_an_error_where_a_check_failed() -> None:
 def test_lines_for_people_have_units() -> None:
     first, because, *_ = lines_of(brief(PREDICTION))
     assert first == "l4, model, step 1.23 ms, 90 % interval 1.00 ms to 1.50 ms"
+    held = {"hardware": "l4", "memory": {"total_bytes": 2_500_000_000.0}}
+    line, *_ = lines_of(brief({"schema": "perfmodel.prediction/1", "results": [held]}))
+    assert line == "l4, memory total 2.5 GB"
     assert because == "because of compute: mm, duration 600.0 us, share 60.0 %"
 
 

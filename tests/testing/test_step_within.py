@@ -22,6 +22,11 @@ def test_what_stays_within_gives_its_prediction() -> None:
     assert found.results[0].step_us == same.results[0].step_us
     with pytest.raises(perfmodel.PerfmodelError, match="unknown workload"):
         assert_step_within("criteo", hardware="t4", ms=1)
+    for ms in (0.0, -1.0, float("nan")):
+        with pytest.raises(perfmodel.PerfmodelError, match=r"expected a limit above 0$"):
+            assert_step_within("criteo-kaggle", ms=ms, **ASKED)
+    with pytest.raises(perfmodel.PerfmodelError, match=r"^hardware: 2 of them, expected one$"):
+        assert_step_within("criteo-kaggle", hardware=["dgx-h100", "dgx-a100-40gb"], ms=1.0)
 
 
 def test_the_failure_says_why_and_what_changed() -> None:
@@ -46,7 +51,11 @@ def test_the_fixture_of_pytest_remembers_what_passed(tmp_path: Path) -> None:
             "def test_mine(step_within):\n    step_within("
             f"'criteo-kaggle', hardware='dgx-a100-40gb', batch={batch}, ms={ms})\n"
         )
-        words = [sys.executable, "-m", "pytest", "-q", "-p", "perfmodel.testing.fixture"]
+        (tmp_path / "conftest.py").write_text(  # what pytest does with an installed plug-in
+            "import pytest\npytest.register_assert_rewrite('perfmodel')\n"
+            "pytest_plugins = ['perfmodel.testing.fixture']\n"
+        )
+        words = [sys.executable, "-m", "pytest", "-q"]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         done = subprocess.run(
             [*words, "--rootdir", str(tmp_path), str(tmp_path)],

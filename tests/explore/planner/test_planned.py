@@ -202,6 +202,38 @@ def test_torchrecs_plans_for_other_tables_are_refused(
         read_plan(file, workload(), machine())
 
 
+@pytest.mark.parametrize(
+    ("kind", "ranks", "columns", "heights", "expected"),
+    [
+        ("table_column_wise", [1, 1, 2, 2], 4, [1.0] * 4, ("column_wise", (1, 2))),
+        ("row_wise", [0, 1, 2], 1, [0.5, 0.5, 0.0], ("row_wise", (0, 1))),
+    ],
+)
+def test_slices_on_one_rank_are_one_and_shards_without_rows_none(
+    planned: Plan,
+    kind: str,
+    ranks: list[int],
+    columns: int,
+    heights: list[float],
+    expected: tuple[str, tuple[int, ...]],
+    tmp_path: Path,
+) -> None:
+    document = torchrec_document(planned.placement, workload(), machine())
+    table = TABLES[0]
+    shards = [
+        {"shard_sizes": [int(table.rows * height), table.dim // columns]} for height in heights
+    ]
+    document["sparse.embedding_bags"]["table_0"] |= {
+        "sharding_type": kind,
+        "ranks": ranks,
+        "sharding_spec": {"shards": shards},
+    }
+    file = tmp_path / "torchrec.json"
+    file.write_text(json.dumps(document))
+    found = read_plan(file, workload(), machine()).tables[0]
+    assert (found.sharding, found.ranks) == expected
+
+
 def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned: Plan) -> None:
     other = plan_deployment(deployment, estimator="torchrec")
     assert other.estimator == "torchrec"
