@@ -47,6 +47,11 @@ def test_demo_as_json(run: Run) -> None:
     assert 0 < demo["unprofiled_us"] < result["measured"]["step_us"]
 
 
+def test_the_demo_of_a_gpu_says_what_its_profiler_costs(run: Run) -> None:
+    source = answer_of(run, "demo:gpu")["source"]
+    assert 3200 < source["demo"]["unprofiled_us"] < 3300
+
+
 def test_replay_is_the_default(run: Run, trace: Path) -> None:
     plain = answer_of(run, trace)
     assert plain == answer_of(run, trace, "--replay") == answer_of(run, trace, "--mode", "replay")
@@ -212,7 +217,7 @@ def test_an_execution_trace_is_paired(run: Run, reference: Path) -> None:
 
 
 def test_an_edit_of_a_workload_is_named_in_the_answer(run: Run) -> None:
-    given = ("--workload", "criteo-kaggle", "--hardware", "v100-sxm2-16gb")
+    given = ("--workload", "criteo-kaggle", "--hardware", "h100-sxm")
     narrow = answer_of(run, *given, "--edit", "cast=fp8")
     assert narrow["source"]["edits"] == ["cast=fp8"]
     assert any("cast=fp8: " in line for line in narrow["warnings"])
