@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 
 DEMO_SOURCE = "bundled demo"
 Demo = dict[str, Any]
-"""What the demo's trace itself does not say, as JSON has it: `left_out_us` are its steps, each
+"""What a bundled trace itself does not say, as JSON has it: `left_out_us` are its steps, each
 predicted with the host costs of the others; `unprofiled` ones are of the same run."""
 
 
 def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
-    """The trace, or the bundled demo and what is known of its capture; `options` of `read`."""
+    """The trace, and of a bundled one what is known of its capture; `options` of `read`."""
     from perfmodel.trace import read
     from perfmodel.trace.files import DEMO, located
 
     with working(f"reading {trace or DEMO_SOURCE}"):
         content = read(DEMO if trace is None else trace, **options)
-    if trace not in (None, DEMO):
+    capture = located(trace or DEMO)
+    described = capture.with_name(capture.name.replace("_kineto.json.gz", ".json"))
+    if not (trace or DEMO).startswith(DEMO) or not described.is_file():
         return content, None
-    facts = json.loads(located(DEMO).with_name("dlrm_cpu.json").read_text(encoding="utf-8"))
+    facts = json.loads(described.read_text(encoding="utf-8"))
     workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]
     threads = f"{machine['intra_op_threads']} threads"
     demo = {
@@ -47,7 +49,7 @@ def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
         "unprofiled_p90_us": unprofiled["p90_us"],
         "left_out_us": (),
     }
-    return replace(content, source=DEMO_SOURCE), demo
+    return (replace(content, source=DEMO_SOURCE) if trace in (None, DEMO) else content), demo
 
 
 class Mode(StrEnum):

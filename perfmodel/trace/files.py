@@ -248,7 +248,11 @@ _MAX_FOLDERS = 5
 
 
 DEMO = "demo:"
-_DEMOS = {DEMO: "dlrm_cpu_kineto.json.gz", f"{DEMO}2rank": "2rank", f"{DEMO}gpu": "gpu"}
+_DEMOS = {
+    DEMO: "dlrm_cpu_kineto.json.gz",
+    f"{DEMO}2rank": "2rank",
+    f"{DEMO}gpu": "gpu/dlrm_default_b512_kineto.json.gz",
+}
 """Traces that come with the package, by what stands for their path."""
 
 

@@ -248,7 +248,8 @@ def tier_use(
 def device_use(tables_bytes: float, other_bytes: float, device: Device) -> TierUse:
     """Of device memory alone, where tables of `tables_bytes` are all that a placement has."""
     tier = DRAM if device.target == "cpu" else HBM
-    return TierUse(tier, tables_bytes, 0.0, other_bytes, device.hbm_bytes, device.name)
+    beside = CONTEXT_BYTES + other_bytes
+    return TierUse(tier, tables_bytes, 0.0, beside, device.hbm_bytes, device.name)
 
 
 def with_activations(uses: Sequence[TierUse], other_bytes: float) -> tuple[TierUse, ...]:

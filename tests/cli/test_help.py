@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 import pytest
+import typer.main
 from cli.conftest import Run
+from cli.samples import ROOT
 
 from perfmodel.cli import GROUPS, application
 from perfmodel.cli import VERBS as COMMANDS
@@ -23,6 +28,30 @@ def test_help_has_an_example(run: Run, verb: str) -> None:
     assert ran.status == 0
     assert "Examples:" in ran.out
     assert f"perfmodel {verb} " in ran.out.partition("Examples:")[2]
+
+
+def examples(help_of: dict[str, Any]) -> Iterator[list[str]]:
+    """The words after `perfmodel` of each example in `options.toml`."""
+    for name, value in help_of.items():
+        if isinstance(value, dict):
+            yield from examples(value)
+        elif name == "help":
+            lines = value.replace("\\\n", " ").splitlines()
+            yield from (line.split()[1:] for line in lines if line.startswith("  perfmodel "))
+
+
+def test_examples_have_options_that_there_are() -> None:
+    texts = tomllib.loads((ROOT / "perfmodel" / "cli" / "options.toml").read_text())
+    every, checked = typer.main.get_command(application("no such verb")), 0
+    for words in examples(texts):
+        command: Any = every
+        while words and words[0] in getattr(command, "commands", ()):
+            command = command.commands[words.pop(0)]
+        known = {option for each in command.params for option in each.opts} | {"--help"}
+        asked = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert asked <= known, words
+        checked += len(asked)
+    assert checked > 100
 
 
 def test_every_verb_is_in_the_overview(run: Run) -> None:

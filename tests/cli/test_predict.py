@@ -47,6 +47,11 @@ def test_demo_as_json(run: Run) -> None:
     assert 0 < demo["unprofiled_us"] < result["measured"]["step_us"]
 
 
+def test_the_demo_of_a_gpu_says_what_its_profiler_costs(run: Run) -> None:
+    source = answer_of(run, "demo:gpu")["source"]
+    assert 3200 < source["demo"]["unprofiled_us"] < 3300
+
+
 def test_replay_is_the_default(run: Run, trace: Path) -> None:
     plain = answer_of(run, trace)
     assert plain == answer_of(run, trace, "--replay") == answer_of(run, trace, "--mode", "replay")

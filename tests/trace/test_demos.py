@@ -31,9 +31,9 @@ def test_an_unknown_name_is_told_what_there_is() -> None:
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="traces/ is in a checkout")
-@pytest.mark.parametrize(("name", "kept"), [("demo:2rank", "cpu_dlrm_2rank"), ("demo:gpu", "h100")])
-def test_they_are_the_files_of_the_checkout(name: str, kept: str) -> None:
-    own = sorted(located(name).iterdir())
+@pytest.mark.parametrize(("folder", "kept"), [("2rank", "cpu_dlrm_2rank"), ("gpu", "h100")])
+def test_they_are_the_files_of_the_checkout(folder: str, kept: str) -> None:
+    own = sorted((located("demo:").parent / folder).iterdir())
     assert own
     for file in own:
         (other,) = (TRACES / kept).rglob(file.name)
