@@ -8,7 +8,8 @@ import pytest
 
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
-from perfmodel.ops.read.module import Call, ModuleError, as_run
+from perfmodel.ops.read.module import Call, as_run
+from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction import predict
 from perfmodel.workload.memory_tiers import memory_use
 
