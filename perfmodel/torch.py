@@ -24,6 +24,7 @@ from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering import Lowered, lower
 from perfmodel.lowering.arguments import bytes_of
 from perfmodel.ops.graph import Op, OpGraph
+from perfmodel.ops.read.assumed import check_shares
 from perfmodel.ops.read.loop import LoopRecorder
 from perfmodel.ops.read.recorder import MODULE, Recorder
 from perfmodel.ops.read.structures import mapped
@@ -110,20 +111,27 @@ class LoopStep:
 
 @contextmanager
 def predicting(
-    hardware: str | Path | Part, *, nodes: int | None = None, name: str = "training loop"
+    hardware: str | Path | Part,
+    *,
+    nodes: int | None = None,
+    name: str = "training loop",
+    assume: Mapping[str, float] | None = None,
 ) -> Iterator[LoopStep]:
     """Runs the loop inside under fake tensors: nothing is computed or allocated.
 
     What the first call of a module begins is the step; where an optimizer steps more than once, its
     last period is. `hardware` is a device, node or cluster; in a process group (of any backend,
-    `fake` too), as many nodes as its ranks fill, unless `nodes` says. Real modules and optimizers
-    are used as they are, and left as they were; large ones are better built inside.
+    `fake` too), as many nodes as its ranks fill, unless `nodes` says. `assume` is what share of
+    booleans of floats is true, by operator, as in `Call`, or the number that `item` gives. Real
+    modules and optimizers are used as they are, and left as they were; large ones are better built
+    inside.
 
     Raises `ModuleError` where nothing runs, or where something depends on values.
     """
     torch = pytorch()
+    check_shares(assume or {})
     machine = _machine(hardware, nodes, _ranks(torch))
-    step, recorder = LoopStep(machine), LoopRecorder(torch, machine.node.gpus)
+    step, recorder = LoopStep(machine), LoopRecorder(torch, machine.node.gpus, assume or {})
     with recorder.of_loop(name):
         yield step
     step.graphs.append(recorder.graph(name))

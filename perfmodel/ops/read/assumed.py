@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import isfinite, isinf, prod
 from types import MappingProxyType
 from typing import Any
 
+from perfmodel.errors import UsageError
 from perfmodel.ops.read.tracing import place
 
 CHOICES = frozenset(("topk", "sort", "argmax", "argmin", "max", "min", "multinomial"))
@@ -39,10 +40,17 @@ class Assumption:
 
 
 class Assumptions:
-    """`shares` by operator, at `odds` times theirs."""
+    """`shares` by operator, `usual` of others, at `odds` times theirs."""
 
-    def __init__(self, torch: Any, shares: Mapping[str, float], odds: float = 1.0) -> None:
-        self._torch, self._shares, self._odds = torch, shares, odds
+    def __init__(
+        self,
+        torch: Any,
+        shares: Mapping[str, float],
+        usual: Mapping[str, float] = SHARES,
+        odds: float = 1.0,
+    ) -> None:
+        self._torch, self._given, self._odds = torch, shares, odds
+        self._shares = {**usual, **shares}
         self.used: set[Assumption] = set()
         """What something that was asked for depends on."""
 
@@ -51,8 +59,9 @@ class Assumptions:
     ) -> tuple[Assumption, Callable[[], Any]] | None:
         """Of integers that an operator makes of floats: what is assumed, and what makes them;
         None where nothing is. `named` are its arguments."""
-        share, shape = self._shares.get(name, SHARES.get(name)), tuple(result.shape)
+        share, shape = self._shares.get(name), tuple(result.shape)
         if name not in CHOICES:
+            share = _of_finite(name, named) if share is None else share
             if share is None or result.dtype != self._torch.bool:
                 return None
             what = f"{share:.4g} of {name} are true, {place()}"
@@ -81,13 +90,39 @@ class Assumptions:
         share = share if name in NUMBERS else self._at_odds(share)
         return lambda shape: STAND_INS[name](self._torch, tuple(shape), share)
 
+    def check_used(self, program: str) -> None:
+        """Raises `UsageError` where no size depends on something that is assumed."""
+        asked = sorted({each.name for each in self.used})
+        unused = sorted(set(self._given) - set(asked))
+        if unused:
+            raise UsageError(
+                f"{program}: assume {unused[0]}: no size depends on an operator of that name"
+                + (f"; on these: {', '.join(asked)}" if asked else "")
+            )
+
     def _at_odds(self, share: float) -> float:
         return self._odds * share / (1 + (self._odds - 1) * share)
+
+
+def check_shares(shares: Mapping[str, float]) -> None:
+    """Raises `UsageError` for what is no share by operator, or no number."""
+    for name, share in shares.items():
+        if not (isfinite(share) and (name in NUMBERS or 0 <= share <= 1)):
+            raise UsageError(f"assume {name}={share:g}: a share is from 0 to 1")
 
 
 def hint(name: str) -> str:
     """How to assume something of an operator."""
     return f": --assume {name}={'NUMBER' if name in NUMBERS else 'FRACTION'}"
+
+
+def _of_finite(name: str, named: Mapping[str, Any]) -> float | None:
+    """Floats are taken to be finite, which PyTorch asks as `x == x` and `x.abs() != inf`."""
+    if name not in ("eq", "ne"):
+        return None
+    is_same, other = named["self"] is named["other"], named["other"]
+    is_asked = is_same or (isinstance(other, float) and isinf(other))
+    return float((name == "eq") == is_same) if is_asked else None
 
 
 def _spread(torch: Any, shape: Sequence[int], share: float) -> Any:

@@ -8,27 +8,28 @@ per parameter in optimizers) is done as on a GPU, and what of data parallelism a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from perfmodel.errors import Note
 from perfmodel.ops.graph import FORWARD, NO_OP, OPTIMIZER, OpGraph
-from perfmodel.ops.read.assumed import Assumptions
+from perfmodel.ops.read.assumed import SHARES, Assumptions
 from perfmodel.ops.read.collective_calls import reads_of_collectives
 from perfmodel.ops.read.recorder import MODULE, Recorder
 from perfmodel.ops.read.tracing import (
     ModuleError,
     UnknownValueError,
     instead,
+    left_out,
     step,
     under_fake_tensors,
 )
 from perfmodel.ops.read.values import Values
 
-_LOGGED = {"item": 1.0}
-"""Assumed of numbers that a loop asks for: to log them, mostly."""
+_USUAL = {**SHARES, "item": 1.0}
+"""Numbers that a loop asks for are logged, mostly."""
 _PIPELINE = "torch.distributed.pipelining.schedules:_PipelineSchedule."
 _SHARDING = "torch.distributed.tensor._sharding_prop:ShardingPropagator."
 
@@ -37,12 +38,12 @@ class LoopRecorder(Recorder):
     """The ops of a loop from the first call of a module on: what comes before builds. Where an
     optimizer steps more than once, those of its last period: later ones are as that is."""
 
-    def __init__(self, torch: Any, node_ranks: int) -> None:
+    def __init__(self, torch: Any, node_ranks: int, assume: Mapping[str, float]) -> None:
         from torch._guards import active_fake_mode
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         super().__init__(torch, node_ranks)
-        self._assumptions = Assumptions(torch, _LOGGED)
+        self._assumptions = Assumptions(torch, assume, _USUAL)
         self._mode = active_fake_mode() or FakeTensorMode(allow_non_fake_inputs=True)
         self._names: dict[Any, str] = {}
         self._has_begun = False
@@ -61,8 +62,8 @@ class LoopRecorder(Recorder):
 
         hooks = self._torch.nn.modules.module
         changes = {
-            "torch.distributed:_verify_params_across_processes": _left_out,
-            "torch.distributed:Reducer._rebuild_buckets": _left_out,
+            "torch.distributed:_verify_params_across_processes": left_out,
+            "torch.distributed:Reducer._rebuild_buckets": left_out,
             f"{_PIPELINE}_warmup_p2p": _of_known_shapes,
             f"{_SHARDING}_propagate_tensor_meta": self._silently,
             f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
@@ -82,6 +83,7 @@ class LoopRecorder(Recorder):
         """What was recorded. Raises `ModuleError` where no module was called."""
         if not (self._has_begun and self.ops):
             raise ModuleError(f"{name}: nothing ran: call a module inside the context")
+        self._assumptions.check_used(name)
         dist, rank, ranks = self._torch.distributed, 0, 1
         if dist.is_available() and dist.is_initialized():
             rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -170,10 +172,6 @@ def _summed(group: Any, bucket: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
-
-
-def _left_out(run: Callable[..., Any]) -> Callable[..., None]:
-    return lambda *args, **kwargs: None
 
 
 def _of_known_shapes(run: Callable[..., None]) -> Callable[..., None]:

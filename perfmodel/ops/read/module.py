@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 from perfmodel.base.files import check_input
 from perfmodel.errors import UsageError
 from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
-from perfmodel.ops.read.assumed import NUMBERS, Assumption, Assumptions
+from perfmodel.ops.read.assumed import Assumptions, check_shares
 from perfmodel.ops.read.recorder import Recorder
 from perfmodel.ops.read.structures import mapped
 from perfmodel.ops.read.tracing import (
@@ -65,9 +64,7 @@ class Call:
     assume: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, share in self.assume.items():
-            if not (isfinite(share) and (name in NUMBERS or 0 <= share <= 1)):
-                raise UsageError(f"assume {name}={share:g}: a share is from 0 to 1")
+        check_shares(self.assume)
         for name in ("dtype", "autocast"):
             word = getattr(self, name)
             if word is not None and word not in DTYPES:
@@ -279,8 +276,8 @@ def _traced(
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._pytree import tree_leaves, tree_map
 
-    def once(odds: float = 1.0) -> tuple[OpGraph, set[Assumption]]:
-        recorder, assumptions = Recorder(torch), Assumptions(torch, call.assume, odds)
+    def once(odds: float = 1.0) -> tuple[OpGraph, Assumptions]:
+        recorder, assumptions = Recorder(torch), Assumptions(torch, call.assume, odds=odds)
         values = Values(torch, assumptions)
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with (
@@ -314,18 +311,12 @@ def _traced(
             raise ModuleError(f"{name}: its call runs no operator")
         held = recorder.lifetimes.held
         graph = OpGraph(tuple(recorder.ops), source=name, held=held, given=tensors)
-        return graph, assumptions.used
+        return graph, assumptions
 
-    graph, used = once()
-    asked = sorted({each.name for each in used})
-    unused = sorted(set(call.assume) - set(asked))
-    if unused:
-        raise UsageError(
-            f"{name}: assume {unused[0]}: no size depends on an operator of that name"
-            + (f"; on these: {', '.join(asked)}" if asked else "")
-        )
-    notes, others = sorted(map(str, used)), []
-    if any(each.has_odds for each in used):
+    graph, assumptions = once()
+    assumptions.check_used(name)
+    notes, others = sorted(map(str, assumptions.used)), []
+    if any(each.has_odds for each in assumptions.used):
         notes.append("the interval covers half and twice the odds of what is assumed")
         others = [once(odds)[0] for odds in (0.5, 2.0)]
     return replace(graph, notes=(*graph.notes, *notes), others=tuple(others))

@@ -116,7 +116,7 @@ class Recorder:
         # One op also where PyTorch's own Python calls it.
         whole = {f"torch.nn.functional:{name}": self._whole for name in (*AS_ONE, *FUSED)}
         passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}
-        with instead(whole | passes), operators(), functions():
+        with instead({**whole, **passes}), operators(), functions():
             yield
 
     def _whole(self, func: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -65,23 +65,53 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     from torch.overrides import TorchFunctionMode
 
     def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.cuda:
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
-        return func(*map(_here, args), **{k: _here(v) for k, v in (kwargs or {}).items()})
+        return _staying(func, 1 if func is torch.Tensor.to else None)(*args, **(kwargs or {}))
 
     torch = pytorch()
     staying: Any = type("Staying", (TorchFunctionMode,), {"__torch_function__": function})
-    changes = {"torch.nn:Module._apply": lambda _: _apply, "torch.amp:autocast.__init__": _on_cpu}
+    changes: dict[str, Callable[[Any], Any]] = {
+        "torch.nn:Module._apply": lambda _: _apply,
+        "torch.nn.parallel:DistributedDataParallel.__init__": _on_any_device,
+        "torch._C._nn:_parse_to": partial(_staying, at=0),
+        "torch.amp:autocast.__init__": _on_cpu,
+        "torch.cuda:set_device": left_out,
+        "torch.cuda:synchronize": left_out,
+    }
     logger = logging.getLogger(type(mode).__module__)  # what it logs of errors is raised as well
     with patch.object(logger, "disabled", new=True), mode, instead(changes), staying():
         yield
 
 
-def _here(value: Any) -> Any:
+def left_out(run: Callable[..., Any]) -> Callable[..., None]:
+    return lambda *args, **kwargs: None
+
+
+def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
+    """`run` with the CPU for a GPU, also for one by its number in `device` or argument `at`."""
     import torch
 
-    names_gpu = isinstance(value, str | torch.device) and str(value).startswith("cuda")
-    return "cpu" if names_gpu else value
+    def here(value: Any, is_device: bool) -> Any:
+        names_gpu = isinstance(value, str | torch.device) and str(value).startswith("cuda")
+        return "cpu" if names_gpu or (is_device and type(value) is int) else value
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = [here(each, n == at) for n, each in enumerate(args)]
+        return run(*given, **{key: here(each, key == "device") for key, each in kwargs.items()})
+
+    return called
+
+
+def _on_any_device(init: Callable[..., None]) -> Callable[..., None]:
+    """Data parallelism, whose device need not be named: there is one."""
+
+    def made(
+        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, **kwargs: Any
+    ) -> None:
+        init(self, module, **kwargs)
+
+    return made
 
 
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:

@@ -106,13 +106,17 @@ class Values:
     def _reading(self, name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
         def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             value = self._value(tensor)
-            if name == FORMAT and (tensor.dim() or _is_real(tensor) or not value.is_known):
-                return usual(tensor, *args)
-            if tensor.numel():
-                tensor.flatten()[0].item()  # waits, or says what is not known
+            if name == FORMAT:
+                is_number = not tensor.dim() and (value.is_known or any(args))
+                return format(tensor.item(), *args) if is_number else usual(tensor, *args)
+            # It waits, or says what is not known.
+            item = tensor.flatten()[0].item() if tensor.numel() else 0
             self._compute([value])
             with self._for_real():  # `numpy` detaches, and of a fake tensor it would be zeros
-                return getattr(value.real, name)(*args, **kwargs)
+                real = value.real
+                if not value.is_known:
+                    real = self._torch.full(tensor.shape, item, dtype=tensor.dtype)
+                return getattr(real, name)(*args, **kwargs)
 
         return read
 
