@@ -14,6 +14,7 @@ from perfmodel.ops.graph import Argument, Op, tensors_in
 from perfmodel.ops.read.arguments import COLLECTIVES, Known, collective_of, of_call, of_message
 
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
+"""Whose operators write what other ranks send, where their schemas do not tell as well."""
 WAIT, WORLD = "wait", "0"
 _SENT, _RECEIVED = "send", "recv"
 

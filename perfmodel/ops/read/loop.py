@@ -134,18 +134,6 @@ class LoopRecorder(Recorder):
     def _leave(self, module: Any, inputs: Any, outputs: Any) -> None:
         self._modules.pop()
 
-    def _silently(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """What only asks for shapes, of whole tensors in place of a rank's."""
-
-        def asked(*args: Any, **kwargs: Any) -> Any:
-            before, self._is_silent = self._is_silent, True
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self._is_silent = before
-
-        return asked
-
     def _optimize(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.phase = OPTIMIZER
         if id(optimizer) not in self._seen:

@@ -113,20 +113,21 @@ class Recorder:
 
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
         operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
+
+        def called(func: Any) -> Any:
+            return lambda *args, **kwargs: self.function(func, args, kwargs)
+
         # One op also where PyTorch's own Python calls it.
-        whole = {f"torch.nn.functional:{name}": self._whole for name in (*AS_ONE, *FUSED)}
+        whole = {f"torch.nn.functional:{name}": called for name in (*AS_ONE, *FUSED)}
         passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}
         with instead({**whole, **passes}), operators(), functions():
             yield
 
-    def _whole(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self.function(func, args, kwargs)
-
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_cpu_enabled()
-        is_whole = func is self._torch.Tensor.backward  # no operator: its nodes are
-        if is_whole or any(map(_is_wrapper, map(type, leaves((args, kwargs))))):
+        is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
+        if is_pass or any(map(_is_wrapper, map(type, leaves((args, kwargs))))):
             return func(*args, **kwargs)
         is_deep = name == _ATTENTION and (*args, *kwargs.values())[0].dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
@@ -274,15 +275,23 @@ class Recorder:
         inputs = tuple(map(self._argument, arguments_of(schema, args, kwargs).values()))
         if has_backward:
             func = self._differentiable(name, func, inputs, about)
-        before, self._is_silent = self._is_silent, True
-        try:
-            answer = func(*args, **kwargs)
-        finally:
-            self._is_silent = before
-        if before or any(answer is value for value in (*args, *kwargs.values())):
+        answer = self._silently(func)(*args, **kwargs)
+        if self._is_silent or any(answer is value for value in (*args, *kwargs.values())):
             return answer
         self.ops.append(self._op(name, inputs, self.returned(answer), about))
         return answer
+
+    def _silently(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """What only asks for shapes, or is one op as a whole."""
+
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            before, self._is_silent = self._is_silent, True
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self._is_silent = before
+
+        return asked
 
     def _differentiable(
         self, name: str, func: Any, inputs: tuple[Argument, ...], about: Mapping[str, str]

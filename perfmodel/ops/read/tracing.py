@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.ops.read.structures import leaves
 
 OLDEST = (2, 2)
 
@@ -139,9 +140,12 @@ def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> A
 
 
 def faked(module: Any) -> Any:
-    """A copy of a module that holds fake tensors of the same kind."""
-    held = (*module.parameters(), *module.buffers())
-    return copy.deepcopy(module, {id(value): _like(fake(value), value) for value in held})
+    """A copy of a module that holds fake tensors of the same kind, registered or not."""
+    import torch
+
+    held = [value for part in module.modules() for value in leaves(vars(part))]
+    tensors = [value for value in held if isinstance(value, torch.Tensor)]
+    return copy.deepcopy(module, {id(value): _like(fake(value), value) for value in tensors})
 
 
 def fake(value: Any) -> Any:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.read.assumed import STAND_INS, Assumption, Assumptions, hint
+from perfmodel.ops.read.collective_calls import NAMESPACES
 from perfmodel.ops.read.recorder import arguments_of
 from perfmodel.ops.read.structures import leaves, mapped
 from perfmodel.ops.read.tracing import UnknownValueError, instead, place
@@ -30,8 +31,6 @@ SHORT: Mapping[str, str] = MappingProxyType(
 """Operators that people call otherwise."""
 ON_HOST = frozenset(("_pack_padded_sequence",))
 """What reads its integers in the memory of the host, and makes such of it."""
-COLLECTIVES = ("c10d", "_c10d_functional")
-"""Whose operators write what other ranks send, where their schemas do not tell as well."""
 FORMAT = "__format__"
 READS = ("tolist", "numpy", FORMAT)
 """Methods that give the values of a whole tensor to Python."""
@@ -157,7 +156,7 @@ class Values:
             [self._value(each) for each in given],
             [t for t in made if not _is_real(t)],
         )
-        is_mutable, is_sent = func._schema.is_mutable, func.namespace in COLLECTIVES
+        is_mutable, is_sent = func._schema.is_mutable, func.namespace in NAMESPACES
         are_known = not is_sent and all(each.is_known for each in values)
         if not (are_known or integers or is_mutable or is_sent):
             return
