@@ -58,6 +58,7 @@ class LoopRecorder(Recorder):
     @contextmanager
     def of_loop(self, name: str) -> Iterator[None]:
         """Records. Real parameters and optimizers are afterwards as they were."""
+        from torch._subclasses import fake_tensor as fake
         from torch.optim import optimizer
 
         hooks = self._torch.nn.modules.module
@@ -68,7 +69,10 @@ class LoopRecorder(Recorder):
             f"{_SHARDING}_propagate_tensor_meta": self._silently,
             f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
         }
-        with self._undo as undo, _told(name), instead(changes), under_fake_tensors(self._mode):
+        # What fake tensors cannot do is told in one line; other errors are the program's own.
+        kinds = fake.UnsupportedFakeTensorException, fake.UnsupportedOperatorException
+        told = step(name, "its loop", (UnknownValueError, *kinds))
+        with self._undo as undo, told, instead(changes), under_fake_tensors(self._mode):
             for handle in (
                 hooks.register_module_forward_pre_hook(self._enter),
                 hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -172,19 +176,3 @@ def _of_known_shapes(run: Callable[..., None]) -> Callable[..., None]:
             stage._inference_mode = InferenceMode.STATIC
 
     return told
-
-
-@contextmanager
-def _told(name: str) -> Iterator[None]:
-    """What fake tensors cannot do, as one line; other errors are the program's own."""
-    from torch._subclasses import fake_tensor as fake
-
-    try:
-        yield
-    except (
-        UnknownValueError,
-        fake.UnsupportedFakeTensorException,
-        fake.UnsupportedOperatorException,
-    ):
-        with step(name, "its loop"):
-            raise

@@ -175,13 +175,14 @@ def _like(fake: Any, value: Any) -> Any:
 
 
 @contextmanager
-def step(where: str, what: str) -> Iterator[None]:
-    """Errors of the user's code, its own end among them, as one line that names the place."""
+def step(where: str, what: str, kinds: Any = BaseException) -> Iterator[None]:
+    """Errors of these kinds in the user's code, its own end among them, as one line that names the
+    place."""
     try:
         yield
     except (PerfmodelError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # an end of the process is one, and a class of the user's own
+    except kinds as error:  # an end of the process is one, and a class of the user's own
         reason = ""
         with suppress(Exception):
             reason = " ".join(str(error).split())
