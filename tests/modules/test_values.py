@@ -376,35 +376,6 @@ def test_values_are_those_of_what_is_in_memory() -> None:
     assert predicted.results[0].step_us > 0
 
 
-def test_tensors_that_a_module_holds_are_not_written() -> None:
-    class Counting(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.tensor(2))
-            self.sizes = [torch.tensor([3, 4])]
-
-        def forward(self, x: Any) -> Any:
-            self.count += 1
-            return x[: self.count.item() * self.sizes[0].tolist()[1]] @ x.new_empty(4, 8)
-
-    module = Counting()
-    assert products(graph_of_module(module, [torch.rand(20, 4)]), "mm") == [3 * 4]
-    assert module.count.item() == 2
-
-
-def test_finite_floats_and_backward_passes_within_a_call() -> None:
-    class Force(torch.nn.Linear):  # type: ignore[misc]
-        def forward(self, x: Any) -> Any:
-            with torch.enable_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
-                energy = super().forward(x.to(0).requires_grad_()).relu()
-                assert torch.isfinite(energy).all()
-                return torch.autograd.grad(energy.sum(), self.weight)[0]
-
-    ops = graph_of_module(Force(64, 32, bias=False), [torch.rand(8, 64)]).ops
-    phases = [(op.phase, op.outputs[0].dtype) for op in ops if op.name == "aten::mm"]
-    assert phases == [("forward", "bf16"), ("backward", "bf16")]
-
-
 def test_a_batch_repeats_the_integers_that_are_given(path: Path) -> None:
     assert products(traced(path, "Masked", "lengths", batch=8)) == [70]
 
