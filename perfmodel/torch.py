@@ -24,9 +24,11 @@ from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering import Lowered, lower
 from perfmodel.lowering.arguments import bytes_of
 from perfmodel.ops.graph import Op, OpGraph
-from perfmodel.ops.read.loop import MODULE, LoopRecorder
-from perfmodel.ops.read.module import ModuleError
-from perfmodel.ops.read.recorder import Recorder, mapped
+from perfmodel.ops.read.assumed import check_shares
+from perfmodel.ops.read.loop import LoopRecorder
+from perfmodel.ops.read.recorder import MODULE, Recorder
+from perfmodel.ops.read.structures import mapped
+from perfmodel.ops.read.tracing import ModuleError, instead, pytorch
 from perfmodel.ops.vocabulary.movement import UNKNOWN
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
 
     from perfmodel.base.arrays import Floats
     from perfmodel.prediction.types import Prediction
-
-OLDEST = (2, 2)
 
 
 class NotCovered(PerfmodelError):
@@ -111,20 +111,27 @@ class LoopStep:
 
 @contextmanager
 def predicting(
-    hardware: str | Path | Part, *, nodes: int | None = None, name: str = "training loop"
+    hardware: str | Path | Part,
+    *,
+    nodes: int | None = None,
+    name: str = "training loop",
+    assume: Mapping[str, float] | None = None,
 ) -> Iterator[LoopStep]:
     """Runs the loop inside under fake tensors: nothing is computed or allocated.
 
     What the first call of a module begins is the step; where an optimizer steps more than once, its
     last period is. `hardware` is a device, node or cluster; in a process group (of any backend,
-    `fake` too), as many nodes as its ranks fill, unless `nodes` says. Real modules and optimizers
-    are used as they are, and left as they were; large ones are better built inside.
+    `fake` too), as many nodes as its ranks fill, unless `nodes` says. `assume` is what share of
+    booleans of floats is true, by operator, as in `Call`, or the number that `item` gives. Real
+    modules and optimizers are used as they are, and left as they were; large ones are better built
+    inside.
 
     Raises `ModuleError` where nothing runs, or where something depends on values.
     """
-    torch = _torch()
+    torch = pytorch()
+    check_shares(assume or {})
     machine = _machine(hardware, nodes, _ranks(torch))
-    step, recorder = LoopStep(machine), LoopRecorder(torch, machine.node.gpus)
+    step, recorder = LoopStep(machine), LoopRecorder(torch, machine.node.gpus, assume or {})
     with recorder.of_loop(name):
         yield step
     step.graphs.append(recorder.graph(name))
@@ -153,7 +160,7 @@ def estimate(
 
     Raises `NotCovered` for an operator that no rule knows, `UsageError` for what is no call of one.
     """
-    torch = _torch()
+    torch = pytorch()
     if isinstance(call, torch.fx.Node):
         args, kwargs = mapped(_value_of, (call.args, dict(call.kwargs)))
         call = call.target
@@ -190,8 +197,7 @@ def estimating(hardware: str | Path | Part) -> Iterator[None]:
     """What `torch.distributed._tools` estimates by a roofline of this machine's GPU (run times,
     what checkpointing costs, and the solvers on top) is estimated for `hardware` inside; an
     operator that is not covered streams its operands."""
-    _torch()
-    from torch.distributed._tools.runtime_estimator import RuntimeEstimator
+    pytorch()
 
     def estimated(func: Any, args: Any, kwargs: Any) -> tuple[Any, float]:
         try:
@@ -200,25 +206,9 @@ def estimating(hardware: str | Path | Part) -> Iterator[None]:
             us = error.streaming_us
         return func(*args, **(kwargs or {})), us / US_PER_MS
 
-    before = RuntimeEstimator.__dict__["_roofline_estimate"]
-    RuntimeEstimator._roofline_estimate = staticmethod(estimated)
-    try:
+    kind = "torch.distributed._tools.runtime_estimator:RuntimeEstimator"
+    with instead({f"{kind}._roofline_estimate": lambda _: staticmethod(estimated)}):
         yield
-    finally:
-        RuntimeEstimator._roofline_estimate = before
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        torch = None
-    if torch is None or tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
-        found = "" if torch is None else f", not {torch.__version__}"
-        raise ModuleError(
-            f"perfmodel.torch takes PyTorch 2.2 or later{found}: pip install 'perfmodel[torch]'"
-        )
-    return torch
 
 
 @lru_cache(maxsize=16)
@@ -255,8 +245,7 @@ def _ops_of(
             return torch.empty_strided(shape, strides, dtype=local.dtype)
         return _hint(value)
 
-    recorder = Recorder(torch)
-    recorder.node_ranks = node_ranks
+    recorder = Recorder(torch, node_ranks)
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
         given, named = mapped(plain, (tuple(args), dict(kwargs)))
         with recorder.recording():

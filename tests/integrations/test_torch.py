@@ -296,6 +296,60 @@ def test_estimators_of_pytorch_take_ours() -> None:
     )
 
 
+def test_loops_for_gpus_need_none() -> None:
+    """Devices by number, waits, scaled losses that are logged and looked at."""
+    with group(8), own.predicting("dgx-h100") as step:
+        torch.cuda.set_device(0)
+        x = torch.rand(TOKENS, WIDTH).pin_memory().to(0, non_blocking=True)
+        model = nn.parallel.DistributedDataParallel(layers().to(0), device_ids=[0])
+        loss = model(x).sum() + torch.zeros((), device=0)
+        assert torch.isfinite(loss)
+        assert not torch.isnan(loss)
+        assert not torch.isinf(loss)
+        loss.backward()
+        torch.cuda.synchronize()
+        assert f"{loss:.1f} {loss.tolist()} {loss.detach().cpu().numpy()}" == "1.0 1.0 1.0"
+    assert [kind for kind, *_ in collectives(step.graph)] == ["all_reduce"]
+
+
+def test_values_of_real_optimizers_are_read_and_not_written() -> None:
+    model = layers(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    model(torch.rand(2, WIDTH)).sum().backward()
+    optimizer.step()
+    (state,) = optimizer.state.values()
+    kept = [value.clone() for value in (*state.values(), *model.parameters())]
+    with own.predicting(GPU):
+        trained(model, optimizer)
+        assert state["step"].item() == 2
+    after = (*optimizer.state[model[0].weight].values(), *model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(kept, after, strict=True))
+
+
+def test_a_backward_pass_begins_at_an_edge() -> None:
+    graph = pytest.importorskip("torch.autograd.graph")
+    if not hasattr(graph, "get_gradient_edge"):
+        pytest.skip("PyTorch 2.4 and later begin at edges")
+    with own.predicting(GPU) as step:
+        edge = graph.get_gradient_edge(layers()(torch.empty(TOKENS, WIDTH)))
+        torch.autograd.backward([edge], [torch.ones(TOKENS, WIDTH)])
+    products = [op.phase for op in step.graph.ops if op.name == "aten::mm"]
+    assert products == ["forward"] * 2 + ["backward"] * 3
+
+
+@pytest.mark.parametrize(("share", "rows"), [(0.25, TOKENS // 4), (0.5, TOKENS // 2)])
+def test_loops_assume_shares(share: float, rows: int) -> None:
+    with own.predicting(GPU, assume={"gt": share}) as step:
+        x = torch.empty(TOKENS, WIDTH)
+        layers(1)(x[layers(1)(x)[:, 0] > 0])
+    assert step.graph.ops[-1].outputs[0].shape == (rows, WIDTH)
+    with (
+        pytest.raises(UsageError, match="assume gt: no size depends"),
+        own.predicting(GPU, assume={"gt": share}),
+    ):
+        layers(1)(torch.empty(TOKENS, WIDTH))
+
+
 def test_bad_loops_are_one_line() -> None:
     nothing = pytest.raises(PerfmodelError, match="nothing ran: call a module inside")
     with nothing as error, own.predicting(GPU) as step:

@@ -8,7 +8,8 @@ import pytest
 
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
-from perfmodel.ops.read.module import Call, ModuleError, as_run
+from perfmodel.ops.read.module import Call, as_run
+from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction import predict
 from perfmodel.workload.memory_tiers import memory_use
 
@@ -156,3 +157,33 @@ def test_what_a_caller_holds_is_given_back_when_it_returns() -> None:
     made = [op.outputs[0].storage_id for op in graph.ops]
     assert [graph.held[each] for each in made[:3]] == [3, 2, 3]
     assert [tensor.shape for tensor in graph.given] == [(8,)]
+
+
+def test_finite_floats_and_backward_passes_within_a_call() -> None:
+    class Force(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            with torch.enable_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+                energy = super().forward(x.to(0).requires_grad_()).relu()
+                assert torch.isfinite(energy).all()
+                return torch.autograd.grad(energy.sum(), self.weight)[0]
+
+    ops = graph_of_module(Force(64, 32, bias=False), [torch.rand(8, 64)]).ops
+    phases = [(op.phase, op.outputs[0].dtype) for op in ops if op.name == "aten::mm"]
+    assert phases == [("forward", "bf16"), ("backward", "bf16")]
+
+
+def test_tensors_that_a_module_holds_are_not_written() -> None:
+    class Counting(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.tensor(2))
+            self.sizes = [torch.tensor([3, 4])]
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return x[: self.count.item() * self.sizes[0].tolist()[1]] @ x.new_empty(4, 8)
+
+    module = Counting()
+    ops = graph_of_module(module, [torch.rand(20, 4)]).ops
+    assert [op.tensors[0].shape for op in ops if op.name == "aten::mm"] == [(3 * 4, 4)]
+    assert module.count.item() == 2

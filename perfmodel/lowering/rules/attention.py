@@ -71,10 +71,10 @@ _RAGGED = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
 def grouped_product(op: Op) -> Sequence[Piece]:
     """`_grouped_mm(a, b, ends)`: a product per group, as if all were of one size."""
     left, right = tensor(op, 0).shape, tensor(op, 1).shape
-    if min(len(left), len(right)) < 2:
+    if (len(left), len(right)) not in {*_RAGGED, (3, 3)}:
         raise MissingArguments
     is_summed = len(left) == len(right) == 2
-    groups = tensor(op, 2).shape[0] if is_summed else max(left, right, key=len)[0]
+    groups = tensor(op, 2).elements if is_summed else max(left, right, key=len)[0]
     dims: dict[str, float] = {"b": groups, "m": left[-2], "n": right[-1], "k": left[-1]}
     if not all(dims.values()):
         return ()

@@ -3,7 +3,7 @@ which later ops read what it made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,39 +14,39 @@ from perfmodel.ops.graph import Argument, Op, tensors_in
 from perfmodel.ops.read.arguments import COLLECTIVES, Known, collective_of, of_call, of_message
 
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
+"""Whose operators write what other ranks send, where their schemas do not tell as well."""
 WAIT, WORLD = "wait", "0"
 _SENT, _RECEIVED = "send", "recv"
 
 
 def of_torch_call(
-    schema: Any,
-    given: Sequence[Any],
+    operator: str,
+    named: Mapping[str, Any],
     inputs: tuple[Argument, ...],
     outputs: tuple[Argument, ...],
     node_ranks: int,
 ) -> Known:
-    """The attributes of a collective called with `given`, in the order of its `schema`, among
-    ranks of which so many share a node; of any other operator, nothing.
+    """The attributes of a collective called with arguments by name, among ranks of which so many
+    share a node; of any other operator, nothing.
 
     A message from rank to rank is a group of its own, sender first, on a stream of its own, as both
     of them come to it in one order. Raises `PerfmodelError` for one that is not covered.
     """
-    namespace, _, name = schema.name.partition("::")
+    namespace, _, name = operator.partition("::")
     if namespace not in NAMESPACES:
         return {}
     collective = collective_of(name)
     if collective == WAIT:
         return {"collective": WAIT}
     if collective not in COLLECTIVES:
-        raise PerfmodelError(f"{schema.name}: a collective that is not covered")
-    named = dict(zip((each.name for each in schema.arguments), given, strict=True))
-    group, ranks = _group(schema, named)
+        raise PerfmodelError(f"{operator}: a collective that is not covered")
+    group, ranks = _group(named)
     about = {} if group == WORLD else {"stream": f"comm {group}"}
     if collective in (_SENT, _RECEIVED):
         ranks = _pair(named, ranks, is_sent=collective == _SENT)
         about["stream"] = "comm {}>{}".format(*ranks)
     sent, got = tensors_in(inputs), tensors_in(outputs)
-    known = of_call(schema.name, inputs, len(ranks))
+    known = of_call(operator, inputs, len(ranks))
     known = known or of_message(collective, len(ranks), list(sent), list(got))
     return known | about | {
         "process_group": group,
@@ -55,7 +55,7 @@ def of_torch_call(
     }  # fmt: skip
 
 
-def _group(schema: Any, named: dict[str, Any]) -> tuple[str, list[int]]:
+def _group(named: Mapping[str, Any]) -> tuple[str, list[int]]:
     """The name of a call's process group, and its ranks."""
     from torch.distributed import ProcessGroup, get_process_group_ranks
     from torch.distributed.distributed_c10d import _resolve_process_group
@@ -63,12 +63,11 @@ def _group(schema: Any, named: dict[str, Any]) -> tuple[str, list[int]]:
     if "group_name" in named:
         group = _resolve_process_group(named["group_name"])
     else:
-        at = next(each.name for each in schema.arguments if "ProcessGroup" in str(each.type))
-        group = ProcessGroup.unbox(named[at])
+        group = ProcessGroup.unbox(named["process_group"])
     return group.group_name, get_process_group_ranks(group)
 
 
-def _pair(named: dict[str, Any], ranks: list[int], *, is_sent: bool) -> list[int]:
+def _pair(named: Mapping[str, Any], ranks: list[int], *, is_sent: bool) -> list[int]:
     """Sender and receiver of a message between this rank and one of `ranks`."""
     from torch.distributed import get_rank
 

@@ -2,39 +2,40 @@
 allocated but the values of integers that it asks for. PyTorch is imported when a module is traced,
 and not before.
 
-What of a PyTorch module is asked: the class in its file, what it is given, how it is run. It is
-longer than 400 lines: a call, its errors and its other odds go through one trace.
+What of a PyTorch module is asked: the class in its file, what it is given, how it is run.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from perfmodel.base.files import check_input
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import UsageError
 from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
-from perfmodel.ops.read.recorder import Recorder, cast, mapped
-from perfmodel.ops.read.values import (
-    NUMBER,
-    STAND_INS,
-    Assumption,
+from perfmodel.ops.read.assumed import Assumptions, check_shares
+from perfmodel.ops.read.recorder import Recorder
+from perfmodel.ops.read.structures import mapped
+from perfmodel.ops.read.tracing import (
+    ModuleError,
     UnknownValueError,
-    Values,
-    line_of,
+    cast,
+    fake,
+    faked,
+    pytorch,
+    step,
+    under_fake_tensors,
 )
+from perfmodel.ops.read.values import Values
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """Our words for the types that a module may be given in, and PyTorch's."""
@@ -42,10 +43,6 @@ OTHER_DTYPES = {"fp64": "float64"} | {n: n for n in ("int64", "int32", "int8", "
 """The same of inputs alone."""
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
 EAGER, COMPILED, GRAPHS, REDUCED = HOW = ("eager", "compiled", "graphs", "reduce-overhead")
-
-
-class ModuleError(PerfmodelError):
-    """A module cannot be built or traced; one line that names the file, and the operator."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +64,7 @@ class Call:
     assume: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, share in self.assume.items():
-            is_number = name in STAND_INS and STAND_INS[name].word == NUMBER
-            if not (isfinite(share) and (is_number or 0 <= share <= 1)):
-                raise UsageError(f"assume {name}={share:g}: a share is from 0 to 1")
+        check_shares(self.assume)
         for name in ("dtype", "autocast"):
             word = getattr(self, name)
             if word is not None and word not in DTYPES:
@@ -166,23 +160,21 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
     Raises `ModuleError` where PyTorch or the class is missing, where construction or the call
     fails, and where an operator depends on values.
     """
-    torch = _torch()
+    torch, name = pytorch(), program.name
     from torch.utils._python_dispatch import _disable_current_modes
-
-    name = program.name
 
     def build() -> Any:
         init = list(program.init)
         if not init and hasattr(source, "get_init_inputs"):
-            with _step(name, "get_init_inputs()"):
+            with step(name, "get_init_inputs()"):
                 init = list(source.get_init_inputs())
-        with _step(name, "its constructor"):
+        with step(name, "its constructor"):
             try:
                 return made(*init)
             except UnknownValueError:  # it looks at weights: build it for real
                 with _disable_current_modes():
                     module = made(*init)
-                return _faked(module)
+                return faked(module)
 
     def inputs() -> list[Any]:
         given, function = program.inputs, "get_inputs"
@@ -195,10 +187,10 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
                 f"{program.path}: no get_inputs(): write one, or give `predict` --input "
                 "1024x1024:fp16 or the name of a function"
             )
-        with _step(name, f"{function}()"):
+        with step(name, f"{function}()"):
             return list(getattr(source, function)())
 
-    with _as_it_was(torch), _step(name, "tracing it"):
+    with _as_it_was(torch), step(name, "tracing it"):
         source = _loaded(program)
         made: Any = getattr(source, program.class_name, None)
         if not (isinstance(made, type) and issubclass(made, torch.nn.Module)):
@@ -209,7 +201,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
                 f"{program.path}: no torch.nn.Module {program.class_name!r}; "
                 f"it has {', '.join(known) or 'none'}"
             )
-        return _traced(build, inputs, name, call, _optimizers(torch, vars(source)))
+        return _traced(build, inputs, name, call, vars(source))
 
 
 def graph_of_module(
@@ -222,50 +214,13 @@ def graph_of_module(
     Raises `ModuleError` as `graph_of_program` does.
     """
     name = name or type(module).__name__
-    with _step(name, "tracing it"):
-        torch = _torch()
+    with step(name, "tracing it"):
+        pytorch()
         from torch.utils._pytree import tree_map
 
-        given = partial(tree_map, _fake, list(inputs))
-        return _traced(partial(_faked, module), given, name, call, _optimizers(torch, {}))
-
-
-def _faked(module: Any) -> Any:
-    """A copy of a module that holds fake tensors of the same kind."""
-    import copy
-
-    held = (*module.parameters(), *module.buffers())
-    memo = {id(value): _like(_fake(value), value) for value in held}
-    return copy.deepcopy(module, memo)
-
-
-def _fake(value: Any) -> Any:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
-        return value
-    fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
-    has_values = not (value.is_floating_point() or value.is_complex() or value.is_meta)
-    return fake.copy_(value) if has_values else fake
-
-
-def _like(fake: Any, value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.nn.Parameter):
-        return torch.nn.Parameter(fake, requires_grad=value.requires_grad)
-    return fake
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise ModuleError(
-            "tracing a module takes PyTorch 2.2 or later: pip install 'perfmodel[torch]'"
-        ) from None
-    return torch
+        return _traced(
+            partial(faked, module), partial(tree_map, fake, list(inputs)), name, call, {}
+        )
 
 
 def _loaded(program: Program) -> ModuleType:
@@ -275,7 +230,7 @@ def _loaded(program: Program) -> ModuleType:
     check_input(program.path)
     source = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(program.path.parent))
-    with _step(str(program.path), "its import"):
+    with step(str(program.path), "its import"):
         spec.loader.exec_module(source)
     return source
 
@@ -304,34 +259,8 @@ def _input(torch: Any, text: str) -> Any:
         raise UsageError(f"--input {text!r}: expected sizes as 1024x1024, or 8x512:int64") from None
     if min(shape) < 0:
         raise UsageError(f"--input {text!r}: a size below 0")
-    with _step(f"--input {text!r}", "a tensor of it"):
+    with step(f"--input {text!r}", "a tensor of it"):
         return torch.empty(shape, dtype=getattr(torch, words[word or "fp32"]))
-
-
-@contextmanager
-def _step(where: str, what: str) -> Iterator[None]:
-    """Errors of the user's code, its own end among them, as one line that names the place."""
-    try:
-        yield
-    except (PerfmodelError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # an end of the process is one, and a class of the user's own
-        kind, reason = type(error).__name__, ""
-        with suppress(Exception):
-            reason = " ".join(str(error).split())[:160]
-        reason = f"{kind}: {reason}" if reason else kind
-        if isinstance(error, UnknownValueError):
-            reason = str(error)
-        raise ModuleError(f"{where}: {what} fails{_place(error)}: {reason}") from error
-
-
-def _place(error: BaseException) -> str:
-    """The innermost line outside of PyTorch, of this file and of Python's own import; of a file
-    that is no Python, its line."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" at line {error.lineno} of {Path(error.filename).name}"
-    line = line_of(reversed(list(traceback.walk_tb(error.__traceback__))))
-    return f" at {line}" if line else ""
 
 
 def _traced(
@@ -339,77 +268,58 @@ def _traced(
     inputs: Callable[[], list[Any]],
     name: str,
     call: Call,
-    optimizers: Mapping[str, Any],
+    kinds: Mapping[str, Any],
 ) -> OpGraph:
-    """The ops of a call, and where sizes depend on what is assumed, of two at other odds."""
-    once = partial(_traced_once, build, inputs, name, call, optimizers)
-    graph, used = once()
-    unused = sorted(set(call.assume) - {each.name for each in used})
-    if unused:
-        asked = sorted({each.name for each in used})
-        raise UsageError(
-            f"{name}: assume {unused[0]}: no size depends on an operator of that name"
-            + (f"; on these: {', '.join(asked)}" if asked else "")
-        )
-    notes, others = sorted(map(str, used)), []
-    if any(0 < each.share < 1 and not each.is_number for each in used):
-        notes.append("the interval covers half and twice the odds of what is assumed")
-        others = [once(odds)[0] for odds in (0.5, 2.0)]
-    return replace(graph, notes=(*graph.notes, *notes), others=tuple(others))
-
-
-def _traced_once(
-    build: Callable[[], Any],
-    inputs: Callable[[], list[Any]],
-    name: str,
-    call: Call,
-    optimizers: Mapping[str, Any],
-    odds: float = 1.0,
-) -> tuple[OpGraph, set[Assumption]]:
-    torch = _torch()
-    from unittest.mock import patch
-
+    """The ops of a call, and where sizes depend on what is assumed, of two at other odds. `kinds`
+    are those of the file, optimizers perhaps."""
+    torch = pytorch()
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._pytree import tree_leaves, tree_map
 
-    recorder, values = Recorder(torch), Values(torch, call.assume, odds)
-    with (
-        warnings.catch_warnings(action="ignore"),
-        # What it logs of errors is raised as well.
-        patch.object(logging.getLogger(FakeTensorMode.__module__), "disabled", new=True),
-        FakeTensorMode(allow_non_fake_inputs=True),
-        _as_if_on_gpu(torch),
-        values.following(),
-    ):
-        module = build()
-        with values.of_inputs():
-            given = inputs()
-        if call.training:
-            module.train()
-        if call.dtype is not None:
-            dtype = getattr(torch, DTYPES[call.dtype])
-            _apply(module, lambda value: cast(torch, value, dtype))
-            given = tree_map(lambda x: cast(torch, x, dtype), given)
-        if call.batch is not None:
-            with _step(name, f"a batch of {call.batch}"):
-                given = [_of_batch(torch, each, call.batch) for each in given]
-        leaves = tree_leaves(given)
-        values.forget_floats(leaves)
-        tensors = tuple(tensors_in(recorder.returned(leaves)))
-        autocast = nullcontext()
-        if call.autocast is not None:
-            recorder.is_autocast = True
-            autocast = torch.autocast("cpu", dtype=getattr(torch, DTYPES[call.autocast]))
-        with recorder.recording(), _step(name, "its call"), autocast:
-            if not call.training:
-                with torch.no_grad():
-                    module(*given)
-            else:
-                _train(torch, module, given, call, recorder, name, optimizers)
-    if not recorder.ops:
-        raise ModuleError(f"{name}: its call runs no operator")
-    held = recorder.lifetimes.held
-    return OpGraph(tuple(recorder.ops), source=name, held=held, given=tensors), values.used
+    def once(odds: float = 1.0) -> tuple[OpGraph, Assumptions]:
+        recorder, assumptions = Recorder(torch), Assumptions(torch, call.assume, odds=odds)
+        values = Values(torch, assumptions)
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with (
+            warnings.catch_warnings(action="ignore"),
+            under_fake_tensors(mode),
+            values.following(),
+        ):
+            module = build()
+            given = values.inputs(inputs)
+            if call.training:
+                module.train()
+            if call.dtype is not None:
+                dtype = getattr(torch, DTYPES[call.dtype])
+                module._apply(lambda value: cast(torch, value, dtype))
+                given = tree_map(lambda x: cast(torch, x, dtype), given)
+            if call.batch is not None:
+                with step(name, f"a batch of {call.batch}"):
+                    given = [_of_batch(torch, each, call.batch) for each in given]
+            tensors = tuple(tensors_in(recorder.returned(tree_leaves(given))))
+            autocast: Any = nullcontext()
+            if call.autocast is not None:
+                autocast = torch.autocast("cpu", dtype=getattr(torch, DTYPES[call.autocast]))
+            with recorder.recording(), step(name, "its call"), autocast:
+                if call.training:
+                    optimizer = _optimizer(torch, call.optimizer, module, kinds)
+                    _train(torch, module, given, optimizer, recorder, name)
+                else:
+                    with torch.no_grad():
+                        module(*given)
+        if not recorder.ops:
+            raise ModuleError(f"{name}: its call runs no operator")
+        held = recorder.lifetimes.held
+        graph = OpGraph(tuple(recorder.ops), source=name, held=held, given=tensors)
+        return graph, assumptions
+
+    graph, assumptions = once()
+    assumptions.check_used(name)
+    notes, others = sorted(map(str, assumptions.used)), []
+    if any(each.has_odds for each in assumptions.used):
+        notes.append("the interval covers half and twice the odds of what is assumed")
+        others = [once(odds)[0] for odds in (0.5, 2.0)]
+    return replace(graph, notes=(*graph.notes, *notes), others=tuple(others))
 
 
 def _of_batch(torch: Any, value: Any, batch: int) -> Any:
@@ -429,82 +339,36 @@ def _of_batch(torch: Any, value: Any, batch: int) -> Any:
     return value
 
 
-def _optimizers(torch: Any, names: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
-    """What makes an optimizer of parameters, by its name in small letters: those of PyTorch, and
-    of the file's own `names`."""
-    kinds = [each for each in names.values() if isinstance(each, type)]
-    own = [kind for kind in kinds if issubclass(kind, torch.optim.Optimizer)]
-    made: dict[str, Callable[[Any], Any]] = {
-        kind.__name__.lower(): partial(kind, lr=0.01) for kind in own
+def _optimizer(torch: Any, word: str | None, module: Any, kinds: Mapping[str, Any]) -> Any:
+    """PyTorch's of that name in any letters, or one of `kinds`."""
+    if word is None:
+        return None
+    own = {
+        name.lower(): partial(kind, lr=0.01)
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
     }
-    for name in OPTIMIZERS:
-        made[name.lower()] = partial(getattr(torch.optim, name), lr=0.01, foreach=True)
-    return made
+    usual = {
+        name.lower(): partial(getattr(torch.optim, name), lr=0.01, foreach=True)
+        for name in OPTIMIZERS
+    }
+    made = usual.get(word.lower(), own.get(word.lower()))
+    if made is None:
+        known = ", ".join((*OPTIMIZERS, *sorted(set(own) - set(usual))))
+        raise UsageError(f"optimizer {word!r}: one of {known}")
+    return made(module.parameters())
 
 
 def _train(
-    torch: Any,
-    module: Any,
-    inputs: list[Any],
-    call: Call,
-    recorder: Recorder,
-    name: str,
-    optimizers: Mapping[str, Any],
+    torch: Any, module: Any, inputs: list[Any], optimizer: Any, recorder: Recorder, name: str
 ) -> None:
     from torch.utils._pytree import tree_leaves
 
-    optimizer = None
-    if call.optimizer is not None:
-        made = optimizers.get(call.optimizer.lower())
-        if made is None:
-            own = sorted(set(optimizers) - {each.lower() for each in OPTIMIZERS})
-            known = ", ".join((*OPTIMIZERS, *own))
-            raise UsageError(f"optimizer {call.optimizer!r}: one of {known}")
-        optimizer = made(module.parameters())
     outputs = tree_leaves(module(*inputs))
     losses = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not losses:
         raise ModuleError(f"{name}: no output depends on a parameter: there is nothing to train")
-    loss = sum(each.float().sum() for each in losses)
-    recorder.backward(loss)
+    sum(each.float().sum() for each in losses).backward()
     recorder.phase = OPTIMIZER
     if optimizer is not None:
         optimizer.step()
-
-
-def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
-    """`nn.Module._apply`, which cannot exchange fake tensors; tied weights stay tied."""
-    made: dict[int, Any] = {}
-    for part in module.modules() if recurse else (module,):
-        for held in (part._parameters, part._buffers):
-            for key, value in held.items():
-                if value is not None:
-                    held[key] = made.setdefault(id(value), _like(change(value.detach()), value))
-    return module
-
-
-@contextmanager
-def _as_if_on_gpu(torch: Any) -> Iterator[None]:
-    """Whatever goes to a GPU stays where it is: all of it is taken to be on one GPU. Modules can be
-    cast (`half`, `to`) with fake tensors too."""
-    from torch.overrides import TorchFunctionMode
-
-    def stay(value: Any) -> Any:
-        names_gpu = isinstance(value, str | torch.device) and str(value).startswith("cuda")
-        return "cpu" if names_gpu else value
-
-    class Staying(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if func is torch.Tensor.cuda:
-                return args[0]
-            return func(*map(stay, args), **{k: stay(v) for k, v in (kwargs or {}).items()})
-
-    before = torch.nn.Module._apply
-    torch.nn.Module._apply = _apply
-    try:
-        with Staying():
-            yield
-    finally:
-        torch.nn.Module._apply = before

@@ -3,8 +3,7 @@
 A dispatch mode records every operator below autograd with its arguments, in the order of its
 schema; a function mode tells which call of the program each belongs to, hooks which node of the
 backward pass. Convolutions, batch normalisations, attention and recurrent layers are recorded as
-what a GPU would run for them, since the tracing machine has none. It is longer than 400 lines for
-what a GPU runs otherwise.
+what a GPU would run for them, since the tracing machine has none.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ from perfmodel.ops.graph import (
 from perfmodel.ops.read.as_on_gpu import RECURRENT, SUM, copied_first, on_gpu, recurrent_facts
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
+from perfmodel.ops.read.structures import leaves, mapped
+from perfmodel.ops.read.tracing import cast, instead
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -62,40 +63,25 @@ ROWS_OF_BAGS, INDICES = "aten::_embedding_bag_backward", 1
 _EULER_GAMMA = 0.5772156649
 OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
 """Methods that are operators of another name. Not indexing: it is views, or an operator below."""
-
-
+MODULE = "module"
+"""Attribute of an op: the path of the innermost module that it, or its forward pass, belongs to."""
 DEVICE, HOST = "cuda:0", "cpu"
 _CONSTANT = "aten::lift_fresh"
 """What `torch.tensor` makes; of one number it stays on the host, as the steps of optimizers do."""
 
 
-def mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    """`value` with every item in its lists, tuples and dicts changed; named tuples become plain."""
-    if isinstance(value, (list, tuple)):
-        items = [mapped(change, item) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, dict):
-        return {key: mapped(change, item) for key, item in value.items()}
-    return change(value)
-
-
-def cast(torch: Any, value: Any, dtype: Any) -> Any:
-    """A floating tensor as `dtype`, anything else as it is."""
-    is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return value.to(dtype) if is_real else value
-
-
 class Recorder:
     """The ops of what runs while it records."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, node_ranks: int = 1) -> None:
+        """So many ranks of a process group share a node."""
         self._torch = torch
         self.ops: list[Op] = []
         self.phase = FORWARD
         self._is_silent = False
-        self.is_autocast = False
-        self.node_ranks = 1
-        """How many ranks of a process group share a node."""
+        self.node_ranks = node_ranks
+        self._modules = [""]
+        """Paths of those whose calls are under way."""
         from torch.utils.weak import WeakTensorKeyDictionary
 
         self.lifetimes = Lifetimes()
@@ -127,25 +113,21 @@ class Recorder:
 
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
         operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
-        functional = self._torch.nn.functional
-        whole = (*AS_ONE, *FUSED)
-        usual = {name: getattr(functional, name) for name in whole if hasattr(functional, name)}
-        for name, func in usual.items():  # one op also where PyTorch's own Python calls it
-            called = partial(lambda func, *args, **kwargs: self.function(func, args, kwargs), func)
-            setattr(functional, name, called)
-        try:
-            with operators(), functions():
-                yield
-        finally:
-            for name, func in usual.items():
-                setattr(functional, name, func)
+
+        def called(func: Any) -> Any:
+            return lambda *args, **kwargs: self.function(func, args, kwargs)
+
+        # One op also where PyTorch's own Python calls it.
+        whole = {f"torch.nn.functional:{name}": called for name in (*AS_ONE, *FUSED)}
+        passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}
+        with instead({**whole, **passes}), operators(), functions():
+            yield
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
-        name = getattr(func, "__name__", "")
-        held: list[Any] = []
-        mapped(held.append, (args, kwargs))
-        if any(map(_is_wrapper, map(type, held))):
+        name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_cpu_enabled()
+        is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
+        if is_pass or any(map(_is_wrapper, map(type, leaves((args, kwargs))))):
             return func(*args, **kwargs)
         is_deep = name == _ATTENTION and (*args, *kwargs.values())[0].dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
@@ -154,12 +136,12 @@ class Recorder:
         if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
         if name in RECURRENT:
-            if self.is_autocast:  # on a GPU, and not on a CPU
+            if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_cpu_dtype()
                 args = mapped(lambda x: cast(self._torch, x, dtype), args)
             about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
             return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)
-        if self.is_autocast and name in IN_FP32:
+        if autocast and name in IN_FP32:
             args, kwargs = mapped(
                 lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
             )
@@ -178,18 +160,29 @@ class Recorder:
             self.lifetimes.insert(first)
         return answer
 
-    def backward(self, loss: Any) -> None:
-        """The backward pass from `loss`, each node an op with all that is done before the next."""
-        self.phase = BACKWARD
+    def _watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A backward pass each of whose nodes is an op, with all that is done before the next, of
+        the module of its forward pass."""
 
-        def begin(name: str, gradients: Any) -> None:
+        def begin(name: str, module: str, *gradients: Any) -> None:
             self._node = len(self.ops)
-            self.ops.append(Op(name, thread=AUTOGRAD_THREAD, phase=BACKWARD))
+            about = {MODULE: module} if module else {}
+            self.ops.append(Op(name, thread=AUTOGRAD_THREAD, phase=BACKWARD, attributes=about))
 
-        for node in _nodes(loss.grad_fn):
-            node.register_prehook(partial(begin, f"{AUTOGRAD_NODE}{node.name()}"))
-        loss.backward()
-        self._node = NO_OP
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            before, self.phase = (self.phase, self._node), BACKWARD
+            handles = [
+                node.register_prehook(partial(begin, f"{AUTOGRAD_NODE}{node.name()}", module))
+                for node, module in _nodes((args or tuple(kwargs.values()))[0])
+            ]
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self.phase, self._node = before
+                for handle in handles:
+                    handle.remove()
+
+        return watched
 
     def _op(
         self,
@@ -199,7 +192,10 @@ class Recorder:
         about: Mapping[str, str] = MappingProxyType({}),
     ) -> Op:
         """A call, by whatever makes it."""
-        thread = MAIN_THREAD if self._node == NO_OP else AUTOGRAD_THREAD
+        thread, module = MAIN_THREAD, self._modules[-1]
+        if self._node != NO_OP:
+            thread, module = AUTOGRAD_THREAD, self.ops[self._node].attributes.get(MODULE, "")
+        about = {**about, MODULE: module} if module else about
         return Op(name, inputs, outputs, self._node, thread, self.phase, attributes=about)
 
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -210,14 +206,14 @@ class Recorder:
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
-            given = _in_order(schema, args, kwargs)
-            inputs = tuple(map(self._argument, given))
+            given = arguments_of(schema, args, kwargs)
+            inputs = tuple(map(self._argument, given.values()))
             name, inputs = on_gpu(schema.name, inputs)
             outputs = self.returned(answer)
             if (schema.name == _CONSTANT and not answer.dim()) or _of_host(inputs):
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
-            about = of_torch_call(schema, given, inputs, outputs, self.node_ranks)
+            about = of_torch_call(schema.name, given, inputs, outputs, self.node_ranks)
             if copied_first(name, inputs, outputs):
                 dtype = (answer if name == SUM else args[0]).dtype
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
@@ -276,18 +272,26 @@ class Recorder:
     ) -> Any:
         packet = getattr(self._torch.ops.aten, func.__name__)
         schema = getattr(packet, packet.overloads()[0])._schema
-        inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
+        inputs = tuple(map(self._argument, arguments_of(schema, args, kwargs).values()))
         if has_backward:
             func = self._differentiable(name, func, inputs, about)
-        before, self._is_silent = self._is_silent, True
-        try:
-            answer = func(*args, **kwargs)
-        finally:
-            self._is_silent = before
-        if before or any(answer is value for value in (*args, *kwargs.values())):
+        answer = self._silently(func)(*args, **kwargs)
+        if self._is_silent or any(answer is value for value in (*args, *kwargs.values())):
             return answer
         self.ops.append(self._op(name, inputs, self.returned(answer), about))
         return answer
+
+    def _silently(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """What only asks for shapes, or is one op as a whole."""
+
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            before, self._is_silent = self._is_silent, True
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self._is_silent = before
+
+        return asked
 
     def _differentiable(
         self, name: str, func: Any, inputs: tuple[Argument, ...], about: Mapping[str, str]
@@ -311,9 +315,7 @@ class Recorder:
             return None, *needed
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            given: list[Any] = []
-            mapped(given.append, (args, kwargs))
-            tensors = [each for each in given if isinstance(each, self._torch.Tensor)]
+            tensors = [x for x in leaves((args, kwargs)) if isinstance(x, self._torch.Tensor)]
             return layer.apply(partial(func, *args, **kwargs), *tensors)
 
         parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
@@ -362,18 +364,22 @@ def _is_wrapper(kind: type) -> bool:
     return hasattr(kind, "__tensor_flatten__")
 
 
-def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """All arguments of a call in the order of its operator's `schema`."""
-    named = schema.arguments[len(args) :]
-    return [*args, *(kwargs.get(each.name, each.default_value) for each in named)]
+def arguments_of(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a call by name, in the order of its operator's `schema`."""
+    given, rest = schema.arguments[: len(args)], schema.arguments[len(args) :]
+    named = {each.name: value for each, value in zip(given, args, strict=False)}
+    return named | {each.name: kwargs.get(each.name, each.default_value) for each in rest}
 
 
-def _nodes(root: Any) -> Iterator[Any]:
-    """All nodes of the backward pass that begins with `root`."""
-    left, seen = [root], {None}
+def _nodes(roots: Any) -> Iterator[tuple[Any, str]]:
+    """All nodes behind tensors, or edges of the graph, with their modules; one that is not known
+    has that of the node which runs before it."""
+    left = [(getattr(each, "grad_fn", each), "") for each in leaves(roots)]
+    seen = set()
     while left:
-        node = left.pop()
-        if node not in seen:
+        node, module = left.pop()
+        if node not in seen and hasattr(node, "next_functions"):
             seen.add(node)
-            yield node
-            left += [each for each, _ in node.next_functions]
+            module = node.metadata.get(MODULE, module)
+            yield node, module
+            left += [(each, module) for each, _ in node.next_functions]
