@@ -1,4 +1,5 @@
-"""Modules whose sizes depend on values: of integers they are computed, of floats assumed."""
+"""Modules whose sizes depend on values: of integers they are computed, of floats assumed. It is
+longer than 400 lines, since the programs stand in it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from perfmodel.ops.read.module import Call, Program, as_run
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
 from perfmodel import predict, predict_module  # noqa: E402
+from perfmodel.ops.read import values  # noqa: E402
 from perfmodel.ops.read.module import graph_of_module, graph_of_program  # noqa: E402
 
 SOURCE = '''\
@@ -123,6 +125,13 @@ class Repeats(Layer):
 class Array(Layer):
     def forward(self, x, lengths):
         return self.layer(x[0, : int(lengths.numpy().sum())])
+
+
+class Waits(Layer):
+    def forward(self, x):
+        while x.abs().max() > 1e-3:
+            x = x / 2
+        return self.layer(x)
 
 
 class Written(Layer):
@@ -386,3 +395,14 @@ def test_optimizers_by_name_and_of_the_file(path: Path, name: str) -> None:
     assert "optimizer" in {op.phase for op in graph.ops}
     with pytest.raises(UsageError, match=r"one of SGD, .*RMSprop, sign$"):
         traced(path, "Drops", "rows", training=True, optimizer="nadam")
+
+
+def test_a_loop_that_waits_for_what_is_assumed_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "MAX_GUESSES", 3)
+    with pytest.raises(
+        PerfmodelError, match=r"3 values are asked for .*: does a loop wait"
+    ) as error:
+        traced(path, "Waits", "rows", assume={"gt": 1.0})
+    assert "line" in str(error.value)

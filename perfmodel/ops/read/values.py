@@ -8,6 +8,7 @@ they become integers, values are assumed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from perfmodel.ops.read.recorder import arguments_of
 from perfmodel.ops.read.structures import leaves, mapped
 from perfmodel.ops.read.tracing import UnknownValueError, instead, place
 
+MAX_GUESSES = 20_000
+"""Values that rest on what is assumed, asked for at a line: a loop until one changes has no end."""
 MAX_ELEMENTS = 1 << 24
 """Of the largest tensor whose values are computed."""
 SHORT: Mapping[str, str] = MappingProxyType(
@@ -75,7 +78,7 @@ class Values:
         self._queue: list[Callable[[], None]] = []
         """Holds no fake tensor: memory counts how long a program does."""
         self._seeds = count()
-        self._are_inputs = False
+        self._are_inputs, self._guesses = False, Counter[str]()
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -257,6 +260,11 @@ class Values:
         given, name = self._tensors((args, kwargs)), short(func)
         values = [self._value(each) for each in given]
         self._compute(values)
+        if any(value.memory.assumed for value in values):
+            self._guesses[here := place()] += 1
+            if self._guesses[here] > MAX_GUESSES:
+                text = f"{MAX_GUESSES:,} values are asked for that rest on what is assumed"
+                raise UnknownValueError(f"{text}: does a loop wait for one to change?") from error
         pairs = list(zip(given, values, strict=True))
         unknown = [each for each, value in pairs if not value.is_known]
         decide = any(value.is_known and not _is_real(each) for each, value in pairs)
