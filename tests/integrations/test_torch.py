@@ -372,7 +372,7 @@ def test_bad_loops_are_one_line() -> None:
 
 def test_an_old_pytorch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.1.2")
-    with pytest.raises(PerfmodelError, match=r"takes PyTorch 2.2 or later, not 2.1.2: pip install"):
+    with pytest.raises(PerfmodelError, match=r"takes PyTorch 2.4 or later, not 2.1.2: pip install"):
         own.estimate(torch.ops.aten.relu.default, (torch.ones(1),), hardware=GPU)
 
 

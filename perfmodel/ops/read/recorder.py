@@ -125,7 +125,7 @@ class Recorder:
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
-        name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_cpu_enabled()
+        name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_enabled("cpu")
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
         if is_pass or any(map(_is_wrapper, map(type, leaves((args, kwargs))))):
             return func(*args, **kwargs)
@@ -137,7 +137,7 @@ class Recorder:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
         if name in RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
-                dtype = self._torch.get_autocast_cpu_dtype()
+                dtype = self._torch.get_autocast_dtype("cpu")
                 args = mapped(lambda x: cast(self._torch, x, dtype), args)
             about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
             return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from perfmodel.errors import PerfmodelError
 from perfmodel.ops.read.structures import leaves
 
-OLDEST = (2, 2)
+OLDEST = (2, 4)
 
 
 class ModuleError(PerfmodelError):
@@ -37,7 +37,7 @@ def pytorch() -> Any:
     if torch is None or tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
         found = "" if torch is None else f", not {torch.__version__}"
         raise ModuleError(
-            f"tracing a program takes PyTorch 2.2 or later{found}: pip install 'perfmodel[torch]'"
+            f"tracing a program takes PyTorch 2.4 or later{found}: pip install 'perfmodel[torch]'"
         )
     return torch
 
