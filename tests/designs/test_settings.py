@@ -113,7 +113,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("recshard", "hbm_gb", 0.01, "rm3"),
     ("shared_cache", "kv_gib", 15.0, "tight"),
     ("shared_cache", "policy", "static", "tight"),
-    ("smartnic", "adapter", "bluefield-3", "nic"),
+    ("smartnic", "adapter", "bluefield-2", "nic"),
     ("smartnic", "cache_gib", 0.01, "nic"),
     ("software_cache", "kept_by", "operators", "rm3"),
     ("software_cache", "cache_frac", 0.1, "dcn"),

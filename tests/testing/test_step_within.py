@@ -55,7 +55,8 @@ def test_the_fixture_of_pytest_remembers_what_passed(tmp_path: Path) -> None:
             "import pytest\npytest.register_assert_rewrite('perfmodel')\n"
             "pytest_plugins = ['perfmodel.testing.fixture']\n"
         )
-        words = [sys.executable, "-m", "pytest", "-q"]
+        # An installed one would be there twice.
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:perfmodel"]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         done = subprocess.run(
             [*words, "--rootdir", str(tmp_path), str(tmp_path)],
