@@ -63,7 +63,7 @@ def test_the_fixture_of_pytest_remembers_what_passed(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path, "PYTEST_ADDOPTS": ""},
             check=False,
         )
         return done.stdout
