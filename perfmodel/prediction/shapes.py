@@ -26,7 +26,7 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.compiled import CALL
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.families import family_of_kernel
-from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.graph import Op, OpGraph, tensors_in
 from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
@@ -292,8 +292,7 @@ def predict_passes(
             costs = replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
         run = graphs
         if costs is None:  # on a CPU nothing is captured, nor copied to where a CUDA graph reads it
-            kept = tuple(op for op in graphs[0].ops if INTO_GRAPH not in op.attributes)
-            run = [replace(graphs[0], ops=kept)]
+            run = [replace(each, ops=_uncaptured(each.ops)) for each in graphs]
         once = partial(predict_shapes, run, name=machine.name, costs=costs)
         result, own = with_reads(within_limit(machine, once), machine, costs)
         if costs is not None:  # what no model knows keeps its own interval
@@ -318,6 +317,10 @@ def predict_passes(
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
+
+
+def _uncaptured(ops: Sequence[Op]) -> tuple[Op, ...]:
+    return tuple(op for op in ops if INTO_GRAPH not in op.attributes)
 
 
 def _widened(result: Result, other: Result) -> Result:

@@ -41,8 +41,9 @@ def answering(found: Callable[[Rows], Any]) -> TenMicroseconds:
 def test_a_model_of_ones_own_answers_and_explains() -> None:
     model = checked(TenMicroseconds(), "mine")
     rows = Rows.from_frame(SHAPES)
-    assert model.estimate(rows, device("t4")).duration_us.tolist() == [10.0, 10.0]
-    assert [each.duration_us for each in model.explain(rows, device("t4"))] == [10.0, 10.0]
+    assert model.estimate(rows, device("t4")).duration_us == pytest.approx([10.0, 10.0])
+    told = [each.duration_us for each in model.explain(rows, device("t4"))]
+    assert told == pytest.approx([10.0, 10.0])
     asked = perfmodel.durations(SHAPES, "t4", models={"matmul": TenMicroseconds()})
     assert asked["model"].tolist() == ["ten", "ten"]
     assert (asked["duration_us"] >= 10.0).all()

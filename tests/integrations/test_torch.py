@@ -15,6 +15,8 @@ import pytest
 from perfmodel import durations, predict_module
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.shapes import predict_passes
+from perfmodel.prediction.step import cluster_of
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 import torch.distributed as dist  # noqa: E402
@@ -220,6 +222,9 @@ def test_stages_of_a_pipeline_meet() -> None:
     alone = max(each.prediction.results[0].rank.gpu_active_us for each in steps)
     assert alone < together.step_us < alone * (1 + 2 / count)
     assert len(together.ranks) == 2
+    both = [each.graph for each in steps]
+    on_cpus = predict_passes(both[0], [cluster_of("cpu-epyc", 2)], (), None, both[1:])
+    assert len(on_cpus.results[0].ranks) == 2
 
 
 def test_operators_nodes_and_collectives() -> None:
