@@ -23,7 +23,7 @@ from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering import Lowered, lower
 from perfmodel.lowering.arguments import bytes_of
-from perfmodel.ops.graph import Op, OpGraph
+from perfmodel.ops.graph import BACKWARD, FORWARD, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.read.assumed import check_shares
 from perfmodel.ops.read.loop import LoopRecorder
 from perfmodel.ops.read.recorder import MODULE, Recorder
@@ -106,7 +106,8 @@ class LoopStep:
             path: own[[p == path or p.startswith(f"{path}.") for p in own.index]].sum()
             for path in every
         }
-        return pd.DataFrame(sums).T.rename_axis("module")
+        columns = [f"{phase}_us" for phase in (FORWARD, BACKWARD, OPTIMIZER)]
+        return pd.DataFrame(sums).T.rename_axis("module").reindex(columns=columns, fill_value=0.0)
 
 
 @contextmanager
@@ -185,7 +186,7 @@ def node_estimator(hardware: str | Path | Part) -> Callable[..., float | None]:
     def milliseconds(node: Any, override_bytes: int | None = None) -> float | None:
         try:
             us = estimate(node, hardware=hardware, message_bytes=override_bytes)
-        except (NotCovered, UsageError):
+        except PerfmodelError:
             return None
         return us / US_PER_MS
 
@@ -235,7 +236,11 @@ def _ops_of(
     torch: Any, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any], node_ranks: int
 ) -> list[Op]:
     """What one call dispatches, under fake tensors of its own."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensorMode,
+    )
     from torch.utils._python_dispatch import _disable_current_modes
 
     def plain(value: Any) -> Any:
@@ -249,7 +254,10 @@ def _ops_of(
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
         given, named = mapped(plain, (tuple(args), dict(kwargs)))
         with recorder.recording():
-            call(*given, **named)
+            try:
+                call(*given, **named)
+            except (DataDependentOutputException, DynamicOutputShapeException) as error:
+                raise UsageError(f"{call}: what it returns depends on values") from error
     return recorder.ops
 
 

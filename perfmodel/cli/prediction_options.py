@@ -32,11 +32,12 @@ def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
     from perfmodel.trace import read
     from perfmodel.trace.files import DEMO, located
 
-    with working(f"reading {trace or DEMO_SOURCE}"):
-        content = read(DEMO if trace is None else trace, **options)
-    capture = located(trace or DEMO)
+    name = DEMO if trace is None else trace
+    with working(f"reading {DEMO_SOURCE if name == DEMO else name}"):
+        content = read(name, **options)
+    capture = located(name)
     described = capture.with_name(capture.name.replace("_kineto.json.gz", ".json"))
-    if not (trace or DEMO).startswith(DEMO) or not described.is_file():
+    if not name.startswith(DEMO) or not described.is_file():
         return content, None
     facts = json.loads(described.read_text(encoding="utf-8"))
     workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]
@@ -49,7 +50,7 @@ def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
         "unprofiled_p90_us": unprofiled["p90_us"],
         "left_out_us": (),
     }
-    return (replace(content, source=DEMO_SOURCE) if trace in (None, DEMO) else content), demo
+    return (replace(content, source=DEMO_SOURCE) if name == DEMO else content), demo
 
 
 class Mode(StrEnum):

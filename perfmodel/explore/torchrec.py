@@ -231,19 +231,25 @@ def placement_of_torchrec(
 
 def torchrec_document(placement: Placement, workload: Workload, machine: Cluster) -> dict[str, Any]:
     """The placement as TorchRec's plan, a shared cache as an even part of each of its tables.
-    Raises `WorkloadError` for tables on drives, and hot rows, which it does not know."""
+    Raises `WorkloadError` for what it does not know: tables on drives, hot rows, caches in
+    adapters, columns in parts that are not equal."""
     tables, cached_bytes = {}, 0.0
     for number, about in enumerate(placement.tables):
         cached_bytes += _size_bytes(workload, number, about.dtype) if about.caches else 0.0
     cached = sum(cache.capacity_bytes for cache in placement.caches) * machine.gpus
+    load = min(cached / cached_bytes, 1.0) if cached_bytes else 0.0
+    elsewhere = {cache.name for cache in placement.caches if cache.at != "hbm"}
     for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
-        if about.tier not in KERNELS.values() or about.hot_rows:
-            raise WorkloadError(f"tables[{number}]: TorchRec's plans have no drives and hot rows")
+        if about.tier not in KERNELS.values() or about.hot_rows or elsewhere & {*about.caches}:
+            lacking = "drives, hot rows and caches in adapters"
+            raise WorkloadError(f"tables[{number}]: TorchRec's plans have no {lacking}")
         replicated = about.sharding == "data_parallel"
         kernel = "dense" if replicated else "fused"
         if about.tier == "host":
             kernel = "fused_uvm_caching" if about.caches else "fused_uvm"
         columns = len(about.ranks) if about.sharding == "column_wise" else 1
+        if table.dim % columns:
+            raise WorkloadError(f"tables[{number}]: {table.dim} columns on {columns} ranks")
         rows = len(about.ranks) if "row" in about.sharding else 1
         height, width = -(-table.rows // rows), table.dim // columns
         shards = []
@@ -257,7 +263,7 @@ def torchrec_document(placement: Placement, workload: Workload, machine: Cluster
             "compute_kernel": kernel,
             "ranks": list(about.ranks),
             "sharding_spec": None if replicated else {"shards": shards},
-            "cache_params": {"load_factor": cached / cached_bytes} if about.caches else None,
+            "cache_params": {"load_factor": load} if about.caches else None,
         }
     return {MODULE: tables}
 

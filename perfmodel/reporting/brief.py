@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
-from perfmodel.plot.names import shortened
+from perfmodel.plot.names import named, shortened
 from perfmodel.reporting.tables import one_line, percent
 
 SCHEMA = "perfmodel.brief/1"
@@ -126,6 +126,8 @@ def _below(holder: Any, word: str) -> Sequence[Any]:
         return []
     if word == "*":
         return holder
+    if word == "steady":  # as the step is their median; all where none is
+        return [each for each in holder if each.get("role") == word] or holder
     if word.isdigit():
         return holder[int(word) :][:1]
     return [each["value"] for each in holder if each.get("key") == word]
@@ -153,7 +155,11 @@ def _causes(
                 sizes[key] += (each.get(unit) or 0.0) / len(several)
     if not size and not any(sizes.values()):
         return [{"name": key} for key in list(sizes)[:MAX_CAUSES]]
-    whole, adds_up = sum(map(abs, sizes.values())), unit.endswith("_us") and not like
+    whole, adds_up = sum(sizes.values()), unit.endswith("_us") and not like
+    if min(sizes.values(), default=0.0) < 0:  # of changes those that go the way of their sum
+        for key in [key for key, us in sizes.items() if us * whole <= 0]:
+            del sizes[key]
+        adds_up = False
     largest = sorted(filter(sizes.get, sizes), key=lambda key: -abs(sizes[key]))[:MAX_CAUSES]
     return [
         {"name": key, unit: sizes[key]}
@@ -166,14 +172,17 @@ def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
     """The command line that asks the next question; None where it is not known, or too long."""
     said = ["perfmodel"]
     for at, text in enumerate(words):
-        values = {path: _first(scope, path) for path in _PLACE.findall(text)}
-        if None not in values.values():
-            for path, value in values.items():  # what is a command is quoted already
-                value = str(value) if path.endswith("command") else shlex.quote(str(value))
-                text = text.replace(f"{{{path}}}", value)
-            said.append(text.removeprefix("perfmodel "))
-        elif not at:  # what all others belong to
+        place = _PLACE.search(text)
+        values = _at(scope, place[1]) if place else [None]
+        if place and not at and not any(values):  # what all others belong to
             return None
+        for value in values:  # of a switch the word alone, of a list one for each
+            if place and (value is None or value is False):
+                continue
+            is_line = place is not None and place[1].endswith("command")  # quoted already
+            told = "" if value is True else str(value) if is_line else shlex.quote(str(value))
+            word = text.replace(place[0], told) if place else text
+            said.append(word.removeprefix("perfmodel ").strip())
     line = " ".join(said)
     return line if len(json.dumps(line)) <= _MAX_COMMAND else None
 
@@ -200,9 +209,13 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
 def _said(key: str, value: Any) -> str:
     """`step 16.31 ms`, `share 8.1 %`."""
     if isinstance(value, str):
-        return value
+        return ": ".join(map(named, value.split(": ")))
     suffix = next(filter(key.endswith, _FORMS), "")
-    return f"{key.removesuffix(suffix).replace('_', ' ')} {_FORMS.get(suffix, str)(value)}"
+    return f"{key.removesuffix(suffix).replace('_', ' ')} {_FORMS.get(suffix, _number)(value)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
 def annotation(found: Mapping[str, Any]) -> str:

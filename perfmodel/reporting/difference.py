@@ -315,6 +315,9 @@ def _notes(a: Side, b: Side, pairs: list[tuple[int, int]]) -> Iterator[str]:
             yield f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone"
         if side.is_window:
             yield f"nothing marks steps in {name}: its figures are of all that was recorded"
+    for key in (key for key in a.asked if key in b.asked):
+        if a.asked[key] != b.asked[key]:
+            yield f"another question: {key} {a.asked[key]} in A, {b.asked[key]} in B"
     made = [side.made_by for side in (a, b) if side.made_by is not None]
     if len(made) == 2 and made[0] != made[1]:
         changed = [

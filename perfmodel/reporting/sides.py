@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ STEP, PATH, PIECE, FAMILY, MODULE, DESIGN = GROUPS = (
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
 time by kernel family; time of modules by their place in the model; steps of designs."""
 MEMORY = "memory"
+ASKED = ("workload", "devices", "ranks", "batch", "training")
+"""What a comparison and a plan say of the step that they are of."""
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
 """Of fewer steps the scatter is half of their range; of more, outliers do not count."""
@@ -74,6 +76,8 @@ class Side:
     """Of a trace: nothing marks steps, so that how much work is in one is anybody's guess."""
     gaps: Sequence[Gap] = ()
     """What the recording behind it cannot tell."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Of a comparison or a plan: the step that it is of."""
 
 
 def side_of(
@@ -239,7 +243,9 @@ def _best_side(answer: _Answer) -> Side:
     designs = [each for each in records if "design" in each]
     every = {(DESIGN, _text(each, "design")): _number(each, "step_us") for each in designs}
     every[STEP, STEP] = step[STEP]
-    return Side("", _text(answer, "hardware"), 0, {0: RankSteps(step, {})}, lambda rank: every)
+    asked = {key: answer[key] for key in ASKED if key in answer}
+    ranks = {0: RankSteps(step, {})}
+    return Side("", _text(answer, "hardware"), 0, ranks, lambda rank: every, asked=asked)
 
 
 _SIDES: Mapping[str, Callable[[_Answer], Side]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 @pytest.fixture
 def step_within(request: pytest.FixtureRequest) -> Callable[..., Prediction]:
     """`assert_step_within` beside the answer when this test passed last, in pytest's cache."""
+    calls = count()  # of one test each remembers its own
 
     def within(source: Any, *, hardware: Any, ms: float, **options: Any) -> Prediction:
         __tracebackhide__ = True
         from perfmodel.prediction.types import SCHEMA
 
-        asked = f"{SCHEMA} {request.node.nodeid} {source} {hardware}"  # no answer of another schema
+        # No answer of another schema.
+        asked = f"{SCHEMA} {request.node.nodeid} {next(calls)} {source} {hardware}"
         key = f"perfmodel/{sha256(asked.encode()).hexdigest()[:32]}"
         if cache := getattr(request.config, "cache", None):  # none under -p no:cacheprovider
             options.setdefault("before", cache.get(key, None))

@@ -153,6 +153,8 @@ class PerfEstimator:
 
     def estimate(self, sharding_options: Sequence[Any], *_: Any, **__: Any) -> None:
         """Gives every shard its `Perf`, in milliseconds. Raises `PerfmodelError`."""
+        if not sharding_options:
+            return
         perf = module_of("distributed.planner.types").Perf
         has = {each.name for each in fields(perf)}  # some came with later releases
         deployment = self.asked.deployment(sharding_options)
@@ -181,7 +183,8 @@ class PerfEstimator:
         """Milliseconds of a step of the plan (sharding options whose shards have ranks), as
         `Layout.rated_us`; or the next step's rows, where they take longer beside it."""
         it = self.problem
-        assert it is not None
+        if it is None:
+            raise UsageError("performance_model: the enumerator has not estimated with it yet")
         work, sent, fetched = np.zeros((3, it.ranks))
         chosen = list[int]()
         for option in plan:
@@ -253,6 +256,8 @@ class StorageEstimator:
 
     def estimate(self, sharding_options: Sequence[Any], *_: Any, **__: Any) -> None:
         """Gives every shard its `Storage`. Raises `PerfmodelError`."""
+        if not sharding_options:
+            return
         storage = module_of("distributed.planner.types").Storage
         it, pipeline = self.asked.deployment(sharding_options), self.asked.pipeline
         batches = 1 + pipeline.input_ahead + pipeline.rows_ahead
@@ -296,6 +301,8 @@ def estimators(
         raise UsageError(f"topology: (ranks, of a node) {has}, but {machine.name} has {of}")
     model = changed_workload(workload, ())
     check_names(names, model)
+    if skew and model.tables:
+        raise UsageError(f"skew: {model.name} has its own: leave out it, or the workload")
     asked = Asked(machine, pipeline_of(pipeline), train, model, names, skew)
     for each in (PerfEstimator, StorageEstimator):
         types.ShardEstimator.register(each)

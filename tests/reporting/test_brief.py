@@ -123,3 +123,25 @@ def test_a_record_without_anything_known_is_still_an_answer(name: str) -> None:
     found = brief({"schema": name}, {}, "")
     assert found["of"] == name
     assert len(found["answer"]) == 1
+
+
+def test_causes_of_a_breakdown_are_of_its_steady_steps() -> None:
+    roles = (("warm-up", 900.0), ("steady", 100.0), ("steady", 300.0))
+    steps = [{"role": role, "critical_path_by_kind": {"compute": us}} for role, us in roles]
+    summary = [{"rank": 0, "steps": 2, "step_us": 200.0}]
+    told = brief(
+        {"schema": "perfmodel.breakdown/1", "summary": summary, "ranks": [{"steps": steps}]}
+    )
+    assert told["causes"] == [{"name": "compute", "time_us": 200.0, "share_frac": 1.0}]
+
+
+def test_the_next_command_asks_about_the_same_step() -> None:
+    answer = {"schema": "perfmodel.compare/1", "designs": [{"design": "default", "step_us": 1.0}]}
+    asked = {"workload": "w", "hardware": "h", "nodes": 4, "inference": True}
+    told = brief(answer, {**asked, "settings": ["a=1", "b=x y"]})["next"]
+    assert told.startswith(
+        "perfmodel plan --workload w --hardware h --nodes 4 --inference --set a=1"
+    )
+    assert "--set 'b=x y'" in told
+    plain = brief(answer, {"workload": "w", "hardware": "h", "inference": False, "settings": None})
+    assert plain["next"] == "perfmodel plan --workload w --hardware h -o plan.json"

@@ -78,8 +78,11 @@ def _pair(named: Mapping[str, Any], ranks: list[int], *, is_sent: bool) -> list[
 
 
 def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
-    """`[E, 2]`: (collective, the first op after it that touches what it wrote), by index of `ops`;
-    a wait for it, which hands on a tensor, is none."""
+    """`[E, 2]`: (collective, the first op after it that touches what it wrote), by index of `ops`.
+
+    A wait for it, which hands on a tensor, and a view are none; nor is what is written to a part of
+    the same storage, as other gradients of a bucket are: offsets are not known.
+    """
     written: dict[int, int] = {}
     edges = []
     for index, op in enumerate(ops):
@@ -89,8 +92,24 @@ def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
             behind = [written.pop(storage) for storage in held if storage in written]
             written |= dict.fromkeys(held, max(behind)) if behind else {}
             continue
-        ahead = {written.pop(storage) for storage in held if storage in written}
+        ahead = {written[storage] for storage in held if storage in written}
+        if word is None and (_is_view(op) or (ahead and _fills_a_part(op, ops, ahead))):
+            continue
+        written = {storage: at for storage, at in written.items() if storage not in held}
         edges += [(source, index) for source in sorted(ahead)]
         if word is not None:
             written |= dict.fromkeys(held, index)
     return np.array(edges, np.int64).reshape(-1, 2)
+
+
+def _is_view(op: Op) -> bool:
+    """Whether all that it returns lies where its arguments do, and it writes none."""
+    made = {t.storage_id for t in tensors_in(op.outputs)}
+    writes = op.name.endswith("_") and not op.name.endswith("__")  # `aten::__getitem__` does not
+    return bool(made) and not writes and made <= {t.storage_id for t in op.tensors}
+
+
+def _fills_a_part(op: Op, ops: Sequence[Op], collectives: set[int]) -> bool:
+    """Whether it is a copy to less than any of these collectives wrote."""
+    least = min(max(t.elements for t in ops[at].tensors) for at in collectives)
+    return op.name == "aten::copy_" and op.tensors[0].elements < least

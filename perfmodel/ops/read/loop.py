@@ -30,6 +30,7 @@ from perfmodel.ops.read.values import Values
 
 _USUAL = {**SHARES, "item": 1.0}
 """Numbers that a loop asks for are logged, mostly."""
+_PARALLEL = "torch.nn.parallel.distributed:"
 _PIPELINE = "torch.distributed.pipelining.schedules:_PipelineSchedule."
 _SHARDING = "torch.distributed.tensor._sharding_prop:ShardingPropagator."
 
@@ -52,6 +53,7 @@ class LoopRecorder(Recorder):
         """Optimizers, to how many ops were done at the end of their last step."""
         self._period: tuple[int, int | None] = 0, None
         """Where ops of one period of the loop begin and end."""
+        self._interrupted = FORWARD
         self._seen: set[int] = set()
         """Real parameters, and optimizers."""
 
@@ -65,6 +67,10 @@ class LoopRecorder(Recorder):
         changes = {
             "torch.distributed:_verify_params_across_processes": left_out,
             "torch.distributed:Reducer._rebuild_buckets": left_out,
+            f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": _of_later_steps,
+            "torch.nn.utils.clip_grad:_has_foreach_support": lambda _: lambda *given: True,
+            "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
+            "torch.optim:Optimizer.zero_grad": self._clearing,
             f"{_PIPELINE}_warmup_p2p": _of_known_shapes,
             f"{_SHARDING}_propagate_tensor_meta": self._silently,
             f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
@@ -93,7 +99,7 @@ class LoopRecorder(Recorder):
             rank, ranks = dist.get_rank(), dist.get_world_size()
         first, last = self._period[0], self._period[1] or len(self.ops)
         ops = [
-            op if op.parent == NO_OP else replace(op, parent=op.parent - first)
+            replace(op, parent=op.parent - first if op.parent >= first else NO_OP)
             for op in self.ops[first:last]
         ]
         ended = self.lifetimes.held.items()
@@ -113,11 +119,25 @@ class LoopRecorder(Recorder):
     def _tensor(self, value: Any) -> Any:
         """A real tensor counts as the fake one that stands for it."""
         if not self._mode.is_our_fake(value):
-            if value.requires_grad and value.is_leaf and id(value) not in self._seen:
-                self._seen.add(id(value))
-                self._undo.callback(setattr, value, "grad", value.grad)
+            self._keep_gradient(value)
             value = self._silently(self._mode.from_tensor)(value)
         return super()._tensor(value)
+
+    def _keep_gradient(self, value: Any) -> None:
+        if value.requires_grad and value.is_leaf and id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._undo.callback(setattr, value, "grad", value.grad)
+
+    def _clearing(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Gradients are cleared before any operator reads their parameters."""
+
+        def cleared(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            for value in (each for group in optimizer.param_groups for each in group["params"]):
+                if not self._mode.is_our_fake(value):
+                    self._keep_gradient(value)
+            return run(optimizer, *args, **kwargs)
+
+        return cleared
 
     def _enter(self, module: Any, inputs: Any) -> None:
         if not self._has_begun:
@@ -139,7 +159,7 @@ class LoopRecorder(Recorder):
         self._modules.pop()
 
     def _optimize(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.phase = OPTIMIZER
+        self._interrupted, self.phase = self.phase, OPTIMIZER
         if id(optimizer) not in self._seen:
             self._seen.add(id(optimizer))
             state = {key: dict(value) for key, value in optimizer.state.items()}
@@ -151,10 +171,11 @@ class LoopRecorder(Recorder):
                 self._undo.callback(group.__setitem__, "foreach", None)
 
     def _optimized(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.phase = FORWARD
+        self.phase = self._interrupted  # the backward pass, of an optimizer that steps within
         before = self._ended.get(id(optimizer), 0)
         self._ended[id(optimizer)] = len(self.ops)
-        self._period = before, len(self.ops) if before else None
+        if before or self._period[1] is None:  # one that steps for the first time ends no period
+            self._period = before, len(self.ops) if before else None
 
 
 def _summed(group: Any, bucket: Any) -> Any:
@@ -164,6 +185,22 @@ def _summed(group: Any, bucket: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
+
+
+def _of_finite_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A scaler asks of each device whether gradients are finite, and steps."""
+
+    def stepped(scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        for found in state["found_inf_per_device"].values():
+            found.item()
+        return optimizer.step(*args, **kwargs)
+
+    return stepped
+
+
+def _of_later_steps(run: Callable[..., Any]) -> Callable[..., Any]:
+    """DDP's first step has one bucket; its buckets are then built anew, of these sizes."""
+    return lambda config, **_: run(config, static_graph=False, find_unused_parameters=True)
 
 
 def _of_known_shapes(run: Callable[..., None]) -> Callable[..., None]:

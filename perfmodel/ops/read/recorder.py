@@ -47,6 +47,7 @@ IN_FP32 = frozenset(
         *("layer_norm", "group_norm", "softmax", "log_softmax", "norm", "exp", "log", "pow"),
         *("prod", "cumsum", "cumprod", "sum", "mse_loss", "l1_loss", "smooth_l1_loss"),
         *("cross_entropy", "nll_loss", "kl_div", "softplus", "rsqrt", "reciprocal"),
+        *("logsumexp", "log1p", "cosine_similarity"),
     )
 )
 """What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
@@ -129,7 +130,7 @@ class Recorder:
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
         if is_pass or any(map(_is_wrapper, map(type, leaves((args, kwargs))))):
             return func(*args, **kwargs)
-        is_deep = name == _ATTENTION and (*args, *kwargs.values())[0].dim() > _FUSED_DIMS
+        is_deep = name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
             return self._as_one(AS_ONE[name], func, args, kwargs)
         dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}

@@ -127,11 +127,22 @@ class Values:
         try:
             if short(func) in ON_HOST:
                 raise self._unknowable[0](func)
-            answer = func(*args, **kwargs)
+            answer = self._on_fakes(func, args, kwargs)
         except self._unknowable as error:
             return self._asked(func, args, kwargs, error)
         self._follow(func, args, kwargs, answer)
         return answer
+
+    def _on_fakes(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Real tensors are not written to: what has none but them would run as it is."""
+        mode = self._torch._guards.detect_fake_mode()
+        real = [t for t in self._tensors((args, kwargs)) if not isinstance(t, self._fake)]
+        if not (func._schema.is_mutable and real and mode):
+            return func(*args, **kwargs)
+        fakes = {id(t): mode.from_tensor(t) for t in real}
+        own = {id(fakes[id(t)]): t for t in real}
+        args, kwargs = mapped(lambda x: fakes.get(id(x), x), (args, kwargs))
+        return mapped(lambda x: own.get(id(x), x), func(*args, **kwargs))
 
     def _tensors(self, value: Any) -> list[Any]:
         return [each for each in leaves(value) if isinstance(each, self._torch.Tensor)]
