@@ -20,7 +20,7 @@ from perfmodel.reporting.tables import one_line, percent
 SCHEMA = "perfmodel.brief/1"
 MAX_BYTES, MAX_CAUSES, MAX_WARNINGS, MAX_ROWS = 2000, 3, 3, 12
 _MAX_TEXT, _LONG, _MAX_COMMAND = 160, 400, 600
-_PLACE = re.compile(r"\{([\w.]+)\}")
+_PLACE = re.compile(r"\{([\w.*]+)\}")
 
 
 @cache
