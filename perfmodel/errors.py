@@ -57,6 +57,10 @@ def _as_argument(option: re.Match[str]) -> str:
     return option[0] if name is None else _ARGUMENTS.get(name, name.replace("-", "_"))
 
 
+class LibraryError(PerfmodelError):
+    """A library that this answer needs, and that not every install has, is not there."""
+
+
 class TraceError(PerfmodelError):
     """A trace file, or what it holds, cannot be used."""
 

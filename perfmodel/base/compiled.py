@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import njit
+from perfmodel.base.lazy import library
 
 F = TypeVar("F", bound=Callable[..., Any])
+numba = library("numba")
 
 
 def compiled(**options: Any) -> Callable[[F], F]:
@@ -18,9 +19,9 @@ def compiled(**options: Any) -> Callable[[F], F]:
 
     def made(function: F) -> F:
         try:
-            machine_code: F = njit(cache=True, **options)(function)
+            machine_code: F = numba.njit(cache=True, **options)(function)
         except RuntimeError:
-            machine_code = njit(**options)(function)
+            machine_code = numba.njit(**options)(function)
         return machine_code
 
     return made

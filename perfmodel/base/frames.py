@@ -13,6 +13,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes
+from perfmodel.base.lazy import library
 from perfmodel.errors import ModelError, PerfmodelError
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _check_names(names: Sequence[object]) -> None:
 
 
 def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:
-    import pyarrow.parquet as pq
+    pq = library("pyarrow.parquet")
 
     file = pq.ParquetFile(io.BytesIO(content))
     metadata = file.metadata

@@ -1,4 +1,4 @@
-"""Packages whose names load on first use, so that importing one of their modules loads no other."""
+"""What loads on first use: names of packages, and libraries that not every install has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+from perfmodel.errors import LibraryError
+
+_INSTALLED_AS = {"sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
 
 
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -36,3 +40,18 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
         return sorted(sys.modules[package].__all__)
 
     return load, names, sorted(homes)
+
+
+def library(name: str) -> Any:
+    """The module `name` of a library that only some answers need, so that not every install has it.
+
+    Raises `LibraryError`, with the command that installs it, where it is not there.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        own = name.partition(".")[0]
+        if error.name != own and error.name != name:
+            raise
+        package = _INSTALLED_AS.get(own, own)
+        raise LibraryError(f"{own} is not installed: `pip install {package}`") from None

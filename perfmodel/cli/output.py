@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix_of, write_text
+from perfmodel.base.lazy import library
 from perfmodel.base.progress import Begin, silent
 from perfmodel.cli.console import LINE, Console, page_width, terminal_console
 from perfmodel.cli.options import Format
@@ -58,6 +58,7 @@ class Result(Protocol):
     def to_frame(self) -> pd.DataFrame: ...
 
 
+_NEEDS = {Format.WORKBOOK: "openpyxl", Format.PARQUET: "pyarrow"}
 R = TypeVar("R", bound=Result)
 
 
@@ -76,9 +77,8 @@ class Output:
         if self.format is None and suffix in _OTHER_SUFFIXES:
             written = ", ".join(f".{each}" for each in Format if each not in _WITHOUT_SUFFIX)
             raise UsageError(f"-o {self.output}: an answer is written as {written}, else as text")
-        if self.form is Format.WORKBOOK and find_spec("openpyxl") is None:
-            where = self.output or "-f xlsx"
-            raise UsageError(f"{where}: needs openpyxl, which is not installed; or CSV")
+        if self.form in _NEEDS:
+            library(_NEEDS[self.form])
         if self.path:
             check_target(self.path)
 
@@ -325,6 +325,7 @@ def check_figure(*paths: Path | None, option: str = "--figure") -> None:
     """Raise `PerfmodelError` where no figure can be written; said before any is drawn."""
     for path in filter(None, paths):
         quiet_figures()
+        library("matplotlib")
         if path.suffix.lower() not in FIGURE_SUFFIXES:
             known = ", ".join(FIGURE_SUFFIXES)
             raise UsageError(f"{option} {path}: a figure is one of {known}, by its suffix")

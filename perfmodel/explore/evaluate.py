@@ -21,7 +21,6 @@ from perfmodel.explore.axes import (
     is_axis,
     whole_number,
 )
-from perfmodel.explore.periods import Durations, TransferTables, many_periods_us
 from perfmodel.explore.planner import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import BATCH, COST, ENERGY, OBJECTIVES, RATE, STEP, Spec
 from perfmodel.explore.torchrec import read_plan
@@ -33,16 +32,8 @@ from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, OperatingCosts, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload
-
-WIDTH, MIN_WIDTH = 4096, 64
-"""Points that are scheduled at once, of small graphs and of large ones."""
-BLOCK_CELLS = 1 << 23
-"""Durations that are held at once: 32 MB."""
 
 
 def figures(
@@ -77,31 +68,6 @@ def running_figures(columns: Sequence[str], machine: Cluster) -> tuple[FigureRea
     return () if tuple(columns) == (STEP,) else figures_used(machine, RUNNING)
 
 
-class TraceSteps:
-    """What `predict(trace, hardware=…)` says of the step of each point: the slowest rank's median
-    period over the steady steps."""
-
-    def __init__(self, trace: Trace, machines: Machines) -> None:
-        """Raises `TraceError` where the trace does not name one GPU."""
-        graph = build_graph(trace)
-        self.transfers = TransferTables(trace, graph, machines)
-        self.periods = Periods.of(graph, steady_steps(measured(graph)))
-        self.width = int(np.clip(BLOCK_CELLS // max(1, len(graph)), MIN_WIDTH, WIDTH))
-        """Points that are scheduled at once, so that memory is bounded for any graph."""
-
-    def step_us(self, points: Points) -> Floats:
-        times_us = np.empty(len(points))
-        for places, block in self.transfers.blocks(points, self.width):
-            times_us[places] = self.of_block(block)
-        return times_us
-
-    def of_block(self, duration_us: Durations) -> Floats:
-        """From durations of the graph's nodes `[nodes, points]`."""
-        every_us = many_periods_us(self.periods, duration_us)
-        slowest: Floats = np.median(every_us, axis=1).max(axis=0)
-        return slowest
-
-
 POWER_LIMIT = "device.tdp_w"
 """Which clock it leaves, a whole step decides: of traces a sweep moves kernels one by one."""
 RANKS = "ranks"
@@ -113,6 +79,8 @@ class TraceFigures:
 
     def __init__(self, spec: Spec) -> None:
         """Raises `UsageError` for axes that a trace has not."""
+        from perfmodel.explore.periods import TraceSteps  # Numba: workloads do without
+
         values = spec.points.values
         for axis in values:
             if not is_axis(axis) and axis not in (BATCH, RANKS):

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.lazy import library
 from perfmodel.base.progress import Begin, silent
 from perfmodel.base.units import US_PER_MS
 from perfmodel.cost.chosen import using_kernels
@@ -313,9 +314,8 @@ _kernels = ExitStack()
 
 def _prepare(spec: Spec, workers: int) -> None:
     """Reads the input in a worker, which has its share of the cores."""
-    from numba import set_num_threads
-
-    set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    if spec.trace is not None:
+        library("numba").set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     _kernels.enter_context(using_kernels(spec.kernels))
     _own.append((evaluation_of(spec), spec.points))
 

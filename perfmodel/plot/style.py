@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.files import atomic_write
+from perfmodel.base.lazy import library
 from perfmodel.base.units import US_PER_MS, US_PER_S
 from perfmodel.errors import UsageError
 
@@ -75,9 +76,9 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 def look() -> AbstractContextManager[None]:
     """A context in which matplotlib draws in this style; what was set before returns after it."""
-    import matplotlib
-
-    return matplotlib.rc_context(fname=Path(__file__).with_name("perfmodel.mplstyle"))
+    style = Path(__file__).with_name("perfmodel.mplstyle")
+    context: AbstractContextManager[None] = library("matplotlib").rc_context(fname=style)
+    return context
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
@@ -110,10 +111,10 @@ def panels(
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     """A new figure and its axes, to be drawn on in this project's style; `shape` as of
     `Figure.subplots`. It needs no display, and shows itself in a notebook without pyplot."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     with look():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(figure)
         shown = partial(_drawn, figure, "png", dpi=figure.dpi)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
 from perfmodel.base.units import human_us
+from perfmodel.errors import LibraryError
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
@@ -228,7 +229,11 @@ def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
     """The critical path of the median step by cause, measured and predicted; rooflines."""
-    drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
+    try:
+        drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
+    except LibraryError as error:
+        yield _paragraph(f"Not drawn: {error}")
+        return
     pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
     for result in prediction.results:
         if result.mode == MODEL and result.coverage["kernels"]:

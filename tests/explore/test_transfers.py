@@ -11,7 +11,7 @@ from tiny import Tiny
 from perfmodel import read
 from perfmodel.errors import TraceError
 from perfmodel.explore.axes import Machines, Points
-from perfmodel.explore.evaluate import TraceSteps
+from perfmodel.explore.periods import TraceSteps
 from perfmodel.prediction import predict
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.trace import Trace

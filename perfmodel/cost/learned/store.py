@@ -26,6 +26,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
+from perfmodel.base.lazy import library
 from perfmodel.base.provenance import answered_by
 from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.cost.learned.forest import of_booster, pack, unpack
@@ -91,6 +92,7 @@ class Stored:
 
 
 def _unpickled(content: bytes) -> Any:
+    library("sklearn")
     import joblib
     from sklearn.exceptions import InconsistentVersionWarning
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES, check_writable, read_bytes, write_text
+from perfmodel.base.lazy import library
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import TraceError, UsageError
 
@@ -43,6 +44,8 @@ def fit(
 
 
 def _kernels(tables: list[Path], path: Path, **options: Any) -> Fitted:
+    for name in ("sklearn", "xgboost"):
+        library(name)
     from perfmodel.cost.learned.store import save
     from perfmodel.validate.calibrate.kernels import fit_kernels
 
@@ -56,6 +59,7 @@ def _kernels(tables: list[Path], path: Path, **options: Any) -> Fitted:
 
 
 def _device(tables: list[Path], path: Path, **options: Any) -> DeviceFit:
+    library("sklearn")
     from perfmodel.validate.calibrate.device import fit_any_device
 
     fitted, text = fit_any_device(tables, stem=path.stem, **options)
