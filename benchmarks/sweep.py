@@ -22,8 +22,7 @@ import numpy as np
 
 from perfmodel import read
 from perfmodel.explore.axes import Machines, Points
-from perfmodel.explore.periods import WIDTH, TraceSteps
-from perfmodel.explore.periods import many_periods_us
+from perfmodel.explore.periods import WIDTH, TraceSteps, many_periods_us
 from perfmodel.plot import save
 from perfmodel.plot.style import FAINT, panels
 from perfmodel.prediction.transferred import transfer_durations

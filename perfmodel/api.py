@@ -42,7 +42,7 @@ def predict_module(
     inputs: Sequence[Any],
     *,
     hardware: Hardware | Sequence[Hardware],
-    training: bool = False,
+    train: bool = False,
     optimizer: str | None = None,
     dtype: str | None = None,
     autocast: str | None = None,
@@ -51,19 +51,29 @@ def predict_module(
     assume: Mapping[str, float] = MappingProxyType({}),
     kernels: Kernels | None = None,
 ) -> Prediction:
-    """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
+    """Per-call time of a `torch.nn.Module` in memory on each machine.
 
     Nothing is computed but what sizes depend on: the module is traced under fake tensors, and is
-    not changed. `training`, `optimizer`, `dtype`, `autocast`, `batch` and `assume` as of
-    `perfmodel.ops.read.module.Call`; `mode` is `eager`, `compiled` by Inductor, captured in CUDA
-    `graphs`, or both (`reduce-overhead`);
-    `kernels` as of `predict`. Raises `PerfmodelError` with one line for a call that fails, and for
-    an operator that depends on values which nothing computes.
+    not changed.
+
+    Parameters:
+        module, inputs: the module and what it is called with.
+        train: its backward pass too, and a step of `optimizer`, where one is named.
+        dtype, autocast, batch, assume: as of `perfmodel.ops.read.module.Call`.
+        mode: `eager`, `compiled` by Inductor, in CUDA `graphs`, or both (`reduce-overhead`).
+        hardware, kernels: as of `predict`.
+
+    Returns:
+        A `Prediction` of one pass.
+
+    Raises:
+        PerfmodelError: for a call that fails, and for an operator that depends on values which
+            nothing computes.
     """
     from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict
 
-    call = Call(training, optimizer, dtype, autocast, batch, assume)
+    call = Call(train, optimizer, dtype, autocast, batch, assume)
     graph = as_run(graph_of_module(module, inputs, call), mode)
     return predict(graph, hardware=hardware, kernels=kernels)
 
@@ -79,9 +89,23 @@ def diff(
     """What became slower between two traces (as measured) or predictions (or their JSON), and why.
 
     Of A's slowest rank and the same of B: medians of the steady steps, and the critical path of the
-    step closest to the median. `fail_over` (`step=5%,comm=10%`) says by how much figures of any
-    rank may grow: `failed` and `held` of the answer say what did by more. `max_bytes` bounds each
-    document that is read; `steps_by` names what marks steps in traces, as of `read`.
+    step closest to the median.
+
+    Parameters:
+        fail_over: by how much figures of any rank may grow (`step=5%,comm=10%`).
+        max_bytes: a bound for each document that is read.
+        steps_by: what marks steps in traces, as of `read`.
+
+    Returns:
+        A `Difference`; `failed` and `held` say what grew by more than it may.
+
+    Raises:
+        PerfmodelError: for what cannot be read or compared, and for a figure that no side has.
+
+    Examples:
+        >>> import perfmodel
+        >>> perfmodel.diff("demo:", "demo:", fail_over="step=5%").failed
+        False
     """
     from perfmodel.reporting.difference import difference, parse_limits
     from perfmodel.reporting.sides import side_of
@@ -113,14 +137,31 @@ def compare(
 ) -> Comparison:
     """Co-designs side by side on one workload and one machine: time, energy, cost, memory.
 
-    `designs` are names, combined with `+`; `settings` change a design (`hotline.hot_mib`), the
-    workload (`workload.training.loss`) or the hardware (`node.gpus`). `batch` counts the samples of
-    all ranks. `rate_per_s` asks for latency where samples arrive at it, in batches that are full
-    or, under `max_delay_ms`, whose oldest sample has waited so long; then `p99_ms` finds the batch
-    that serves the rate within that 99th percentile, or without one the largest rate. `over` are
-    designs that speed-ups are over. All start from the layout of the file `plan`, where there is
-    one. `kernels` as of `predict`. `ladder`: each design's steps one on top of the other, each with
-    its gain, from a start without them.
+    Parameters:
+        designs: names, combined with `+`.
+        settings: of a design (`hotline.hot_mib`), the workload (`workload.training.loss`) or the
+            hardware (`node.gpus`).
+        batch: samples of all ranks.
+        rate_per_s: latency where samples arrive at it, in batches that are full or, under
+            `max_delay_ms`, whose oldest sample has waited so long.
+        p99_ms: finds the batch that serves the rate within that 99th percentile, or without a rate
+            the largest one.
+        over: designs that speed-ups are over.
+        plan: a file with the layout that all start from.
+        ladder: each design's steps one on top of the other, each with its gain.
+        nodes, train, overheads, kernels: as of `predict`.
+
+    Returns:
+        A `Comparison`: a row per design, with a 90 % interval, or why it cannot be.
+
+    Raises:
+        PerfmodelError: for names and settings that mean nothing here, and where no design can be.
+
+    Examples:
+        >>> import perfmodel
+        >>> found = perfmodel.compare("criteo-kaggle", "dgx-a100-80gb", ["default", "neo"])
+        >>> [row.design for row in found.rows]
+        ['default', 'own', 'neo']
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs.composed import UNDESIGNED, composed
@@ -183,10 +224,24 @@ def plan(
 ) -> Plan:
     """Where each table should lie so that a step takes least time: sharding, ranks and memory.
 
-    `settings` change the workload (`workload.training.loss`) or the hardware (`node.gpus`).
-    `estimator` is `perfmodel` (the step as scheduled) or `torchrec` (the best by the formulas of
-    TorchRec's planner), `kernels` as of `predict`. `begin` gets the search, and each layout before
-    it is scheduled, with how many are done and how many there are at most.
+    Parameters:
+        settings: of the workload (`workload.training.loss`) or the hardware (`node.gpus`).
+        estimator: `perfmodel` (the step as scheduled) or `torchrec` (the best by the formulas of
+            TorchRec's planner).
+        begin: gets the search, and each layout before it is scheduled, with how many are done and
+            how many there are at most.
+        nodes, batch, train, kernels: as of `predict`.
+
+    Returns:
+        A `Plan`; its `deployment` is what `predict` takes.
+
+    Raises:
+        PerfmodelError: for hardware that is no node or cluster, and where memory holds no layout.
+
+    Examples:
+        >>> import perfmodel
+        >>> len(perfmodel.plan("criteo-kaggle", "dgx-a100-80gb").tables)
+        26
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs import deployment_of
@@ -207,11 +262,26 @@ def plan(
 def sweep(
     spec: str | Path | Mapping[str, Any], *, objective: str | None = None, workers: int = 0
 ) -> Sweep:
-    """All points of `spec`, a TOML file or what would stand in it, shared by so many `workers`
-    (processes).
+    """All points of a space of machines, workloads, designs and their figures.
 
-    `objective` names, separated by commas, what counts in the place of `spec`'s own. A mapping may
-    hold a trace, a workload or a machine itself where a name would stand.
+    Parameters:
+        spec: a TOML file, or a mapping with what would stand in it, which may hold a trace, a
+            workload or a machine itself where a name would stand.
+        objective: names, separated by commas, in the place of the objectives of `spec`.
+        workers: processes that share the points.
+
+    Returns:
+        A `Sweep`: its `frame` has a row per point, `best()` and `front()` give rows of it.
+
+    Raises:
+        PerfmodelError: for an axis that names nothing, and where no point has figures.
+
+    Examples:
+        >>> import perfmodel
+        >>> axes = {"batch": [1024, 4096]}
+        >>> given = {"workload": "criteo-kaggle", "hardware": "dgx-a100-80gb", "axes": axes}
+        >>> len(perfmodel.sweep(given).frame)
+        2
     """
     from perfmodel import explore
 
@@ -225,13 +295,28 @@ def evaluate(
     steps_by: str = "",
     begin: Begin = silent,
 ) -> Errors:
-    """How far predictions are from what was measured: of the traces that `paths` are or hold;
-    without any, of the folder `traces` here and the demo.
+    """How far predictions are from what was measured in traces.
 
     A replay has seen the step's own durations; all other errors are of what was left out, or from
-    shapes alone. `strict` refuses what else would be left out with a warning, `max_bytes` bounds
-    each document, `steps_by` names what marks steps in traces, `begin` gets each job's name, its
-    position and how many there are.
+    shapes alone.
+
+    Parameters:
+        paths: traces, or folders of them; without any, the folder `traces` here and the demo.
+        strict: refuses what else would be left out with a warning.
+        max_bytes: a bound for each document that is read.
+        steps_by: what marks steps in traces, as of `read`.
+        begin: gets each job's name, its position and how many there are.
+
+    Returns:
+        `Errors`; `to_frame()` has a row per trace, rank and figure.
+
+    Raises:
+        PerfmodelError: where there is nothing to evaluate.
+
+    Examples:
+        >>> import perfmodel
+        >>> bool((perfmodel.evaluate("demo:2rank").to_frame()["step_error_pct"].abs() < 50).all())
+        True
     """
     from perfmodel.validate.evaluate.jobs import demo_job, evaluate_jobs, find_jobs
 
@@ -250,8 +335,15 @@ def evaluate(
 
 
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:
-    """The errors of `evaluate(*paths)` against those that the file `baseline` holds; `passed` says
-    whether none became worse by more than `tolerance_frac`."""
+    """The errors of `evaluate(*paths)` against those that the file `baseline` holds.
+
+    Returns:
+        What became better or worse; `passed` says whether nothing did by more than
+        `tolerance_frac`.
+
+    Raises:
+        PerfmodelError: for a baseline that cannot be read, and as of `evaluate`.
+    """
     from perfmodel.validate.evaluate.baseline import check_tolerance, read_baseline
     from perfmodel.validate.evaluate.baseline import compare as held_against
 

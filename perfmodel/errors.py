@@ -16,6 +16,7 @@ _ARGUMENTS = {
     "set": "settings",
     "source": "source_device",
     "tolerance": "tolerance_frac",
+    "training": "train",
     "trust-models": "trusted=True",
 }
 """Arguments of functions that are not called as their options are."""

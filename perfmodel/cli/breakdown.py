@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.rank import RankBreakdown, StepBreakdown
     from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.memory import MemoryTimeline
-    from perfmodel.trace import Trace
 
 
 CPU, HOST = "cpu", "host time"
@@ -80,6 +79,7 @@ def breakdown(
     from perfmodel.prediction.breakdown.completeness import completeness_line
     from perfmodel.prediction.breakdown.job import breakdown as break_down
     from perfmodel.prediction.breakdown.tables import MAX_ROWS
+    from perfmodel.prediction.gains import predict_words
     from perfmodel.trace import read
 
     content, _ = read_named(trace, **given, context=1)
@@ -87,7 +87,8 @@ def breakdown(
         eager = read(capture, max_bytes=max_bytes(max_memory)) if capture else None
         whole = break_down(content, profiler_us_per_event=profiler_overhead, capture=eager)
         selected = _selected(whole, content.chosen, rank)
-        helps, lost = _gains(whole, content, trace, options)
+        words = predict_words(whole.timeline.graph, trace, options=options.reading_words())
+        helps, lost = whole.helps(words, content.chosen)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
     shown = selected.ranks[0]  # `whole` has the steps that were not asked for, too
@@ -103,9 +104,7 @@ def breakdown(
         page.details(detailed)
 
     def answer() -> dict[str, Any]:
-        found = selected.to_dict(top or MAX_ROWS)
-        gains = [gain.to_dict() for gain in helps]
-        return found | {"gains": gains, "warnings": [*found["warnings"], *lost]}
+        return selected.to_dict(top or MAX_ROWS, (helps, lost))
 
     target.write(
         answer,
@@ -115,29 +114,6 @@ def breakdown(
         cautions=selected.cautions,
         first=completeness_line(selected.gaps),
     )
-
-
-def _gains(
-    listed: Breakdown, content: Trace, trace: str | None, options: PredictionOptions
-) -> tuple[list[Gain], list[str]]:
-    """What would help the job most, over the chosen steps of all ranks; or why that is missing."""
-    from perfmodel.prediction.breakdown.tables import UNFIT
-    from perfmodel.prediction.gains import gains
-    from perfmodel.reporting.written import predict_words
-
-    graph = listed.timeline.graph
-    try:
-        found = gains(
-            graph,
-            graph.nodes_.duration_us,
-            predict_words(graph, trace, options=options.reading_words()),
-            straggler=None if listed.waiting is None else listed.waiting.to_dict(),
-            steps=content.chosen,
-            periods=listed.periods,
-        )
-    except UNFIT as error:
-        return [], [f"what would help most could not be worked out: {error}"]
-    return found, []
 
 
 def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:

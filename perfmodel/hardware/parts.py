@@ -20,7 +20,7 @@ copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))
 """What parts hold can go to the workers of a sweep."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Part:
     """What every part of a machine has. Two parts are equal if their figures are."""
 
@@ -34,13 +34,16 @@ class Part:
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
 
 USUAL_STREAM_FRAC = 0.85
 """`stream_peak_frac` where nobody published one. assumed: the middle of the catalogue's (0.74 to
 0.94)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Device(Part):
     """What operators run on: a GPU, as the driver shows it, or one CPU socket with its memory."""
 
@@ -155,7 +158,7 @@ _MATRIX_UNITS = {
 """Per type, the units that can compute it without loss of range, best first; then fp32 vectors."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Host(Part):
     """A CPU model, one socket of it."""
 
@@ -169,7 +172,7 @@ class Host(Part):
     price_usd: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Link(Part):
     """What joins the devices of one node."""
 
@@ -181,7 +184,7 @@ class Link(Part):
     """Of a mesh, devices that one is wired to; None: all others of the node."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Nic(Part):
     """A network adapter."""
 
@@ -209,7 +212,7 @@ class Nic(Part):
     price_usd: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Storage(Part):
     """A solid-state drive."""
 
@@ -231,7 +234,7 @@ class Storage(Part):
     price_usd: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Accelerator(Part):
     """What gathers rows of a node's host memory and sends them to its devices (Hotline's)."""
 
@@ -255,7 +258,7 @@ class Accelerator(Part):
     price_usd: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Node(Part):
     """A server: devices of one kind, the host they hang on, and what joins them."""
 
@@ -287,7 +290,7 @@ class Node(Part):
         return self.link.gb_per_s if self.link else self.device.peer_gb_per_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Cluster(Part):
     """Equal nodes joined by their network adapters."""
 

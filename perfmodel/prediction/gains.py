@@ -19,7 +19,7 @@ from perfmodel.errors import UsageError
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
 from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
-from perfmodel.timeline.graph.kinds import SCOPES, Cause
+from perfmodel.timeline.graph.kinds import SCOPES, Cause, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, ranks_of, steady_steps
@@ -104,6 +104,26 @@ def _names_on(graph: ExecutionGraph, on_path: Ints) -> dict[str, list[str]]:
         "compute-bound family": [f for f in families if CLASS_OF_FAMILY[f] == COMPUTE_BOUND],
         "memory-bound family": [f for f in families if CLASS_OF_FAMILY[f] == MEMORY_BOUND],
     }
+
+
+def predict_words(
+    graph: ExecutionGraph,
+    source: str | None,
+    hardware: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> list[str]:
+    """The words of `perfmodel predict` for a trace (None: the demo) with `options`, without
+    what-ifs.
+
+    `--keep-contention` stands where collectives may slow kernels down: what they cost one another
+    takes far longer to work out anew than a schedule.
+    """
+    words = ["perfmodel", "predict", *([source] if source is not None else []), *options]
+    for name in hardware:
+        words += ["--hardware", name]
+    if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
+        words.append("--keep-contention")
+    return words
 
 
 def gains(

@@ -30,37 +30,50 @@ Settings: TypeAlias = str | Sequence[str] | Mapping[str, object]
 class Request:
     """What is to be predicted, where, and under which what-ifs.
 
-    `source` is a trace (its path, or itself); a workload (its name in the
-    catalogue, its TOML file, or itself), which runs in its own software; a workload as it is
-    deployed; or the module `FILE.py:CLASS`, whose file is executed.
-
-    `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
-    without any a trace stays on its own machine. `settings` change figures of them, or of the
-    workload: `{"node.gpus": 4, "workload.table.alpha": 0.8}`, or texts `KIND.KEY=VALUE`. All
-    devices of a node or cluster are ranks of a workload, a device by itself is one rank.
-    Collectives are among `nodes` equal nodes. `batch` counts the samples of all ranks of a
-    workload; it rescales every shape of a trace that depends on it, and is the first size of what a
-    module is called with. `overheads` names a saved
-    profile, whose means replace measured host costs; where shapes alone count, one is chosen and
-    named among the warnings. `kernels` says which models time families of kernels:
-    `{"matmul": "heuristic"}`.
-
     The answer of a trace is from its measured times where it has them: as they are, by ratios of
     models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
-    `mode` asks for one evidence alone: `replay`, `transfer` (to other devices), or `model` (shapes,
-    the default of what has no times). What-ifs are `scale` (`{"gpu": 0.5}`, or as `Scale.parse` has
-    it), `remove` (`Scale.parse_removal`) and `codec` (what collectives of a replay send in a
-    narrower type: `Codec.parse`); of shapes `edit` (`NamedEdit.parse`). Under one each result has
-    what is predicted without as its `baseline`.
-    `keep_contention` leaves kernels as slow beside collectives as they were measured.
-    `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
-    `source_device` is the machine that a trace was recorded on, where it names none that is known.
+    A workload's is the period of steps that follow one another.
 
-    A workload's step is the whole step unless `train` is false, then its forward pass. The rank
-    that looks up most and the one that sends most stand for all; with `every_rank`, one of each
-    class of ranks with equal work. Its prediction is the period of steps that follow one another.
+    Parameters:
+        source: a trace (its path, or itself); a workload (its name in the catalogue, its TOML file,
+            or itself), which runs in its own software; a workload as it is deployed; an op graph;
+            or the module `FILE.py:CLASS`, whose file is executed.
+        hardware: devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
+            without any a trace stays on its own machine. All devices of a node or cluster are
+            ranks of a workload, a device by itself is one rank.
+        settings: changed figures of them, or of the workload: `{"node.gpus": 4,
+            "workload.table.alpha": 0.8}`, or texts `KIND.KEY=VALUE`.
+        nodes: so many equal nodes, among which collectives run.
+        batch: samples of all ranks of a workload; rescales every shape of a trace that depends on
+            it, and is the first size of what a module is called with.
+        overheads: a saved profile, whose means replace measured host costs; where shapes alone
+            count, one is chosen and named among the warnings.
+        kernels: which models time families of kernels: `{"matmul": "heuristic"}`.
+        mode: one evidence alone: `replay`, `transfer` (to other devices), or `model` (shapes, the
+            default of what has no times).
+        scale: what takes how much of its time: `{"gpu": 0.5}`, or as `Scale.parse` has it; each
+            result then has what is predicted without what-ifs as its `baseline`.
+        remove: what takes no time (`Scale.parse_removal`).
+        codec: what collectives of a replay send in a narrower type (`Codec.parse`).
+        edit: a changed program, of shapes (`NamedEdit.parse`).
+        keep_contention: kernels stay as slow beside collectives as they were measured.
+        leave_one_step_out: the host costs of each step of a replay are from the other steps.
+        source_device: the machine a trace was recorded on, where it names none that is known.
+        train: the whole step of a workload; else its forward pass.
+        every_rank: one of each class of ranks with equal work; else the rank that looks up most and
+            the one that sends most stand for all.
 
-    Raises `UsageError` for a what-if that means nothing.
+    Returns:
+        A `Prediction`: per machine `step_us`, its 90 % interval `low_us` to `high_us`, and why.
+
+    Raises:
+        PerfmodelError: in one line, for what cannot be read, for an argument that means nothing of
+            the source (`UsageError`), and for what memory does not hold (`DoesNotFit`).
+
+    Examples:
+        >>> import perfmodel
+        >>> perfmodel.predict("demo:", scale={"host": 0.5}).results[0].gain["gain_us"] > 0
+        True
     """
 
     source: Source

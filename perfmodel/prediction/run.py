@@ -108,20 +108,27 @@ def _largest_batch(request: Request) -> Prediction:
 
 
 def _answering(
-    ask: Callable[Options, Request], answer: Callable[[Request], Prediction], what: str
+    ask: Callable[Options, Request], answer: Callable[[Request], Prediction], name: str, what: str
 ) -> Callable[Options, Prediction]:
     def answered(*given: Options.args, **options: Options.kwargs) -> Prediction:
+        try:
+            asked.bind(*given, **options)
+        except TypeError as error:  # in the name of what was called
+            raise TypeError(f"{name}(): {error}") from None
         return answer(ask(*given, **options))
 
     asked = signature(ask).replace(return_annotation=Prediction.__name__)
+    answered.__name__ = answered.__qualname__ = name
     answered.__signature__ = asked  # type: ignore[attr-defined]
     answered.__doc__ = f"{what}\n\n{ask.__doc__}"
     return answered
 
 
-predict = _answering(Request, predicted, "Per-batch time of a source.")
+predict = _answering(Request, predicted, "predict", "Per-batch time of a source.")
 """Per-batch time of a source: `predicted` of the `Request` that has these arguments."""
-largest_batch = _answering(Request, _largest_batch, "The largest batch that memory holds.")
+largest_batch = _answering(
+    Request, _largest_batch, "largest_batch", "The largest batch that memory holds, predicted."
+)
 
 
 @singledispatch

@@ -31,6 +31,8 @@ DEVICE_WORK = (*DEVICE_FIGURES, "kernel_sum_us")
 INTERVAL = ("step_us", "low_us", "high_us")
 
 
+MOST_SHOWN = 3
+"""Machines of a prediction in the one line that stands for it."""
 _CHANGE = ("baseline_us", "gain_us", "gain_frac")
 
 
@@ -123,6 +125,16 @@ class Result:
     """What makes the answer doubtful."""
     baseline: Result | None = field(default=None, repr=False)
     """Of a what-if: what is predicted without it, on the same hardware."""
+
+    @property
+    def text(self) -> str:
+        """Machine, step and interval in a few words."""
+        bounds = [human_us(us) for us in (self.low_us, self.high_us) if us]
+        interval = f" ({' to '.join(bounds)})" if len(bounds) == 2 else ""
+        return f"{self.hardware} {human_us(self.step_us)}{interval}"
+
+    def __repr__(self) -> str:
+        return f"Result({self.text}; {self.mode}, {len(self.ranks)} ranks)"
 
     @property
     def gain(self) -> dict[str, float | None]:
@@ -310,11 +322,8 @@ class Prediction:
         return step_figure(chosen.timeline, chosen.median_mark, path=path)
 
     def __repr__(self) -> str:
-        steps = []
-        for each in self.results:
-            bounds = [human_us(us) for us in (each.low_us, each.high_us) if us]
-            interval = f" ({' to '.join(bounds)})" if len(bounds) == 2 else ""
-            steps.append(f"{each.hardware} {human_us(each.step_us)}{interval}")
+        steps = [each.text for each in self.results[:MOST_SHOWN]]
+        steps += [f"{more} more"] if (more := len(self.results) - MOST_SHOWN) > 0 else []
         about = f"{', '.join(steps)}; {len(self.warnings)} warnings"
         return f"Prediction({self.source['trace']!r}: {about})"
 

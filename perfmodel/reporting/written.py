@@ -13,7 +13,6 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction
-    from perfmodel.timeline.graph.types import ExecutionGraph
     from perfmodel.trace import Trace
 
 
@@ -21,11 +20,23 @@ PAGES = (".html", ".htm")
 
 
 def report(source: Any, path: str | Path = "report.html", **options: Any) -> Path:
-    """Write one page of a prediction, for any browser; its path.
+    """Write one page of a prediction, for any browser.
 
-    `source` is a `Prediction`, the path of an answer that a verb wrote as JSON, or what `predict`
-    takes, with its `options`. Raises `UsageError` for `options` beside one that is made already,
-    and where `path` is the trace itself.
+    Parameters:
+        source: a `Prediction`, the path of an answer that a verb wrote as JSON, or what `predict`
+            takes, with its `options`.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        UsageError: for `options` beside a prediction that is made already, and where `path` is the
+            trace itself.
+
+    Examples:
+        >>> import perfmodel, tempfile
+        >>> perfmodel.report("demo:", f"{tempfile.mkdtemp()}/page.html").name
+        'page.html'
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
@@ -57,28 +68,6 @@ def require_page(path: Path) -> None:
         raise UsageError(f"{path}: a page is written as .html")
 
 
-def predict_words(
-    graph: ExecutionGraph,
-    source: str | None,
-    hardware: Sequence[str] = (),
-    options: Sequence[str] = (),
-) -> list[str]:
-    """The words of `perfmodel predict` for a trace (None: the demo) with `options`, without
-    what-ifs.
-
-    `--keep-contention` stands where collectives may slow kernels down: what they cost one another
-    takes far longer to work out anew than a schedule.
-    """
-    from perfmodel.timeline.graph.kinds import NodeKind
-
-    words = ["perfmodel", "predict", *([source] if source is not None else []), *options]
-    for name in hardware:
-        words += ["--hardware", name]
-    if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
-        words.append("--keep-contention")
-    return words
-
-
 def gains_of(
     prediction: Prediction,
     source: str | None,
@@ -88,7 +77,7 @@ def gains_of(
     """Per result what would help most, without its what-ifs, with commands as `predict_words` has
     them; none from shapes alone, of which nothing can be scaled. `hardware` are the names that were
     given for the results, by default their own."""
-    from perfmodel.prediction.gains import gains
+    from perfmodel.prediction.gains import gains, predict_words
     from perfmodel.prediction.run import REPLAY
     from perfmodel.prediction.shapes import MODEL
 
@@ -127,11 +116,23 @@ def exported(path: Path | None, what: str | None = None) -> What:
 def export(
     source: str | Path | Trace | Prediction, path: str | Path, what: str | None = None
 ) -> list[Path]:
-    """Write a timeline, a linked trace or a graph for other tools; the files written.
+    """Write a timeline, a linked trace or a graph for other tools.
 
-    `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
-    `graph` (GraphML) or `chakra` (a linked trace, a file per rank) of a trace; by default the
-    suffix of `path` decides.
+    Parameters:
+        what: `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
+            `graph` (GraphML) or `chakra` (a linked trace, a file per rank) of a trace; by default
+            the suffix of `path` decides.
+
+    Returns:
+        The files written.
+
+    Raises:
+        PerfmodelError: for what cannot be read, predicted or written.
+
+    Examples:
+        >>> import perfmodel, tempfile
+        >>> [file.name for file in perfmodel.export("demo:", f"{tempfile.mkdtemp()}/demo.graphml")]
+        ['demo.graphml']
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict

@@ -65,6 +65,9 @@ class Timeline:
     start_us: Floats
     end_us: Floats
 
+    def __repr__(self) -> str:
+        return f"Timeline({self.graph!r}, {len(self.step_us)} steps)"
+
     @cached_property
     def step_us(self) -> Floats:
         marks = self.graph.marks

@@ -149,17 +149,29 @@ def read(
 ) -> Trace:
     """Read a Kineto file, a profile of another tool, an execution trace, an archive or a folder.
 
-    `path` may be `.json`, `.json.gz`, `.sqlite` (Nsight Systems), `.db` (rocpd), `.et` (Chakra),
-    `.tar.gz`, a folder, `-` for standard input, or a bundled trace (`demo:`, `demo:2rank`,
-    `demo:gpu`); names of files do not matter. `max_bytes` bounds each
-    decompressed document. With `steps`, only the events of these steps are kept, and of `context`
-    steps on each side; `chosen` says where they are. Annotations named `steps_by`, alone or with a
-    number behind it (`NAME 3`, `NAME#3`), mark the steps, else those that profilers and engines are
-    known to write. The files of a folder are decoded by `workers` processes at a time (default: one
-    per processor where that is quicker than one after another); the answer does not depend on it.
+    Parameters:
+        path: `.json`, `.json.gz`, `.sqlite` (Nsight Systems), `.db` (rocpd), `.et` (Chakra),
+            `.tar.gz`, a folder, `-` for standard input, or a bundled trace (`demo:`, `demo:2rank`,
+            `demo:gpu`); names of files do not matter.
+        strict: what would be a warning is an error.
+        max_bytes: a bound for each decompressed document.
+        steps: only the events of these steps are kept, and of `context` steps on each side; the
+            trace's `chosen` says where they are.
+        workers: processes that decode the files of a folder (default: one per processor where that
+            is quicker than one after another); the answer does not depend on it.
+        steps_by: annotations of that name, alone or with a number behind it (`NAME 3`, `NAME#3`),
+            mark the steps, else those that profilers and engines are known to write.
 
-    Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
-    also for anything that would only be a warning.
+    Returns:
+        A `Trace`.
+
+    Raises:
+        PerfmodelError: naming file and place (`TraceError` for what is no trace).
+
+    Examples:
+        >>> import perfmodel
+        >>> len(perfmodel.read("demo:2rank").ranks)
+        2
     """
     result = _decode_files(path, max_bytes, workers)
     parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]

@@ -52,6 +52,9 @@ class Workload:
     recorded: RecordedLayers | None = None
     """Layers in place of those of `model` and `interaction`."""
 
+    def __repr__(self) -> str:
+        return f"Workload({self.name!r}: {len(self.tables)} tables, batch {self.batch:,})"
+
     @property
     def dim(self) -> int:
         """The dim of every table, which the interaction needs to be one."""

@@ -68,7 +68,7 @@ def test_a_loop_takes_what_its_module_takes() -> None:
     with own.predicting(GPU) as step:
         trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
     whole = predict_module(
-        model, [torch.rand(TOKENS, WIDTH)], hardware=GPU, training=True, optimizer="SGD"
+        model, [torch.rand(TOKENS, WIDTH)], hardware=GPU, train=True, optimizer="SGD"
     )
     assert step.step_us == pytest.approx(whole.results[0].step_us, rel=0.05)
     assert step.modules.loc["Sequential", "forward_us"] == pytest.approx(

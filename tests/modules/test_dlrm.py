@@ -84,7 +84,7 @@ def test_within_5_pct_of_the_workload(dlrm: Any, training: bool, tmp_path: Path)
     (tmp_path / "mine.toml").write_text(WORKLOAD)
     workload = load_workload(tmp_path / "mine.toml")
     hardware = ["h100-sxm", "l4", "v100-sxm2-16gb", "mi300x"]
-    call = {"training": True, "optimizer": "SGD"} if training else {}
+    call = {"train": True, "optimizer": "SGD"} if training else {}
     ours = predict_module(dlrm, given(), hardware=hardware, **call)  # type: ignore[arg-type]
     theirs = predict(workload, hardware=hardware, train=training)
     for a, b in zip(ours.results, theirs.results, strict=True):

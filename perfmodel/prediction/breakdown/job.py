@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,13 @@ from perfmodel.prediction.breakdown.rank import (
     communication_overlap,
 )
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
-from perfmodel.prediction.breakdown.tables import MAX_ROWS, NamedSums, Rates, rounded_records
+from perfmodel.prediction.breakdown.tables import (
+    MAX_ROWS,
+    UNFIT,
+    NamedSums,
+    Rates,
+    rounded_records,
+)
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
@@ -43,6 +50,8 @@ from perfmodel.trace import Trace, read
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from perfmodel.prediction.gains import Gain
 
 
 SCHEMA = "perfmodel.breakdown/1"
@@ -83,22 +92,47 @@ class Breakdown(HotTables):
         notes = dict.fromkeys(each.note for each in of_ranks if each.note)
         return Rates(self.sums("rates"), of_ranks[0].device, "; ".join(notes))
 
-    def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
-        """The answer as `docs/schemas/breakdown.json` describes it; tables of at most `most` rows.
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """What would help the job most, the largest first; each with what-if, command and gain."""
+        return self.helps()[0]
 
-        Tables beside `ranks` are of the job: in the mean over ranks.
+    def helps(
+        self, command: Sequence[str] | None = None, steps: slice = slice(None)
+    ) -> tuple[list[Gain], list[str]]:
+        """`gains` of some `steps`, on top of a `command` of `predict`; or why there are none."""
+        from perfmodel.prediction.gains import gains, predict_words
+
+        graph = self.timeline.graph
+        command = predict_words(graph, self.source) if command is None else command
+        straggler = None if self.waiting is None else self.waiting.to_dict()
+        about: dict[str, Any] = {"straggler": straggler, "steps": steps, "periods": self.periods}
+        try:
+            return gains(graph, graph.nodes_.duration_us, command, **about), []
+        except UNFIT as error:
+            return [], [f"what would help most could not be worked out: {error}"]
+
+    def to_dict(
+        self, most: int | None = MAX_ROWS, helps: tuple[list[Gain], list[str]] | None = None
+    ) -> dict[str, Any]:
+        """The answer as `docs/schemas/breakdown.json` describes it: the verb's JSON.
+
+        Tables have at most `most` rows; those beside `ranks` are of the job: in the mean over
+        ranks. `helps` stands for what its method of that name gives.
         """
+        gains, lost = self.helps() if helps is None else helps
         return {
             "schema": SCHEMA,
             "made_by": made_by(),
             "completeness": [gap.to_dict() for gap in self.gaps],
-            "warnings": list(self.warnings),
+            "warnings": [*self.warnings, *lost],
             "summary": rounded_records([asdict(rank.summary) for rank in self.ranks]),
             "slowest_rank": self.slowest.rank,
             "ranks": [rank.to_dict(most) for rank in self.ranks],
             "straggler": None if self.waiting is None else self.waiting.to_dict(),
             **self.hot_tables(most),
             "overlap": communication_overlap(*(rank.summary for rank in self.ranks)),
+            "gains": [gain.to_dict() for gain in gains],
         }
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
@@ -175,14 +209,24 @@ def breakdown(
     profiler_us_per_event: float = 0.0,
     capture: Trace | str | Path | None = None,
 ) -> Breakdown:
-    """Break a trace, or what `read` takes, down as it was measured.
+    """Where the time of a trace, or of what `read` takes, went, as it was measured.
 
-    `profiler_us_per_event` is taken off the host overheads for every event that the profiler
-    recorded inside them (Lin et al. use 2); nothing else is corrected. Kernels of CUDA and HIP
-    graphs are laid back onto the operators of `capture`, a trace of the same program without
-    graphs; without one, onto those that the trace itself ran eagerly.
+    Parameters:
+        profiler_us_per_event: taken off the host overheads for every event that the profiler
+            recorded inside them (Lin et al. use 2); nothing else is corrected.
+        capture: a trace of the same program without CUDA or HIP graphs, onto whose operators the
+            kernels of graphs are laid back; else onto those that the trace itself ran eagerly.
 
-    Raises `TraceError` when there is nothing to break down (an execution trace has no times).
+    Returns:
+        A `Breakdown`: per rank and step, and in the mean over ranks; `gains` is what would help.
+
+    Raises:
+        TraceError: when there is nothing to break down (an execution trace has no times).
+
+    Examples:
+        >>> import perfmodel
+        >>> perfmodel.breakdown("demo:2rank").slowest.rank
+        1
     """
     if not isinstance(trace, Trace):
         trace = read(trace)

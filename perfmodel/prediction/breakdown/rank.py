@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.units import human_us
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import QueueDepth, queue_depths
@@ -143,6 +144,10 @@ class RankBreakdown(HotTables):
     """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
     laid_back: LaidBack | None = field(default=None, repr=False)
     """Where the kernels of its graphs are known of an eager run."""
+
+    def __repr__(self) -> str:
+        step_us = human_us(self.summary.step_us)
+        return f"RankBreakdown(rank {self.rank}: {len(self.steps)} steps, mean {step_us})"
 
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""

@@ -181,6 +181,9 @@ class ExecutionGraph:
     def __len__(self) -> int:
         return len(self.nodes_)
 
+    def __repr__(self) -> str:
+        return f"ExecutionGraph({len(self):,} nodes, {len(self.edges_):,} edges)"
+
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
         streams = np.array(["/gpu" in name for name in self.resources], bool)
