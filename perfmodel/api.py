@@ -63,12 +63,9 @@ def predict_module(
         mode: `eager`, `compiled` by Inductor, in CUDA `graphs`, or both (`reduce-overhead`).
         hardware, kernels: as of `predict`.
 
-    Returns:
-        A `Prediction` of one pass.
-
-    Raises:
-        PerfmodelError: for a call that fails, and for an operator that depends on values which
-            nothing computes.
+    Returns: a `Prediction` of one pass.
+    Raises: `PerfmodelError` for a call that fails, and for an operator that depends on values which
+    nothing computes.
     """
     from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict
@@ -96,16 +93,9 @@ def diff(
         max_bytes: a bound for each document that is read.
         steps_by: what marks steps in traces, as of `read`.
 
-    Returns:
-        A `Difference`; `failed` and `held` say what grew by more than it may.
-
-    Raises:
-        PerfmodelError: for what cannot be read or compared, and for a figure that no side has.
-
-    Examples:
-        >>> import perfmodel
-        >>> perfmodel.diff("demo:", "demo:", fail_over="step=5%").failed
-        False
+    Returns: a `Difference`; `failed` and `held` say what grew by more than it may.
+    Raises: `PerfmodelError` for what cannot be read or compared, and for a figure that no side has.
+    Example: `perfmodel.diff("demo:", "demo:2rank", fail_over="step=5%").failed`.
     """
     from perfmodel.reporting.difference import difference, parse_limits
     from perfmodel.reporting.sides import side_of
@@ -151,17 +141,10 @@ def compare(
         ladder: each design's steps one on top of the other, each with its gain.
         nodes, train, overheads, kernels: as of `predict`.
 
-    Returns:
-        A `Comparison`: a row per design, with a 90 % interval, or why it cannot be.
-
-    Raises:
-        PerfmodelError: for names and settings that mean nothing here, and where no design can be.
-
-    Examples:
-        >>> import perfmodel
-        >>> found = perfmodel.compare("criteo-kaggle", "dgx-a100-80gb", ["default", "neo"])
-        >>> [row.design for row in found.rows]
-        ['default', 'own', 'neo']
+    Returns: a `Comparison`: a row per design, with a 90 % interval, or why it cannot be.
+    Raises: `PerfmodelError` for names and settings that mean nothing here, and where no design can
+    be.
+    Example: `perfmodel.compare("criteo-kaggle", "dgx-a100-80gb", ["default", "neo"])`.
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs.composed import UNDESIGNED, composed
@@ -232,16 +215,10 @@ def plan(
             how many there are at most.
         nodes, batch, train, kernels: as of `predict`.
 
-    Returns:
-        A `Plan`; its `deployment` is what `predict` takes.
-
-    Raises:
-        PerfmodelError: for hardware that is no node or cluster, and where memory holds no layout.
-
-    Examples:
-        >>> import perfmodel
-        >>> len(perfmodel.plan("criteo-kaggle", "dgx-a100-80gb").tables)
-        26
+    Returns: a `Plan`; its `deployment` is what `predict` takes.
+    Raises: `PerfmodelError` for hardware that is no node or cluster, and where memory holds no
+    layout.
+    Example: `perfmodel.plan("criteo-kaggle", "dgx-a100-80gb").to_frame()`.
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs import deployment_of
@@ -270,18 +247,10 @@ def sweep(
         objective: names, separated by commas, in the place of the objectives of `spec`.
         workers: processes that share the points.
 
-    Returns:
-        A `Sweep`: its `frame` has a row per point, `best()` and `front()` give rows of it.
-
-    Raises:
-        PerfmodelError: for an axis that names nothing, and where no point has figures.
-
-    Examples:
-        >>> import perfmodel
-        >>> axes = {"batch": [1024, 4096]}
-        >>> given = {"workload": "criteo-kaggle", "hardware": "dgx-a100-80gb", "axes": axes}
-        >>> len(perfmodel.sweep(given).frame)
-        2
+    Returns: a `Sweep`: its `frame` has a row per point, `best()` and `front()` give rows of it.
+    Raises: `PerfmodelError` for an axis that names nothing, and where no point has figures.
+    Example: `perfmodel.sweep({"workload": "criteo-kaggle", "hardware": "dgx-h100", "axes":
+    {"batch": [1024, 4096]}})`.
     """
     from perfmodel import explore
 
@@ -307,16 +276,9 @@ def evaluate(
         steps_by: what marks steps in traces, as of `read`.
         begin: gets each job's name, its position and how many there are.
 
-    Returns:
-        `Errors`; `to_frame()` has a row per trace, rank and figure.
-
-    Raises:
-        PerfmodelError: where there is nothing to evaluate.
-
-    Examples:
-        >>> import perfmodel
-        >>> bool((perfmodel.evaluate("demo:2rank").to_frame()["step_error_pct"].abs() < 50).all())
-        True
+    Returns: `Errors`; `to_frame()` has a row per trace, rank and figure.
+    Raises: `PerfmodelError` where there is nothing to evaluate.
+    Example: `perfmodel.evaluate("demo:2rank").to_frame()`.
     """
     from perfmodel.validate.evaluate.jobs import demo_job, evaluate_jobs, find_jobs
 
@@ -337,12 +299,9 @@ def evaluate(
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:
     """The errors of `evaluate(*paths)` against those that the file `baseline` holds.
 
-    Returns:
-        What became better or worse; `passed` says whether nothing did by more than
-        `tolerance_frac`.
-
-    Raises:
-        PerfmodelError: for a baseline that cannot be read, and as of `evaluate`.
+    Returns: what became better or worse; `passed` says whether nothing did by more than
+    `tolerance_frac`.
+    Raises: `PerfmodelError` for a baseline that cannot be read, and as of `evaluate`.
     """
     from perfmodel.validate.evaluate.baseline import check_tolerance, read_baseline
     from perfmodel.validate.evaluate.baseline import compare as held_against

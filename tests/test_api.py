@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -322,3 +323,36 @@ def test_one_file_and_one_setting_need_no_list(tmp_path: Path) -> None:
     assert one.rows == perfmodel.fit("overheads", [KINETO], tmp_path / "list.json").rows
     ours = perfmodel.compare(WORKLOAD, MACHINE, "default", settings="node.gpus=4")
     assert ours.source["devices"] == 4
+
+
+VERBS = ("breakdown", "compare", "diff", "evaluate", "export", "plan", "predict", "read", "report")
+
+
+@pytest.mark.parametrize("name", [*VERBS, "sweep"])
+def test_a_docstring_says_what_goes_in_and_out_and_its_example_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = " ".join(str(getattr(perfmodel, name).__doc__).split())
+    example = re.search(
+        r"Parameters: .* Returns: .* Raises: .* Example: `(perfmodel\..*)`\.", words
+    )
+    assert example, words
+    eval(example[1], {"perfmodel": perfmodel})
+
+
+@pytest.mark.parametrize("given", [{}, {"source": "demo:", "nope": 1}])
+def test_an_argument_that_is_not_there_is_told_in_the_name_of_the_function(
+    given: dict[str, Any],
+) -> None:
+    for name in ("predict", "largest_batch"):
+        with pytest.raises(TypeError, match=rf"^{name}\(\): (missing|got an unexpected)"):
+            getattr(perfmodel, name)(**given)
+
+
+def test_what_stands_for_a_thing_fits_a_line(trace: Trace) -> None:
+    found, machine = perfmodel.predict(trace), perfmodel.hardware.load(MACHINE)
+    node = [machine, machine.device, perfmodel.load_workload(WORKLOAD)]
+    timeline, first = found.results[0].timeline, perfmodel.breakdown(trace).ranks[0]
+    shown = [found, *found.results, timeline, timeline.graph, first, *node]
+    assert all(len(repr(each)) < 100 and "\n" not in repr(each) for each in shown)

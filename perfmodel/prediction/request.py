@@ -63,17 +63,11 @@ class Request:
         every_rank: one of each class of ranks with equal work; else the rank that looks up most and
             the one that sends most stand for all.
 
-    Returns:
-        A `Prediction`: per machine `step_us`, its 90 % interval `low_us` to `high_us`, and why.
-
-    Raises:
-        PerfmodelError: in one line, for what cannot be read, for an argument that means nothing of
-            the source (`UsageError`), and for what memory does not hold (`DoesNotFit`).
-
-    Examples:
-        >>> import perfmodel
-        >>> perfmodel.predict("demo:", scale={"host": 0.5}).results[0].gain["gain_us"] > 0
-        True
+    Returns: a `Prediction`: per machine `step_us`, its 90 % interval `low_us` to `high_us`, and
+    why.
+    Raises: `PerfmodelError` in one line, for what cannot be read, for an argument that means
+    nothing of the source (`UsageError`), and for what memory does not hold (`DoesNotFit`).
+    Example: `perfmodel.predict("demo:", scale={"host": 0.5}).results[0].gain`.
     """
 
     source: Source

@@ -26,17 +26,10 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
         source: a `Prediction`, the path of an answer that a verb wrote as JSON, or what `predict`
             takes, with its `options`.
 
-    Returns:
-        The page's path.
-
-    Raises:
-        UsageError: for `options` beside a prediction that is made already, and where `path` is the
-            trace itself.
-
-    Examples:
-        >>> import perfmodel, tempfile
-        >>> perfmodel.report("demo:", f"{tempfile.mkdtemp()}/page.html").name
-        'page.html'
+    Returns: the page's path.
+    Raises: `UsageError` for `options` beside a prediction that is made already, and where `path` is
+    the trace itself.
+    Example: `perfmodel.report("demo:", "page.html")`.
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
@@ -123,16 +116,9 @@ def export(
             `graph` (GraphML) or `chakra` (a linked trace, a file per rank) of a trace; by default
             the suffix of `path` decides.
 
-    Returns:
-        The files written.
-
-    Raises:
-        PerfmodelError: for what cannot be read, predicted or written.
-
-    Examples:
-        >>> import perfmodel, tempfile
-        >>> [file.name for file in perfmodel.export("demo:", f"{tempfile.mkdtemp()}/demo.graphml")]
-        ['demo.graphml']
+    Returns: the files written.
+    Raises: `PerfmodelError` for what cannot be read, predicted or written.
+    Example: `perfmodel.export("demo:", "demo.graphml")`.
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict

@@ -162,16 +162,9 @@ def read(
         steps_by: annotations of that name, alone or with a number behind it (`NAME 3`, `NAME#3`),
             mark the steps, else those that profilers and engines are known to write.
 
-    Returns:
-        A `Trace`.
-
-    Raises:
-        PerfmodelError: naming file and place (`TraceError` for what is no trace).
-
-    Examples:
-        >>> import perfmodel
-        >>> len(perfmodel.read("demo:2rank").ranks)
-        2
+    Returns: a `Trace`.
+    Raises: `PerfmodelError` naming file and place (`TraceError` for what is no trace).
+    Example: `perfmodel.read("demo:2rank").ranks`.
     """
     result = _decode_files(path, max_bytes, workers)
     parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]

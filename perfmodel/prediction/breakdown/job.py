@@ -217,16 +217,10 @@ def breakdown(
         capture: a trace of the same program without CUDA or HIP graphs, onto whose operators the
             kernels of graphs are laid back; else onto those that the trace itself ran eagerly.
 
-    Returns:
-        A `Breakdown`: per rank and step, and in the mean over ranks; `gains` is what would help.
-
-    Raises:
-        TraceError: when there is nothing to break down (an execution trace has no times).
-
-    Examples:
-        >>> import perfmodel
-        >>> perfmodel.breakdown("demo:2rank").slowest.rank
-        1
+    Returns: a `Breakdown`: per rank and step, and in the mean over ranks; `gains` is what would
+    help.
+    Raises: `TraceError` when there is nothing to break down (an execution trace has no times).
+    Example: `perfmodel.breakdown("demo:2rank").gains`.
     """
     if not isinstance(trace, Trace):
         trace = read(trace)

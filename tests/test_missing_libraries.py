@@ -1,0 +1,65 @@
+"""What an install without the larger libraries says, and still answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfmodel
+from perfmodel.base.lazy import library
+from perfmodel.errors import LibraryError
+
+HIDDEN = ("matplotlib", "pyarrow", "numba", "sklearn", "xgboost", "joblib")
+
+
+def without(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    hide = f"import sys; sys.modules.update(dict.fromkeys({HIDDEN!r}))\n"
+    code = f"{hide}from perfmodel.cli import main; sys.exit(main({[*map(str, words)]!r}))"
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("breakdown", "demo:", "--figure", "a.png"), "matplotlib"),
+        (("breakdown", "demo:", "-o", "a.parquet"), "pyarrow"),
+        (("fit", "kernels", "--data", "a.csv", "-o", "models"), "scikit-learn"),
+        (("sweep", "a.toml"), "numba"),
+    ],
+)
+def test_what_needs_one_says_in_a_line_how_to_install_it(
+    words: tuple[str, ...], named: str, tmp_path: Path
+) -> None:
+    trace = Path(perfmodel.__file__).parent / "demo" / "gpu"
+    (tmp_path / "a.toml").write_text(f'trace = "{trace}"\n[axes]\nhardware = ["h100-sxm"]\n')
+    ran = without(*words, folder=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr.strip().endswith(f"is not installed: `pip install {named}`")
+    assert ran.stderr.count("\n") == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["a.toml"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("breakdown", "demo:2rank"),
+        ("predict", "--workload", "dlrm-dcnv2", "--hardware", "dgx-h100"),
+        ("report", "demo:2rank", "-o", "a.html"),
+    ],
+)
+def test_ordinary_answers_need_none(words: tuple[str, ...], tmp_path: Path) -> None:
+    ran = without(*words, folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    if words[0] == "report":
+        assert "Not drawn: matplotlib is not installed" in (tmp_path / "a.html").read_text()
+
+
+def test_a_library_that_is_there_is_the_module() -> None:
+    assert library("json") is __import__("json")
+    with pytest.raises(LibraryError, match="no_such is not installed: `pip install no_such`"):
+        library("no_such.part")
