@@ -131,16 +131,20 @@ class TraceFigures:
                 result[name][chosen] = column
         return result
 
-    def _changed(self, values: Mapping[str, Any]) -> tuple[float, float, float]:
-        """Step, share of it that the device is busy, and samples of one point."""
+    def predicted(self, values: Mapping[str, Any]) -> Result:
+        """One point, with its interval."""
         ranks = whole_number(RANKS, values.get(RANKS, self.ranks))
-        batch = whole_number(BATCH, values[BATCH]) if BATCH in values else None
-        found = predict(
+        return predict(
             self.steps.transfers.trace,
             hardware=[self.machines.at(values)],
-            batch=batch,
+            batch=whole_number(BATCH, values[BATCH]) if BATCH in values else None,
             edit=[] if ranks == self.ranks else [f"ranks={ranks}"],
         ).results[0]
+
+    def _changed(self, values: Mapping[str, Any]) -> tuple[float, float, float]:
+        """Step, share of it that the device is busy, and samples of one point."""
+        ranks, batch = values.get(RANKS, self.ranks), values.get(BATCH)
+        found = self.predicted(values)
         samples = (self.samples or np.nan) * ranks / self.ranks if batch is None else batch * ranks
         return found.step_us, found.rank.gpu_active_us / found.step_us, samples
 
@@ -216,6 +220,10 @@ class WorkloadFigures:
         values = self._acting(point.at(0))
         result, machine, _ = self._predicted(values)
         return tuple(dict.fromkeys((*result.reads, *running_figures(self.columns, machine))))
+
+    def predicted(self, values: Mapping[str, Any]) -> Result:
+        """One point, with its interval."""
+        return self._predicted(self._acting({**values}))[0]
 
     def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Cluster, int]:
         """The step of a point, the machine that it runs on, and its batch."""
