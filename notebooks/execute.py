@@ -15,7 +15,9 @@ import inspect
 import io
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -28,11 +30,22 @@ MAX_BYTES = 200_000
 TIMEOUT_S = 300
 
 
+@contextlib.contextmanager
+def elsewhere() -> Iterator[Path]:
+    """A folder that is none of this checkout, beside its traces: a notebook runs from anywhere."""
+    with TemporaryDirectory() as name:
+        folder = Path(name, "notebooks")
+        folder.mkdir()
+        Path(name, "traces").symlink_to(FOLDER.parent / "traces")
+        yield folder
+
+
 def execute(path: Path) -> nbformat.NotebookNode:
     """The notebook with fresh outputs, without what differs from run to run."""
     notebook = nbformat.read(path, as_version=4)
-    here = {"metadata": {"path": str(FOLDER)}}
-    NotebookClient(notebook, timeout=TIMEOUT_S, resources=here).execute()
+    with elsewhere() as folder:
+        here = {"metadata": {"path": str(folder)}}
+        NotebookClient(notebook, timeout=TIMEOUT_S, resources=here).execute()
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
         cell.metadata = {}
@@ -55,7 +68,8 @@ def check(path: Path) -> None:
     shell = InteractiveShell.instance()
     shell.reset()
     with (
-        contextlib.chdir(FOLDER),
+        elsewhere() as folder,
+        contextlib.chdir(folder),
         contextlib.redirect_stdout(io.StringIO()),
         mock.patch("ipywidgets.interact", not_shown),
     ):
