@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -12,15 +13,21 @@ from itertools import chain
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel import __version__
 from perfmodel.base.units import human_us
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
+from perfmodel.prediction.breakdown.completeness import completeness_line
+from perfmodel.prediction.breakdown.tables import MAX_ROWS
+from perfmodel.prediction.run import REPLAY
 from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.brief import brief, lines_of, records_of
+from perfmodel.reporting.broken_down import BreakdownPage, about, show_gains, verdict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.stored import sound
-from perfmodel.reporting.tables import Column, Table, columns
+from perfmodel.reporting.tables import Column, Table, columns, median_step
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import parts_figure
@@ -29,6 +36,7 @@ from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
+    from perfmodel.prediction.breakdown.job import Breakdown
     from perfmodel.prediction.gains import Gain
     from perfmodel.trace import Trace
 
@@ -39,39 +47,96 @@ EXPLAINED = 10
 """Of its longest nodes, how many are explained."""
 ASSETS = "assets"
 TITLES = {
-    "gains": "Largest gains",
-    "summary": "Summary",
+    "measured": "Measured",
+    "gains": "What would help",
     "timeline": "Timeline",
-    "why": "Why",
-    "tables": "Tables",
+    "hotspots": "Kernels, operators, modules",
+    "summary": "Predicted",
+    "why": "Critical path by cause",
+    "tables": "Critical path by piece",
+    "details": "Steps, rates, host overheads",
     "notes": "Assumptions and sources",
 }
+MAX_RANKS = 8
+"""Ranks whose details the page shows, the one that the others wait for first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
 
 def page_html(
-    prediction: Prediction, gains: Sequence[Sequence[Gain]] = (), trace: Trace | None = None
+    prediction: Prediction,
+    gains: Sequence[Sequence[Gain]] = (),
+    trace: Trace | None = None,
+    found: Breakdown | None = None,
 ) -> str:
     """The page of `prediction`.
 
     `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
-    boxes of the timeline say their operators and inputs. The same input gives the same bytes.
+    boxes of the timeline say their operators and inputs, and `found` says where its time went: all
+    that `perfmodel breakdown` prints. The same input gives the same bytes.
     """
     source, headline = prediction.source, "; ".join(map(_headline, prediction.results))
     facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
     if source.get("batch"):
         facts.append(f"batch {source['batch']:,}")
     contents = {
-        "gains": "".join(_gains(prediction, gains)) if gains else "",
-        "summary": "".join(_block(each) for each in prediction_blocks(prediction)),
-        "timeline": _asset("timeline.html") + data("timeline-data", _timeline(prediction, trace)),
+        "summary": Html(prediction_blocks(prediction)).text,
+        "gains": "".join(_gains(prediction, gains)),
+        "timeline": _asset("timeline.html")
+        + data("timeline-data", _timeline(prediction, trace, found)),
         "why": "".join(_pictures(prediction)),
         "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
         "notes": "".join(_notes(prediction)),
     }
+    if found is not None:
+        contents |= _measured(found)
+        if _is_replay(prediction):
+            headline = verdict(found.slowest, [each for listed in gains for each in listed])
+            facts = [each for each in (about(found), completeness_line(found.gaps)) if each]
+            contents = {name: contents[name] for name in TITLES}
     return _page(str(source["trace"]), headline, ", ".join(facts), contents)
+
+
+def _measured(found: Breakdown) -> dict[str, str]:
+    """Sections of what `perfmodel breakdown -v` prints; of other ranks than the slowest, causes
+    stand with their details."""
+    measured_, hotspots, details = Html(), Html(), Html()
+    page = partial(BreakdownPage, of=found, rows=MAX_ROWS, full_names=False)
+    page(measured_).ranks()
+    page(measured_).causes(found.slowest)
+    page(hotspots).hotspots()
+    for rank in sorted(found.ranks, key=lambda rank: rank is not found.slowest)[:MAX_RANKS]:
+        if rank is not found.slowest:
+            page(details).causes(rank)
+        page(details).details([rank], in_full=True)
+    return {"measured": measured_.text, "hotspots": hotspots.text, "details": details.text}
+
+
+class Html:
+    """A part of the page that grows, of lines and tables as a terminal shows them."""
+
+    def __init__(self, blocks: Iterable[str | Table] = ()) -> None:
+        self.text = ""
+        for block in blocks:
+            if isinstance(block, Table):
+                self.show(block)
+            else:
+                self.say(block)
+
+    def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None:
+        """A paragraph; a line that is to stay `whole` is a command."""
+        if text:
+            tag = "code" if whole else "strong" if style else ""
+            marked = f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)
+            self.text += f"<p>{marked}</p>"
+
+    def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None:
+        del before  # a command is indented by its style
+        self.print(text, style=style, whole=whole)
+
+    def show(self, *tables: Table) -> None:
+        self.text += "".join(map(sortable, tables))
 
 
 def answer_html(answer: Mapping[str, Any], name: str) -> str:
@@ -146,12 +211,9 @@ def _items(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
-def _block(block: str | Table) -> str:
-    return sortable(block) if isinstance(block, Table) else _paragraph(block) if block else ""
-
-
 def sortable(table: Table) -> str:
-    """A table whose headings are buttons that sort it; numbers keep their full value to sort by."""
+    """A table that the page's script sorts, filters and links to the timeline: numbers keep their
+    full value to sort by, rows the full name of what they are of."""
 
     def cell(value: object, text: str) -> str:
         about = ""
@@ -161,15 +223,16 @@ def sortable(table: Table) -> str:
             about = f' title="{escape(str(value))}"'
         return f"<td{about}>{escape(text)}</td>"
 
+    def row(name: object, values: Sequence[object], texts: Sequence[str]) -> str:
+        named = f' data-name="{escape(name)}"' if isinstance(name, str) and name else ""
+        return f"<tr{named}>{''.join(map(cell, values, texts))}</tr>"
+
     head = "".join(
-        '<th scope="col" aria-sort="none">'
+        f'<th scope="col" aria-sort="none"{"" if column.is_text else " class=number"}>'
         f'<button type="button">{escape(column.head) or "&nbsp;"}</button></th>'
         for column in table.columns
     )
-    body = "".join(
-        f"<tr>{''.join(map(cell, values, texts))}</tr>"
-        for values, texts in zip(table.values, table.rows(), strict=True)
-    )
+    body = "".join(map(row, table.names, table.values, table.rows()))
     return (
         f'<div class="wide"><table class="sortable"><caption>{escape(table.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -194,36 +257,41 @@ def _headline(result: Result) -> str:
 
 
 def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> Iterator[str]:
-    """Per result the list; each line is the step's gain by one what-if, and its command."""
-    for result, listed in zip(prediction.results, gains, strict=True):
-        base = result.baseline or result
-        given = ", without the what-ifs of this page" if result.baseline else ""
-        of = f"a step of {human_us(base.step_us)} on {result.hardware}{given}"
-        yield _paragraph(f"Simulated one at a time, of {of}:")
-        lines = [
-            f"<li>{escape(f'{each.name}: -{human_us(each.gain_us)}')}, "
-            f"{100 * each.gain_frac:.1f} %: {escape(each.advice)}"
-            f"<code>{escape(each.command)}</code></li>"
-            for each in listed
-        ]
-        none = _paragraph("No what-if alone gains more than 1 % of the step.")
-        yield f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none
+    """Per result the list, and of several or with what-ifs, of which step."""
+    for result, listed in zip(prediction.results, gains, strict=False):
+        html, base = Html(), result.baseline or result
+        if base.mode != REPLAY or result.baseline:
+            given = ", without the what-ifs of this page" if result.baseline else ""
+            html.say(f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}:")
+        show_gains(html, listed)
+        yield html.text
 
 
-def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
-    shown = []
+def _timeline(
+    prediction: Prediction, trace: Trace | None, found: Breakdown | None
+) -> dict[str, Any]:
+    """What was measured, each result as predicted, and without its what-if; a replay comes behind
+    what it replays, anything else before."""
+    shown, real = list[Shown](), list[Shown]()
     for result in prediction.results:
         before, mark, is_of_trace = result.baseline, result.median_mark, result.mode != MODEL
-        timelines = {"what-if" if before else "predicted": result.timeline}
+        name = "what-if" if before else "predicted"
+        shown.append(Shown(f"{name}, {result.hardware}", result.timeline, mark, is_of_trace))
         if before is not None:
-            timelines["without the what-if"] = before.timeline
-        if is_of_trace:
-            timelines["measured"] = measured((before or result).timeline.graph)
-        shown += [
-            Shown(f"{name}, {result.hardware}", timeline, mark, is_of_trace)
-            for name, timeline in timelines.items()
-        ]
-    return timeline_data(shown, trace)
+            name = f"without the what-if, {before.hardware}"
+            shown.append(Shown(name, before.timeline, before.median_mark, is_of_trace))
+        if is_of_trace and not real:
+            timeline = measured((before or result).timeline.graph)
+            if found is not None:
+                of_rank = np.flatnonzero(timeline.graph.marks.rank == found.slowest.rank)
+                mark = int(of_rank[median_step(found.slowest.steps).index])
+            real.append(Shown("measured", timeline, mark, is_of_trace))
+    return timeline_data([*real, *shown] if _is_replay(prediction) else [*shown, *real], trace)
+
+
+def _is_replay(prediction: Prediction) -> bool:
+    """Whether it is of what was measured, and nothing else."""
+    return all(result.mode == REPLAY and not result.baseline for result in prediction.results)
 
 
 def _pictures(prediction: Prediction) -> Iterator[str]:

@@ -30,9 +30,8 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
-    from perfmodel.reporting.page import answer_html, page_html
+    from perfmodel.reporting.page import answer_html
     from perfmodel.reporting.stored import stored_answer
-    from perfmodel.trace import Trace
 
     path, is_path = Path(path), isinstance(source, (str, Path))
     require_page(path)
@@ -45,10 +44,32 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
         return path
     content = source if isinstance(source, Prediction) else sourced(source)
     prediction = content if isinstance(content, Prediction) else predict(content, **options)
-    recorded = content if isinstance(content, Trace) else None
-    helps = gains_of(prediction, str(prediction.source["trace"]))
-    write_text(path, page_html(prediction, helps, recorded))
+    write_text(path, page_of(prediction, content, str(prediction.source["trace"])))
     return path
+
+
+def page_of(
+    prediction: Prediction,
+    content: Any,
+    source: str | None,
+    hardware: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> str:
+    """The page of what was predicted of `content`, with what would help (`gains_of`); of a trace
+    whose times it is made from, also with where these went."""
+    from dataclasses import replace
+
+    from perfmodel.prediction.breakdown.job import breakdown
+    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.reporting.page import page_html
+    from perfmodel.trace import Trace
+
+    trace, found = content if isinstance(content, Trace) else None, None
+    if trace is not None and any(result.mode != MODEL for result in prediction.results):
+        found = breakdown(trace)
+        found = replace(found, ranks=[rank.of_steps(trace.chosen) for rank in found.ranks])
+    helps = gains_of(prediction, source, hardware, options)
+    return page_html(prediction, helps, trace, found)
 
 
 def require_page(path: Path) -> None:
