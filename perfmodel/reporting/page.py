@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel import __version__
-from perfmodel.base.units import human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.breakdown.completeness import completeness_line
@@ -27,7 +27,7 @@ from perfmodel.reporting.brief import brief, lines_of, records_of
 from perfmodel.reporting.broken_down import BreakdownPage, about, show_gains, verdict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.stored import sound
-from perfmodel.reporting.tables import Column, Table, columns, median_step
+from perfmodel.reporting.tables import SHARE, TIME, Column, Table, columns, median_step, percent
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import parts_figure
@@ -35,6 +35,8 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.breakdown.job import Breakdown
     from perfmodel.prediction.gains import Gain
@@ -50,16 +52,20 @@ TITLES = {
     "measured": "Measured",
     "gains": "What would help",
     "timeline": "Timeline",
+    "answer": "Answer",
     "hotspots": "Kernels, operators, modules",
     "summary": "Predicted",
     "why": "Critical path by cause",
     "tables": "Critical path by piece",
+    "records": "Tables",
     "details": "Steps, rates, host overheads",
     "notes": "Assumptions and sources",
 }
 MAX_RANKS = 8
 """Ranks whose details the page shows, the one that the others wait for first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
+_UNITS = (("_us", "", TIME), ("_frac", "", SHARE), ("_bytes", " GB", ",.3f"))
+"""Suffixes of keys, the unit in their place, and the form of their values."""
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
@@ -77,6 +83,9 @@ def page_html(
     that `perfmodel breakdown` prints. The same input gives the same bytes.
     """
     source, headline = prediction.source, "; ".join(map(_headline, prediction.results))
+    if len(gains) == 1 and gains[0]:
+        most = gains[0][0]
+        headline += f"; largest gain: {most.name}, {percent(most.gain_frac, 1)}"
     facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
     if source.get("batch"):
         facts.append(f"batch {source['batch']:,}")
@@ -90,11 +99,11 @@ def page_html(
         "notes": "".join(_notes(prediction)),
     }
     if found is not None:
-        contents |= _measured(found)
+        contents |= _measured(found) | {"notes": contents.pop("notes")}
         if _is_replay(prediction):
             headline = verdict(found.slowest, [each for listed in gains for each in listed])
             facts = [each for each in (about(found), completeness_line(found.gaps)) if each]
-            contents = {name: contents[name] for name in TITLES}
+            contents = {name: contents[name] for name in TITLES if name in contents}
     return _page(str(source["trace"]), headline, ", ".join(facts), contents)
 
 
@@ -147,9 +156,13 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
     with sound(str(answer["schema"]), name):
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
+        rows = records_of(answer)
+        parts = {str(row.get("design") or row.get("hardware")): row.get("bound_by") for row in rows}
+        bars = parts_figure({name: us for name, us in parts.items() if us}, title="Bound by")
         contents = {
-            "summary": "".join(_of_records(summary)),
-            "tables": "".join(_of_records({**answer, **records_of(answer)[0]})),
+            "answer": "".join(_of_records(summary)),
+            "why": _picture(bars, "What the step waits for.") if any(parts.values()) else "",
+            "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }
         made = ", ".join(f"{key} {value}" for key, value in made_by.items())
@@ -162,16 +175,22 @@ def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
     for title, records in values.items():
         if not isinstance(records, list) or not all(isinstance(each, Mapping) for each in records):
             continue
-        heads, shown = list[Column](), records[:PATH_ROWS]
+        heads, shown = list[Column](), [dict(each) for each in records[:PATH_ROWS]]
         for key in dict.fromkeys(chain.from_iterable(shown)):
             kinds = {type(each.get(key)) for each in shown} - {type(None)}
-            if kinds <= {int, float}:
-                form = "us" if key.endswith("_us") else ",.6g" if float in kinds else ",d"
-                heads.append(Column(key, key, form))
+            if kinds and kinds <= {int, float}:
+                head, form = key, ",.6g" if float in kinds else ",d"
+                for suffix, unit, in_unit in _UNITS:
+                    if key.endswith(suffix):
+                        head, form = f"{key.removesuffix(suffix)}{unit}", in_unit
+                if key.endswith("_bytes"):
+                    for each in shown:
+                        each[key] = None if each.get(key) is None else each[key] / BYTES_PER_GB
+                heads.append(Column(key, head.replace("_", " "), form))
             elif kinds == {str}:
-                heads.append(Column(key, key))
+                heads.append(Column(key, key.replace("_", " ")))
         if heads:
-            yield sortable(Table(title, heads, shown))
+            yield sortable(Table(title.replace("_", " "), heads, shown))
 
 
 def _page(title: str, headline: str, about: str, contents: Mapping[str, str]) -> str:
@@ -301,8 +320,11 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     for result in prediction.results:
         if result.mode == MODEL and result.coverage["kernels"]:
             pictures.append((result.roofline(), "Kernels below the roofs of the device."))
-    for figure, caption in pictures:
-        yield f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
+    yield from (_picture(figure, caption) for figure, caption in pictures)
+
+
+def _picture(figure: Figure, caption: str) -> str:
+    return f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _tables(result: Result) -> Iterator[Table]:

@@ -107,24 +107,39 @@ def gains_of(
     options: Sequence[str] = (),
 ) -> list[list[Gain]]:
     """Per result what would help most, without its what-ifs, with commands as `predict_words` has
-    them; none from shapes alone, of which nothing can be scaled. `hardware` are the names that were
-    given for the results, by default their own."""
+    them; from shapes alone there are none, since `predict` scales measured times only. `hardware`
+    are the names that were given for the results, by default their own."""
     from perfmodel.prediction.gains import gains
     from perfmodel.prediction.run import REPLAY
     from perfmodel.prediction.shapes import MODEL
 
-    if any(result.mode == MODEL for result in prediction.results):
-        return []
     helps = []
     for number, result in enumerate(prediction.results):
         before = result.baseline or result
-        timeline = before.timeline
+        timeline, is_model = before.timeline, before.mode == MODEL
         own = [] if before.mode == REPLAY else [before.hardware]
         names = hardware[number : number + 1] or own
-        words = predict_words(timeline.graph, source, names, options)
+        words = [] if is_model else predict_words(timeline.graph, source, names, options)
+        graph = _named_by_family(timeline.graph) if is_model else timeline.graph
         taken_us = timeline.end_us - timeline.start_us
-        helps.append(gains(timeline.graph, taken_us, words, straggler=before.straggler))
+        helps.append(gains(graph, taken_us, words, straggler=before.straggler))
     return helps
+
+
+def _named_by_family(graph: ExecutionGraph) -> ExecutionGraph:
+    """A graph of predicted kernels, which have the name of their op, named as families of kernels;
+    collectives keep theirs."""
+    from dataclasses import replace
+
+    from perfmodel.ops.spec import OPS
+    from perfmodel.timeline.graph.kinds import NodeKind
+
+    is_kernel = (graph.nodes_.kind == NodeKind.KERNEL).tolist()
+    labels = (
+        OPS[label].kernel_family if kernel and label in OPS else label
+        for kernel, label in zip(is_kernel, graph.labels, strict=True)
+    )
+    return replace(graph, labels=tuple(labels))
 
 
 class What(StrEnum):

@@ -60,19 +60,16 @@
     const { knows, reveal } = timeline(JSON.parse(source.textContent));
     // What a row is of is a button where the timeline knows it.
     for (const row of document.querySelectorAll("table.sortable tbody tr")) {
-      const cell = [...row.cells].findLast((each) => !each.classList.contains("number") && each.textContent.length > 2);
-      const cells = row.dataset.name === undefined ? [...row.cells] : [cell];
-      for (const each of cells) {
-        const name = row.dataset.name ?? (each.title || each.textContent);
-        if (!each || each.classList.contains("number") || !knows(name)) continue;
-        const button = document.createElement("button");
-        button.type = "button";
-        button.title = `${name}: show it in the timeline`;
-        button.append(...each.childNodes);
-        button.addEventListener("click", () => reveal(name));
-        each.append(button);
-        break;
-      }
+      const words = [...row.cells].filter((cell) => !cell.classList.contains("number"));
+      const named = words.map((cell) => [cell, row.dataset.name ?? (cell.title || cell.textContent)]);
+      const [cell, name] = named.filter((each) => knows(each[1])).sort((a, b) => knows(b[1]) - knows(a[1]))[0] ?? [];
+      if (!cell) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.title = `${name}: show it in the timeline`;
+      button.append(...cell.childNodes);
+      button.addEventListener("click", () => reveal(name));
+      cell.append(button);
     }
   };
   requestAnimationFrame(() => setTimeout(begin));
@@ -175,7 +172,8 @@
       detail(row, i);
     }
     const cause = (name) => causes.indexOf(name.replaceAll("_", " "));
-    const knows = (name) => name.length > 2 && (known.has(name) || cause(name) >= 0 || stepNames.has(name));
+    const knows = (name) =>  // more of what stands for fewer boxes
+      (name.length > 1 && known.has(name)) ? 2 : Number(cause(name) >= 0 || stepNames.has(name));
     function reveal(name) {  // a step, a cause, or the boxes of that name and of them the longest
       [exact, lit] = [true, known.has(name) ? -1 : cause(name)];
       search.value = known.has(name) ? name : "";
