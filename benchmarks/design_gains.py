@@ -1,19 +1,18 @@
 """Draws what Hotline and SmartNIC gain over skew, batch, memory and engine rate, and what binds.
 
-`python -m benchmarks.design_gains docs/images` writes `hotline_gains.png` and `smartnic_gains.png`
-(some minutes), and prints every point: setting, gain, bottleneck with its share of the step.
+`python tests/docs/pictures.py gains` writes `hotline_gains.png` and `smartnic_gains.png` of the
+docs, and prints every point: setting, gain, bottleneck with its share of the step.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.baselines import Hybrid
@@ -161,7 +160,7 @@ def draw(axes: Axes, panel: Panel) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def save(panels: list[Panel], title: str, path: Path) -> None:
+def drawn(panels: list[Panel], title: str) -> Figure:
     """All panels side by side."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
@@ -180,17 +179,14 @@ def save(panels: list[Panel], title: str, path: Path) -> None:
         handles=marks, loc="outside lower center", ncols=6, frameon=False, title="bound by"
     )
     figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=110)
+    return figure
 
 
-def main(folder: str) -> None:
-    """Both figures."""
-    at = Path(folder)
-    over = "Hotline over one fused lookup on the host (RM3, four V100)"
-    save(hotline_panels(), over, at / "hotline_gains.png")
-    without = "SmartNIC over the same nodes without rows in adapters (16 A100, inference)"
-    save(smartnic_panels(), without, at / "smartnic_gains.png")
+def hotline_gains() -> Figure:
+    title = "Hotline over one fused lookup on the host (RM3, four V100)"
+    return drawn(hotline_panels(), title)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
+def smartnic_gains() -> Figure:
+    title = "SmartNIC over the same nodes without rows in adapters (16 A100, inference)"
+    return drawn(smartnic_panels(), title)

@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, reading
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
 from perfmodel.errors import UsageError
-from perfmodel.plot.names import named
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import Table
+from perfmodel.reporting.broken_down import MAX_SHOWN, BreakdownPage, show_gains
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.job import Breakdown
-    from perfmodel.prediction.breakdown.rank import RankBreakdown, StepBreakdown
-    from perfmodel.prediction.gains import Gain
-    from perfmodel.timeline.memory import MemoryTimeline
-
-
-CPU, HOST = "cpu", "host time"
-OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
-"""How kinds of a critical path begin that a device spends waiting for its host."""
-MAX_SHOWN = 10
-"""Rows of a table for people."""
-_KERNELS = (
-    "device_us=time:us;step_frac=of step:share;device_frac=of GPU:share;count:count;"
-    "mean_us=mean us:,.1f"
-)
-_DEVICE = "device_us=GPU:us;device_frac=of GPU:share;"
-_HOST = "host_us=host:us;step_frac=of step:share;count:count"
-_COLLECTIVES = (
-    "collective;process_group=group;group_size=ranks:,d;count:count;time_us=time:us;"
-    "step_frac=of step:share;size_gb=GB:,.3f;algbw_gb_per_s=algbw:,.3f;busbw_gb_per_s=busbw:,.3f"
-)
-_RATES = (
-    "op=operator(shapes);device_us=time:us;count:count;rate=TFLOP/s:,.2f;gb_per_s=GB/s:,.0f;"
-    "roofline_frac=roofline:share;bound_by=bound by"
-)
-_RANKS = (
-    "step_us=step:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;"
-    "exposed_comm_us=exposed:us"
-)
-_STEPS = tables.columns(
-    "step;step_us=time:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;"
-    "compute_us=compute:us;comm_us=comm:us;exposed_comm_us=exposed:us;memcpy_us=memcpy:us"
-)
-_OVERHEADS = (
-    "thread;type;count:,d!;mean_us=mean:,.1f;median_us=median:,.1f;total_us=total:,.1f!;"
-    "free_count=not blocked:,d!;free_mean_us=mean:,.1f;free_median_us=median:,.1f;"
-    "free_total_us=total:,.1f!"
-)
 
 
 def breakdown(
@@ -96,12 +56,12 @@ def breakdown(
     save_figure(figure, lambda: whole.plot(shown.rank, step.index))
 
     def table(console: Console) -> None:
-        page = _Page(console, selected, top or MAX_SHOWN, full_names)
+        page = BreakdownPage(console, selected, top or MAX_SHOWN, full_names)
         detailed = [*selected.ranks] if rank else [selected.slowest]
         page.begin(detailed, helps)
         show_gains(console, helps, next(iter(lost), whole.unrecorded))
         page.hotspots()
-        page.details(detailed)
+        page.details(detailed, in_full=LINE.get().notes)
 
     def answer() -> dict[str, Any]:
         return selected.to_dict(top or MAX_ROWS, (helps, lost))
@@ -126,197 +86,3 @@ def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Brea
     if not all(rank.steps for rank in kept):
         raise UsageError(f"--steps matches none of the {len(content.ranks[0].steps)} steps")
     return replace(content, ranks=kept)
-
-
-@dataclass(frozen=True)
-class _Page:
-    """A breakdown as tables of at most so many `rows`, in the same order for one rank and many."""
-
-    console: Console
-    of: Breakdown
-    rows: int
-    full_names: bool
-
-    def begin(self, detailed: Sequence[RankBreakdown], helps: Sequence[Gain]) -> None:
-        """What it is and the verdict, the ranks in one table, and causes of those in detail."""
-        say, found = self.console.say, self.of
-        ranks = tables.counted(len(found.ranks), "rank")
-        say(f"{tables.source_text(found.source)}: {found.ranks[0].device}, {ranks}")
-        say(_verdict(detailed[0], helps), style="bold")
-        self.console.show(_ranks(found))
-        say(tables.straggler_text(found.waiting.to_dict() if found.waiting else None))
-        steps = detailed[0].steps
-        say(tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps]))
-        if len(detailed) < len(found.ranks):
-            say(f"Below, of rank {detailed[0].rank}: causes and details; others: --rank N")
-        for rank in detailed:
-            for line in _summary_lines(rank):
-                say(line)
-            step = tables.median_step(rank.steps)
-            where = self._where(rank) + (f", median step {step.name}" if rank.steps[1:] else "")
-            for title, time_us, share in (
-                ("GPU idle by cause", step.idle_by_cause, "of idle"),
-                ("Critical path by kind", step.critical_path_by_kind, "of step"),
-            ):
-                if time_us:
-                    self.console.show(tables.parts_table(title + where, [("", time_us)], share))
-
-    def _where(self, rank: RankBreakdown) -> str:
-        """Behind a title, which rank it is of, where there are several."""
-        return f", rank {rank.rank}" if len(self.of.ranks) > 1 else ""
-
-    def details(self, detailed: Sequence[RankBreakdown]) -> None:
-        """With `-v`, the steps, rates and host overheads of ranks; else, that they are there."""
-        if not LINE.get().notes:
-            self.console.print()
-            self.console.say("Each step, rates by shape and host overheads: -v")
-            return
-        for rank in detailed:
-            records = [
-                asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
-                for step in rank.steps
-            ]
-            heads = _STEPS if rank.device != CPU else _STEPS[:2]
-            self.console.show(Table(f"Steps{self._where(rank)}", heads, records))
-            self._rates(rank)
-            self._overheads(tables.median_step(rank.steps))
-
-    def _table(self, title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> None:
-        if records:
-            title = f"{title}, per step"
-            self.console.show(Table(title, heads, records, full_names=self.full_names))
-
-    def hotspots(self) -> None:
-        """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
-        names = ("top_kernels", "top_operators", "annotations", "collectives")
-        kernels, operators, ranges, collectives = (self.of.rows(n, self.rows) for n in names)
-        device, name = _DEVICE if kernels else "", "name" if self.full_names else "short_name"
-        has_backward = any(row.get("backward_device_us") for row in operators)
-        backward = "backward_device_us=backward:us;" if has_backward else ""
-        shown = f"name=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
-        self._table("Top kernels", f"{name}=kernel;{_KERNELS}", kernels)
-        self._table("Top operators", shown, operators)
-        shown = f"name=range or module;{device}{_HOST}"
-        self._table("Annotated ranges and modules", shown, ranges)
-        for row in collectives:
-            row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
-        self._table("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
-
-    def _rates(self, rank: RankBreakdown) -> None:
-        """What operators with shapes reached, against what the device could."""
-        rates = rank.rates
-        if rank.device == CPU:
-            return
-        records = rates.to_dict(self.rows)["rows"]
-        for row in records:
-            row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
-            row["rate"] = row["tflop_per_s"] if row["flop"] else None
-        self._table("Rates by shape", _RATES, records)
-        if records:
-            peaks = f" Roofline of {rates.device}." if rates.device else ""
-            rated = tables.percent(rates.rated_frac, 1)
-            self.console.say(f"{rated} of the kernel time has a rate.{peaks}")
-        if rates.note:
-            self.console.say(f"Rates by shape: {rates.note}")
-
-    def _overheads(self, step: StepBreakdown) -> None:
-        """Host overheads per thread and type, as recorded and without ops that blocked."""
-        records: list[Mapping[str, Any]] = []
-        for thread, variants in step.overheads.items():
-            for kind, cell in variants["raw"].items():
-                if cell["count"]:
-                    rest = variants["no_blocking"].get(kind) or {"count": 0}
-                    rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
-                    records.append({"thread": thread, "type": named(kind), **cell, **rest})
-                    thread = ""
-        if records:
-            title = "Host overhead per op (us); right: without ops that blocked"
-            self.console.show(Table(title, _OVERHEADS, records))
-
-
-def _ranks(breakdown: Breakdown) -> Table:
-    """One row per rank: means over the steady steps."""
-    has_device, meets = breakdown.ranks[0].device != CPU, breakdown.waiting is not None
-    cause = "main idle cause" if has_device else "most of the path"
-    heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
-    records = []
-    for rank in breakdown.ranks:
-        summary = rank.summary
-        is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
-        record = asdict(summary) | rank.meets_us
-        record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
-        record |= {"cause": named(summary.main_cause) if summary.main_cause else None}
-        records.append(record)
-    marked = "the others wait for it" if meets else "the slowest"
-    marked = f"; * {marked}" if len(records) > 1 else ""
-    title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
-    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
-
-
-def _verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
-    """Where the time of a rank's steps goes, the largest cause, and what would gain most."""
-    summary, path_us = rank.summary, tables.median_step(rank.steps).critical_path_by_kind
-    has_device = rank.device != CPU
-    text = f"{human_us(summary.step_us)} a step"
-    if has_device:
-        text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
-    if path_us:
-        host = {k: us for k, us in path_us.items() if has_device and k.startswith(OF_HOST)}
-        parts = {named(k): us for k, us in path_us.items() if k not in host}
-        parts[HOST] = sum(host.values())
-        part = max(parts, key=parts.__getitem__)
-        share = tables.percent(parts[part], sum(path_us.values()))
-        most = f", above all {named(max(host, key=host.__getitem__))}" if part == HOST else ""
-        text += f": {share} of the critical path is {part}{most}"
-    gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
-    return f"{text}{next(gains, '')}."
-
-
-def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
-    """A rank's communication, launch queue and memory."""
-    from perfmodel.timeline.memory import shown_timelines
-
-    summary = rank.summary
-    if summary.hidden_comm_frac is not None:
-        hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
-        yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
-    if depths := rank.queue_depths:
-        mean = sum(depth.mean_count for depth in depths) / len(depths)
-        empty = sum(depth.empty_frac for depth in depths) / len(depths)
-        most = max(depth.max_count for depth in depths)
-        yield (
-            f"Launch queue: {mean:,.1f} operations on average, at most {most:,}; "
-            f"empty (host-bound) {tables.percent(empty, 1)} of the time"
-        )
-    yield from map(_memory, shown_timelines(rank.memory))
-
-
-def _memory(timeline: MemoryTimeline) -> str:
-    found = timeline.to_dict()
-
-    def gb(key: str) -> str:
-        return f"{found[f'{key}_bytes'] / BYTES_PER_GB:,.2f} GB"
-
-    where = f" ({found['peak_step']})" if found["peak_step"] else ""
-    reserved = "" if timeline.is_relative else f", {gb('peak_reserved')} reserved"
-    least = "above what the recording began with, " if timeline.is_relative else ""
-    return (
-        f"Memory of {timeline.device}: {least}peak {gb('peak_allocated')} allocated"
-        f"{reserved}, at {found['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
-        f"first {gb('first_allocated')}, last {gb('last_allocated')}"
-    )
-
-
-def show_gains(console: Console, listed: Sequence[Gain], unrecorded: str = "") -> None:
-    """The list, each line with its command below; or why there is none."""
-    console.print()
-    if not listed:
-        why = unrecorded or "no what-if alone gains more than 1 % of the step."
-        console.say(f"Largest gains: {why}")
-        return
-    console.say("Largest gains (simulated one at a time)", style="bold")
-    times = tables.Times(gain.gain_us for gain in listed)
-    for gain in listed:
-        saved = f"-{times(gain.gain_us)} {times.unit}, {tables.percent(gain.gain_frac, 1)}"
-        console.say(f"{gain.name}: {saved}: {gain.advice}")
-        console.say(gain.command, whole=True, before="    ")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from perfmodel.base.files import atomic_write
 from perfmodel.cli.options import max_bytes
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.reporting.written import What, documents, exported, require_page
-
-if TYPE_CHECKING:
-    from perfmodel.prediction.gains import Gain
+from perfmodel.reporting.written import What, documents, exported, page_of, require_page
 
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
@@ -57,13 +54,10 @@ def report(
     check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
-    from perfmodel.reporting.page import answer_html, page_html
+    from perfmodel.reporting.page import answer_html
     from perfmodel.reporting.stored import stored_answer
-    from perfmodel.reporting.written import gains_of
-    from perfmodel.trace import Trace
 
-    help_most: list[list[Gain]] = []
-    recorded: Trace | None = None
+    content: Any = None
     if workload:
         options.refuse_beside_workload()
         from perfmodel.cli.predict import configuration_prediction
@@ -76,12 +70,9 @@ def report(
     else:
         options.check()
         content = options.content(trace)
-        recorded = content if isinstance(content, Trace) else None
         prediction = options.predict(content)
-        with working("predicting"):
-            words = options.reading_words()
-            help_most = gains_of(prediction, trace, options.hardware or (), words)
     quiet_figures()
     with working("writing the page"):
-        page = page_html(prediction, help_most, recorded)
+        words = options.reading_words()
+        page = page_of(prediction, content, trace, options.hardware or (), words)
         wrote(output, _PAGE, page)

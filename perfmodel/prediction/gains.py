@@ -139,8 +139,9 @@ def gains(
 
     A gain is what the period of the slowest rank gets shorter by, in the median over its typical
     steps, contention unchanged. `command` predicts these durations; a gain's has the what-if behind
-    it. `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps
-    count, `periods` those of the steady steps, if known. None where the work was not recorded.
+    it; without one, gains have none. `straggler` is the rank that others wait for
+    (`RankWaiting.to_dict`), `steps` which steps count, `periods` those of the steady steps, if
+    known. None where the work was not recorded.
     """
     if lacks_work(graph):
         return []
@@ -178,7 +179,7 @@ def gains(
     return [
         Gain(
             name=candidate.name,
-            command=shlex.join([*command, *candidate.option]),
+            command=shlex.join([*command, *candidate.option]) if command else "",
             gain_us=us,
             gain_frac=us / whole_us,
             advice=candidate.advice,

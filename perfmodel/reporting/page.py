@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -12,16 +13,22 @@ from itertools import chain
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel import __version__
-from perfmodel.base.units import human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import LibraryError
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
+from perfmodel.prediction.breakdown.completeness import completeness_line
+from perfmodel.prediction.breakdown.tables import MAX_ROWS
+from perfmodel.prediction.run import REPLAY
 from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.brief import brief, lines_of, records_of
+from perfmodel.reporting.broken_down import BreakdownPage, about, show_gains, verdict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.stored import sound
-from perfmodel.reporting.tables import Column, Table, columns
+from perfmodel.reporting.tables import SHARE, TIME, Column, Table, columns, median_step, percent
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import parts_figure
@@ -29,7 +36,10 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.prediction import Prediction, Result
+    from perfmodel.prediction.breakdown.job import Breakdown
     from perfmodel.prediction.gains import Gain
     from perfmodel.trace import Trace
 
@@ -40,39 +50,103 @@ EXPLAINED = 10
 """Of its longest nodes, how many are explained."""
 ASSETS = "assets"
 TITLES = {
-    "gains": "Largest gains",
-    "summary": "Summary",
+    "measured": "Measured",
+    "gains": "What would help",
     "timeline": "Timeline",
-    "why": "Why",
-    "tables": "Tables",
+    "answer": "Answer",
+    "hotspots": "Kernels, operators, modules",
+    "summary": "Predicted",
+    "why": "Critical path by cause",
+    "tables": "Critical path by piece",
+    "records": "Tables",
+    "details": "Steps, rates, host overheads",
     "notes": "Assumptions and sources",
 }
+MAX_RANKS = 8
+"""Ranks whose details the page shows, the one that the others wait for first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
+_UNITS = (("_us", "", TIME), ("_frac", "", SHARE), ("_bytes", " GB", ",.3f"))
+"""Suffixes of keys, the unit in their place, and the form of their values."""
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
 
 def page_html(
-    prediction: Prediction, gains: Sequence[Sequence[Gain]] = (), trace: Trace | None = None
+    prediction: Prediction,
+    gains: Sequence[Sequence[Gain]] = (),
+    trace: Trace | None = None,
+    found: Breakdown | None = None,
 ) -> str:
     """The page of `prediction`.
 
     `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
-    boxes of the timeline say their operators and inputs. The same input gives the same bytes.
+    boxes of the timeline say their operators and inputs, and `found` says where its time went: all
+    that `perfmodel breakdown` prints. The same input gives the same bytes.
     """
     source, headline = prediction.source, "; ".join(map(_headline, prediction.results))
+    if len(gains) == 1 and gains[0]:
+        most = gains[0][0]
+        headline += f"; largest gain: {most.name}, {percent(most.gain_frac, 1)}"
     facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
     if source.get("batch"):
         facts.append(f"batch {source['batch']:,}")
     contents = {
-        "gains": "".join(_gains(prediction, gains)) if gains else "",
-        "summary": "".join(_block(each) for each in prediction_blocks(prediction)),
-        "timeline": _asset("timeline.html") + data("timeline-data", _timeline(prediction, trace)),
+        "summary": Html(prediction_blocks(prediction)).text,
+        "gains": "".join(_gains(prediction, gains)),
+        "timeline": _asset("timeline.html")
+        + data("timeline-data", _timeline(prediction, trace, found)),
         "why": "".join(_pictures(prediction)),
         "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
         "notes": "".join(_notes(prediction)),
     }
+    if found is not None:
+        contents |= _measured(found) | {"notes": contents.pop("notes")}
+        if _is_replay(prediction):
+            headline = verdict(found.slowest, [each for listed in gains for each in listed])
+            facts = [each for each in (about(found), completeness_line(found.gaps)) if each]
+            contents = {name: contents[name] for name in TITLES if name in contents}
     return _page(str(source["trace"]), headline, ", ".join(facts), contents)
+
+
+def _measured(found: Breakdown) -> dict[str, str]:
+    """Sections of what `perfmodel breakdown -v` prints; of other ranks than the slowest, causes
+    stand with their details."""
+    measured_, hotspots, details = Html(), Html(), Html()
+    page = partial(BreakdownPage, of=found, rows=MAX_ROWS, full_names=False)
+    page(measured_).ranks()
+    page(measured_).causes(found.slowest)
+    page(hotspots).hotspots()
+    for rank in sorted(found.ranks, key=lambda rank: rank is not found.slowest)[:MAX_RANKS]:
+        if rank is not found.slowest:
+            page(details).causes(rank)
+        page(details).details([rank], in_full=True)
+    return {"measured": measured_.text, "hotspots": hotspots.text, "details": details.text}
+
+
+class Html:
+    """A part of the page that grows, of lines and tables as a terminal shows them."""
+
+    def __init__(self, blocks: Iterable[str | Table] = ()) -> None:
+        self.text = ""
+        for block in blocks:
+            if isinstance(block, Table):
+                self.show(block)
+            else:
+                self.say(block)
+
+    def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None:
+        """A paragraph; a line that is to stay `whole` is a command."""
+        if text:
+            tag = "code" if whole else "strong" if style else ""
+            marked = f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)
+            self.text += f"<p>{marked}</p>"
+
+    def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None:
+        del before  # a command is indented by its style
+        self.print(text, style=style, whole=whole)
+
+    def show(self, *tables: Table) -> None:
+        self.text += "".join(map(sortable, tables))
 
 
 def answer_html(answer: Mapping[str, Any], name: str) -> str:
@@ -83,9 +157,13 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
     with sound(str(answer["schema"]), name):
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
+        rows = records_of(answer)
+        parts = {str(row.get("design") or row.get("hardware")): row.get("bound_by") for row in rows}
+        bars = parts_figure({name: us for name, us in parts.items() if us}, title="Bound by")
         contents = {
-            "summary": "".join(_of_records(summary)),
-            "tables": "".join(_of_records({**answer, **records_of(answer)[0]})),
+            "answer": "".join(_of_records(summary)),
+            "why": _picture(bars, "What the step waits for.") if any(parts.values()) else "",
+            "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }
         made = ", ".join(f"{key} {value}" for key, value in made_by.items())
@@ -98,16 +176,22 @@ def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
     for title, records in values.items():
         if not isinstance(records, list) or not all(isinstance(each, Mapping) for each in records):
             continue
-        heads, shown = list[Column](), records[:PATH_ROWS]
+        heads, shown = list[Column](), [dict(each) for each in records[:PATH_ROWS]]
         for key in dict.fromkeys(chain.from_iterable(shown)):
             kinds = {type(each.get(key)) for each in shown} - {type(None)}
-            if kinds <= {int, float}:
-                form = "us" if key.endswith("_us") else ",.6g" if float in kinds else ",d"
-                heads.append(Column(key, key, form))
+            if kinds and kinds <= {int, float}:
+                head, form = key, ",.6g" if float in kinds else ",d"
+                for suffix, unit, in_unit in _UNITS:
+                    if key.endswith(suffix):
+                        head, form = f"{key.removesuffix(suffix)}{unit}", in_unit
+                if key.endswith("_bytes"):
+                    for each in shown:
+                        each[key] = None if each.get(key) is None else each[key] / BYTES_PER_GB
+                heads.append(Column(key, head.replace("_", " "), form))
             elif kinds == {str}:
-                heads.append(Column(key, key))
+                heads.append(Column(key, key.replace("_", " ")))
         if heads:
-            yield sortable(Table(title, heads, shown))
+            yield sortable(Table(title.replace("_", " "), heads, shown))
 
 
 def _page(title: str, headline: str, about: str, contents: Mapping[str, str]) -> str:
@@ -147,12 +231,9 @@ def _items(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
-def _block(block: str | Table) -> str:
-    return sortable(block) if isinstance(block, Table) else _paragraph(block) if block else ""
-
-
 def sortable(table: Table) -> str:
-    """A table whose headings are buttons that sort it; numbers keep their full value to sort by."""
+    """A table that the page's script sorts, filters and links to the timeline: numbers keep their
+    full value to sort by, rows the full name of what they are of."""
 
     def cell(value: object, text: str) -> str:
         about = ""
@@ -162,15 +243,16 @@ def sortable(table: Table) -> str:
             about = f' title="{escape(str(value))}"'
         return f"<td{about}>{escape(text)}</td>"
 
+    def row(name: object, values: Sequence[object], texts: Sequence[str]) -> str:
+        named = f' data-name="{escape(name)}"' if isinstance(name, str) and name else ""
+        return f"<tr{named}>{''.join(map(cell, values, texts))}</tr>"
+
     head = "".join(
-        '<th scope="col" aria-sort="none">'
+        f'<th scope="col" aria-sort="none"{"" if column.is_text else " class=number"}>'
         f'<button type="button">{escape(column.head) or "&nbsp;"}</button></th>'
         for column in table.columns
     )
-    body = "".join(
-        f"<tr>{''.join(map(cell, values, texts))}</tr>"
-        for values, texts in zip(table.values, table.rows(), strict=True)
-    )
+    body = "".join(map(row, table.names, table.values, table.rows()))
     return (
         f'<div class="wide"><table class="sortable"><caption>{escape(table.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -195,36 +277,41 @@ def _headline(result: Result) -> str:
 
 
 def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> Iterator[str]:
-    """Per result the list; each line is the step's gain by one what-if, and its command."""
-    for result, listed in zip(prediction.results, gains, strict=True):
-        base = result.baseline or result
-        given = ", without the what-ifs of this page" if result.baseline else ""
-        of = f"a step of {human_us(base.step_us)} on {result.hardware}{given}"
-        yield _paragraph(f"Simulated one at a time, of {of}:")
-        lines = [
-            f"<li>{escape(f'{each.name}: -{human_us(each.gain_us)}')}, "
-            f"{100 * each.gain_frac:.1f} %: {escape(each.advice)}"
-            f"<code>{escape(each.command)}</code></li>"
-            for each in listed
-        ]
-        none = _paragraph("No what-if alone gains more than 1 % of the step.")
-        yield f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none
+    """Per result the list, and of several or with what-ifs, of which step."""
+    for result, listed in zip(prediction.results, gains, strict=False):
+        html, base = Html(), result.baseline or result
+        if base.mode != REPLAY or result.baseline:
+            given = ", without the what-ifs of this page" if result.baseline else ""
+            html.say(f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}:")
+        show_gains(html, listed)
+        yield html.text
 
 
-def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
-    shown = []
+def _timeline(
+    prediction: Prediction, trace: Trace | None, found: Breakdown | None
+) -> dict[str, Any]:
+    """What was measured, each result as predicted, and without its what-if; a replay comes behind
+    what it replays, anything else before."""
+    shown, real = list[Shown](), list[Shown]()
     for result in prediction.results:
         before, mark, is_of_trace = result.baseline, result.median_mark, result.mode != MODEL
-        timelines = {"what-if" if before else "predicted": result.timeline}
+        name = "what-if" if before else "predicted"
+        shown.append(Shown(f"{name}, {result.hardware}", result.timeline, mark, is_of_trace))
         if before is not None:
-            timelines["without the what-if"] = before.timeline
-        if is_of_trace:
-            timelines["measured"] = measured((before or result).timeline.graph)
-        shown += [
-            Shown(f"{name}, {result.hardware}", timeline, mark, is_of_trace)
-            for name, timeline in timelines.items()
-        ]
-    return timeline_data(shown, trace)
+            name = f"without the what-if, {before.hardware}"
+            shown.append(Shown(name, before.timeline, before.median_mark, is_of_trace))
+        if is_of_trace and not real:
+            timeline = measured((before or result).timeline.graph)
+            if found is not None:
+                of_rank = np.flatnonzero(timeline.graph.marks.rank == found.slowest.rank)
+                mark = int(of_rank[median_step(found.slowest.steps).index])
+            real.append(Shown("measured", timeline, mark, is_of_trace))
+    return timeline_data([*real, *shown] if _is_replay(prediction) else [*shown, *real], trace)
+
+
+def _is_replay(prediction: Prediction) -> bool:
+    """Whether it is of what was measured, and nothing else."""
+    return all(result.mode == REPLAY and not result.baseline for result in prediction.results)
 
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
@@ -238,8 +325,11 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     for result in prediction.results:
         if result.mode == MODEL and result.coverage["kernels"]:
             pictures.append((result.roofline(), "Kernels below the roofs of the device."))
-    for figure, caption in pictures:
-        yield f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
+    yield from (_picture(figure, caption) for figure, caption in pictures)
+
+
+def _picture(figure: Figure, caption: str) -> str:
+    return f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _tables(result: Result) -> Iterator[Table]:

@@ -76,6 +76,7 @@ class Table:
         full_names: bool = False,
     ) -> None:
         listed = columns(heads) if isinstance(heads, str) else list(heads)
+        records = list(records)
         values = [
             [each.get(c.key) if isinstance(each, Mapping) else getattr(each, c.key) for c in listed]
             for each in records
@@ -87,6 +88,8 @@ class Table:
         at = [place for place, each in enumerate(self.columns) if each.form == TIME]
         self._times = Times(row[place] for row in self.values for place in at)
         self._full_names = full_names
+        self.names = [each.get("name") if isinstance(each, Mapping) else None for each in records]
+        """What rows are of, in full: as a timeline has it."""
         self.title = f"{title} ({self._times.unit})" if at else title
 
     def text(self, value: Any, form: str) -> str:

@@ -13,6 +13,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction
+    from perfmodel.timeline.graph import ExecutionGraph
     from perfmodel.trace import Trace
 
 
@@ -34,9 +35,8 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
-    from perfmodel.reporting.page import answer_html, page_html
+    from perfmodel.reporting.page import answer_html
     from perfmodel.reporting.stored import stored_answer
-    from perfmodel.trace import Trace
 
     path, is_path = Path(path), isinstance(source, (str, Path))
     require_page(path)
@@ -49,10 +49,32 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
         return path
     content = source if isinstance(source, Prediction) else sourced(source)
     prediction = content if isinstance(content, Prediction) else predict(content, **options)
-    recorded = content if isinstance(content, Trace) else None
-    helps = gains_of(prediction, str(prediction.source["trace"]))
-    write_text(path, page_html(prediction, helps, recorded))
+    write_text(path, page_of(prediction, content, str(prediction.source["trace"])))
     return path
+
+
+def page_of(
+    prediction: Prediction,
+    content: Any,
+    source: str | None,
+    hardware: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> str:
+    """The page of what was predicted of `content`, with what would help (`gains_of`); of a trace
+    whose times it is made from, also with where these went."""
+    from dataclasses import replace
+
+    from perfmodel.prediction.breakdown.job import breakdown
+    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.reporting.page import page_html
+    from perfmodel.trace import Trace
+
+    trace, found = content if isinstance(content, Trace) else None, None
+    if trace is not None and any(result.mode != MODEL for result in prediction.results):
+        found = breakdown(trace)
+        found = replace(found, ranks=[rank.of_steps(trace.chosen) for rank in found.ranks])
+    helps = gains_of(prediction, source, hardware, options)
+    return page_html(prediction, helps, trace, found)
 
 
 def require_page(path: Path) -> None:
@@ -74,18 +96,33 @@ def gains_of(
     from perfmodel.prediction.run import REPLAY
     from perfmodel.prediction.shapes import MODEL
 
-    if any(result.mode == MODEL for result in prediction.results):
-        return []
     helps = []
     for number, result in enumerate(prediction.results):
         before = result.baseline or result
-        timeline = before.timeline
+        timeline, is_model = before.timeline, before.mode == MODEL
         own = [] if before.mode == REPLAY else [before.hardware]
         names = hardware[number : number + 1] or own
-        words = predict_words(timeline.graph, source, names, options)
+        words = [] if is_model else predict_words(timeline.graph, source, names, options)
+        graph = _named_by_family(timeline.graph) if is_model else timeline.graph
         taken_us = timeline.end_us - timeline.start_us
-        helps.append(gains(timeline.graph, taken_us, words, straggler=before.straggler))
+        helps.append(gains(graph, taken_us, words, straggler=before.straggler))
     return helps
+
+
+def _named_by_family(graph: ExecutionGraph) -> ExecutionGraph:
+    """A graph of predicted kernels, which have the name of their op, named as families of kernels;
+    collectives keep theirs."""
+    from dataclasses import replace
+
+    from perfmodel.ops.spec import OPS
+    from perfmodel.timeline.graph.kinds import NodeKind
+
+    is_kernel = (graph.nodes_.kind == NodeKind.KERNEL).tolist()
+    labels = (
+        OPS[label].kernel_family if kernel and label in OPS else label
+        for kernel, label in zip(is_kernel, graph.labels, strict=True)
+    )
+    return replace(graph, labels=tuple(labels))
 
 
 class What(StrEnum):

@@ -14,8 +14,8 @@ from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 from cli.test_bad_input import refused
 from slow import slow_but
 
-from perfmodel.cli.breakdown import show_gains
 from perfmodel.cli.console import Console
+from perfmodel.reporting.broken_down import show_gains
 
 
 def test_table_names_what_was_found(run: Run, trace: Path) -> None:

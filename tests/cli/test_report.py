@@ -30,13 +30,27 @@ def test_a_what_if_makes_a_page_that_says_what_it_gains(tmp_path: Path) -> None:
     for words in ("Largest gains", "without the what-if", ">gain<", ">without<"):
         assert words in text
     assert "perfmodel predict --scale operators/main=0.5" in text
-    assert text.index('id="gains"') < text.index('id="summary"')
+    assert text.index('id="summary"') < text.index('id="gains"') < text.index('id="measured"')
 
 
-def test_from_shapes_nothing_is_scaled_and_nothing_listed(tmp_path: Path) -> None:
+def test_from_shapes_what_would_help_has_no_command(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert main(["report", "--hardware", "a100-sxm-80gb", "-o", str(page)]) == 0
-    assert "Largest gains" not in page.read_text()
+    text = page.read_text()
+    assert "no synchronising calls: -" in text
+    assert "perfmodel predict" not in text
+
+
+def test_a_stored_comparison_makes_a_page_with_its_bars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["--workload", "lin-dlrm-ddp", "--hardware", "v100-sxm2-16gb"]
+    assert main(["compare", *asked, "--designs", "default", "-o", "compared.json"]) == 0
+    assert main(["report", "compared.json", "-o", "page.html"]) == 0
+    text = Path("page.html").read_text()
+    for words in ('id="answer"', "<svg", "samples per s", "What the step waits for."):
+        assert words in text
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,22 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfmodel import predict, read
+from perfmodel import breakdown, predict, read
 from perfmodel.cli.prediction_options import read_named
 from perfmodel.prediction import Prediction
-from perfmodel.reporting.page import data, page_html, sortable
+from perfmodel.prediction.breakdown.tables import MAX_ROWS
+from perfmodel.reporting.broken_down import BreakdownPage, show_gains, verdict
+from perfmodel.reporting.page import Html, data, page_html, sortable
 from perfmodel.reporting.tables import Table, columns
 from perfmodel.reporting.tracks import Shown, Source, Tables
+from perfmodel.reporting.written import gains_of
 
 MAX_BYTES = 3_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -83,6 +86,48 @@ def test_the_page_needs_nothing_else(prediction: Prediction) -> None:
     assert found.opened == []
     assert all(place.startswith(("#", "data:,")) for place in found.loads)
     assert {"summary", "timeline", "why", "tables", "notes"} <= set(found.ids)
+
+
+class Written(Html):
+    """What is written of a breakdown, as a terminal gets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: list[Table] = []
+        self.lines: list[str] = []
+
+    def print(self, text: str = "", **_: Any) -> None:
+        self.lines.append(text)
+
+    def show(self, *tables: Table) -> None:
+        self.tables += tables
+
+
+def test_the_page_of_a_trace_has_all_that_breakdown_prints(reference: Path) -> None:
+    trace = read(reference / "traces" / "dlrm_v100x8")
+    prediction, found, written = predict(trace), breakdown(trace), Written()
+    gains = gains_of(prediction, "name")
+    page = page_html(prediction, gains, trace, found)
+    tables = BreakdownPage(written, found, MAX_ROWS, full_names=False)
+    ranks = sorted(found.ranks, key=lambda rank: rank is not found.slowest)
+    tables.begin(ranks, gains[0])
+    show_gains(written, gains[0])
+    tables.hotspots()
+    tables.details(found.ranks, in_full=True)
+    assert len(written.tables) > 20
+    assert [each.title for each in written.tables if sortable(each) not in page] == []
+    assert [line for line in written.lines if escape(line.strip()) not in page] == []
+    title = re.search(r"<h1>(.*?)</h1>", page)
+    assert title
+    assert escape(verdict(found.slowest, gains[0])) == title[1]
+
+
+def test_families_of_predicted_kernels_are_named_in_gains() -> None:
+    trace, _ = read_named(None)
+    (gains,) = gains_of(predict(trace, hardware=["v100-sxm2-16gb"]), None)
+    assert gains
+    assert {gain.command for gain in gains} == {""}
+    assert not any(gain.name.startswith("other ") for gain in gains)
 
 
 def test_the_same_prediction_gives_the_same_bytes(prediction: Prediction) -> None:
@@ -176,6 +221,16 @@ if (!document.querySelector("#timeline canvas").dataset.ready) return;
 clearInterval(wait);
 const told = {};
 const table = document.querySelector("#tables table.sortable:last-of-type");
+const shown = () => [...table.tBodies[0].rows].filter((row) => !row.hidden).length;
+const [filter, more] = table.querySelectorAll(".tools > *");
+told.first = shown(); more.click(); told.every = [shown(), table.tBodies[0].rows.length];
+filter.value = "addmm"; filter.dispatchEvent(new Event("input")); told.filtered = shown();
+const link = [...table.tBodies[0].rows].find((row) => !row.hidden).querySelector("td button");
+link.click();
+const text = (selector) => document.querySelector(selector).textContent;
+told.linked = [text("#detail dl"), text("#hits")];
+document.activeElement.blur();
+filter.value = ""; filter.dispatchEvent(new Event("input"));
 const value = (row) => Number(row.cells[0].dataset.value);
 const values = () => [...table.tBodies[0].rows].map(value);
 const button = table.tHead.rows[0].cells[0].querySelector("button");
@@ -239,6 +294,11 @@ def test_in_a_browser_it_does_what_it_says(
     found = re.search(r'<pre id="shown">(.*?)</pre>', ran.stdout, re.DOTALL)
     assert found
     told = json.loads(unescape(found.group(1)))
+    assert told["first"] == 12
+    assert len(set(told["every"])) == 1
+    assert 0 < told["filtered"] < 12
+    assert "ddmm" in told["linked"][0]
+    assert re.match(r"[1-9]\d* boxes", told["linked"][1])
     assert told["down"] == sorted(told["down"], reverse=True)
     assert told["up"] == sorted(told["up"])
     assert (told["sort"], told["focused"]) == ("ascending", True)

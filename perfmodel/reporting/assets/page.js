@@ -1,8 +1,35 @@
 "use strict";
 (() => {
-  // Tables: a heading sorts by its column, again the other way round.
+  // Tables: a heading sorts by its column, again the other way round; long ones begin short, and
+  // show the rows that hold what is typed.
+  const SHORT = 12;
   for (const table of document.querySelectorAll("table.sortable")) {
     const body = table.tBodies[0];
+    const rows = [...body.rows], filter = document.createElement("input"), more = document.createElement("button");
+    let whole = rows.length <= SHORT + 3;
+    const show = () => {
+      const typed = filter.value.trim().toLowerCase();
+      let shown = 0;
+      for (const row of body.rows) {
+        const fits = `${row.textContent}\n${row.dataset.name ?? ""}`.toLowerCase().includes(typed);
+        row.hidden = !fits || (!whole && !typed && shown >= SHORT);
+        shown += fits;
+      }
+      more.textContent = whole ? `the first ${SHORT} rows` : `all ${rows.length} rows`;
+    };
+    if (!whole) {
+      filter.type = "search";
+      filter.placeholder = "filter";
+      filter.setAttribute("aria-label", `filter: ${table.caption.textContent}`);
+      filter.addEventListener("input", show);
+      more.type = "button";
+      more.addEventListener("click", () => { whole = !whole; show(); });
+      const tools = document.createElement("span");
+      tools.className = "tools";
+      tools.append(filter, more);
+      table.caption.append(tools);
+      show();
+    }
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
       head.querySelector("button").addEventListener("click", () => {
@@ -18,8 +45,8 @@
           if (typeof x === typeof y) return x < y ? -1 : x > y ? 1 : 0;
           return typeof x === "number" ? 1 : -1;
         };
-        const rows = [...body.rows].sort((a, b) => (up ? compare(a, b) : compare(b, a)));
-        body.append(...rows);
+        body.append(...[...body.rows].sort((a, b) => (up ? compare(a, b) : compare(b, a))));
+        show();
       });
     });
   }
@@ -30,7 +57,20 @@
   const begin = () => {
     if (begun || !source) return;
     begun = true;
-    timeline(JSON.parse(source.textContent));
+    const { knows, reveal } = timeline(JSON.parse(source.textContent));
+    // What a row is of is a button where the timeline knows it.
+    for (const row of document.querySelectorAll("table.sortable tbody tr")) {
+      const words = [...row.cells].filter((cell) => !cell.classList.contains("number"));
+      const named = words.map((cell) => [cell, row.dataset.name ?? (cell.title || cell.textContent)]);
+      const [cell, name] = named.filter((each) => knows(each[1])).sort((a, b) => knows(b[1]) - knows(a[1]))[0] ?? [];
+      if (!cell) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.title = `${name}: show it in the timeline`;
+      button.append(...cell.childNodes);
+      button.addEventListener("click", () => reveal(name));
+      cell.append(button);
+    }
   };
   requestAnimationFrame(() => setTimeout(begin));
   setTimeout(begin, 300);  // a page in the background has no frames
@@ -42,7 +82,10 @@
     const [modes, steps, ranks] = ["mode", "step", "rank"].map((name) => one(`select[name=${name}]`));
     const HIGH = 20, GAP = 3, AXIS = 24, LEAST = 20;
     const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    let view, rows, from, to, dragged = null, wanted = "", matches = [], found = -1, lit = -1, picked = null, colours = {};
+    const known = new Set(texts);  // and operators and modules that notes name
+    notes.forEach((note) => note.forEach(([fact, text]) => { if (fact === "operator" || fact === "in") known.add(text); }));
+    const stepNames = new Set(views.map((each) => each.step)), causes = kinds.map(([text]) => text.replaceAll("_", " "));
+    let view, rows, from, to, dragged = null, wanted = "", exact = false, hit = () => false, matches = [], found = -1, lit = -1, picked = null, colours = {};
 
     for (const each of views) {
       for (const row of each.rows) {
@@ -57,21 +100,24 @@
       const us = tenths / 10;
       return Math.abs(us) >= 1000 ? (us / 1000).toFixed(us >= 1e5 ? 1 : 3) + " ms" : us.toFixed(1) + " us";
     };
-    const fill = (select, names) => {
+    const fill = (select, names, chosen = "", about = {}) => {
       const before = select.value;
-      select.replaceChildren(...names.map((name) => new Option(name, name)));
-      if (names.includes(before)) select.value = before;
+      select.replaceChildren(...names.map((name) => new Option(about[name] ?? name, name)));
+      for (const name of [chosen, before]) if (names.includes(name)) select.value = name;
       select.parentElement.hidden = names.length < 2;
     };
 
     function chooseMode() {
-      fill(steps, views.filter((each) => each.mode === modes.value).map((each) => each.step));
+      const own = views.filter((each) => each.mode === modes.value);
+      const about = Object.fromEntries(own.map((each) => [each.step, `${each.step}, ${time(each.span)}`]));
+      const names = own.map((each) => each.step).sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+      fill(steps, names, own[0].step, about);
       chooseStep();
     }
     function chooseStep() {
       view = views.find((each) => each.mode === modes.value && each.step === steps.value);
-      const known = [...new Set(view.rows.map((row) => row.rank).filter((rank) => rank !== null))];
-      fill(ranks, known.length > 1 ? ["all", ...known.map(String)] : known.map(String));
+      const own = [...new Set(view.rows.map((row) => row.rank).filter((rank) => rank !== null))];
+      fill(ranks, own.length > 1 ? ["all", ...own.map(String)] : own.map(String));
       [from, to] = [0, view.span];
       chooseRank();
     }
@@ -99,19 +145,21 @@
       window_(from, to);
     }
 
-    // Search: boxes whose name holds the text; the others fade.
+    // Search: boxes whose name, operator or module holds the text, or is it; the others fade.
     function look() {
       wanted = search.value.trim().toLowerCase();
-      const named = new Set(texts.flatMap((text, at) => (wanted && text.toLowerCase().includes(wanted) ? [at] : [])));
+      const fits = (text) => wanted && (exact ? text.toLowerCase() === wanted : text.toLowerCase().includes(wanted));
+      const named = new Set(texts.flatMap((text, at) => (fits(text) ? [at] : [])));
+      const noted = new Set(notes.flatMap((note, at) => (note.some(([fact, text]) => (fact === "operator" || fact === "in") && fits(text)) ? [at] : [])));
+      hit = (row, i) => named.has(row.text[i]) || Boolean(row.about && noted.has(row.about[i]));
       matches = [];
       let sum = 0;
       if (wanted) rows.forEach((row) => row.text.forEach((text, i) => {
-        if (!named.has(text)) return;
+        if (!hit(row, i)) return;
         matches.push([row, i]);
         if (row.rank !== null) sum += row.length[i];
       }));
       matches.sort(([a, i], [b, k]) => a.start[i] - b.start[k]);
-      matches.names = named;
       found = -1;
       hits.textContent = wanted ? `${matches.length} boxes, ${time(sum)} on threads and streams` : "";
     }
@@ -123,14 +171,33 @@
       window_(row.start[i] - span / 2, row.start[i] + span / 2);
       detail(row, i);
     }
+    const cause = (name) => causes.indexOf(name.replaceAll("_", " "));
+    const knows = (name) =>  // more of what stands for fewer boxes
+      (name.length > 1 && known.has(name)) ? 2 : Number(cause(name) >= 0 || stepNames.has(name));
+    function reveal(name) {  // a step, a cause, or the boxes of that name and of them the longest
+      [exact, lit] = [true, known.has(name) ? -1 : cause(name)];
+      search.value = known.has(name) ? name : "";
+      if (stepNames.has(name)) {
+        if (![...steps.options].some((option) => option.value === name)) return;
+        steps.value = name;
+      } else if (ranks.options.length > 1) ranks.value = "all";
+      chooseStep();
+      const own = matches.filter(([row]) => row.rank !== null);
+      if (own.length) detail(...own.reduce((a, b) => (b[0].length[b[1]] > a[0].length[a[1]] ? b : a)));
+      one(".controls").scrollIntoView({ block: "start" });
+      canvas.focus({ preventScroll: true });
+    }
 
     function ticks() {
       const rough = (to - from) / Math.max(plot() / 110, 2);
       const power = 10 ** Math.floor(Math.log10(rough));
       const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
       const all = [];
-      for (let t = Math.ceil(from / step) * step; t <= to; t += step) all.push(t);
-      return all;
+      for (let n = Math.ceil(from / step); n * step <= to; n++) all.push(n * step);
+      // One unit for all, with as many decimals as tell neighbours apart.
+      const [unit, tenths] = [["s", 1e7], ["ms", 1e4], ["us", 10]].find(([, size]) => to >= size) ?? ["us", 10];
+      const decimals = Math.max(0, -Math.floor(Math.log10(step / tenths) + 1e-9));
+      return all.map((t) => [t, `${(t / tenths).toFixed(decimals)} ${unit}`]);
     }
     function first(row, t) {  // the first box that ends after t; boxes of a row do not overlap
       let low = 0, high = row.start.length;
@@ -169,12 +236,11 @@
       const rate = plot() / (to - from), left = label(), plain = !wanted && lit < 0;
       pen.font = "11px system-ui, sans-serif";
       pen.textBaseline = "middle";
-      for (const t of ticks()) {
+      for (const [t, text] of ticks()) {
         const x = place(t);
         pen.fillStyle = colours.line;
         pen.fillRect(x, AXIS, 1, height - AXIS);
         pen.fillStyle = colours.faint;
-        const text = time(t);
         if (x + 2 + pen.measureText(text).width < wide) pen.fillText(text, x + 2, AXIS / 2);
       }
       rows.forEach((row, number) => {
@@ -191,7 +257,7 @@
         for (let i = first(row, from); i < row.start.length && row.start[i] <= to; i++) {
           const x = left + (row.start[i] - from) * rate;
           const width = Math.max(row.length[i] * rate, 0.7);
-          const faded = !plain && ((wanted && !matches.names.has(row.text[i])) || (lit >= 0 && row.kind[i] !== lit));
+          const faded = !plain && ((wanted && !hit(row, i)) || (lit >= 0 && row.kind[i] !== lit));
           if (width < 1 && Math.floor(x) === last) {
             if (plain) i = Math.max(first(row, from + (last + 1 - left) / rate) - 1, i);
             if (plain || faded) continue;
@@ -205,7 +271,7 @@
           if (picked && picked[0] === row && picked[1] === i) {
             pen.strokeStyle = colours.ink;
             pen.lineWidth = 2;
-            pen.strokeRect(x + 1, y + 1, Math.max(width - 2, 1), HIGH - 2);
+            pen.strokeRect(x + 1, y + 1, Math.max(width - 2, 2), HIGH - 2);
           }
           if (width > 45 && !faded) {
             pen.save();
@@ -307,8 +373,8 @@
     canvas.addEventListener("pointerdown", (event) => { dragged = pressed = event.clientX; canvas.setPointerCapture(event.pointerId); });
     canvas.addEventListener("pointerup", (event) => {
       if (dragged !== null && Math.abs(event.clientX - pressed) < 4) {
-        const hit = at(event);
-        if (hit) detail(...hit);
+        const box = at(event);
+        if (box) detail(...box);
         else close();
       }
       dragged = null;
@@ -320,8 +386,8 @@
         dragged = event.clientX;
         window_(from + shift, to + shift);
       } else {
-        const hit = at(event);
-        told.textContent = hit ? short(hit) : "";
+        const box = at(event);
+        told.textContent = box ? short(box) : "";
       }
     });
     const beside = (step) => {
@@ -342,7 +408,7 @@
       event.preventDefault();
       keys[event.key]();
     });
-    search.addEventListener("input", () => { look(); draw(); });
+    search.addEventListener("input", () => { exact = false; look(); draw(); });
     search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") next();
       if (event.key === "Escape") { search.value = ""; look(); canvas.focus(); draw(); }
@@ -365,5 +431,6 @@
     chooseMode();
     paint();
     canvas.dataset.ready = "1";
+    return { knows, reveal };
   }
 })();

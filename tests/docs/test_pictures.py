@@ -1,0 +1,42 @@
+"""Pictures show what is true: each says what can be read on it, and is compared with that."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs.pages import PAGES
+
+from docs import pictures
+
+SECONDS = ("report.png", "timeline.png")
+"""Those that are worked out in seconds; `.ci/run` checks all."""
+
+
+def test_every_picture_is_drawn_by_the_script_and_stands_on_a_page() -> None:
+    names = {path.name for path in pictures.IMAGES.iterdir()}
+    assert names == {*pictures.DRAWN, *pictures.MEASURED}
+    linked = {name for page in PAGES for name in re.findall(r"images/([\w.]+)\)", page.read_text())}
+    assert linked == names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SECONDS)
+def test_a_picture_is_not_stale(name: str, reference: Path) -> None:
+    assert list(pictures.update(name, check=True)) == []
+
+
+def test_a_stale_picture_is_told_by_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (2, 2)).save(tmp_path / "report.png")
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
+    monkeypatch.setattr(pictures, "page", lambda: "<p>3.77 ms</p><script>no</script>")
+    assert "+3.77 ms" in list(pictures.update("report.png", check=True))
+    pictures.stamp(tmp_path / "report.png", ["3.77 ms"])
+    assert list(pictures.update("report.png", check=True)) == []
+    pictures.stamp(tmp_path / "report.png", ["3.82 ms"])
+    assert list(pictures.update("report.png", check=True))[-2:] == ["-3.82 ms", "+3.77 ms"]
