@@ -13,7 +13,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction
-    from perfmodel.timeline.graph import ExecutionGraph
+    from perfmodel.timeline.graph.types import ExecutionGraph
     from perfmodel.trace import Trace
 
 
