@@ -55,6 +55,7 @@ def collect(context: typer.Context) -> None:
         raise typer.Exit(status)
 
 
+COMPLETION, COMPLETIONS = "_PERFMODEL_COMPLETE", ("--install-completion", "--show-completion")
 _MAX_WORD = 4000
 """Of one word: below what Python makes a number of, and systems a path."""
 DEBUG = "--debug"
@@ -65,7 +66,7 @@ def application(word: str | None = None) -> typer.Typer:
     """The command line's verbs; only one of them where `word` names it."""
     app = typer.Typer(
         cls=Group,
-        add_completion=False,
+        add_completion=word is None,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -137,6 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for word in words:
             if len(word) > _MAX_WORD:
                 raise UsageError(f"{word[:40]}...: longer than {_MAX_WORD} characters")
+        if COMPLETION in os.environ or words[:1] in ([each] for each in COMPLETIONS):
+            with suppress(SystemExit):
+                typer.main.get_command(application())(words, prog_name="perfmodel")
+            return 0
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
             command.invoke(context)

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-CPU, HOST = "cpu", "host time"
-OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
-"""How kinds of a critical path begin that a device spends waiting for its host."""
+CPU = "cpu"
 MAX_SHOWN = 10
 """Rows of a table for people."""
 _KERNELS = (
@@ -53,9 +51,9 @@ _STEPS = tables.columns(
     "compute_us=compute:us;comm_us=comm:us;exposed_comm_us=exposed:us;memcpy_us=memcpy:us"
 )
 _OVERHEADS = (
-    "thread;type;count:,d!;mean_us=mean:,.1f;median_us=median:,.1f;total_us=total:,.1f!;"
-    "free_count=not blocked:,d!;free_mean_us=mean:,.1f;free_median_us=median:,.1f;"
-    "free_total_us=total:,.1f!"
+    "thread;type:name;count:,d!;total_us=total:,.1f!;free_total_us=not blocked:,.1f!;"
+    "mean_us=mean:,.1f;median_us=median:,.1f;free_count=not blocked:,d;free_mean_us=mean:,.1f;"
+    "free_median_us=median:,.1f"
 )
 
 
@@ -77,7 +75,7 @@ def breakdown(
     options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
     given = reading(steps, steps_by, strict=strict, max_memory=max_memory)
 
-    from perfmodel.prediction.breakdown.completeness import completeness_line
+    from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.breakdown.job import breakdown as break_down
     from perfmodel.prediction.breakdown.tables import MAX_ROWS
     from perfmodel.trace import read
@@ -112,8 +110,7 @@ def breakdown(
         selected.to_frame,
         table,
         warnings=[*selected.warnings, *lost],
-        cautions=selected.cautions,
-        first=completeness_line(selected.gaps),
+        cautions=[*incomplete(selected.gaps), *selected.cautions],
     )
 
 
@@ -166,7 +163,7 @@ class _Page:
         say, found = self.console.say, self.of
         ranks = tables.counted(len(found.ranks), "rank")
         say(f"{tables.source_text(found.source)}: {found.ranks[0].device}, {ranks}")
-        say(_verdict(detailed[0], helps), style="bold")
+        self.console.verdict(_verdict(detailed[0], helps))
         self.console.show(_ranks(found))
         say(tables.straggler_text(found.waiting.to_dict() if found.waiting else None))
         steps = detailed[0].steps
@@ -212,16 +209,22 @@ class _Page:
 
     def hotspots(self) -> None:
         """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
-        names = ("top_kernels", "top_operators", "annotations", "collectives")
-        kernels, operators, ranges, collectives = (self.of.rows(n, self.rows) for n in names)
+        names = ("top_kernels", "top_operators", "annotations", "modules", "collectives")
+        kernels, operators, ranges, modules, collectives = (
+            self.of.rows(name, self.rows) for name in names
+        )
         device, name = _DEVICE if kernels else "", "name" if self.full_names else "short_name"
         has_backward = any(row.get("backward_device_us") for row in operators)
         backward = "backward_device_us=backward:us;" if has_backward else ""
         shown = f"name=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
         self._table("Top kernels", f"{name}=kernel;{_KERNELS}", kernels)
         self._table("Top operators", shown, operators)
-        shown = f"name=range or module;{device}{_HOST}"
-        self._table("Annotated ranges and modules", shown, ranges)
+        ranges = [row for row in ranges if row["kind"] != "module"]
+        self._table("Annotated ranges", f"name=range;{device}{_HOST}", ranges)
+        has_backward = any(row.get("backward_device_us") for row in modules)
+        backward = "backward_device_us=backward:us;" if has_backward else ""
+        device = "device_us=forward:us;" if has_backward else device
+        self._table("Modules", f"name=module;{device}{backward}{_HOST}", _tree(modules))
         for row in collectives:
             row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
         self._table("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
@@ -254,8 +257,25 @@ class _Page:
                     records.append({"thread": thread, "type": named(kind), **cell, **rest})
                     thread = ""
         if records:
-            title = "Host overhead per op (us); right: without ops that blocked"
+            title = "Host overhead per op (us); not blocked: without ops that waited"
             self.console.show(Table(title, _OVERHEADS, records))
+
+
+def _tree(modules: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Modules by their path, the longest first, below what they are part of."""
+    us = {row["name"]: -row["host_us"] for row in modules}
+
+    def place(row: Mapping[str, Any]) -> list[tuple[float, str]]:
+        parts = row["name"].split("/")
+        above = ("/".join(parts[:end]) for end in range(2, len(parts) + 1))
+        return [(us.get(path, 0.0), path) for path in above]
+
+    ordered = sorted(modules, key=place)
+    names = [row["name"].split("/")[1:] for row in ordered]
+    return [
+        {**row, "name": "│ " * (len(parts) - 1) + parts[-1]}
+        for row, parts in zip(ordered, names, strict=True)
+    ]
 
 
 def _ranks(breakdown: Breakdown) -> Table:
@@ -274,7 +294,7 @@ def _ranks(breakdown: Breakdown) -> Table:
     marked = "the others wait for it" if meets else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
     title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
-    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
+    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}:name!", records)
 
 
 def _verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
@@ -284,14 +304,7 @@ def _verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
     text = f"{human_us(summary.step_us)} a step"
     if has_device:
         text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
-    if path_us:
-        host = {k: us for k, us in path_us.items() if has_device and k.startswith(OF_HOST)}
-        parts = {named(k): us for k, us in path_us.items() if k not in host}
-        parts[HOST] = sum(host.values())
-        part = max(parts, key=parts.__getitem__)
-        share = tables.percent(parts[part], sum(path_us.values()))
-        most = f", above all {named(max(host, key=host.__getitem__))}" if part == HOST else ""
-        text += f": {share} of the critical path is {part}{most}"
+    text += tables.path_text(path_us, has_device=has_device)
     gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
     return f"{text}{next(gains, '')}."
 

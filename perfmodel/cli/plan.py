@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.options import PACKAGED, Format, KernelOptions
 from perfmodel.cli.output import (
     STDOUT,
@@ -21,7 +21,17 @@ from perfmodel.cli.output import (
     working,
     wrote,
 )
-from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted, interval, merged
+from perfmodel.reporting.tables import (
+    NAME,
+    TIME,
+    Column,
+    Table,
+    columns,
+    counted,
+    interval,
+    merged,
+    three_digits,
+)
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -31,8 +41,7 @@ if TYPE_CHECKING:
 SHOWN, SHOWN_LAYOUTS = 40, 5
 _TRIED = "mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us"
 _TABLES = (
-    "table:name;size=rows x dim|x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s;"
-    "why"
+    "table:name;size=rows x dim|x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s"
 )
 
 
@@ -85,8 +94,8 @@ def plan(
 def _show(console: Console, planned: Plan) -> None:
     result = planned.result
     bounds = interval(result.low_us, result.high_us)
-    console.say(
-        f"{result.hardware}: {human_us(result.step_us)} per step ({bounds}), "
+    console.verdict(
+        f"{result.hardware}: {human_us(result.step_us)} a step ({bounds}), "
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
         f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
     )
@@ -118,7 +127,10 @@ def _show(console: Console, planned: Plan) -> None:
         for key, rows in alike.items()
     ]
     title = "Tables, those with most work first"
-    console.show(Table(title, _TABLES, records[:SHOWN], full_names=True))
+    heads = f"{_TABLES};why" if LINE.get().notes else _TABLES
+    console.show(Table(title, heads, records[:SHOWN], full_names=True))
+    if not LINE.get().notes:
+        console.say("Why no other sharding: -v")
     if len(records) > SHOWN:
         console.say(f"and {len(records) - SHOWN} more: --format csv or json has all")
 
@@ -216,7 +228,7 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
         for name, (_, form, factor) in units.items():
             if form != TIME and row[name] is not None:
                 size = row[name] * factor
-                record[name] = f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
+                record[name] = three_digits(size)
         records.append(record)
     heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
     heads += [Column(name, head, form) for name, (head, form, _) in units.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.output import STDOUT, Output, working, wrote
 from perfmodel.reporting.tables import Table, counted, merged
 
@@ -56,7 +56,9 @@ def _show(console: Console, found: Recovered) -> None:
     )
     facts = [vars(each) | {"value": _text(each.value)} for each in found.facts]
     if facts:
-        console.show(Table("Settings", _FACTS, facts))
+        heads = _FACTS if LINE.get().notes else _FACTS.removesuffix(";why")
+        console.show(Table("Settings", heads, facts))
+        console.say("" if LINE.get().notes else "Why each: -v")
     alike: dict[tuple[Any, ...], list[int]] = {}
     for each in found.records():
         alike.setdefault(_row(each), []).append(each["table"])

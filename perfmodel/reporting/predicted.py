@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.prediction.comparison import bottleneck_of
+from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
@@ -26,26 +30,37 @@ _NULLS = {
     "null_last_us": "last step",
 }
 """Predictions of a step that need no model."""
-_MAX_COLUMNS = 4
+_MAX_COLUMNS, MAX_DETAILED = 4, 8
+"""Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
 
 def prediction_blocks(
     prediction: Prediction, demo: Mapping[str, Any] | None = None, *, in_full: bool = False
 ) -> Iterator[str | Table]:
-    """The results and what was measured, then steps, ranks, kernels and the critical path; assumed
-    hardware values `in_full`."""
+    """What it is of, the verdict, the results and what was measured, then steps, ranks, the
+    critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
     yield _title(source)
-    if demo:
-        yield f"{demo['model']}; captured on {demo['machine']}"
-    has_device = source["device"] != "cpu" or any(each["kernel_sum_us"] for each in answers)
+    target = results[0].device.target if results[0].device else source["device"]
+    has_device = target != "cpu" or any(each["kernel_sum_us"] for each in answers)
     device = _DEVICE if has_device else ""
-    yield _summary(results, answers, device)
+    yield _verdict(source, results, answers, has_device)
+    yield _summary(source, results, answers, device)
+    several = len(results) > 1
     for result, (name, answer) in zip(results, named, strict=True):
-        yield from (f"{name}: {line}" for line in _lines_of(source, result, answer))
-        yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
+        lines = _lines_of(source, result, answer, several=several)
+        yield from (f"{name}: {line}" for line in lines)
+        if not several or in_full:
+            yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
+    if several:
+        yield _not_told_apart(source, results)
+        assumed = [each for answer in answers for each in answer["assumed"]]
+        yield "" if in_full else tables.assumed_text("all machines", assumed, in_full=False)
+    if len(named) > MAX_DETAILED:
+        yield "Where the time of one goes: --hardware NAME"
+        return
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
@@ -55,7 +70,8 @@ def prediction_blocks(
     if demo:
         keys = ("unprofiled_us", "unprofiled_p10_us", "unprofiled_p90_us")
         middle, p10, p90 = (human_us(demo[key]) for key in keys)
-        yield f"\nWithout the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
+        yield f"\n{demo['model']}; captured on {demo['machine']}"
+        yield f"Without the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
     for result, (name, answer) in zip(results, named, strict=True):
         if len(answer["per_rank"]) > 1:
             yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
@@ -87,23 +103,63 @@ def _title(source: Record) -> str:
     return f"{tables.source_text(source['trace'])}: {source['device']}, {ranks}, {events}"
 
 
-def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
-    """Memory, rate and latency of a result, where they are known."""
+def _verdict(
+    source: Record, results: Sequence[Result], answers: Sequence[Record], has_device: bool
+) -> str:
+    """The step of the fastest machine, where its time goes, and what would gain most; of several
+    machines first which costs least."""
+    at = min(range(len(results)), key=lambda place: results[place].step_us)
+    result, answer = results[at], answers[at]
+    bounds = tables.interval(result.low_us, result.high_us)
+    text = f"{human_us(result.step_us)} a batch" + (f" ({bounds})" if bounds else "")
+    priced = [each for each in _costs(source).values() if each["usd_per_million_samples"]]
+    if results[1:] and priced:
+        least = min(priced, key=itemgetter("usd_per_million_samples"))
+        cheapest = f"{least['hardware']} costs least of the {len(priced)} with a known price; "
+        text = f"{cheapest}{text}"
+    if answer["baseline"]:
+        text += f" under the what-if, without it {human_us(answer['baseline']['step_us'])}"
+    elif result.mode != "replay":
+        fastest = f", the fastest of {len(results)}" if results[1:] else ""
+        text += f" on {_name(result)}{fastest}"
+    if (found := bottleneck_of(result)) is None:
+        path_us = _summed(answer["critical_path"], "kind", "duration_us")
+        return f"{text}{tables.path_text(path_us, has_device=has_device)}."
+    share = tables.percent(found.share_frac, 1)
+    text += f": {share} of the critical path is {found.words}"
+    gain = found.lever_speed_up
+    most = f"; largest gain: {found.lever}, at most {gain:.2f}x" if gain else ""
+    return f"{text}{most}."
+
+
+def _total_bytes(result: Result) -> float:
+    """What a rank takes of its device's memory, with what the driver takes."""
+    on_gpu = result.device is not None and result.device.target != "cpu"
+    return (result.memory or {})["total_bytes"] + CONTEXT_BYTES * on_gpu
+
+
+def _lines_of(
+    source: Record, result: Result, answer: Record, *, several: bool
+) -> Iterator[str]:
+    """Memory, rate, cost and latency of a result, where they are known; of one of `several`, whose
+    table has most of it, latency alone."""
     memory = answer["memory"]
-    if memory:
-        gb = {key: value / BYTES_PER_GB for key, value in memory.items() if "bytes" in key}
+    if memory and not several:
+        parts = {"tables": "tables", "resident": "other resident", "temporary": "activations"}
+        gb = {name: memory[f"{key}_bytes"] / BYTES_PER_GB for key, name in parts.items()}
+        if beside := _total_bytes(result) - memory["total_bytes"]:
+            gb["driver"] = beside / BYTES_PER_GB
         rank = memory.get("rank")
         where = "per rank" if rank is None else f"on rank {rank}, the fullest"
-        yield (
-            f"{gb['total_bytes']:,.1f} GB {where} (tables {gb['tables_bytes']:,.1f}, "
-            f"other resident {gb['resident_bytes']:,.1f}, activations "
-            f"{gb['temporary_bytes']:,.1f}){'' if memory['fits'] else '; does not fit'}"
-        )
+        shown = ", ".join(f"{name} {size:,.1f}" for name, size in gb.items())
+        fits = "" if memory["fits"] else "; does not fit"
+        yield f"{_total_bytes(result) / BYTES_PER_GB:,.1f} GB {where} ({shown}){fits}"
     if most := source.get("largest_batch"):
-        filled = f"a batch of {most['batch']:,} fills {tables.percent(most['filled_frac'], 1)}"
-        yield f"{filled} of memory: {most['samples_per_s']:,.0f} samples per second"
-    elif "workload" in source:
-        yield f"{source['batch'] / result.step_us * US_PER_S:,.0f} samples per second"
+        filled = tables.percent(most["filled_frac"], 1)
+        yield f"a batch of {most['batch']:,} fills {filled} of memory"
+    cost = _costs(source).get(result.hardware)
+    if cost and not several:
+        yield _cost_text(cost)
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())
         shares = ", ".join(
@@ -112,7 +168,8 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
             if us >= 0.01 * total
         )
         latency = human_us(answer["latency_us"])
-        yield f"critical path: {shares}; latency of one step {latency}"
+        if not several:
+            yield f"critical path: {shares}; latency of one step {latency}"
     for row in source.get("serving", ()):
         if row["hardware"] != answer["hardware"]:
             continue
@@ -128,8 +185,51 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
 
 
-def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
-    """One row for what was measured, one per result, of a what-if with the one without it above."""
+def _costs(source: Record) -> dict[str, Record]:
+    """Of each machine what running it costs, where shapes alone count."""
+    return {each["hardware"]: each for each in source.get("costs", ())}
+
+
+def _cost_text(cost: Record) -> str:
+    kwh, usd = cost["kwh_per_million_samples"], cost["usd_per_million_samples"]
+    factor, many = tables.per_samples([usd or kwh])
+    money = "" if usd is None else f"USD {tables.three_digits(usd * factor)} and "
+    energy = f"{tables.three_digits(kwh * factor)} kWh"
+    rate = f"{cost['samples_per_s']:,.0f} {cost['per']} per second"
+    unknown = " (no price is known)" if usd is None else ""
+    return f"{rate}; {money}{energy} per {many}{unknown}"
+
+
+def _over_best(
+    source: Record, results: Sequence[Result]
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    """Of each machine, how many times the cost per sample of the cheapest it takes, and between
+    which values; by steps where no price is known."""
+    usd = {name: each["usd_per_million_samples"] for name, each in _costs(source).items()}
+    known = [result for result in results if usd.get(result.hardware)] or list(results)
+    size = {each.hardware: usd.get(each.hardware) or each.step_us for each in known}
+    best = min(known, key=lambda each: size[each.hardware])
+    found = {}
+    for each in known:
+        ratio, bounds = size[each.hardware] / size[best.hardware], ratio_interval(each, best)
+        factor = ratio * best.step_us / each.step_us
+        found[each.hardware] = ratio, bounds and (bounds[0] * factor, bounds[1] * factor)
+    return found
+
+
+def _not_told_apart(source: Record, results: Sequence[Result]) -> str:
+    """Which machines may as well be the cheapest."""
+    over = _over_best(source, results)
+    best, *others = sorted(over, key=lambda name: over[name][0])
+    near = [name for name in others if (bounds := over[name][1]) and bounds[0] <= 1]
+    return f"Within the 90 % interval of {best}, the best: {', '.join(near)}" if near else ""
+
+
+def _summary(
+    source: Record, results: Sequence[Result], answers: Sequence[Record], device: str
+) -> Table:
+    """One row for what was measured, one per result, of a what-if with the one without it above; of
+    several machines what they cost."""
     truth_us = _measured_step_us(results[0])
     is_replay = all(each["mode"] == "replay" for each in answers)
     records: list[Record] = []
@@ -143,9 +243,24 @@ def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) 
         for name, row in rows:
             error = None if is_replay else _error_pct(row["step_us"], truth_us)
             records.append({**row, "name": name, "against_pct": error})
+    title, machines, costs = "Per batch", "", _costs(source)
+    if results[1:] and costs:
+        usd = [each["usd_per_million_samples"] for each in costs.values()]
+        factor, many = tables.per_samples(usd)
+        over = _over_best(source, results)
+        for result, record, cost in zip(results, records, usd, strict=True):
+            ratio, ends = over.get(result.hardware, (None, None))
+            record["gb"] = _total_bytes(result) / BYTES_PER_GB if result.memory else None
+            record["usd"] = None if cost is None else cost * factor
+            record["over"] = ratio and f"{tables.three_digits(ratio)}x"
+            near = ends and ends[0] < ends[1]
+            record["over_ends"] = " to ".join(map(tables.three_digits, ends or ())) if near else None
+        title += f", and cost per {many} {next(iter(costs.values()))['per']}"
+        machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;over_ends=90 %:s;"
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
-    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{device}"
-    return Table("Per batch", heads.strip(";"), records)
+    device = device if len(results) <= MAX_DETAILED else ""
+    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
+    return Table(title, heads.strip(";"), records)
 
 
 def _name(result: Result) -> str:
