@@ -58,7 +58,8 @@ def schema_of(path: Path) -> str | None:
     other file, and of none."""
     head = b""
     if is_stdin(path):
-        head = sys.stdin.buffer.peek(_HEAD_BYTES)  # type: ignore[attr-defined]
+        stdin: Any = sys.stdin.buffer
+        head = stdin.peek(_HEAD_BYTES)
     elif suffix_of(path) == ".json" and path.is_file():
         # whoever reads it as what it is says why it cannot be
         with suppress(OSError, PerfmodelError), open(path, "rb") as file:

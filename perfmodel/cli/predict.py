@@ -186,9 +186,9 @@ def predict(
         return
 
     def show(page: Console, found: Prediction) -> None:
-        blocks = iter(prediction_blocks(found, demo, in_full=LINE.get().sources))
-        page.say(next(blocks))
-        page.verdict(next(blocks))
+        title, verdict, *blocks = prediction_blocks(found, demo, in_full=LINE.get().sources)
+        page.say(str(title))
+        page.verdict(str(verdict))
         page.show_blocks(blocks)
 
     cautions = [*incomplete(prediction.gaps), *prediction.cautions]
@@ -199,7 +199,7 @@ def _machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
     """Machines of the catalogue that have GPUs, of these kinds, and those that are named."""
     from perfmodel.hardware import find
 
-    found = [part for kind in dict.fromkeys(kinds) for part in find("", kind)]
+    found: list[Any] = [part for kind in dict.fromkeys(kinds) for part in find("", kind)]
     with_gpus = [each.name for each in found if getattr(each, "device", each).target != "cpu"]
     return list(dict.fromkeys([*with_gpus, *(name for name in named if name not in CATALOGUE)]))
 
@@ -208,6 +208,8 @@ def _cheapest_first(names: Sequence[str], on: Callable[[str], Prediction]) -> Pr
     """The predictions `on` each machine in one, what costs least per sample first, those without a
     price by their step; what cannot be predicted is a warning. Raises the error of the last where
     none can."""
+    from perfmodel.prediction.running_cost import bills_of
+
     found: list[Prediction] = []
     refused = dict[str, PerfmodelError]()
     for name in names:
@@ -219,21 +221,17 @@ def _cheapest_first(names: Sequence[str], on: Callable[[str], Prediction]) -> Pr
         raise list(refused.values())[-1]
 
     def order(each: Prediction) -> tuple[float, float]:
-        cost = next(iter(each.source.get("costs", ())), {}).get("usd_per_million_samples")
-        return inf if cost is None else cost, each.results[0].step_us
+        costs = [cost["usd_per_million_samples"] for cost in each.source.get("costs", ())]
+        return inf if None in costs else sum(costs), each.results[0].step_us
 
     found.sort(key=order)
     too_small = [name for name, error in refused.items() if isinstance(error, DoesNotFit)]
     lines = [f"{name}: {error}" for name, error in refused.items() if name not in too_small]
     lines += [f"does not fit into memory: {', '.join(too_small)}"] * bool(too_small)
     lines += [line for each in found for line in each.warnings]
-    costs = [cost for each in found for cost in each.source.get("costs", ())]
-    return replace(
-        found[0],
-        source=found[0].source | {"costs": costs},
-        results=[result for each in found for result in each.results],
-        warnings=list(dict.fromkeys(lines)),
-    )
+    results = [result for each in found for result in each.results]
+    source = found[0].source | {"costs": bills_of(results, found[0].source.get("batch"))}
+    return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))
 
 
 def _list(target: Output) -> None:

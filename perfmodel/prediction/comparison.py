@@ -118,7 +118,7 @@ class DesignResult:
     @property
     def bottleneck(self) -> Bottleneck | None:
         """What stops it and what would help; None for a design that cannot be."""
-        return self.result and bottleneck_of(self.result)
+        return None if self.result is None else bottleneck_of(self.result)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; figures of a design that cannot be are null."""

@@ -69,8 +69,7 @@ def ratio_interval(one: Result, other: Result) -> tuple[float, float] | None:
     unless both are the same step. Without draws, errors of both are independent.
     """
     if one.draws_us is None or other.draws_us is None:
-        ends = (one.low_us, one.high_us, other.low_us, other.high_us)
-        if one is other or one.mode == "replay" or None in ends:
+        if not (one.low_us and one.high_us and other.low_us and other.high_us):
             return None
         low, high = log(one.step_us / one.low_us), log(one.high_us / one.step_us)
         most, least = log(other.step_us / other.low_us), log(other.high_us / other.step_us)

@@ -23,6 +23,7 @@ from perfmodel.hardware import Cluster, Device, Node, Part, load
 from perfmodel.hardware.originals import original
 from perfmodel.hardware.settings import at_clock
 from perfmodel.ops.families import COMMUNICATION
+from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.types import Result
 
 COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
@@ -289,17 +290,29 @@ def activity_of(result: Result, machine: Cluster) -> Activity:
 
 
 def bills_of(results: Sequence[Result], samples: int | None) -> list[dict[str, Any]]:
-    """Power, energy and money of each machine, per million `samples`; without a number of them, per
-    million batches. Prices are the catalogue's."""
-    costs = []
+    """Power, energy and money of each machine that shapes are timed on, per million `samples`, or
+    without a number of them per million batches, at the catalogue's prices; and `over_best`, how
+    many times the money of the cheapest (of none with a price, its step), with a 90 % interval."""
+    bills, timed = list[dict[str, Any]](), list[Result]()
     for result in results:
         machine = getattr(result.explainer, "machine", None)
         if machine is not None:
             rate = (samples or 1) * US_PER_S / result.step_us
             bill = operating_costs(machine).economics(rate, activity_of(result, machine))
             found = {"hardware": result.hardware, "per": "samples" if samples else "batches"}
-            costs.append(found | {name: getattr(bill, name) for name in ("samples_per_s", *COSTS)})
-    return costs
+            bills.append(found | {name: getattr(bill, name) for name in ("samples_per_s", *COSTS)})
+            timed.append(result)
+    sizes = [each["usd_per_million_samples"] for each in bills]
+    sizes = sizes if any(sizes) else [result.step_us for result in timed]
+    best = min(filter(None, sizes), default=0.0)
+    for own, size, result in zip(bills, sizes, timed, strict=True):
+        first = timed[sizes.index(best)]
+        over = size / best if size else None
+        ends = ratio_interval(result, first) if over and result is not first else None
+        steps = (over or 0.0) * first.step_us / result.step_us
+        between = [end * steps for end in ends or ()]
+        own |= {"over_best": over, "over_best_interval": between or None}
+    return bills
 
 
 def unlimited(machine: Cluster) -> Cluster:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.prediction.comparison import bottleneck_of
-from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table
 from perfmodel.workload.memory_tiers import CONTEXT_BYTES
 
 if TYPE_CHECKING:
+    from perfmodel.hardware import Device
     from perfmodel.prediction import Prediction, Result
 
 
@@ -30,6 +30,7 @@ _NULLS = {
     "null_last_us": "last step",
 }
 """Predictions of a step that need no model."""
+_COST = ("usd_per_million_samples", "over_best", "over_best_interval")
 _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
@@ -50,12 +51,12 @@ def prediction_blocks(
     yield _summary(source, results, answers, device)
     several = len(results) > 1
     for result, (name, answer) in zip(results, named, strict=True):
-        lines = _lines_of(source, result, answer, several=several)
-        yield from (f"{name}: {line}" for line in lines)
+        lines = () if several else _lines_of(source, result, answer)
+        yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
         if not several or in_full:
             yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
-        yield _not_told_apart(source, results)
+        yield _near_best(source.get("costs", ()))
         assumed = [each for answer in answers for each in answer["assumed"]]
         yield "" if in_full else tables.assumed_text("all machines", assumed, in_full=False)
     if len(named) > MAX_DETAILED:
@@ -110,55 +111,52 @@ def _verdict(
     machines first which costs least."""
     at = min(range(len(results)), key=lambda place: results[place].step_us)
     result, answer = results[at], answers[at]
-    bounds = tables.interval(result.low_us, result.high_us)
+    bounds, found = tables.interval(result.low_us, result.high_us), bottleneck_of(result)
     text = f"{human_us(result.step_us)} a batch" + (f" ({bounds})" if bounds else "")
-    priced = [each for each in _costs(source).values() if each["usd_per_million_samples"]]
-    if results[1:] and priced:
-        least = min(priced, key=itemgetter("usd_per_million_samples"))
-        cheapest = f"{least['hardware']} costs least of the {len(priced)} with a known price; "
-        text = f"{cheapest}{text}"
     if answer["baseline"]:
         text += f" under the what-if, without it {human_us(answer['baseline']['step_us'])}"
     elif result.mode != "replay":
         fastest = f", the fastest of {len(results)}" if results[1:] else ""
         text += f" on {_name(result)}{fastest}"
-    if (found := bottleneck_of(result)) is None:
+    if found is None:
         path_us = _summed(answer["critical_path"], "kind", "duration_us")
-        return f"{text}{tables.path_text(path_us, has_device=has_device)}."
-    share = tables.percent(found.share_frac, 1)
-    text += f": {share} of the critical path is {found.words}"
-    gain = found.lever_speed_up
-    most = f"; largest gain: {found.lever}, at most {gain:.2f}x" if gain else ""
-    return f"{text}{most}."
+        text += tables.path_text(path_us, has_device=has_device)
+    else:
+        share = tables.percent(found.share_frac, 1)
+        text += f": {share} of the critical path is {found.words}"
+    priced = [each for each in _costs(source).values() if each[_COST[0]]]
+    if results[1:] and priced:
+        least = min(priced, key=itemgetter(_COST[0]))["hardware"]
+        text += f"; the cheapest of the {len(priced)} with a known price: {least}"
+    elif found and (gain := found.lever_speed_up):
+        text += f"; largest gain: {found.lever}, at most {gain:.2f}x"
+    return f"{text}."
 
 
-def _total_bytes(result: Result) -> float:
+def _total_bytes(memory: Record, device: Device | None) -> float:
     """What a rank takes of its device's memory, with what the driver takes."""
-    on_gpu = result.device is not None and result.device.target != "cpu"
-    return (result.memory or {})["total_bytes"] + CONTEXT_BYTES * on_gpu
+    on_gpu = device is not None and device.target != "cpu"
+    return float(memory.get("total_bytes", 0.0)) + CONTEXT_BYTES * on_gpu
 
 
-def _lines_of(
-    source: Record, result: Result, answer: Record, *, several: bool
-) -> Iterator[str]:
-    """Memory, rate, cost and latency of a result, where they are known; of one of `several`, whose
-    table has most of it, latency alone."""
+def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
+    """Memory, rate, cost and critical path of a result, where they are known."""
     memory = answer["memory"]
-    if memory and not several:
+    if memory:
         parts = {"tables": "tables", "resident": "other resident", "temporary": "activations"}
         gb = {name: memory[f"{key}_bytes"] / BYTES_PER_GB for key, name in parts.items()}
-        if beside := _total_bytes(result) - memory["total_bytes"]:
-            gb["driver"] = beside / BYTES_PER_GB
+        total_bytes = _total_bytes(memory, result.device)
+        if driver_bytes := total_bytes - memory["total_bytes"]:
+            gb["driver"] = driver_bytes / BYTES_PER_GB
         rank = memory.get("rank")
         where = "per rank" if rank is None else f"on rank {rank}, the fullest"
         shown = ", ".join(f"{name} {size:,.1f}" for name, size in gb.items())
         fits = "" if memory["fits"] else "; does not fit"
-        yield f"{_total_bytes(result) / BYTES_PER_GB:,.1f} GB {where} ({shown}){fits}"
+        yield f"{total_bytes / BYTES_PER_GB:,.1f} GB {where} ({shown}){fits}"
     if most := source.get("largest_batch"):
         filled = tables.percent(most["filled_frac"], 1)
         yield f"a batch of {most['batch']:,} fills {filled} of memory"
-    cost = _costs(source).get(result.hardware)
-    if cost and not several:
+    if cost := _costs(source).get(result.hardware):
         yield _cost_text(cost)
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())
@@ -168,8 +166,11 @@ def _lines_of(
             if us >= 0.01 * total
         )
         latency = human_us(answer["latency_us"])
-        if not several:
-            yield f"critical path: {shares}; latency of one step {latency}"
+        yield f"critical path: {shares}; latency of one step {latency}"
+
+
+def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
+    """Latency at a rate, or the rate within a latency."""
     for row in source.get("serving", ()):
         if row["hardware"] != answer["hardware"]:
             continue
@@ -193,36 +194,18 @@ def _costs(source: Record) -> dict[str, Record]:
 def _cost_text(cost: Record) -> str:
     kwh, usd = cost["kwh_per_million_samples"], cost["usd_per_million_samples"]
     factor, many = tables.per_samples([usd or kwh])
-    money = "" if usd is None else f"USD {tables.three_digits(usd * factor)} and "
-    energy = f"{tables.three_digits(kwh * factor)} kWh"
+    money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
     rate = f"{cost['samples_per_s']:,.0f} {cost['per']} per second"
-    unknown = " (no price is known)" if usd is None else ""
-    return f"{rate}; {money}{energy} per {many}{unknown}"
+    return f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
 
 
-def _over_best(
-    source: Record, results: Sequence[Result]
-) -> dict[str, tuple[float, tuple[float, float] | None]]:
-    """Of each machine, how many times the cost per sample of the cheapest it takes, and between
-    which values; by steps where no price is known."""
-    usd = {name: each["usd_per_million_samples"] for name, each in _costs(source).items()}
-    known = [result for result in results if usd.get(result.hardware)] or list(results)
-    size = {each.hardware: usd.get(each.hardware) or each.step_us for each in known}
-    best = min(known, key=lambda each: size[each.hardware])
-    found = {}
-    for each in known:
-        ratio, bounds = size[each.hardware] / size[best.hardware], ratio_interval(each, best)
-        factor = ratio * best.step_us / each.step_us
-        found[each.hardware] = ratio, bounds and (bounds[0] * factor, bounds[1] * factor)
-    return found
-
-
-def _not_told_apart(source: Record, results: Sequence[Result]) -> str:
-    """Which machines may as well be the cheapest."""
-    over = _over_best(source, results)
-    best, *others = sorted(over, key=lambda name: over[name][0])
-    near = [name for name in others if (bounds := over[name][1]) and bounds[0] <= 1]
-    return f"Within the 90 % interval of {best}, the best: {', '.join(near)}" if near else ""
+def _near_best(costs: Sequence[Record]) -> str:
+    """Which machines may as well be the best."""
+    known = sorted((each for each in costs if each["over_best"]), key=itemgetter("over_best"))
+    ends = {each["hardware"]: each["over_best_interval"] for each in known[1:]}
+    near = [name for name, interval in ends.items() if interval and interval[0] <= 1]
+    best = f"Within the 90 % interval of the best, {known[0]['hardware']}" if near else ""
+    return f"{best}: {', '.join(near)}" if near else ""
 
 
 def _summary(
@@ -232,10 +215,10 @@ def _summary(
     several machines what they cost."""
     truth_us = _measured_step_us(results[0])
     is_replay = all(each["mode"] == "replay" for each in answers)
-    records: list[Record] = []
+    records: list[dict[str, Any]] = []
     if truth_us is not None:
         measured = answers[0]["measured"] or {}
-        records.append(measured | {"name": "measured", "step_us": truth_us})
+        records.append({**measured, "name": "measured", "step_us": truth_us})
     for result, answer in zip(results, answers, strict=True):
         before = answer["baseline"]
         rows = [(_name(result.baseline or result), before or {**answer, "gain_us": None})]
@@ -245,18 +228,18 @@ def _summary(
             records.append({**row, "name": name, "against_pct": error})
     title, machines, costs = "Per batch", "", _costs(source)
     if results[1:] and costs:
-        usd = [each["usd_per_million_samples"] for each in costs.values()]
-        factor, many = tables.per_samples(usd)
-        over = _over_best(source, results)
-        for result, record, cost in zip(results, records, usd, strict=True):
-            ratio, ends = over.get(result.hardware, (None, None))
-            record["gb"] = _total_bytes(result) / BYTES_PER_GB if result.memory else None
-            record["usd"] = None if cost is None else cost * factor
-            record["over"] = ratio and f"{tables.three_digits(ratio)}x"
-            near = ends and ends[0] < ends[1]
-            record["over_ends"] = " to ".join(map(tables.three_digits, ends or ())) if near else None
-        title += f", and cost per {many} {next(iter(costs.values()))['per']}"
-        machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;over_ends=90 %:s;"
+        factor, many = tables.per_samples(each[_COST[0]] for each in costs.values())
+        for result, record in zip(results, records, strict=True):
+            cost = costs[result.hardware]
+            usd, over, ends = (cost[key] for key in _COST)
+            record |= {
+                "gb": _total_bytes(result.memory or {}, result.device) / BYTES_PER_GB,
+                "usd": usd and usd * factor,
+                "over": over and f"{tables.three_digits(over)}x",
+                "ends": ends and " to ".join(map(tables.three_digits, ends)),
+            }
+        title += f", and cost per {many} {cost['per']}"
+        machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;"
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
     device = device if len(results) <= MAX_DETAILED else ""
     heads = f"name=;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
