@@ -29,15 +29,8 @@ from perfmodel.cli.output import (
 )
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
-from perfmodel.reporting.tables import (
-    Table,
-    Times,
-    counted,
-    interval,
-    per_samples,
-    percent,
-    shown,
-)
+from perfmodel.reporting import tables
+from perfmodel.reporting.tables import Table, Times, counted, percent, shown
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult
@@ -155,10 +148,10 @@ def _show(console: Console, comparison: Comparison) -> None:
         title = "Bottleneck, and the largest gain by one fix"
         console.show(Table(title, _BOTTLENECKS, bottlenecks, full_names=True))
     for design, why in same.items():
-        console.say(f"{design} is {why}")
+        console.say(f"{design}: {why}")
     if feasible:
         known = dict.fromkeys(f"{tier}:,.1f" for row in feasible for tier in row.memory_gb)
-        factor, many = per_samples(each["usd_per_million_samples"] for each in own)
+        factor, many = tables.per_samples(each["usd_per_million_samples"] for each in own)
         for each in own:
             for key in ("kwh", "usd"):
                 cost = each[f"{key}_per_million_samples"]
@@ -175,7 +168,7 @@ def _show(console: Console, comparison: Comparison) -> None:
 
 def _verdict(fastest: Mapping[str, Any], bottlenecks: Sequence[Mapping[str, Any]]) -> str:
     """Which design is fastest, what its step waits for, and what would gain most."""
-    bounds = interval(fastest["low_us"], fastest["high_us"])
+    bounds = tables.interval(fastest["low_us"], fastest["high_us"])
     text = f"Fastest: {fastest['label']}, {human_us(fastest['step_us'])} a step ({bounds})"
     for why in bottlenecks[:1]:
         share = percent(why["share_frac"], 1)

@@ -122,17 +122,14 @@ def _list(target: Output) -> None:
         lists = zip(joined, (list(it.dims), dict(it.defaults), list(it.directions)), strict=True)
         ops.append({"op": name, "family": it.family, **dict(lists)})
     rows = [op | {key: " ".join(op[key]) for key in joined} for op in ops]
-    heads = "op:name;family;dims" + ";optional;directions" * LINE.get().notes
+    title, heads = "Ops (optional dims and directions: -v)", "op:name;family;dims"
+    if LINE.get().notes:
+        title, heads = "Ops", f"{heads};optional;directions"
     target.write(
         lambda: {"schema": SCHEMA, "ops": ops},
         lambda: rows,
-        lambda console: _show_list(console, Table("Ops", heads, rows, full_names=True)),
+        lambda console: console.show(Table(title, heads, rows, full_names=True)),
     )
-
-
-def _show_list(console: Console, ops: Table) -> None:
-    console.show(ops)
-    console.say("" if LINE.get().notes else "Optional dims and directions: -v")
 
 
 def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:

@@ -21,7 +21,7 @@ from perfmodel.cli.prediction_options import (
     PredictionOptions,
     refuse_conflicting,
 )
-from perfmodel.errors import DoesNotFit, PerfmodelError, UsageError, prefixed
+from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, counted
 
@@ -225,9 +225,7 @@ def _cheapest_first(names: Sequence[str], on: Callable[[str], Prediction]) -> Pr
         return inf if None in costs else sum(costs), each.results[0].step_us
 
     found.sort(key=order)
-    too_small = [name for name, error in refused.items() if isinstance(error, DoesNotFit)]
-    lines = [f"{name}: {error}" for name, error in refused.items() if name not in too_small]
-    lines += [f"does not fit into memory: {', '.join(too_small)}"] * bool(too_small)
+    lines = [f"left out {name}: {error}" for name, error in refused.items()]
     lines += [line for each in found for line in each.warnings]
     results = [result for each in found for result in each.results]
     source = found[0].source | {"costs": bills_of(results, found[0].source.get("batch"))}

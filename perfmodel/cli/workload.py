@@ -38,7 +38,7 @@ def workload(source: str, ids: Path | None = None, target: Output = STDOUT) -> N
 def comments(found: Recovered) -> list[str]:
     """What the head of the workload's file says: its source, and each setting that is taken."""
     taken = [each for each in found.facts if each.by == "default"]
-    lines = [f"The workload of {found.source}."] + ["Not told, and so taken:"] * bool(taken)
+    lines = [f"The workload of {found.source}."] + ["Not recorded; defaults:"] * bool(taken)
     return lines + [f"  {each.setting} = {_text(each.value)}: {each.why}" for each in taken]
 
 

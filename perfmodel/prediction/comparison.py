@@ -222,8 +222,8 @@ class Comparison:
             same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
             why = row.bottleneck
             if same and why is not None and row.design not in BASELINES:
-                waits = f"the step waits for {why.words} all the same"
-                found[row.design] = f"as {same[0]}: {'; '.join(row.without_gain) or waits}"
+                waits = f"the bottleneck stays {why.words}"
+                found[row.design] = f"same as {same[0]}: {'; '.join(row.without_gain) or waits}"
         return found
 
     def to_dict(self) -> dict[str, Any]:

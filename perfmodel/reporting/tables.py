@@ -244,8 +244,8 @@ def source_text(source: str) -> str:
 
 
 def merged(names: Sequence[Any]) -> str:
-    """The first of those in one row, and how many more: `0 and 25 alike`."""
-    return f"{names[0]} and {len(names) - 1} alike" if names[1:] else f"{names[0]}"
+    """The first of those in one row, and how many more: `0 and 25 more`."""
+    return f"{names[0]} and {len(names) - 1} more" if names[1:] else f"{names[0]}"
 
 
 def parts_table(
@@ -330,7 +330,7 @@ def straggler_text(straggler: Mapping[str, Any] | None) -> str:
         because = f"it starts {late} late"
     return (
         f"Straggler: rank {straggler['rank']}. The others lose "
-        f"{human_us(straggler['held_up_us'])} per step in sum, mostly because {because}."
+        f"{human_us(straggler['held_up_us'])} per step in total, mostly because {because}."
     )
 
 

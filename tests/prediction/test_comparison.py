@@ -108,9 +108,7 @@ def test_a_design_that_changes_nothing_says_why(found: Comparison) -> None:
     assert not any(note.startswith("smartnic: smartnic: ") for note in linked.warnings)
     first = linked.rows[0]
     applied = replace(linked, rows=(first, replace(first, design="neo", without_gain=())))
-    assert applied.without_gain == {
-        "neo": "as default: the step waits for host launches all the same"
-    }
+    assert applied.without_gain == {"neo": "same as default: the bottleneck stays host launches"}
 
 
 @pytest.mark.slow
