@@ -55,7 +55,6 @@ def collect(context: typer.Context) -> None:
         raise typer.Exit(status)
 
 
-COMPLETION, COMPLETIONS = "_PERFMODEL_COMPLETE", ("--install-completion", "--show-completion")
 _MAX_WORD = 4000
 """Of one word: below what Python makes a number of, and systems a path."""
 DEBUG = "--debug"
@@ -138,10 +137,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for word in words:
             if len(word) > _MAX_WORD:
                 raise UsageError(f"{word[:40]}...: longer than {_MAX_WORD} characters")
-        if COMPLETION in os.environ or words[:1] in ([each] for each in COMPLETIONS):
-            with suppress(SystemExit):
-                typer.main.get_command(application())(words, prog_name="perfmodel")
-            return 0
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
             command.invoke(context)

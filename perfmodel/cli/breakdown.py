@@ -224,7 +224,7 @@ class _Page:
         has_backward = any(row.get("backward_device_us") for row in modules)
         backward = "backward_device_us=backward:us;" if has_backward else ""
         device = "device_us=forward:us;" if has_backward else device
-        self._table("Modules", f"name=module;{device}{backward}{_HOST}", _tree(modules))
+        self._table("Modules", f"name=module;{device}{backward}{_HOST}", tree(modules))
         for row in collectives:
             row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
         self._table("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
@@ -261,7 +261,7 @@ class _Page:
             self.console.show(Table(title, _OVERHEADS, records))
 
 
-def _tree(modules: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def tree(modules: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Modules by their path, the longest first, below what they are part of."""
     us = {row["name"]: -row["host_us"] for row in modules}
 

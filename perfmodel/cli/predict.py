@@ -130,7 +130,7 @@ def predict(
     kinds = [kind for name in named for kind in CATALOGUE.get(name, ())]
     if kinds:
         refuse_conflicting("--hardware gpus, nodes or all", {"largest_batch": largest_batch})
-        options = replace(options, hardware=_machines(kinds, named))
+        options = replace(options, hardware=machines(kinds, named))
     demo: Demo | None = None
     content: Trace | None = None
     if program is not None:
@@ -164,7 +164,7 @@ def predict(
     if largest_batch:
         prediction = largest_batch_of(again)
     elif kinds:
-        prediction = _cheapest_first(
+        prediction = cheapest_first(
             options.hardware or [],
             lambda name: again(options.batch, replace(options, hardware=[name])),
         )
@@ -195,7 +195,7 @@ def predict(
     target.write_result(prediction, show, prediction.warnings, cautions)
 
 
-def _machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
+def machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
     """Machines of the catalogue that have GPUs, of these kinds, and those that are named."""
     from perfmodel.hardware import find
 
@@ -204,7 +204,7 @@ def _machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*with_gpus, *(name for name in named if name not in CATALOGUE)]))
 
 
-def _cheapest_first(names: Sequence[str], on: Callable[[str], Prediction]) -> Prediction:
+def cheapest_first(names: Sequence[str], on: Callable[[str], Prediction]) -> Prediction:
     """The predictions `on` each machine in one, what costs least per sample first, those without a
     price by their step; what cannot be predicted is a warning. Raises the error of the last where
     none can."""

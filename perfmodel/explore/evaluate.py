@@ -30,7 +30,7 @@ from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.compare import fastest
 from perfmodel.prediction.request import changed_workload
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.running_cost import Activity, OperatingCosts
+from perfmodel.prediction.running_cost import Activity, OperatingCosts, activity_of, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph import build_graph

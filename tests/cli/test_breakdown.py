@@ -14,7 +14,7 @@ from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 from cli.test_bad_input import refused
 from slow import slow_but
 
-from perfmodel.cli.breakdown import show_gains
+from perfmodel.cli.breakdown import show_gains, tree
 from perfmodel.cli.console import Console
 
 
@@ -336,3 +336,10 @@ def test_gains_that_cannot_be_worked_out_take_nothing_with_them(
     assert said in " ".join(table.out.split())
     assert said in answer.out
     assert json.loads(answer.out)["ranks"][0]["steps"]
+
+
+def test_modules_stand_below_what_they_are_part_of() -> None:
+    """The longest first on each level, wherever they come in a table by time."""
+    us = {"/Net": 9, "/Net/Head": 5, "/Net/Tower": 4, "/Net/Tower/Linear": 3, "/Net/Head/Linear": 1}
+    rows = tree([{"name": name, "host_us": each} for name, each in us.items()])
+    assert [row["name"] for row in rows] == ["Net", "│ Head", "│ │ Linear", "│ Tower", "│ │ Linear"]
