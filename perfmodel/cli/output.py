@@ -78,7 +78,7 @@ class Output:
             raise UsageError(f"-o {self.output}: an answer is written as {written}, else as text")
         if self.form is Format.WORKBOOK and find_spec("openpyxl") is None:
             where = self.output or "-f xlsx"
-            raise UsageError(f"{where}: needs openpyxl, which is not installed; or CSV")
+            raise UsageError(f"{where}: needs openpyxl (pip install openpyxl); or write CSV")
         if self.path:
             check_target(self.path)
 

@@ -164,9 +164,10 @@ def predict(
     if largest_batch:
         prediction = largest_batch_of(again)
     elif kinds:
+        every = options.hardware or []
         prediction = cheapest_first(
-            options.hardware or [],
-            lambda name: again(options.batch, replace(options, hardware=[name])),
+            [every] if content else [[name] for name in every],
+            lambda names: again(options.batch, replace(options, hardware=names)),
         )
     else:
         prediction = again(options.batch)
@@ -204,31 +205,29 @@ def machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*with_gpus, *(name for name in named if name not in CATALOGUE)]))
 
 
-def cheapest_first(names: Sequence[str], on: Callable[[str], Prediction]) -> Prediction:
-    """The predictions `on` each machine in one, what costs least per sample first, those without a
-    price by their step; what cannot be predicted is a warning. Raises the error of the last where
-    none can."""
+def cheapest_first(
+    groups: Sequence[list[str]], on: Callable[[list[str]], Prediction]
+) -> Prediction:
+    """The predictions `on` groups of machines in one, what costs least per sample first, those
+    without a price by their step; what cannot be predicted is a warning. Raises the error of the
+    last where none can."""
     from perfmodel.prediction.running_cost import bills_of
 
-    found: list[Prediction] = []
-    refused = dict[str, PerfmodelError]()
-    for name in names:
+    found, lines = list["Prediction"](), list[str]()
+    refused: PerfmodelError | None = None
+    for names in groups:
         try:
-            found.append(on(name))
+            found.append(on(names))
         except PerfmodelError as error:
-            refused[name] = error
-    if not found:
-        raise list(refused.values())[-1]
-
-    def order(each: Prediction) -> tuple[float, float]:
-        costs = [cost["usd_per_million_samples"] for cost in each.source.get("costs", ())]
-        return inf if None in costs else sum(costs), each.results[0].step_us
-
-    found.sort(key=order)
-    lines = [f"left out {name}: {error}" for name, error in refused.items()]
+            lines.append(f"left out {', '.join(names)}: {error}")
+            refused = error
+    if refused and not found:
+        raise refused
+    results, source = [result for each in found for result in each.results], found[0].source
+    usd = {each["hardware"]: each["usd_per_million_samples"] for each in bills_of(source, results)}
+    results.sort(key=lambda each: (usd.get(each.hardware) or inf, each.step_us))
     lines += [line for each in found for line in each.warnings]
-    results = [result for each in found for result in each.results]
-    source = found[0].source | {"costs": bills_of(results, found[0].source.get("batch"))}
+    source = source | {"costs": bills_of(source, results)}
     return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))
 
 

@@ -58,10 +58,8 @@ def predicted(request: Request) -> Prediction:
     with using_kernels(request.kernels):
         settled = request.settled()
         found = _answer(settled.source, settled)
-        told = found.source
-        if not isinstance(settled.source, Trace):
-            told = told | {"costs": bills_of(found.results, told.get("batch"))}
-        return replace(found, source=told, warnings=[*found.warnings, *not_learned()])
+        source = found.source | {"costs": bills_of(found.source, found.results)}
+        return replace(found, source=source, warnings=[*found.warnings, *not_learned()])
 
 
 FIRST_BATCH = 64

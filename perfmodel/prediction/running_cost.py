@@ -289,15 +289,20 @@ def activity_of(result: Result, machine: Cluster) -> Activity:
     )
 
 
-def bills_of(results: Sequence[Result], samples: int | None) -> list[dict[str, Any]]:
-    """Power, energy and money of each machine that shapes are timed on, per million `samples`, or
-    without a number of them per million batches, at the catalogue's prices; and `over_best`, how
-    many times the money of the cheapest (of none with a price, its step), with a 90 % interval."""
+def bills_of(source: Mapping[str, Any], results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Power, energy and money of each machine of a prediction of `source`, per million samples, or
+    of what has no number of them per million batches, at the catalogue's prices; and `over_best`,
+    how many times the money of the cheapest (of none with a price, its step), with a 90 %
+    interval. A machine runs as many copies of a trace as it has devices for."""
     bills, timed = list[dict[str, Any]](), list[Result]()
+    ranks = 0 if "workload" in source else len(source.get("ranks", ()))
+    samples = None if ranks else source.get("batch")
     for result in results:
-        machine = getattr(result.explainer, "machine", None)
-        if machine is not None:
-            rate = (samples or 1) * US_PER_S / result.step_us
+        of, moved = result.explainer, getattr(result.explainer, "moved", None)
+        machine = getattr(of, "machine", None) if moved is None else moved.target
+        copies = machine.gpus // ranks if machine and ranks else 1
+        if machine is not None and copies:
+            rate = copies * (samples or 1) * US_PER_S / result.step_us
             bill = operating_costs(machine).economics(rate, activity_of(result, machine))
             found = {"hardware": result.hardware, "per": "samples" if samples else "batches"}
             bills.append(found | {name: getattr(bill, name) for name in ("samples_per_s", *COSTS)})

@@ -125,7 +125,7 @@ def _verdict(
         share = tables.percent(found.share_frac, 1)
         text += f": {share} of the critical path is {found.words}"
     priced = [each for each in _costs(source).values() if each[_COST[0]]]
-    if results[1:] and priced:
+    if results[1:] and priced[1:]:
         least = min(priced, key=itemgetter(_COST[0]))["hardware"]
         text += f"; the cheapest of the {len(priced)} with a known price: {least}"
     elif found and (gain := found.lever_speed_up):
@@ -136,7 +136,7 @@ def _verdict(
 def _total_bytes(memory: Record, device: Device | None) -> float:
     """What a rank takes of its device's memory, with what the driver takes."""
     on_gpu = device is not None and device.target != "cpu"
-    return float(memory.get("total_bytes", 0.0)) + CONTEXT_BYTES * on_gpu
+    return float(memory["total_bytes"]) + CONTEXT_BYTES * on_gpu
 
 
 def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
@@ -215,35 +215,31 @@ def _summary(
     several machines what they cost."""
     truth_us = _measured_step_us(results[0])
     is_replay = all(each["mode"] == "replay" for each in answers)
-    records: list[dict[str, Any]] = []
+    costs, records = _costs(source) if results[1:] else {}, list[Record]()
+    factor, many = tables.per_samples(each[_COST[0]] for each in costs.values())
     if truth_us is not None:
         measured = answers[0]["measured"] or {}
-        records.append({**measured, "name": "measured", "step_us": truth_us})
+        records.append(measured | {"name": "measured", "step_us": truth_us})
     for result, answer in zip(results, answers, strict=True):
-        before = answer["baseline"]
+        before, memory = answer["baseline"], result.memory
+        usd, over, ends = (costs.get(result.hardware, {}).get(key) for key in _COST)
+        own = {
+            "gb": memory and _total_bytes(memory, result.device) / BYTES_PER_GB,
+            "usd": usd and usd * factor,
+            "over": over and f"{tables.three_digits(over)}x",
+            "ends": ends and " to ".join(map(tables.three_digits, ends)),
+        }
         rows = [(_name(result.baseline or result), before or {**answer, "gain_us": None})]
         rows += [("what-if", answer)] if before else []
         for name, row in rows:
             error = None if is_replay else _error_pct(row["step_us"], truth_us)
-            records.append({**row, "name": name, "against_pct": error})
-    title, machines, costs = "Per batch", "", _costs(source)
-    if results[1:] and costs:
-        factor, many = tables.per_samples(each[_COST[0]] for each in costs.values())
-        for result, record in zip(results, records, strict=True):
-            cost = costs[result.hardware]
-            usd, over, ends = (cost[key] for key in _COST)
-            record |= {
-                "gb": _total_bytes(result.memory or {}, result.device) / BYTES_PER_GB,
-                "usd": usd and usd * factor,
-                "over": over and f"{tables.three_digits(over)}x",
-                "ends": ends and " to ".join(map(tables.three_digits, ends)),
-            }
-        title += f", and cost per {many} {cost['per']}"
-        machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;"
+            records.append({**row, **own, "name": name, "against_pct": error})
+    per = f", and cost per {many} {next(iter(costs.values()))['per']}" if costs else ""
+    machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;" if costs else ""
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
     device = device if len(results) <= MAX_DETAILED else ""
     heads = f"name=;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
-    return Table(title, heads.strip(";"), records)
+    return Table(f"Per batch{per}", heads.strip(";"), records)
 
 
 def _name(result: Result) -> str:

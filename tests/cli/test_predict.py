@@ -367,10 +367,10 @@ def test_the_cheapest_comes_first_and_who_cannot_be_told_from_it_is_named() -> N
     """Money per sample is that of an hour over the samples in it; p5en has no price."""
     workload = load_workload("criteo-kaggle")
 
-    def on(name: str) -> Prediction:
-        return predict(workload, hardware=name)
+    def on(names: list[str]) -> Prediction:
+        return predict(workload, hardware=names)
 
-    found = cheapest_first(["p5en", "dgx-1", "dgx-a100-80gb", "no-such-node"], on)
+    found = cheapest_first([["p5en", "dgx-1"], ["dgx-a100-80gb"], ["no-such-node"]], on)
     costs = found.source["costs"]
     names = [each.hardware for each in found.results]
     assert names == [each["hardware"] for each in costs]
