@@ -9,10 +9,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
-from perfmodel.prediction.comparison import bottleneck_of
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table
-from perfmodel.workload.memory_tiers import CONTEXT_BYTES
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Device
@@ -92,8 +90,11 @@ def prediction_blocks(
 def _title(source: Record) -> str:
     if "workload" in source:
         what = "training" if source["training"] else "inference"
-        software = source["implementation"]
-        return f"{source['workload']} ({software}), {what}, batch {source['batch']:,}"
+        from perfmodel.workload.load import is_recording
+
+        name, software = source["workload"], source["implementation"]
+        left = "; host time of a profile, not of the trace" if is_recording(name) else ""
+        return f"{name} ({software}), {what}, batch {source['batch']:,}{left}"
     if not source["ranks"]:
         ranks = tables.counted(len(source["execution_traces"]), "rank")
         return f"{tables.source_text(source['trace'])}: execution trace of {ranks}"
@@ -109,6 +110,8 @@ def _verdict(
 ) -> str:
     """The step of the fastest machine, where its time goes, and what would gain most; of several
     machines first which costs least."""
+    from perfmodel.prediction.comparison import bottleneck_of
+
     at = min(range(len(results)), key=lambda place: results[place].step_us)
     result, answer = results[at], answers[at]
     bounds, found = tables.interval(result.low_us, result.high_us), bottleneck_of(result)
@@ -135,6 +138,8 @@ def _verdict(
 
 def _total_bytes(memory: Record, device: Device | None) -> float:
     """What a rank takes of its device's memory, with what the driver takes."""
+    from perfmodel.workload.memory_tiers import CONTEXT_BYTES
+
     on_gpu = device is not None and device.target != "cpu"
     return float(memory["total_bytes"]) + CONTEXT_BYTES * on_gpu
 
