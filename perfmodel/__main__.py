@@ -28,7 +28,8 @@ def run() -> int:
         from perfmodel.cli import main
     except KeyboardInterrupt:  # it takes a second to load: a user may have thought better of it
         return INTERRUPTED
-    if "_PERFMODEL_COMPLETE" in os.environ:  # a shell asks which words may follow
+    asked = sys.argv[1:2] in (["--install-completion"], ["--show-completion"])
+    if asked or "_PERFMODEL_COMPLETE" in os.environ:  # a shell asks which words may follow
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         from perfmodel.cli import application

@@ -12,7 +12,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import BytesIO
 from itertools import chain
@@ -39,6 +39,9 @@ def read_bytes(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
 def read_chunks(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[bytes]:
     """The content that `read_bytes` gives, in pieces of at most 256 KiB, read as they are taken."""
     try:
+        if is_stdin(path):
+            yield from content_chunks(sys.stdin.buffer, "standard input", max_bytes=max_bytes)
+            return
         check_input(path)
         with open(path, "rb") as file:
             yield from content_chunks(file, str(path), max_bytes=max_bytes)
@@ -51,15 +54,23 @@ _HEAD_BYTES = 4096
 
 
 def schema_of(path: Path) -> str | None:
-    """The schema that an answer in JSON begins with; None of any other file, and of none."""
-    if path.suffix.lower() != ".json" or not path.is_file():
-        return None
-    try:
-        with open(path, "rb") as file:
-            found = _SCHEMA.match(file.read(_HEAD_BYTES))
-    except OSError:  # whoever reads it as what it is says why
-        return None
+    """The schema that an answer in JSON begins with, packed or on standard input too; None of any
+    other file, and of none."""
+    head = b""
+    if is_stdin(path):
+        stdin: Any = sys.stdin.buffer
+        head = stdin.peek(_HEAD_BYTES)
+    elif suffix_of(path) == ".json" and path.is_file():
+        # whoever reads it as what it is says why it cannot be
+        with suppress(OSError, PerfmodelError), open(path, "rb") as file:
+            head = next(content_chunks(file, str(path)), b"")
+    found = _SCHEMA.match(head[:_HEAD_BYTES])
     return found[1].decode() if found else None
+
+
+def is_stdin(path: Path) -> bool:
+    """Whether `path` is the `-` of a command line, with something to read."""
+    return str(path) == "-" and ON_COMMAND_LINE.get() and hasattr(sys.stdin.buffer, "peek")
 
 
 INPUTS: ContextVar[set[tuple[int, int]] | None] = ContextVar("INPUTS", default=None)

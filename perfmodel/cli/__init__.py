@@ -65,7 +65,7 @@ def application(word: str | None = None) -> typer.Typer:
     """The command line's verbs; only one of them where `word` names it."""
     app = typer.Typer(
         cls=Group,
-        add_completion=False,
+        add_completion=word is None,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -36,7 +36,7 @@ def breakdown(
     options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
     given = reading(steps, steps_by, strict=strict, max_memory=max_memory)
 
-    from perfmodel.prediction.breakdown.completeness import completeness_line
+    from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.breakdown.job import breakdown as break_down
     from perfmodel.prediction.breakdown.tables import MAX_ROWS
     from perfmodel.prediction.gains import predict_words
@@ -71,8 +71,7 @@ def breakdown(
         selected.to_frame,
         table,
         warnings=[*selected.warnings, *lost],
-        cautions=selected.cautions,
-        first=completeness_line(selected.gaps),
+        cautions=[*incomplete(selected.gaps), *selected.cautions],
     )
 
 

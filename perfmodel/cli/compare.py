@@ -7,12 +7,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from perfmodel.api import ALL
+from perfmodel.base.units import human_us
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
 from perfmodel.cli.output import (
@@ -27,6 +29,7 @@ from perfmodel.cli.output import (
 )
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
+from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Table, Times, counted, percent, shown
 
 if TYPE_CHECKING:
@@ -45,11 +48,11 @@ _UNDESIGNED = {
     "own": "The workload in its own software, where designs edit another (its row says which).",
 }
 _BOTTLENECKS = (
-    "design:name;words=waits for;share_frac=share:.0%;gain=max gain:s;lever=by the best single fix!"
+    "design:name;words=waits for:name;share_frac=share:.0%;gain:s;lever=best single fix:name!"
 )
 _TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
 _STEPS = "step:name;step_us=step:us;gain:s;gain_over_first=over first:s"
-_COSTS = "power_w=power (W):,.0f;kwh_per_million_samples=kWh:.3g;usd_per_million_samples=USD:.3g"
+_COSTS = "usd=USD:size;kwh=kWh:size;power_w=power (W):,.0f"
 
 
 def compare(
@@ -123,35 +126,57 @@ def _list(target: Output) -> None:
 
 
 def _show(console: Console, comparison: Comparison) -> None:
-    """Designs by time, then by what they need and cost, then those that cannot be, and why."""
-    source = comparison.source
+    """The verdict, designs by time, then those with a step of their own by what they wait for, need
+    and cost, then those that cannot be, and why."""
+    source, same = comparison.source, comparison.without_gain
     _say_source(console, source)
     feasible = [row for row in comparison.rows if row.is_feasible]
+    feasible.sort(key=lambda row: row.result.step_us if row.result else inf)
     plain = [row.to_dict() | {"label": _label(row)} for row in feasible]
+    own = [each | row.memory_gb for row, each in zip(feasible, plain, strict=True)]
+    own = [each for each in own if each["design"] not in same]
+    bottlenecks = [
+        why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
+        for each in own
+        if (why := each["bottleneck"])
+    ]
     if feasible:
-        bottlenecks = [
-            why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
-            for each in plain
-            if (why := each["bottleneck"])
-        ]
-        title = "Bottleneck, and best single fix"
+        console.verdict(_verdict(plain[0], bottlenecks))
         console.show(_times(comparison, feasible, plain))
         if latencies := _latencies(source["rate_per_s"], plain):
             console.show(latencies)
+        title = "Bottleneck, and the largest gain by one fix"
         console.show(Table(title, _BOTTLENECKS, bottlenecks, full_names=True))
-    for design, why in comparison.without_gain.items():
-        console.say(f"{design} is {why}")
+    for design, why in same.items():
+        console.say(f"{design}: {why}")
     if feasible:
         known = dict.fromkeys(f"{tier}:,.1f" for row in feasible for tier in row.memory_gb)
-        records = [each | row.memory_gb for row, each in zip(feasible, plain, strict=True)]
-        title = "GB of memory (hbm and dram per rank, others per node), and per million samples"
-        console.show(Table(title, ";".join(["label=design:name", *known, _COSTS]), records))
+        factor, many = tables.per_samples(each["usd_per_million_samples"] for each in own)
+        for each in own:
+            for key in ("kwh", "usd"):
+                cost = each[f"{key}_per_million_samples"]
+                each[key] = None if cost is None else cost * factor
+        title = f"Memory in GB (hbm and dram per rank, others per node); per {many} samples"
+        console.show(Table(title, ";".join(["label=design:name", *known, _COSTS]), own))
     for row in comparison.rows:
         if not row.is_feasible:
             _say_why_not(console, row)
         elif row.load is not None and row.load.note:
             console.say(f"{row.design}: {row.load.note}")
     console.say_assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
+
+
+def _verdict(fastest: Mapping[str, Any], bottlenecks: Sequence[Mapping[str, Any]]) -> str:
+    """Which design is fastest, what its step waits for, and what would gain most."""
+    bounds = tables.interval(fastest["low_us"], fastest["high_us"])
+    text = f"Fastest: {fastest['label']}, {human_us(fastest['step_us'])} a step ({bounds})"
+    for why in bottlenecks[:1]:
+        share = percent(why["share_frac"], 1)
+        text += f": {share} of the critical path is {why['words']}"
+        text += f"; largest gain: {why['lever']}, at most {why['gain']}" * bool(
+            why["lever_speed_up"]
+        )
+    return f"{text}."
 
 
 def _say_source(console: Console, source: Mapping[str, Any]) -> None:
@@ -263,7 +288,7 @@ def diff(
         compared = api.diff(a, b, fail_over=limits, max_bytes=limit, steps_by=steps_by or "")
     if markdown:
         wrote(markdown, "Markdown, for a comment on the pull request", compared.to_markdown())
-    target.write_result(compared, partial(_show_diff, top=top), first=compared.completeness_line)
+    target.write_result(compared, partial(_show_diff, top=top), cautions=compared.incomplete)
     if compared.failed:
         raise typer.Exit(FAILED)
 
@@ -272,7 +297,7 @@ def _show_diff(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
     from perfmodel.reporting.sides import GROUPS
 
-    console.say(compared.verdict)
+    console.verdict(compared.verdict)
     console.say(f"A: {compared.a.source} ({compared.a.hardware})")
     console.say(f"B: {compared.b.source} ({compared.b.hardware})")
     for line in compared.notes:

@@ -54,6 +54,8 @@ class Console:
     def __init__(self, width: int | None = None, *, coloured: bool = False) -> None:
         self._width, self._coloured = width, coloured
         self._lines: list[str] = []
+        self.cautions: Sequence[str] = ()
+        """What makes the answer doubtful, which stands right below the verdict."""
 
     @property
     def text(self) -> str:
@@ -78,8 +80,12 @@ class Console:
             for line in table.lines(self._width):
                 self.print(line, whole=True)
 
+    def verdict(self, text: str) -> None:
+        """The answer in one sentence, and below it what makes it doubtful."""
+        self.say(text, style="bold")
+        self.show_cautions(self.cautions)
+
     def show_cautions(self, cautions: Sequence[str]) -> None:
-        """What makes the answer below doubtful."""
         if cautions:
             self.print()
         for line in cautions:

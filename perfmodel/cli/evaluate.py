@@ -209,6 +209,9 @@ def ops(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = runner.evaluate_ops(traces, **asked, max_bytes=limit, begin=begin)
+    if not evaluation.rows:
+        why = next(iter(evaluation.warnings), "needs traces of GPUs, with shapes")
+        raise UsageError(f"{', '.join(traces)}: no op with a measured device time: {why}")
     title = "Device time per op from shapes alone, errors in percent"
     _write(target, evaluation, title, _OPS, sums=("all",))
 

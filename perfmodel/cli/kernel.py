@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.options import PACKAGED, KernelOptions
 from perfmodel.cli.output import STDOUT, Output
 from perfmodel.errors import UsageError
@@ -122,16 +122,18 @@ def _list(target: Output) -> None:
         lists = zip(joined, (list(it.dims), dict(it.defaults), list(it.directions)), strict=True)
         ops.append({"op": name, "family": it.family, **dict(lists)})
     rows = [op | {key: " ".join(op[key]) for key in joined} for op in ops]
-    heads = "op:name;family;dims;optional;directions"
+    title, heads = "Ops (optional dims and directions: -v)", "op:name;family;dims"
+    if LINE.get().notes:
+        title, heads = "Ops", f"{heads};optional;directions"
     target.write(
         lambda: {"schema": SCHEMA, "ops": ops},
         lambda: rows,
-        lambda console: console.show(Table("Ops", heads, rows, full_names=True)),
+        lambda console: console.show(Table(title, heads, rows, full_names=True)),
     )
 
 
 def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
-    """One line per device, and below it what each duration is made of."""
+    """One line per device, and below it which model says so; with `-v` from which terms."""
     console.say(title)
     first = answers[0]
     read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))
@@ -146,6 +148,7 @@ def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
         if more := len(answer["terms"]) - len(longest):
             terms += f" and {more} more (--format json)"
         model = f"{answer['model']} ({answer['source']})"
-        for line in filter(None, (model, terms, answer["formula"])):
+        details = (terms, answer["formula"]) if LINE.get().notes else ()
+        for line in filter(None, (model, *details)):
             console.say(f"{name}: {line}")
         console.say_assumed(name, answer["figures"])

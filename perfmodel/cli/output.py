@@ -101,22 +101,20 @@ class Output:
         table: Callable[[Console], object],
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
-        first: str = "",
         hint: str = "",
     ) -> None:
         """Write the answer; each form is made only when it is wanted.
 
-        `first` is a line above all else, `hint` says what a file is good for. JSON holds its own
-        warnings; below a table they are part of it, those that make the answer doubtful
-        (`cautions`) above it; with CSV and its like they go to standard error. Lines that only
-        inform (`Note`) are shown with `-v`.
+        `hint` says what a file is good for. JSON holds its own warnings; of a page for people
+        `table` shows those that make the answer doubtful (`cautions`) below its verdict, others
+        follow; with CSV and its like they go to standard error. Lines that only inform (`Note`) are
+        shown with `-v`.
         """
         notes = LINE.get().notes
         if self.form is Format.TABLE:
             to_terminal = not self.path and sys.stdout.isatty()
             console = terminal_console() if to_terminal else Console(page_width())
-            console.say(first)
-            console.show_cautions(cautions)
+            console.cautions = cautions
             table(console)
             console.show_warnings([line for line in warnings if line not in cautions], every=notes)
             self._put((console.text or "\n").encode(), hint)
@@ -124,9 +122,9 @@ class Output:
             self._put((_OF_ANSWER[self.form](answer()) + "\n").encode(), hint)
         else:
             self._put(_FORMS[self.form](rows()), hint)
-            lines = [f"warning: {line}" for line in warnings if notes or not isinstance(line, Note)]
-            for line in [first] * bool(first) + lines:
-                print(one_line(f"perfmodel: {line}"), file=sys.stderr)
+            for line in dict.fromkeys([*cautions, *warnings]):
+                if notes or not isinstance(line, Note):
+                    print(one_line(f"perfmodel: warning: {line}"), file=sys.stderr)
 
     def write_result(
         self, result: R, show: Callable[[Console, R], object], *lines: Any, **more: Any
@@ -273,6 +271,8 @@ def wrote(path: Path, what: str, text: str | None = None) -> None:
     first, where it is given."""
     if text is not None:
         write_text(path, text)
+    if is_stdout(path):
+        return
     print(one_line(f"perfmodel: wrote {path}: {what}"), file=sys.stderr)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.options import PACKAGED, Format, KernelOptions
 from perfmodel.cli.output import (
     STDOUT,
@@ -21,7 +21,8 @@ from perfmodel.cli.output import (
     working,
     wrote,
 )
-from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted, interval, merged
+from perfmodel.reporting import tables
+from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 SHOWN, SHOWN_LAYOUTS = 40, 5
 _TRIED = "mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us"
 _TABLES = (
-    "table:name;size=rows x dim|x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s;"
-    "why"
+    "table:name;size=rows x dim|x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s"
 )
 
 
@@ -84,11 +84,11 @@ def plan(
 
 def _show(console: Console, planned: Plan) -> None:
     result = planned.result
-    bounds = interval(result.low_us, result.high_us)
-    console.say(
-        f"{result.hardware}: {human_us(result.step_us)} per step ({bounds}), "
+    bounds = tables.interval(result.low_us, result.high_us)
+    console.verdict(
+        f"{result.hardware}: {human_us(result.step_us)} a step ({bounds}), "
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
-        f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
+        f"at most {planned.gap_frac:.1%} above the optimum (quick estimate)"
     )
     console.say(f"{result.hardware}: {_software(planned)}")
     fullest, mean, left = (size / BYTES_PER_GB for size in planned.memory.values())
@@ -113,30 +113,33 @@ def _show(console: Console, planned: Plan) -> None:
         alike.setdefault(key, []).append(row)
     records = [
         dict(zip(("size", "sharding", "tier", "gb", "why"), key, strict=True))
-        | {"table": merged([row["table"] for row in rows])}
+        | {"table": tables.merged([row["table"] for row in rows])}
         | {"where": _ranks(sorted({rank for row in rows for rank in row["ranks"]}))}
         for key, rows in alike.items()
     ]
     title = "Tables, those with most work first"
-    console.show(Table(title, _TABLES, records[:SHOWN], full_names=True))
+    heads = f"{_TABLES};why" if LINE.get().notes else _TABLES
+    console.show(Table(title, heads, records[:SHOWN], full_names=True))
+    if not LINE.get().notes:
+        console.say("Why no other sharding: -v")
     if len(records) > SHOWN:
         console.say(f"and {len(records) - SHOWN} more: --format csv or json has all")
 
 
 def _software(planned: Plan) -> str:
-    """Whose steps are told, and what the layout before takes; the workload's own if another."""
+    """The software that is simulated, and steps of the initial layout and of the own software."""
     from perfmodel.prediction.step import in_designs_software
 
     about, before, own = planned.deployment, planned.before, planned.own
     software = about.workload.implementation
-    was = software.sharding if about.own_layout is None else "as a search has it"
+    was = software.sharding if about.own_layout is None else "by a search"
     takes = f"takes {human_us(before.step_us)}" if before else "does not fit"
-    told = f"the layout before ({was}) {takes}"
+    initial = f"the initial layout ({was}) {takes}"
     if in_designs_software(about.workload):
-        return f"steps of {software.name}, the workload's own software; {told}"
+        return f"simulated with {software.name}, the workload's own software; {initial}"
     takes = f"takes {human_us(own.step_us)}" if own else "does not fit"
-    told = f"steps of TorchRec, the software of designs; {told}"
-    return f"{told}; {software.name}, the workload's own software, {takes}"
+    initial = f"simulated with TorchRec; {initial}"
+    return f"{initial}; {software.name}, the workload's own software, {takes}"
 
 
 def _ranks(ranks: list[int]) -> str:
@@ -216,7 +219,7 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
         for name, (_, form, factor) in units.items():
             if form != TIME and row[name] is not None:
                 size = row[name] * factor
-                record[name] = f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
+                record[name] = tables.three_digits(size)
         records.append(record)
     heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
     heads += [Column(name, head, form) for name, (head, form, _) in units.items()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +21,21 @@ from perfmodel.cli.prediction_options import (
     PredictionOptions,
     refuse_conflicting,
 )
-from perfmodel.errors import UsageError, prefixed
+from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from perfmodel.ops.graph import OpGraph
     from perfmodel.prediction import Request
     from perfmodel.prediction.types import Prediction, Result
     from perfmodel.trace import Trace
 
 
+CATALOGUE = {"gpus": ("device",), "nodes": ("node",), "all": ("device", "node")}
+"""What `--hardware` may say instead of a name: kinds of the catalogue's machines with GPUs."""
 WORKLOADS = "perfmodel.workloads/1"
 SCHEMA = "perfmodel.explanation/1"
 LIST = "list"
@@ -100,7 +105,7 @@ def predict(
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.ops.read.module import Call, assumed, program_of
-    from perfmodel.prediction.breakdown.completeness import completeness_line
+    from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.run import largest_batch_of
     from perfmodel.timeline.figures import parts_figure
 
@@ -121,6 +126,11 @@ def predict(
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
     if largest_batch:
         refuse_conflicting("--largest-batch", {"batch": options.batch})
+    named = options.hardware or []
+    kinds = [kind for name in named for kind in CATALOGUE.get(name, ())]
+    if kinds:
+        refuse_conflicting("--hardware gpus, nodes or all", {"largest_batch": largest_batch})
+        options = replace(options, hardware=machines(kinds, named))
     demo: Demo | None = None
     content: Trace | None = None
     if program is not None:
@@ -136,17 +146,31 @@ def predict(
         options.check()
         content, demo = options.read(trace)
 
-    def again(batch: int | None) -> Prediction:
+    @cache
+    def traced(batch: int | None) -> OpGraph:
+        assert program is not None
+        call = Call(training, optimizer, dtype, autocast, batch, assumed(assume or ()))
+        return options.traced(program, call)
+
+    def again(batch: int | None, of: PredictionOptions = options) -> Prediction:
         if content is not None:
-            return options.predict(content, batch=batch)
+            return of.predict(content, batch=batch)
         if program is not None:
-            call = Call(training, optimizer, dtype, autocast, batch, assumed(assume or ()))
-            return options.predict(options.traced(program, call))
-        asked_of = replace(options, batch=batch)
+            return of.predict(traced(batch))
         where: dict[str, Any] = {"every_rank": every_rank, "plan": plan}
+        asked_of = replace(of, batch=batch)
         return configuration_prediction(workload or "", asked_of, inference=inference, **where)
 
-    prediction = largest_batch_of(again) if largest_batch else again(options.batch)
+    if largest_batch:
+        prediction = largest_batch_of(again)
+    elif kinds:
+        every = options.hardware or []
+        prediction = cheapest_first(
+            [every] if content else [[name] for name in every],
+            lambda names: again(options.batch, replace(options, hardware=names)),
+        )
+    else:
+        prediction = again(options.batch)
     if asked != (None, None, None):
         prediction = _served(prediction, *asked, again)
     if demo and content and prediction.results[0].mode == Mode.REPLAY:
@@ -161,15 +185,50 @@ def predict(
     if explain is not None:
         _write_explanation(prediction, explain, target)
         return
-    target.write_result(
-        prediction,
-        lambda page, found: page.show_blocks(
-            prediction_blocks(found, demo, in_full=LINE.get().sources)
-        ),
-        prediction.warnings,
-        prediction.cautions,
-        completeness_line(prediction.gaps),
-    )
+
+    def show(page: Console, found: Prediction) -> None:
+        title, verdict, *blocks = prediction_blocks(found, demo, in_full=LINE.get().sources)
+        page.say(str(title))
+        page.verdict(str(verdict))
+        page.show_blocks(blocks)
+
+    cautions = [*incomplete(prediction.gaps), *prediction.cautions]
+    target.write_result(prediction, show, prediction.warnings, cautions)
+
+
+def machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
+    """Machines of the catalogue that have GPUs, of these kinds, and those that are named."""
+    from perfmodel.hardware import find
+
+    found: list[Any] = [part for kind in dict.fromkeys(kinds) for part in find("", kind)]
+    with_gpus = [each.name for each in found if getattr(each, "device", each).target != "cpu"]
+    return list(dict.fromkeys([*with_gpus, *(name for name in named if name not in CATALOGUE)]))
+
+
+def cheapest_first(
+    groups: Sequence[list[str]], on: Callable[[list[str]], Prediction]
+) -> Prediction:
+    """The predictions `on` groups of machines in one, what costs least per sample first, those
+    without a price by their step; what cannot be predicted is a warning. Raises the error of the
+    last where none can."""
+    from perfmodel.prediction.running_cost import bills_of
+
+    found, lines = list["Prediction"](), list[str]()
+    refused: PerfmodelError | None = None
+    for names in groups:
+        try:
+            found.append(on(names))
+        except PerfmodelError as error:
+            lines.append(f"left out {', '.join(names)}: {error}")
+            refused = error
+    if refused and not found:
+        raise refused
+    results, source = [result for each in found for result in each.results], found[0].source
+    usd = {each["hardware"]: each["usd_per_million_samples"] for each in bills_of(source, results)}
+    results.sort(key=lambda each: (usd.get(each.hardware) or inf, each.step_us))
+    lines += [line for each in found for line in each.warnings]
+    source = source | {"costs": bills_of(source, results)}
+    return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))
 
 
 def _list(target: Output) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.output import STDOUT, Output, working, wrote
 from perfmodel.reporting.tables import Table, counted, merged
 
@@ -38,7 +38,7 @@ def workload(source: str, ids: Path | None = None, target: Output = STDOUT) -> N
 def comments(found: Recovered) -> list[str]:
     """What the head of the workload's file says: its source, and each setting that is taken."""
     taken = [each for each in found.facts if each.by == "default"]
-    lines = [f"The workload of {found.source}."] + ["Not told, and so taken:"] * bool(taken)
+    lines = [f"The workload of {found.source}."] + ["Not recorded; defaults:"] * bool(taken)
     return lines + [f"  {each.setting} = {_text(each.value)}: {each.why}" for each in taken]
 
 
@@ -56,7 +56,9 @@ def _show(console: Console, found: Recovered) -> None:
     )
     facts = [vars(each) | {"value": _text(each.value)} for each in found.facts]
     if facts:
-        console.show(Table("Settings", _FACTS, facts))
+        heads = _FACTS if LINE.get().notes else _FACTS.removesuffix(";why")
+        console.show(Table("Settings", heads, facts))
+        console.say("" if LINE.get().notes else "Why each: -v")
     alike: dict[tuple[Any, ...], list[int]] = {}
     for each in found.records():
         alike.setdefault(_row(each), []).append(each["table"])

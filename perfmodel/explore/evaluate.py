@@ -26,10 +26,10 @@ from perfmodel.explore.spec import BATCH, COST, ENERGY, OBJECTIVES, RATE, STEP, 
 from perfmodel.explore.torchrec import read_plan
 from perfmodel.hardware import KINDS, Cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
-from perfmodel.prediction.compare import activity_of, fastest
+from perfmodel.prediction.compare import fastest
 from perfmodel.prediction.request import changed_workload
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.running_cost import Activity, OperatingCosts, operating_costs
+from perfmodel.prediction.running_cost import Activity, OperatingCosts, activity_of, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.trace import Trace, read

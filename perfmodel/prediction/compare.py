@@ -29,10 +29,9 @@ from perfmodel.embedding import Placement
 from perfmodel.errors import Note, PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.host import load_profile
-from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.running_cost import Activity, Prices, active_frac, operating_costs
+from perfmodel.prediction.running_cost import Prices, activity_of, operating_costs
 from perfmodel.prediction.serving import Serving
 from perfmodel.prediction.step import in_designs_software, least_us, placed
 from perfmodel.prediction.types import Prediction, Result
@@ -119,10 +118,6 @@ def _predicted(deployment: Deployment, overheads: str | None) -> Prediction:
     found = predict(replace(deployment, notes=()), overheads=overheads)
     notes = [prefixed(found.results[0].hardware, note) for note in deployment.notes]
     return replace(found, warnings=list(dict.fromkeys([*notes, *found.warnings])))
-
-
-BUSY_HOST_FRAC = 0.5
-"""Assumed: of a host's cores, at work while its devices are."""
 
 
 def compare_designs(
@@ -259,21 +254,6 @@ def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) 
 
     load = asked.serving.served(deployment.batch, deployment.ranks, result_of)
     return replace(row, load=load, notes=(*notes, *asked.serving.remarks(load, deployment.batch)))
-
-
-def activity_of(result: Result, machine: Cluster) -> Activity:
-    """Shares of the period that devices (by the ranks that are shown), hosts, adapters and drives
-    (by the slowest) work."""
-    step_us = result.step_us
-    busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
-    is_cpu = machine.node.device.target == "cpu"
-    across = machine.nodes > 1
-    return Activity(
-        device_frac=1.0 if is_cpu else active_frac(result),
-        host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
-        nic_frac=busy.get(COMMUNICATION, 0.0) if across else 0.0,
-        storage_frac=busy.get("storage", 0.0),
-    )
 
 
 def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Composed, ...]:

@@ -18,7 +18,7 @@ from perfmodel.hardware.reads import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.reasons import ModelExplainer
-from perfmodel.prediction.running_cost import Economics
+from perfmodel.prediction.running_cost import COSTS, Economics
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency
 
@@ -31,8 +31,7 @@ SCHEMA = "perfmodel.compare/1"
 _WORDS = tomllib.loads(Path(__file__).with_name("bottlenecks.toml").read_text(encoding="utf-8"))
 ACCELERATOR = "accelerator"
 STEP = ("hardware", "step_us", "low_us", "high_us")
-COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
-"""What JSON has of a result, and of what it costs."""
+"""What JSON has of a result."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,26 @@ class Bottleneck:
     share_frac: float
     lever: str
     lever_speed_up: float | None
+
+
+def bottleneck_of(result: Result) -> Bottleneck | None:
+    """What decides a step, and what would help; None where no resource is known to."""
+    if not (shares := result.bound_by):
+        return None
+    name = max(shares, key=shares.__getitem__)
+    on_cpu = name == "host" and result.device is not None and result.device.target == "cpu"
+    known = _WORDS["resource"].get("host of a CPU" if on_cpu else name)
+    if name == ACCELERATOR and isinstance(result.explainer, ModelExplainer):
+        known = _WORDS[ACCELERATOR].get(result.explainer.decides(ACCELERATOR))
+    words, lever = known or (name, f"half the work of {name}")
+    if name == "compute":
+        names = [row["family"] for row in result.families]
+        busy = [name for name in names if CLASS_OF_FAMILY.get(name) in OF_CORES]
+        words = f"{words} ({busy[0]})" if busy else words
+        lever = _WORDS["family"].get(busy[0], lever) if busy else lever
+    relieved_us = (result.relieved_us or {}).get(name)
+    gain = result.step_us / relieved_us if relieved_us else None
+    return Bottleneck(name, words, shares[name] / result.step_us, lever, gain)
 
 
 @dataclass(frozen=True)
@@ -99,24 +118,7 @@ class DesignResult:
     @property
     def bottleneck(self) -> Bottleneck | None:
         """What stops it and what would help; None for a design that cannot be."""
-        name, result = self.bound_by, self.result
-        if name is None or result is None or self.deployment is None:
-            return None
-        assert result.bound_by is not None
-        on_cpu = name == "host" and self.deployment.machine.node.device.target == "cpu"
-        known = _WORDS["resource"].get("host of a CPU" if on_cpu else name)
-        if name == ACCELERATOR and isinstance(result.explainer, ModelExplainer):
-            known = _WORDS[ACCELERATOR].get(result.explainer.decides(ACCELERATOR))
-        words, lever = known or (name, f"half the work of {name}")
-        if name == "compute":
-            names = [row["family"] for row in result.families]
-            busy = [name for name in names if CLASS_OF_FAMILY.get(name) in OF_CORES]
-            words = f"{words}, most {busy[0]}" if busy else words
-            advice = _WORDS["family"].get(busy[0]) if busy else None
-            lever += f" ({advice})" if advice else ""
-        relieved_us = (result.relieved_us or {}).get(name)
-        gain = result.step_us / relieved_us if relieved_us else None
-        return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)
+        return None if self.result is None else bottleneck_of(self.result)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; figures of a design that cannot be are null."""
@@ -220,8 +222,8 @@ class Comparison:
             same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
             why = row.bottleneck
             if same and why is not None and row.design not in BASELINES:
-                waits = f"the step waits for {why.words} all the same"
-                found[row.design] = f"as {same[0]}: {'; '.join(row.without_gain) or waits}"
+                waits = f"the bottleneck stays {why.words}"
+                found[row.design] = f"same as {same[0]}: {'; '.join(row.without_gain) or waits}"
         return found
 
     def to_dict(self) -> dict[str, Any]:

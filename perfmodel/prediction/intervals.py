@@ -62,14 +62,19 @@ both. fitted_on: 11 ratios of MLPerf's configurations of DLRM-DCNv2 on H100 and 
 
 
 def ratio_interval(one: Result, other: Result) -> tuple[float, float] | None:
-    """90 % interval of the ratio of two steps; None where either is not from shapes.
+    """90 % interval of the ratio of two steps; None where either has no interval.
 
     On one device models are off equally in both, so that the ratio is known better than the steps;
     else every draw of the one may meet every draw of the other. Each has `OWN_SPREAD` in addition,
-    unless both are the same step.
+    unless both are the same step. Without draws, errors of both are independent.
     """
     if one.draws_us is None or other.draws_us is None:
-        return None
+        if not (one.low_us and one.high_us and other.low_us and other.high_us):
+            return None
+        low, high = log(one.step_us / one.low_us), log(one.high_us / one.step_us)
+        most, least = log(other.step_us / other.low_us), log(other.high_us / other.step_us)
+        ratio = one.step_us / other.step_us
+        return ratio * exp(-hypot(low, least)), ratio * exp(hypot(high, most))
     is_shared, ratio = one.device == other.device, one.step_us / other.step_us
     if is_shared and np.array_equal(one.draws_us, other.draws_us):
         return ratio, ratio

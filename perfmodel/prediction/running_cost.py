@@ -8,22 +8,28 @@ draws at most, where it is known, scales all parts together, so fans and losses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import exp, inf, isfinite, log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.units import human_us
+from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.gpu import rates
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, Part, load
 from perfmodel.hardware.originals import original
 from perfmodel.hardware.settings import at_clock
+from perfmodel.ops.families import COMMUNICATION
+from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.types import Result
 
+COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
+"""What JSON has of what a result costs."""
+BUSY_HOST_FRAC = 0.5
+"""Assumed: of a host's cores, at work while its devices are."""
 IDLE_FRAC = {"device": rates.IDLE_FRAC, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
 """Of its peak. Source: assumed: GPUs report 50 to 70 of 400 to 700 W; servers idle at a third to a
 half of their peak; adapters and drives hardly rest."""
@@ -266,6 +272,52 @@ def active_frac(result: Result) -> float:
     """Share of a step that its devices work, the mean of the ranks that are shown."""
     active_us = sum(rank.gpu_active_us for rank in result.ranks) / len(result.ranks)
     return float(min(active_us / result.step_us, 1.0))
+
+
+def activity_of(result: Result, machine: Cluster) -> Activity:
+    """Shares of the period that devices (by the ranks that are shown), hosts, adapters and drives
+    (by the slowest) work."""
+    step_us = result.step_us
+    busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
+    is_cpu = machine.node.device.target == "cpu"
+    across = machine.nodes > 1
+    return Activity(
+        device_frac=1.0 if is_cpu else active_frac(result),
+        host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
+        nic_frac=busy.get(COMMUNICATION, 0.0) if across else 0.0,
+        storage_frac=busy.get("storage", 0.0),
+    )
+
+
+def bills_of(source: Mapping[str, Any], results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Power, energy and money of each machine of a prediction of `source`, per million samples, or
+    of what has no number of them per million batches, at the catalogue's prices; and `over_best`,
+    how many times the money of the cheapest (of none with a price, its step), with a 90 %
+    interval. A machine runs as many copies of a trace as it has devices for."""
+    bills, timed = list[dict[str, Any]](), list[Result]()
+    ranks = 0 if "workload" in source else len(source.get("ranks", ()))
+    samples = None if ranks else source.get("batch")
+    for result in results:
+        of, moved = result.explainer, getattr(result.explainer, "moved", None)
+        machine = getattr(of, "machine", None) if moved is None else moved.target
+        copies = machine.gpus // ranks if machine and ranks else 1
+        if machine is not None and copies:
+            rate = copies * (samples or 1) * US_PER_S / result.step_us
+            bill = operating_costs(machine).economics(rate, activity_of(result, machine))
+            found = {"hardware": result.hardware, "per": "samples" if samples else "batches"}
+            bills.append(found | {name: getattr(bill, name) for name in ("samples_per_s", *COSTS)})
+            timed.append(result)
+    sizes = [each["usd_per_million_samples"] for each in bills]
+    sizes = sizes if any(sizes) else [result.step_us for result in timed]
+    best = min(filter(None, sizes), default=0.0)
+    for own, size, result in zip(bills, sizes, timed, strict=True):
+        first = timed[sizes.index(best)]
+        over = size / best if size else None
+        ends = ratio_interval(result, first) if over and result is not first else None
+        steps = (over or 0.0) * first.step_us / result.step_us
+        between = [end * steps for end in ends or ()]
+        own |= {"over_best": over, "over_best_interval": between or None}
+    return bills
 
 
 def unlimited(machine: Cluster) -> Cluster:

@@ -189,8 +189,10 @@ def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
 
 def lines_of(found: Mapping[str, Any]) -> list[str]:
     """A brief answer as lines for people: the best record, causes, warnings, the next command."""
-    best = found["answer"][0]
-    told = {key: each for key, each in best.items() if not isinstance(each, bool | list | dict)}
+    best, kind = found["answer"][0], kinds().get(found["of"], {})
+    chosen = [path.replace(".", "_") for path in kind.get("headline", ())] or list(best)
+    told = {key: best[key] for key in chosen if key in best}
+    told = {key: each for key, each in told.items() if not isinstance(each, bool | list | dict)}
     said = [_said(*item) for item in told.items()]
     if "interval" in best:
         said.append(f"90 % interval {' to '.join(map(human_us, best['interval']))}")

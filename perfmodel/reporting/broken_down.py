@@ -24,11 +24,10 @@ class Console(Protocol):
     def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None: ...
     def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None: ...
     def show(self, *tables: Table) -> None: ...
+    def verdict(self, text: str) -> None: ...
 
 
-CPU, HOST = "cpu", "host time"
-OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
-"""How kinds of a critical path begin that a device spends waiting for its host."""
+CPU = "cpu"
 MAX_SHOWN = 10
 """Rows of a table for people."""
 _KERNELS = (
@@ -54,9 +53,9 @@ _STEPS = tables.columns(
     "compute_us=compute:us;comm_us=comm:us;exposed_comm_us=exposed:us;memcpy_us=memcpy:us"
 )
 _OVERHEADS = (
-    "thread;type;count:,d!;mean_us=mean:,.1f;median_us=median:,.1f;total_us=total:,.1f!;"
-    "free_count=not blocked:,d!;free_mean_us=mean:,.1f;free_median_us=median:,.1f;"
-    "free_total_us=total:,.1f!"
+    "thread;type:name;count:,d!;total_us=total:,.1f!;free_total_us=not blocked:,.1f!;"
+    "mean_us=mean:,.1f;median_us=median:,.1f;free_count=not blocked:,d;free_mean_us=mean:,.1f;"
+    "free_median_us=median:,.1f"
 )
 
 
@@ -72,7 +71,7 @@ class BreakdownPage:
     def begin(self, detailed: Sequence[RankBreakdown], helps: Sequence[Gain]) -> None:
         """What it is, the verdict, and causes."""
         self.console.say(about(self.of))
-        self.console.say(verdict(detailed[0], helps), style="bold")
+        self.console.verdict(verdict(detailed[0], helps))
         self.ranks()
         if len(detailed) < len(self.of.ranks):
             hint = f"Below, of rank {detailed[0].rank}: causes and details; others: --rank N"
@@ -128,16 +127,22 @@ class BreakdownPage:
 
     def hotspots(self) -> None:
         """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
-        names = ("top_kernels", "top_operators", "annotations", "collectives")
-        kernels, operators, ranges, collectives = (self.of.rows(n, self.rows) for n in names)
+        names = ("top_kernels", "top_operators", "annotations", "modules", "collectives")
+        kernels, operators, ranges, modules, collectives = (
+            self.of.rows(name, self.rows) for name in names
+        )
         device, name = _DEVICE if kernels else "", "name" if self.full_names else "short_name"
         has_backward = any(row.get("backward_device_us") for row in operators)
         backward = "backward_device_us=backward:us;" if has_backward else ""
         shown = f"name=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
         self._table("Top kernels", f"{name}=kernel;{_KERNELS}", kernels)
         self._table("Top operators", shown, operators)
-        shown = f"name=range or module;{device}{_HOST}"
-        self._table("Annotated ranges and modules", shown, ranges)
+        ranges = [row for row in ranges if row["kind"] != "module"]
+        self._table("Annotated ranges", f"name=range;{device}{_HOST}", ranges)
+        has_backward = any(row.get("backward_device_us") for row in modules)
+        backward = "backward_device_us=backward:us;" if has_backward else ""
+        device = "device_us=forward:us;" if has_backward else device
+        self._table("Modules", f"name=module;{device}{backward}{_HOST}", tree(modules))
         for row in collectives:
             row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
         self._table("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
@@ -170,8 +175,25 @@ class BreakdownPage:
                     records.append({"thread": thread, "type": named(kind), **cell, **rest})
                     thread = ""
         if records:
-            title = "Host overhead per op (us); right: without ops that blocked"
+            title = "Host overhead per op (us); not blocked: without ops that waited"
             self.console.show(Table(title, _OVERHEADS, records))
+
+
+def tree(modules: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Modules by their path, the longest first, below what they are part of."""
+    us = {row["name"]: -row["host_us"] for row in modules}
+
+    def place(row: Mapping[str, Any]) -> list[tuple[float, str]]:
+        parts = row["name"].split("/")
+        above = ("/".join(parts[:end]) for end in range(2, len(parts) + 1))
+        return [(us.get(path, 0.0), path) for path in above]
+
+    ordered = sorted(modules, key=place)
+    names = [row["name"].split("/")[1:] for row in ordered]
+    return [
+        {**row, "name": "│ " * (len(parts) - 1) + parts[-1]}
+        for row, parts in zip(ordered, names, strict=True)
+    ]
 
 
 def about(found: Breakdown) -> str:
@@ -196,7 +218,7 @@ def _ranks(breakdown: Breakdown) -> Table:
     marked = "the others wait for it" if meets else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
     title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
-    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
+    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}:name!", records)
 
 
 def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
@@ -206,14 +228,7 @@ def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
     text = f"{human_us(summary.step_us)} a step"
     if has_device:
         text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
-    if path_us:
-        host = {k: us for k, us in path_us.items() if has_device and k.startswith(OF_HOST)}
-        parts = {named(k): us for k, us in path_us.items() if k not in host}
-        parts[HOST] = sum(host.values())
-        part = max(parts, key=parts.__getitem__)
-        share = tables.percent(parts[part], sum(path_us.values()))
-        most = f", above all {named(max(host, key=host.__getitem__))}" if part == HOST else ""
-        text += f": {share} of the critical path is {part}{most}"
+    text += tables.path_text(path_us, has_device=has_device)
     gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
     return f"{text}{next(gains, '')}."
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
-from perfmodel.prediction.breakdown.completeness import completeness_line
+from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.reporting.sides import (
     DESIGN,
     GROUPS,
@@ -170,10 +170,10 @@ class Difference:
         return "; ".join(parts)
 
     @property
-    def completeness_line(self) -> str:
-        """What the recordings cannot tell, in one line; empty of whole ones."""
-        lines = {name: completeness_line(side.gaps) for name, side in self._sides}
-        return "; ".join(f"{name.upper()} is {line}" for name, line in lines.items() if line)
+    def incomplete(self) -> list[str]:
+        """What each recording cannot tell, in a line."""
+        named = self._sides
+        return [f"{name.upper()}: {x}" for name, side in named for x in incomplete(side.gaps)]
 
     @property
     def _sides(self) -> tuple[tuple[str, Side], ...]:
@@ -194,8 +194,7 @@ class Difference:
                 cells = [each.figure, str(each.rank), *each.size_texts, each.change_text, *shares]
                 lines.append(f"| {' | '.join(map(_plain, [*cells, each.outcome.value]))} |")
             lines.append("")
-        notes = filter(None, (self.completeness_line, *self.notes))
-        lines += [f"- {_plain(text)}" for text in (*self.moved, *notes)]
+        lines += [f"- {_plain(text)}" for text in (*self.moved, *self.incomplete, *self.notes)]
         return "\n".join(lines).rstrip() + "\n"
 
     @property

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table
 
 if TYPE_CHECKING:
+    from perfmodel.hardware import Device
     from perfmodel.prediction import Prediction, Result
 
 
@@ -26,26 +28,38 @@ _NULLS = {
     "null_last_us": "last step",
 }
 """Predictions of a step that need no model."""
-_MAX_COLUMNS = 4
+_COST = ("usd_per_million_samples", "over_best", "over_best_interval")
+_MAX_COLUMNS, MAX_DETAILED = 4, 8
+"""Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
 
 def prediction_blocks(
     prediction: Prediction, demo: Mapping[str, Any] | None = None, *, in_full: bool = False
 ) -> Iterator[str | Table]:
-    """The results and what was measured, then steps, ranks, kernels and the critical path; assumed
-    hardware values `in_full`."""
+    """What it is of, the verdict, the results and what was measured, then steps, ranks, the
+    critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
     yield _title(source)
-    if demo:
-        yield f"{demo['model']}; captured on {demo['machine']}"
-    has_device = source["device"] != "cpu" or any(each["kernel_sum_us"] for each in answers)
+    target = results[0].device.target if results[0].device else source["device"]
+    has_device = target != "cpu" or any(each["kernel_sum_us"] for each in answers)
     device = _DEVICE if has_device else ""
-    yield _summary(results, answers, device)
+    yield _verdict(source, results, answers, has_device)
+    yield _summary(source, results, answers, device)
+    several = len(results) > 1
     for result, (name, answer) in zip(results, named, strict=True):
-        yield from (f"{name}: {line}" for line in _lines_of(source, result, answer))
-        yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
+        lines = () if several else _lines_of(source, result, answer)
+        yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
+        if not several or in_full:
+            yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
+    if several:
+        yield _near_best(source.get("costs", ()))
+        assumed = [each for answer in answers for each in answer["assumed"]]
+        yield "" if in_full else tables.assumed_text("all machines", assumed, in_full=False)
+    if len(named) > MAX_DETAILED:
+        yield "Where the time of one goes: --hardware NAME"
+        return
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
@@ -55,7 +69,8 @@ def prediction_blocks(
     if demo:
         keys = ("unprofiled_us", "unprofiled_p10_us", "unprofiled_p90_us")
         middle, p10, p90 = (human_us(demo[key]) for key in keys)
-        yield f"\nWithout the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
+        yield f"\n{demo['model']}; captured on {demo['machine']}"
+        yield f"Without the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
     for result, (name, answer) in zip(results, named, strict=True):
         if len(answer["per_rank"]) > 1:
             yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
@@ -75,8 +90,11 @@ def prediction_blocks(
 def _title(source: Record) -> str:
     if "workload" in source:
         what = "training" if source["training"] else "inference"
-        software = source["implementation"]
-        return f"{source['workload']} ({software}), {what}, batch {source['batch']:,}"
+        from perfmodel.workload.load import is_recording
+
+        name, software = source["workload"], source["implementation"]
+        left = "; host time of a profile, not of the trace" if is_recording(name) else ""
+        return f"{name} ({software}), {what}, batch {source['batch']:,}{left}"
     if not source["ranks"]:
         ranks = tables.counted(len(source["execution_traces"]), "rank")
         return f"{tables.source_text(source['trace'])}: execution trace of {ranks}"
@@ -87,23 +105,64 @@ def _title(source: Record) -> str:
     return f"{tables.source_text(source['trace'])}: {source['device']}, {ranks}, {events}"
 
 
+def _verdict(
+    source: Record, results: Sequence[Result], answers: Sequence[Record], has_device: bool
+) -> str:
+    """The step of the fastest machine, where its time goes, and what would gain most; of several
+    machines first which costs least."""
+    from perfmodel.prediction.comparison import bottleneck_of
+
+    at = min(range(len(results)), key=lambda place: results[place].step_us)
+    result, answer = results[at], answers[at]
+    bounds, found = tables.interval(result.low_us, result.high_us), bottleneck_of(result)
+    text = f"{human_us(result.step_us)} a batch" + (f" ({bounds})" if bounds else "")
+    if answer["baseline"]:
+        text += f" under the what-if, without it {human_us(answer['baseline']['step_us'])}"
+    elif result.mode != "replay":
+        fastest = f", the fastest of {len(results)}" if results[1:] else ""
+        text += f" on {_name(result)}{fastest}"
+    if found is None:
+        path_us = _summed(answer["critical_path"], "kind", "duration_us")
+        text += tables.path_text(path_us, has_device=has_device)
+    else:
+        share = tables.percent(found.share_frac, 1)
+        text += f": {share} of the critical path is {found.words}"
+    priced = [each for each in _costs(source).values() if each[_COST[0]]]
+    if results[1:] and priced[1:]:
+        least = min(priced, key=itemgetter(_COST[0]))["hardware"]
+        text += f"; the cheapest of the {len(priced)} with a known price: {least}"
+    elif found and (gain := found.lever_speed_up):
+        text += f"; largest gain: {found.lever}, at most {gain:.2f}x"
+    return f"{text}."
+
+
+def _total_bytes(memory: Record, device: Device | None) -> float:
+    """What a rank takes of its device's memory, with what the driver takes."""
+    from perfmodel.workload.memory_tiers import CONTEXT_BYTES
+
+    on_gpu = device is not None and device.target != "cpu"
+    return float(memory["total_bytes"]) + CONTEXT_BYTES * on_gpu
+
+
 def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
-    """Memory, rate and latency of a result, where they are known."""
+    """Memory, rate, cost and critical path of a result, where they are known."""
     memory = answer["memory"]
     if memory:
-        gb = {key: value / BYTES_PER_GB for key, value in memory.items() if "bytes" in key}
+        parts = {"tables": "tables", "resident": "other resident", "temporary": "activations"}
+        gb = {name: memory[f"{key}_bytes"] / BYTES_PER_GB for key, name in parts.items()}
+        total_bytes = _total_bytes(memory, result.device)
+        if driver_bytes := total_bytes - memory["total_bytes"]:
+            gb["driver"] = driver_bytes / BYTES_PER_GB
         rank = memory.get("rank")
         where = "per rank" if rank is None else f"on rank {rank}, the fullest"
-        yield (
-            f"{gb['total_bytes']:,.1f} GB {where} (tables {gb['tables_bytes']:,.1f}, "
-            f"other resident {gb['resident_bytes']:,.1f}, activations "
-            f"{gb['temporary_bytes']:,.1f}){'' if memory['fits'] else '; does not fit'}"
-        )
+        shown = ", ".join(f"{name} {size:,.1f}" for name, size in gb.items())
+        fits = "" if memory["fits"] else "; does not fit"
+        yield f"{total_bytes / BYTES_PER_GB:,.1f} GB {where} ({shown}){fits}"
     if most := source.get("largest_batch"):
-        filled = f"a batch of {most['batch']:,} fills {tables.percent(most['filled_frac'], 1)}"
-        yield f"{filled} of memory: {most['samples_per_s']:,.0f} samples per second"
-    elif "workload" in source:
-        yield f"{source['batch'] / result.step_us * US_PER_S:,.0f} samples per second"
+        filled = tables.percent(most["filled_frac"], 1)
+        yield f"a batch of {most['batch']:,} fills {filled} of memory"
+    if cost := _costs(source).get(result.hardware):
+        yield _cost_text(cost)
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())
         shares = ", ".join(
@@ -113,6 +172,10 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
         )
         latency = human_us(answer["latency_us"])
         yield f"critical path: {shares}; latency of one step {latency}"
+
+
+def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
+    """Latency at a rate, or the rate within a latency."""
     for row in source.get("serving", ()):
         if row["hardware"] != answer["hardware"]:
             continue
@@ -128,24 +191,60 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
 
 
-def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
-    """One row for what was measured, one per result, of a what-if with the one without it above."""
+def _costs(source: Record) -> dict[str, Record]:
+    """Of each machine what running it costs, where shapes alone count."""
+    return {each["hardware"]: each for each in source.get("costs", ())}
+
+
+def _cost_text(cost: Record) -> str:
+    kwh, usd = cost["kwh_per_million_samples"], cost["usd_per_million_samples"]
+    factor, many = tables.per_samples([usd or kwh])
+    money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
+    rate = f"{cost['samples_per_s']:,.0f} {cost['per']} per second"
+    return f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
+
+
+def _near_best(costs: Sequence[Record]) -> str:
+    """Which machines may as well be the best."""
+    known = sorted((each for each in costs if each["over_best"]), key=itemgetter("over_best"))
+    ends = {each["hardware"]: each["over_best_interval"] for each in known[1:]}
+    near = [name for name, interval in ends.items() if interval and interval[0] <= 1]
+    best = f"Within the 90 % interval of the best, {known[0]['hardware']}" if near else ""
+    return f"{best}: {', '.join(near)}" if near else ""
+
+
+def _summary(
+    source: Record, results: Sequence[Result], answers: Sequence[Record], device: str
+) -> Table:
+    """One row for what was measured, one per result, of a what-if with the one without it above; of
+    several machines what they cost."""
     truth_us = _measured_step_us(results[0])
     is_replay = all(each["mode"] == "replay" for each in answers)
-    records: list[Record] = []
+    costs, records = _costs(source) if results[1:] else {}, list[Record]()
+    factor, many = tables.per_samples(each[_COST[0]] for each in costs.values())
     if truth_us is not None:
         measured = answers[0]["measured"] or {}
         records.append(measured | {"name": "measured", "step_us": truth_us})
     for result, answer in zip(results, answers, strict=True):
-        before = answer["baseline"]
+        before, memory = answer["baseline"], result.memory
+        usd, over, ends = (costs.get(result.hardware, {}).get(key) for key in _COST)
+        own = {
+            "gb": memory and _total_bytes(memory, result.device) / BYTES_PER_GB,
+            "usd": usd and usd * factor,
+            "over": over and f"{tables.three_digits(over)}x",
+            "ends": ends and " to ".join(map(tables.three_digits, ends)),
+        }
         rows = [(_name(result.baseline or result), before or {**answer, "gain_us": None})]
         rows += [("what-if", answer)] if before else []
         for name, row in rows:
             error = None if is_replay else _error_pct(row["step_us"], truth_us)
-            records.append({**row, "name": name, "against_pct": error})
+            records.append({**row, **own, "name": name, "against_pct": error})
+    per = f", and cost per {many} {next(iter(costs.values()))['per']}" if costs else ""
+    machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;" if costs else ""
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
-    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{device}"
-    return Table("Per batch", heads.strip(";"), records)
+    device = device if len(results) <= MAX_DETAILED else ""
+    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
+    return Table(f"Per batch{per}", heads.strip(";"), records)
 
 
 def _name(result: Result) -> str:

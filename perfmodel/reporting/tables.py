@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,9 +26,13 @@ STEADY, INCOMPLETE = "steady", "incomplete"
 """Roles of steps."""
 MAX_NAME = 64
 """Characters of a name in a table; of a longer one, both ends are shown."""
-TIME, HUMAN, SHARE, COUNT, NAME = "us", "human", "share", "count", "name"
+TIME, HUMAN, SHARE, COUNT, SIZE, NAME = "us", "human", "share", "count", "size", "name"
 """Forms of cells besides Python's: microseconds in the one unit of the table, or each in its own;
-a share as percent; a mean count; a name that is typed, and so never cut."""
+a share as percent; a mean count; three digits without an exponent; a name that is typed, and so
+never cut."""
+HOST = "host time"
+OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
+"""How kinds of a critical path begin that a device spends waiting for its host."""
 _MIN_US, _MAX_PARTS = 1e-3, 12
 """Parts below it are what is left of sums of floats; and how many have rows of their own."""
 _BEFORE_UNIT, _HELD = re.compile(r"(?<=\d) (?=(?:%|us|ms|s|GB)\b|%)"), "\N{NO-BREAK SPACE}"
@@ -104,21 +109,26 @@ class Table:
             return human_us(value)
         if form == SHARE:
             return percent(value, 1)
+        if form == SIZE:
+            return three_digits(value)
         if form == COUNT:
             return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
         return format(value, form)
 
     def rows(self, widths: Sequence[int] = ()) -> list[list[str]]:
-        """Cells as texts. Names longer than `MAX_NAME`, or without blanks and wider than their
-        column of `widths`, lose their middle unless they are typed or wanted in full."""
+        """Cells as texts. Names longer than `MAX_NAME`, and words wider than their column of
+        `widths`, lose their middle unless they are typed or wanted in full."""
         columns = []
         for at, column in enumerate(self.columns):
             texts = [one_line(self.text(row[at], column.form)) for row in self.values]
             if not column.form and not self._full_names:
                 most = min([MAX_NAME, *widths[at : at + 1]])
-                wide = [text for text in texts if len(text) > (MAX_NAME if " " in text else most)]
+                long = [text for text in texts if len(text) > MAX_NAME]
+                cut = dict(zip(long, shortened_apart(long, most), strict=True))
+                words = [cut.get(text, text).split(" ") for text in texts]
+                wide = [word for each in words for word in each if len(word) > most]
                 cut = dict(zip(wide, shortened_apart(wide, most), strict=True))
-                texts = [cut.get(text, text) for text in texts]
+                texts = [" ".join(cut.get(word, word) for word in each) for each in words]
             columns.append(texts)
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -188,6 +198,21 @@ class Times:
         return f"{value_us / self._per_unit:,.{self._decimals}f}"
 
 
+def three_digits(value: float) -> str:
+    """A number of three digits at least, without an exponent: `12,345`, `1.23`, `0.000123`."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:.{digits}f}"
+
+
+def per_samples(values: Iterable[float | None]) -> tuple[float, str]:
+    """What figures of a million samples are multiplied with so that they read well, and of how many
+    they then are: a billion where one is below a hundredth."""
+    least = min((value for value in values if value is not None), default=1.0)
+    return (1e3, "billion") if least < 0.01 else (1.0, "million")
+
+
 def one_line(text: str) -> str:
     """`text` without line ends, terminal escapes and halves of characters."""
     joined = " ".join(text.split())
@@ -222,8 +247,8 @@ def source_text(source: str) -> str:
 
 
 def merged(names: Sequence[Any]) -> str:
-    """The first of those in one row, and how many more: `0 and 25 alike`."""
-    return f"{names[0]} and {len(names) - 1} alike" if names[1:] else f"{names[0]}"
+    """The first of those in one row, and how many more: `0 and 25 more`."""
+    return f"{names[0]} and {len(names) - 1} more" if names[1:] else f"{names[0]}"
 
 
 def parts_table(
@@ -283,6 +308,19 @@ def excluded_steps(steps: Collection[tuple[str, str, float]]) -> str:
     return f"Medians are of {len(steady_us)} of {counted(len(steps), 'step')}: left out {left_out}."
 
 
+def path_text(path_us: Mapping[str, float], *, has_device: bool) -> str:
+    """What most of a critical path is, by kind; empty of none."""
+    if not path_us:
+        return ""
+    host = {kind: us for kind, us in path_us.items() if has_device and kind.startswith(OF_HOST)}
+    parts = {named(kind): us for kind, us in path_us.items() if kind not in host}
+    parts[HOST] = sum(host.values())
+    part = max(parts, key=parts.__getitem__)
+    most = f", above all {named(max(host, key=host.__getitem__))}" if part == HOST else ""
+    share = percent(parts[part], sum(path_us.values()))
+    return f": {share} of the critical path is {part}{most}"
+
+
 def straggler_text(straggler: Mapping[str, Any] | None) -> str:
     """Who it is, for how long, and why (`RankWaiting.to_dict()`); empty where none waits."""
     if not straggler or not straggler["held_up_us"]:
@@ -295,7 +333,7 @@ def straggler_text(straggler: Mapping[str, Any] | None) -> str:
         because = f"it starts {late} late"
     return (
         f"Straggler: rank {straggler['rank']}. The others lose "
-        f"{human_us(straggler['held_up_us'])} per step in sum, mostly because {because}."
+        f"{human_us(straggler['held_up_us'])} per step in total, mostly because {because}."
     )
 
 

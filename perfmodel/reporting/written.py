@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.files import atomic_write, check_writable, suffix_of, write_text
+from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix_of, write_text
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def page_of(
 
 def require_page(path: Path) -> None:
     """Raise `UsageError` for a name that is no page's."""
-    if path.suffix.lower() not in PAGES:
+    if path.suffix.lower() not in PAGES and not is_stdout(path):
         raise UsageError(f"{path}: a page is written as .html")
 
 

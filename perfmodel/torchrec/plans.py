@@ -106,7 +106,7 @@ def check_names(names: Sequence[str], workload: Workload) -> None:
 
 def module_of(name: str) -> Any:
     """One of TorchRec's modules. Raises `UsageError` where it is missing or too old."""
-    needed = "{}.{} or later: pip install 'perfmodel[torchrec]'".format(*OLDEST)
+    needed = "{}.{} or later: pip install torchrec".format(*OLDEST)
     try:
         found = version("torchrec")
         if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:

@@ -98,7 +98,7 @@ def test_each_design_says_what_stops_it_and_what_would_help(run: Run) -> None:
     assert default["bottleneck"]["resource"] == "host"
     assert "CUDA graphs" in default["bottleneck"]["lever"]
     assert 1 < default["bottleneck"]["lever_speed_up"] <= 2
-    assert hosts["bottleneck"]["words"] == "operators on the CPU"
+    assert hosts["bottleneck"]["words"] == "CPU operators"
     assert hosts["bottleneck"]["lever_speed_up"] <= 2
     for row in (default, hosts, neo):
         why = row["bottleneck"]
@@ -132,7 +132,7 @@ def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
     assert not found.out, found.err
     shown = run("compare", *SMALL, "--designs", "cpu_only").out
     assert "over default" in shown or "over cpu_only" in shown
-    assert "GB of memory" in shown
+    assert "Memory in GB" in shown
 
 
 def test_all_designs_are_rows(run: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.cli.console import Console
 from perfmodel.cli.output import csv_text
-from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.tables import Table, columns, per_samples, three_digits
 
 WORDS = ("", "a", "1,234.5", "aten::mm", "elementwise … kernel", "µs", "x" * 23, "-")
 HEADS = ("name", "time", "of step", "", "TFLOP/s", "größe")
@@ -114,3 +114,20 @@ def test_a_line_that_ends_at_the_edge_leaves_no_blank_on_the_next() -> None:
     page = Console(40)
     page.say("a" * 35 + " bbbb " + "c" * 50)
     assert page.text.splitlines() == ["a" * 35 + " bbbb", "c" * 40, "c" * 10]
+
+
+def test_figures_have_three_digits_and_no_exponent() -> None:
+    values = (0.0, 9.23e-05, 0.0178, 1.5, 12.34, 14_641_408.2)
+    shown = ["0", "0.0000923", "0.0178", "1.50", "12.3", "14,641,408"]
+    assert list(map(three_digits, values)) == shown
+    assert per_samples([None, 2.0]) == (1.0, "million")
+    assert per_samples([2.0, 9.23e-05]) == (1e3, "billion")
+
+
+def test_only_a_word_that_is_too_wide_loses_its_middle() -> None:
+    page, name = Console(46), "autograd::engine::evaluate_function: AddmmBackward0"
+    page.show(Table("", "op;us:s!;more:s!", [{"op": name, "us": "1.0", "more": "2" * 20}]))
+    first, second = page.text.splitlines()[-2:]
+    assert "…" in first
+    assert first.endswith("2" * 20)
+    assert second == "AddmmBackward0"

@@ -25,6 +25,17 @@ def test_ops_of_a_trace(run: Run, tmp_path: Path) -> None:
     assert answer["all"]["n"] == 1
 
 
+def test_without_a_device_there_is_nothing_to_score(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    tiny = Tiny()
+    tiny.step(1, 0, 1000)
+    tiny.op("aten::mm", 10, 30)
+    path.write_bytes(tiny.content())
+    ran = run("evaluate", "ops", path)
+    assert (ran.status, ran.out) == (2, "")
+    assert "no op with a measured device time" in ran.err
+
+
 def test_nothing_to_evaluate_is_an_error_that_says_what_to_name(run: Run) -> None:
     ran = run("evaluate", "ops")
     assert ran.status == 2

@@ -40,7 +40,7 @@ def test_the_largest_terms_in_order(
     monkeypatch.setenv("COLUMNS", str(columns))
     words = (*LINEAR, "dtype=fp16", "--hardware", "h100-sxm")
     terms = json.loads(run(*words, "--format", "json").out)["results"][0]["terms"]
-    out = run(*words).out
+    out = run(*words, "-v").out
     told = out[out.index("learned (") :]
     lines = told[: told.index(" (--format json)")].splitlines()
     assert max(map(len, lines)) <= columns

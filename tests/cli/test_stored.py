@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,3 +176,16 @@ def test_a_damaged_breakdown_is_one_line(
         ran = run(*words)
         assert ran.status == 0 or (ran.status, ran.err.count("\n")) == (2, 1)
         assert "internal error" not in ran.err
+
+
+def test_an_answer_is_read_packed_and_from_standard_input(
+    run: Run, tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = stored(run, tmp_path / "saved.json.gz", "breakdown", trace)
+    assert run("diff", packed, trace).out.startswith("no change")
+    plain = stored(run, tmp_path / "saved.json", "breakdown", trace).read_bytes()
+    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(plain)))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    page = run("report", "-", "-o", "-")
+    assert (page.status, page.err) == (0, "")
+    assert page.out.startswith("<!doctype html>")

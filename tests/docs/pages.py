@@ -24,6 +24,7 @@ import contextlib
 import doctest
 import importlib.util
 import io
+import itertools
 import os
 import re
 import shlex
@@ -276,14 +277,34 @@ def updated(page: Path, folder: Path) -> str:
             fails = _is_error(shown)
             printed = [line.rstrip() for line in session.output(command, fails=fails).splitlines()]
             if "..." in shown:
-                cut = shown.index("...")
-                tail = len(shown) - cut - 1
-                printed = [*printed[:cut], "...", *printed[len(printed) - tail :]]
+                printed = _parts(shown, printed)
             lines += printed if shown else []
         text = text.replace(
             f"```console\n{block.text}```", "```console\n" + "\n".join(lines) + "\n```"
         )
     return text
+
+
+def _alike(line: str) -> str:
+    return " ".join(_NUMBER.sub("#", _RULE.sub("-", line)).split())
+
+
+def _parts(shown: list[str], printed: list[str]) -> list[str]:
+    """Of what is printed the parts that were shown around each `...`: from a line like the first of
+    a part to one like its last; as many lines where none is."""
+    marks = [-1, *(at for at, line in enumerate(shown) if line == "..."), len(shown)]
+    alike, result, place = list(map(_alike, printed)), list[str](), 0
+    for before, after in itertools.pairwise(marks):
+        part = [line for line in shown[before + 1 : after] if line]
+        if part:
+            first, last = _alike(part[0]), _alike(part[-1])
+            begin = alike.index(first, place) if before >= 0 and first in alike[place:] else place
+            found = last in alike[begin:]
+            end = alike.index(last, begin) + 1 if found else begin + after - before - 1
+            end = len(printed) if after == len(shown) else end
+            result, place = [*result, *printed[begin:end]], end
+        result += ["..."] * (after < len(shown))
+    return result
 
 
 def main() -> None:

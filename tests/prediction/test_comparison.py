@@ -104,13 +104,11 @@ def test_a_design_that_changes_nothing_says_why(found: Comparison) -> None:
         batch=4096,
     )
     assert list(linked.without_gain) == ["smartnic"]
-    assert linked.without_gain["smartnic"].startswith("as default: not applied, ")
+    assert linked.without_gain["smartnic"].startswith("same as default: not applied, ")
     assert not any(note.startswith("smartnic: smartnic: ") for note in linked.warnings)
     first = linked.rows[0]
     applied = replace(linked, rows=(first, replace(first, design="neo", without_gain=())))
-    assert applied.without_gain == {
-        "neo": "as default: the step waits for host launches all the same"
-    }
+    assert applied.without_gain == {"neo": "same as default: the bottleneck stays host launches"}
 
 
 @pytest.mark.slow

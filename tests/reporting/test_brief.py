@@ -111,7 +111,7 @@ def test_an_annotation_is_one_line_and_an_error_where_a_check_failed() -> None:
 
 def test_lines_for_people_have_units() -> None:
     first, because, *_ = lines_of(brief(PREDICTION))
-    assert first == "l4, model, step 1.23 ms, 90 % interval 1.00 ms to 1.50 ms"
+    assert first == "step 1.23 ms, l4, 90 % interval 1.00 ms to 1.50 ms"
     held = {"hardware": "l4", "memory": {"total_bytes": 2_500_000_000.0}}
     line, *_ = lines_of(brief({"schema": "perfmodel.prediction/1", "results": [held]}))
     assert line == "l4, memory total 2.5 GB"

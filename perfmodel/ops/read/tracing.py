@@ -36,9 +36,7 @@ def pytorch() -> Any:
         torch = None
     if torch is None or tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
         found = "" if torch is None else f", not {torch.__version__}"
-        raise ModuleError(
-            f"tracing a program takes PyTorch 2.4 or later{found}: pip install 'perfmodel[torch]'"
-        )
+        raise ModuleError(f"tracing a program takes PyTorch 2.4 or later{found}: pip install torch")
     return torch
 
 

@@ -48,10 +48,10 @@ class Gap:
         return {"what": self.what, **size, "touches": list(self.touches)}
 
 
-def completeness_line(gaps: Sequence[Gap]) -> str:
-    """All of it in one line; empty of a whole recording."""
-    parts = [f"{gap.what} (touches {', '.join(gap.touches)})" for gap in gaps]
-    return f"not whole: {'; '.join(parts)}" if parts else ""
+def incomplete(gaps: Sequence[Gap]) -> list[str]:
+    """All of it in one line; none of a whole recording."""
+    parts = [f"{gap.what} (affects {', '.join(gap.touches)})" for gap in gaps]
+    return [f"incomplete recording: {'; '.join(parts)}"] * bool(parts)
 
 
 def completeness(

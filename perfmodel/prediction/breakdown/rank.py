@@ -23,6 +23,7 @@ from perfmodel.prediction.breakdown.tables import (
     Records,
     collective_rows,
     kernel_rows,
+    module_rows,
     operator_rows,
     range_rows,
     rate_rows,
@@ -39,6 +40,7 @@ ROWS = {
     "top_kernels": kernel_rows,
     "top_operators": operator_rows,
     "annotations": range_rows,
+    "modules": module_rows,
     "collectives": collective_rows,
     "rates": rate_rows,
 }
@@ -185,6 +187,8 @@ class RankBreakdown(HotTables):
             return self.rates.sums
         if table == "collectives":
             return self._collectives
+        if table == "modules":
+            return self.hot.modules
         of_graphs = self.laid_back is not None and table != "top_kernels"
         of = _OF_HOTSPOTS[table]
         found: NamedSums = (

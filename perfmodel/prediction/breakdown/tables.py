@@ -134,6 +134,11 @@ def range_rows(sums: NamedSums, most: int | None = None) -> Records:
     ]
 
 
+def module_rows(sums: NamedSums, most: int | None = None) -> Records:
+    """Modules by their place in the tree, longest on the host first."""
+    return [{**row, "kind": "module"} for row in sums.rows(("host_us", "device_us"), most)]
+
+
 def collective_rows(sums: NamedSums, most: int | None = None) -> Records:
     """Collectives (`name`, process group and its size apart by tabs), most time first; None where
     the trace does not say. Bandwidths are those of nccl-tests."""

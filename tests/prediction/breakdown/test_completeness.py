@@ -10,7 +10,7 @@ import pytest
 from cli.samples import event
 
 from perfmodel import breakdown, predict
-from perfmodel.prediction.breakdown.completeness import Gap, completeness, completeness_line
+from perfmodel.prediction.breakdown.completeness import Gap, completeness, incomplete
 from perfmodel.trace.read import read
 
 
@@ -50,7 +50,7 @@ def gaps(tmp_path: Path, content: dict[str, Any]) -> list[Gap]:
 
 def test_a_whole_recording_has_no_line(tmp_path: Path) -> None:
     assert gaps(tmp_path, step()) == []
-    assert completeness_line([]) == ""
+    assert incomplete([]) == []
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,10 @@ def test_each_kind_is_said(
 
 def test_one_line_for_all_of_it_and_the_same_in_every_answer(tmp_path: Path) -> None:
     found = gaps(tmp_path, step(recorded=3, shapes=False))
-    line = completeness_line(found)
-    assert line == (
-        "not whole: 1 of 4 kernel launches have no kernel (touches GPU time, idle time, gains); no "
-        "shapes were recorded (touches rates, kernels on other hardware)"
-    )
+    assert incomplete(found) == [
+        "incomplete recording: 1 of 4 kernel launches have no kernel (affects GPU time, idle time, "
+        "gains); no shapes were recorded (affects rates, kernels on other hardware)"
+    ]
     path = tmp_path / "trace.json"
     expected = [gap.to_dict() for gap in found]
     assert breakdown(path).to_dict()["completeness"] == expected
