@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -133,16 +134,13 @@ class Html:
             else:
                 self.say(block)
 
-    def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None:
+    def say(self, text: str = "", *, style: str = "", whole: bool = False, **_: str) -> None:
         """A paragraph; a line that is to stay `whole` is a command."""
         if text:
-            tag = "code" if whole else "strong" if style else ""
-            marked = f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)
-            self.text += f"<p>{marked}</p>"
+            tag = "code" if whole else "strong" if style else "span"
+            self.text += f"<p><{tag}>{escape(text)}</{tag}></p>"
 
-    def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None:
-        del before  # a command is indented by its style
-        self.print(text, style=style, whole=whole)
+    print = say
 
     def show(self, *tables: Table) -> None:
         self.text += "".join(map(sortable, tables))
@@ -157,11 +155,12 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
         rows = records_of(answer)
-        parts = {str(row.get("design") or row.get("hardware")): row.get("bound_by") for row in rows}
-        bars = parts_figure({name: us for name, us in parts.items() if us}, title="Bound by")
+        bound = {str(row.get("design") or row.get("hardware")): row.get("bound_by") for row in rows}
+        bars = {name: us for name, us in bound.items() if us and isinstance(us, Mapping)}
+        waits = partial(_picture, caption="What the step waits for.")
         contents = {
             "answer": "".join(_of_records(summary)),
-            "why": _picture(bars, "What the step waits for.") if any(parts.values()) else "",
+            "why": waits(parts_figure(bars, title="Bound by")) if bars else "",
             "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }
@@ -330,21 +329,14 @@ def _picture(figure: Figure, caption: str) -> str:
 def _tables(result: Result) -> Iterator[Table]:
     """The critical path by piece, and why its longest nodes take what they take."""
     name = result.hardware
-    pieces: dict[tuple[str, str], list[float]] = {}
+    pieces = defaultdict[tuple[str, str], list[float]](list)
     for each in result.critical_path:
-        pieces.setdefault((each.kind, each.name), []).append(each.duration_us)
+        pieces[named(each.kind), each.name].append(each.duration_us)
     whole_us = sum(map(sum, pieces.values())) or 1.0
-    records: list[dict[str, Any]] = [
-        {
-            "us": sum(us),
-            "frac": sum(us) / whole_us,
-            "count": len(us),
-            "kind": named(kind),
-            "piece": piece,
-        }
-        for (kind, piece), us in pieces.items()
+    records = [
+        {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
+        for (kind, piece), us in sorted(pieces.items(), key=lambda item: -sum(item[1]))
     ]
-    records.sort(key=lambda record: -record["us"])
     caption = f"Critical path by piece, the first {min(len(records), PATH_ROWS)}, {name}"
     yield Table(caption, _PATH, records[:PATH_ROWS])
     if result.explainer is not None and (reasons := list(_reasons(result))):
