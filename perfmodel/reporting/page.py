@@ -18,6 +18,7 @@ import numpy as np
 
 from perfmodel import __version__
 from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.plot import breakdown_figure
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.breakdown.completeness import completeness_line
@@ -31,7 +32,6 @@ from perfmodel.reporting.stored import sound
 from perfmodel.reporting.tables import SHARE, TIME, Column, Table, columns, median_step, percent
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
-from perfmodel.timeline.figures import parts_figure
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
@@ -160,7 +160,7 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
         waits = partial(_picture, caption="What the step waits for.")
         contents = {
             "answer": "".join(_of_records(summary)),
-            "why": waits(parts_figure(bars, title="Bound by")) if bars else "",
+            "why": waits(breakdown_figure(bars, title="Bound by")) if bars else "",
             "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }
@@ -314,7 +314,7 @@ def _is_replay(prediction: Prediction) -> bool:
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
     """The critical path of the median step by cause, measured and predicted; rooflines."""
-    drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
+    drawn = breakdown_figure(prediction.paths_by_cause(), title="Critical path by cause")
     pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
     for result in prediction.results:
         if result.mode == MODEL and result.coverage["kernels"]:
