@@ -301,8 +301,10 @@ def _timeline(
         if is_of_trace and not real:
             timeline = measured((before or result).timeline.graph)
             if found is not None:
-                of_rank = np.flatnonzero(timeline.graph.marks.rank == found.slowest.rank)
-                mark = int(of_rank[median_step(found.slowest.steps).index])
+                marks, step = timeline.graph.marks, median_step(found.slowest.steps)
+                named_so = np.array(marks.name, object) == step.name
+                rows = np.flatnonzero(named_so & (marks.rank == found.slowest.rank))
+                mark = int(rows[0]) if len(rows) else mark
             real.append(Shown("measured", timeline, mark, is_of_trace))
     return timeline_data([*real, *shown] if _is_replay(prediction) else [*shown, *real], trace)
 
