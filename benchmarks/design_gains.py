@@ -154,9 +154,10 @@ def draw(axes: Axes, panel: Panel) -> None:
             axes.plot(at, gain, mark, color=line.get_color(), markersize=6)
     axes.axhline(1.0, color="0.6", linewidth=0.8)
     axes.set_xlabel(label)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.12 * max(gain for found in curves.values() for _, gain, _ in found))
     if is_log:
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.legend(frameon=False, fontsize=8)
 
 

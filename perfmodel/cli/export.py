@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import atomic_write
 from perfmodel.cli.options import max_bytes
@@ -11,6 +11,9 @@ from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
 from perfmodel.reporting.written import What, documents, exported, page_of, require_page
+
+if TYPE_CHECKING:
+    from perfmodel.trace import Trace
 
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
@@ -58,6 +61,7 @@ def report(
     from perfmodel.reporting.stored import stored_answer
 
     content: Any = None
+    near: Trace | None = None
     if workload:
         options.refuse_beside_workload()
         from perfmodel.cli.predict import configuration_prediction
@@ -71,8 +75,10 @@ def report(
         options.check()
         content = options.content(trace)
         prediction = options.predict(content)
+        if options.steps and trace != "-":  # which can be read once
+            near, _ = options.read(trace, context=1)
     quiet_figures()
     with working("writing the page"):
         words = options.reading_words()
-        page = page_of(prediction, content, trace, options.hardware or (), words)
+        page = page_of(prediction, content, trace, options.hardware or (), words, near)
         wrote(output, _PAGE, page)

@@ -105,9 +105,9 @@ def predict(
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.ops.read.module import Call, assumed, program_of
+    from perfmodel.plot import breakdown_figure
     from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.run import largest_batch_of
-    from perfmodel.timeline.figures import parts_figure
 
     check_figure(figure, roofline)
     arguments = []
@@ -180,7 +180,9 @@ def predict(
         prediction = replace(prediction, source=prediction.source | {"demo": demo})
     if content and options.strict:
         refuse_cautions(content.source, prediction.cautions)
-    save_figure(figure, lambda: parts_figure(prediction.paths_by_cause(), title="Critical path"))
+    save_figure(
+        figure, lambda: breakdown_figure(prediction.paths_by_cause(), title="Critical path")
+    )
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
         _write_explanation(prediction, explain, target)

@@ -137,9 +137,9 @@ class PredictionOptions(KernelOptions):
         with working(f"tracing {program.name}"):
             return as_run(graph_of_program(program, call), self.mode or Mode.EAGER)
 
-    def read(self, trace: str | None) -> tuple[Trace, Demo | None]:
-        """The trace, or the bundled demo and what is known about it."""
-        given = self._reading()
+    def read(self, trace: str | None, context: int = 0) -> tuple[Trace, Demo | None]:
+        """The trace, or the bundled demo and what is known about it; `context` as of `read`."""
+        given = self._reading() | {"context": context}
         content, demo = read_named(trace, **given)
         if self.et:
             limits = {key: given[key] for key in ("strict", "max_bytes")}

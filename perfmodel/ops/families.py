@@ -175,11 +175,8 @@ _TABLE = tuple((family, re.compile(pattern)) for family, pattern in _PATTERNS)
 
 @lru_cache(maxsize=1 << 16)
 def family_of_kernel(name: str) -> str:
-    """The family of one kernel, copy or fill, by its name; `other` when nothing matches.
-
-    A family's own name, as predicted kernels may be called, is of that family.
-    """
-    if name in CLASS_OF_FAMILY:
+    """The family of one kernel, copy or fill, by its name; `other` when nothing matches."""
+    if name in CLASS_OF_FAMILY:  # as predicted kernels may be called
         return name
     telling = name[:TELLING_CHARACTERS]
     for family, pattern in _TABLE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from perfmodel.plot.names import readable
 from perfmodel.plot.style import Entry, Frame
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -175,26 +174,24 @@ _SMALL_FRAC = 0.005
 _MAX_PARTS = 16
 
 
-def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
-    """Draw one horizontal bar per step and source, stacked by part.
+def breakdown_figure(bars: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
+    """Draw one horizontal bar per name (`measured`, `predicted`, a design), stacked by part (cause,
+    kernel family), in microseconds; names without parts have none.
 
-    `frame` has a row per part of a bar: `part` (cause, kernel family, scope) and `time_us`; `step`
-    (name) and `source` (such as `measured`, `predicted`) where there are several. Parts that appear
-    twice in a bar add up, and keep one order and one colour in all bars; those below 0.5 % of every
-    bar, and beyond the 16 largest, are one. A bar ends with its total, and a second source of a
-    step with its difference from the first. Raises `UsageError` where a column is missing, a time
-    is negative or no number, or there is no row.
+    Parts keep one order and one colour in all bars; those below 0.5 % of every bar, and beyond the
+    16 largest, are one. A bar ends with its total, and all but the first with their difference from
+    it. Raises `UsageError` where a time is negative or no number, or there is none.
     """
-    table = _parts_by_bar(frame)
-    parts, bars, time_us = list(table.columns), list(table.index), table.to_numpy(float)
+    names = [name for name, parts in bars.items() if parts]
+    parts, time_us = _parts_by_bar([bars[name] for name in names])
     total, ends = time_us.sum(axis=1), time_us.cumsum(axis=1)
     colours = style.colours_of(parts) | {OTHER_PARTS: style.OTHER_COLOUR}
-    y = -np.cumsum([0.0, *(1.0 if one[0] == other[0] else 1.5 for one, other in pairwise(bars))])
+    y = -np.arange(float(len(names)))
     entries = [
         Entry(colours[part], readable(part) + (f"  {human_us(us)}" if len(bars) == 1 else ""))
         for part, us in zip(parts, time_us.sum(axis=0).tolist(), strict=True)
     ]
-    height_in = max(_BAR_IN * (y[0] - y[-1] + 1) + 1.1, 0.168 * len(entries) + 0.7, 1.8)
+    height_in = max(_BAR_IN * len(names) + 1.1, 0.168 * len(entries) + 0.7, 1.8)
     per_in = _AXES_WIDTH_IN / ((1 + _ROOM_FRAC) * (total.max() or np.inf))
     with style.panels(WIDTH_IN, height_in) as (figure, (axes,)):
         for at, part in enumerate(parts):
@@ -210,19 +207,15 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
                         ends[row, at] - us[row] / 2, y[row], text, ha="center", va="center",
                         fontsize=6.5, color=style.text_colour(colour),
                     )  # fmt: skip
-        first: dict[str, float] = {}
-        for (step, _), height, us in zip(bars, y.tolist(), total.tolist(), strict=True):
+        for height, us in zip(y.tolist(), total.tolist(), strict=True):
             text = human_us(us)
-            if first.get(step, 0.0) > 0:
-                text += f"  ({100 * (us / first[step] - 1):+.1f} %)"
-            first.setdefault(step, us)
+            if height and total[0] > 0:
+                text += f"  ({100 * (us / total[0] - 1):+.1f} %)"
             axes.annotate(
                 text, (us, height), xytext=(3, 0), textcoords="offset points", ha="left",
                 va="center", fontsize=7.5, color=style.INK,
             )  # fmt: skip
-        several = len(first) > 1 or not any(source for _, source in bars)
-        names = [[step if several else "", source] for step, source in bars]
-        axes.set_yticks(y, ["  ".join(filter(None, words)) for words in names])
+        axes.set_yticks(y, names)
         axes.set_ylim(y[-1] - 0.7, y[0] + 0.7)
         longest_us = float(total.max()) or 1.0
         style.time_axis(axes, longest_us, "time", most_ticks=8, room_frac=_ROOM_FRAC)
@@ -231,26 +224,22 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
     return figure
 
 
-def _parts_by_bar(frame: Frame) -> pd.DataFrame:
-    """Microseconds, a row per bar and a column per part; what is small in every bar, or beyond the
+def _parts_by_bar(bars: Sequence[Mapping[str, float]]) -> tuple[list[str], Floats]:
+    """Names of parts, and their microseconds per bar; what is small in every bar, or beyond the
     largest parts, is one at the end."""
-    import pandas as pd
-
-    part = style.texts(frame, "part", "there is no time to draw: the frame is empty")
-    time_us = style.floats(frame, "time_us")
+    names = np.array(list(dict.fromkeys(chain.from_iterable(bars))), object)
+    if not len(names):
+        raise UsageError("there is no time to draw")
+    time_us = np.array([[own.get(name, 0.0) for name in names] for own in bars], np.float64)
     if not (np.isfinite(time_us) & (time_us >= 0)).all():
-        raise UsageError("column 'time_us': a part of a bar is a time of 0 us or more")
-    by = {name: style.texts(frame, name) if name in frame else "" for name in ("step", "source")}
-    rows = pd.DataFrame(by | {"part": part, "time_us": time_us})
-    table = rows.groupby(["step", "source", "part"], sort=False).time_us.sum().unstack(fill_value=0)
-    steps = list(dict.fromkeys(rows.step))
-    bars = dict.fromkeys(zip(rows.step, rows.source, strict=True))
-    table = table.loc[sorted(bars, key=lambda bar: steps.index(bar[0])), list(dict.fromkeys(part))]
-    total = table.sum(axis=1)
-    share = table.div(total.where(total > 0, 1.0), axis=0).max()
-    is_kept = (share.rank(ascending=False, method="first") <= _MAX_PARTS) & (share >= _SMALL_FRAC)
+        raise UsageError("a part of a bar is a time of 0 us or more")
+    total = time_us.sum(axis=1, keepdims=True)
+    share = (time_us / np.where(total > 0, total, 1.0)).max(axis=0)
+    is_kept = share >= _SMALL_FRAC
+    is_kept[np.argsort(-share, kind="stable")[_MAX_PARTS:]] = False
     if (~is_kept).sum() <= 1:
         is_kept = share > 0
-    rest = table.loc[:, ~is_kept].sum(axis=1)
-    table = table.loc[:, is_kept]
-    return table.assign(**{OTHER_PARTS: rest}) if rest.sum() > 0 else table
+    rest = time_us[:, ~is_kept].sum(axis=1)
+    others = [OTHER_PARTS] if rest.any() else []
+    shown = np.column_stack([time_us[:, is_kept], rest]) if others else time_us[:, is_kept]
+    return [*names[is_kept].tolist(), *others], shown

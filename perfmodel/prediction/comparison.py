@@ -263,12 +263,13 @@ class Comparison:
 
     def plot(self) -> Figure:
         """A bar per design that can be, by what its step is bound by."""
-        from perfmodel.timeline.figures import parts_figure
+        from perfmodel.plot import breakdown_figure
 
         source = self.source
         title = f"{source['workload']} on {source['hardware']}, batch {source['batch']:,}"
         results = {row.title: row.result for row in self.rows if row.result is not None}
-        return parts_figure({name: of.bound_by or {} for name, of in results.items()}, title=title)
+        bars = {name: of.bound_by or {} for name, of in results.items()}
+        return breakdown_figure(bars, title=title)
 
     def __repr__(self) -> str:
         steps = [(row.result.step_us, row.title) for row in self.rows if row.result is not None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from html import escape
@@ -18,9 +19,10 @@ import numpy as np
 from perfmodel import __version__
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import LibraryError
+from perfmodel.plot import breakdown_figure
 from perfmodel.plot.names import named
 from perfmodel.plot.style import svg_text
-from perfmodel.prediction.breakdown.completeness import completeness_line
+from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
 from perfmodel.prediction.run import REPLAY
 from perfmodel.prediction.shapes import MODEL
@@ -31,7 +33,6 @@ from perfmodel.reporting.stored import sound
 from perfmodel.reporting.tables import SHARE, TIME, Column, Table, columns, median_step, percent
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
-from perfmodel.timeline.figures import parts_figure
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
@@ -103,7 +104,7 @@ def page_html(
         contents |= _measured(found) | {"notes": contents.pop("notes")}
         if _is_replay(prediction):
             headline = verdict(found.slowest, [each for listed in gains for each in listed])
-            facts = [each for each in (about(found), completeness_line(found.gaps)) if each]
+            facts = [about(found), *incomplete(found.gaps)]
             contents = {name: contents[name] for name in TITLES if name in contents}
     return _page(str(source["trace"]), headline, ", ".join(facts), contents)
 
@@ -134,16 +135,13 @@ class Html:
             else:
                 self.say(block)
 
-    def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None:
+    def say(self, text: str = "", *, style: str = "", whole: bool = False, **_: str) -> None:
         """A paragraph; a line that is to stay `whole` is a command."""
         if text:
-            tag = "code" if whole else "strong" if style else ""
-            marked = f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)
-            self.text += f"<p>{marked}</p>"
+            tag = "code" if whole else "strong" if style else "span"
+            self.text += f"<p><{tag}>{escape(text)}</{tag}></p>"
 
-    def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None:
-        del before  # a command is indented by its style
-        self.print(text, style=style, whole=whole)
+    print = verdict = say
 
     def show(self, *tables: Table) -> None:
         self.text += "".join(map(sortable, tables))
@@ -158,11 +156,12 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
         rows = records_of(answer)
-        parts = {str(row.get("design") or row.get("hardware")): row.get("bound_by") for row in rows}
-        bars = parts_figure({name: us for name, us in parts.items() if us}, title="Bound by")
+        bound = {str(row.get("design") or row.get("hardware")): row.get("bound_by") for row in rows}
+        bars = {name: us for name, us in bound.items() if us and isinstance(us, Mapping)}
+        bound_by = partial(breakdown_figure, bars, title="Bound by")
         contents = {
             "answer": "".join(_of_records(summary)),
-            "why": _picture(bars, "What the step waits for.") if any(parts.values()) else "",
+            "why": _picture(bound_by, "What the step waits for.") if bars else "",
             "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }
@@ -303,8 +302,10 @@ def _timeline(
         if is_of_trace and not real:
             timeline = measured((before or result).timeline.graph)
             if found is not None:
-                of_rank = np.flatnonzero(timeline.graph.marks.rank == found.slowest.rank)
-                mark = int(of_rank[median_step(found.slowest.steps).index])
+                marks, step = timeline.graph.marks, median_step(found.slowest.steps)
+                named_so = np.array(marks.name, object) == step.name
+                rows = np.flatnonzero(named_so & (marks.rank == found.slowest.rank))
+                mark = int(rows[0]) if len(rows) else mark
             real.append(Shown("measured", timeline, mark, is_of_trace))
     return timeline_data([*real, *shown] if _is_replay(prediction) else [*shown, *real], trace)
 
@@ -316,40 +317,33 @@ def _is_replay(prediction: Prediction) -> bool:
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
     """The critical path of the median step by cause, measured and predicted; rooflines."""
-    try:
-        drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
-    except LibraryError as error:
-        yield _paragraph(f"Not drawn: {error}")
-        return
-    pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
+    paths = partial(breakdown_figure, prediction.paths_by_cause(), title="Critical path by cause")
+    yield _picture(paths, "Every microsecond of the step has one cause; the bars sum to the step.")
     for result in prediction.results:
         if result.mode == MODEL and result.coverage["kernels"]:
-            pictures.append((result.roofline(), "Kernels below the roofs of the device."))
-    yield from (_picture(figure, caption) for figure, caption in pictures)
+            yield _picture(result.roofline, "Kernels below the roofs of the device.")
 
 
-def _picture(figure: Figure, caption: str) -> str:
-    return f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
+def _picture(draw: Callable[[], Figure], caption: str) -> str:
+    """A figure as SVG; without matplotlib, that it is not drawn."""
+    try:
+        drawn = svg_text(draw())
+    except LibraryError as error:
+        return _paragraph(f"{caption} Not drawn: {error}")
+    return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _tables(result: Result) -> Iterator[Table]:
     """The critical path by piece, and why its longest nodes take what they take."""
     name = result.hardware
-    pieces: dict[tuple[str, str], list[float]] = {}
+    pieces = defaultdict[tuple[str, str], list[float]](list)
     for each in result.critical_path:
-        pieces.setdefault((each.kind, each.name), []).append(each.duration_us)
+        pieces[named(each.kind), each.name].append(each.duration_us)
     whole_us = sum(map(sum, pieces.values())) or 1.0
-    records: list[dict[str, Any]] = [
-        {
-            "us": sum(us),
-            "frac": sum(us) / whole_us,
-            "count": len(us),
-            "kind": named(kind),
-            "piece": piece,
-        }
-        for (kind, piece), us in pieces.items()
+    records = [
+        {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
+        for (kind, piece), us in sorted(pieces.items(), key=lambda item: -sum(item[1]))
     ]
-    records.sort(key=lambda record: -record["us"])
     caption = f"Critical path by piece, the first {min(len(records), PATH_ROWS)}, {name}"
     yield Table(caption, _PATH, records[:PATH_ROWS])
     if result.explainer is not None and (reasons := list(_reasons(result))):

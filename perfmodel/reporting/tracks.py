@@ -307,6 +307,7 @@ class Source:
             "mode": self.shown.mode,
             "step": marks.name[mark],
             "span": span_ns // 100,
+            "length": round(float(timeline.step_us[mark]) * NS_PER_US) // 100,
             "note": note,
             "rows": [path, *rows],
             "path": line,

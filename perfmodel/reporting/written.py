@@ -59,9 +59,11 @@ def page_of(
     source: str | None,
     hardware: Sequence[str] = (),
     options: Sequence[str] = (),
+    near: Trace | None = None,
 ) -> str:
     """The page of what was predicted of `content`, with what would help (`gains_of`); of a trace
-    whose times it is made from, also with where these went."""
+    whose times it is made from, also with where these went, by the steps `near` those predicted
+    where it has them."""
     from dataclasses import replace
 
     from perfmodel.prediction.breakdown.job import breakdown
@@ -71,8 +73,9 @@ def page_of(
 
     trace, found = content if isinstance(content, Trace) else None, None
     if trace is not None and any(result.mode != MODEL for result in prediction.results):
-        found = breakdown(trace)
-        found = replace(found, ranks=[rank.of_steps(trace.chosen) for rank in found.ranks])
+        recorded = near or trace
+        found = breakdown(recorded)
+        found = replace(found, ranks=[rank.of_steps(recorded.chosen) for rank in found.ranks])
     helps = gains_of(prediction, source, hardware, options)
     return page_html(prediction, helps, trace, found)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.plot import breakdown_figure, timeline_figure
+from perfmodel.plot import timeline_figure
 from perfmodel.timeline.critical_path import ROUNDING_US, Piece
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind
 from perfmodel.timeline.graph.types import names
@@ -95,12 +95,3 @@ def step_figure(
         end_us=end_us,
         title=f"{marks.name[mark]}, rank {marks.rank[mark]}",
     )
-
-
-def parts_figure(sources: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
-    """Stacked bars of `{source: {part: microseconds}}`, such as `{"measured": path.by_cause()}`."""
-    import pandas as pd
-
-    rows = [(source, *part) for source, parts in sources.items() for part in parts.items()]
-    frame = pd.DataFrame(rows, columns=["source", "part", "time_us"])
-    return breakdown_figure(frame, title=title)

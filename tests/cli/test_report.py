@@ -15,6 +15,17 @@ def test_the_demo_makes_a_page(tmp_path: Path) -> None:
     assert page.read_text().startswith("<!doctype html>")
 
 
+def test_steps_have_the_title_that_breakdown_gives_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", "demo:2rank", "--steps", "2:4", "-o", str(page)]) == 0
+    capsys.readouterr()
+    assert main(["breakdown", "demo:2rank", "--steps", "2:4"]) == 0
+    verdict = capsys.readouterr().out.splitlines()[1]
+    assert f"<h1>{verdict.partition(';')[0]}" in page.read_text()
+
+
 def test_a_workload_makes_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     asked = ["report", "--workload", "lin-dlrm-ddp", "--hardware", "v100-sxm2-16gb"]

@@ -5,12 +5,8 @@ import pytest
 from perfmodel.errors import UsageError
 from perfmodel.plot import breakdown_figure
 
-FRAME = {
-    "step": ["s5"] * 6,
-    "source": ["measured"] * 3 + ["predicted"] * 3,
-    "part": ["compute", "communication", "host_t1"] * 2,
-    "time_us": [600.0, 300.0, 100.0, 600.0, 300.0, 130.0],
-}
+MEASURED = {"compute": 600.0, "communication": 300.0, "host_t1": 100.0}
+BARS = {"measured": MEASURED, "predicted": MEASURED | {"host_t1": 130.0}, "nothing": {}}
 
 
 def bars(figure) -> list[tuple[float, float]]:
@@ -22,7 +18,7 @@ def texts(figure) -> list[str]:
 
 
 def test_measured_next_to_predicted() -> None:
-    figure = breakdown_figure(FRAME, title="where")
+    figure = breakdown_figure(BARS, title="where")
     assert bars(figure) == [(0, 600), (0, 600), (600, 300), (600, 300), (900, 100), (900, 130)]
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["measured", "predicted"]
     assert "1.00 ms" in texts(figure)
@@ -31,27 +27,27 @@ def test_measured_next_to_predicted() -> None:
 
 
 def test_one_bar_has_its_times_in_the_legend() -> None:
-    figure = breakdown_figure({"part": ["matmul", "matmul"], "time_us": [2.0, 3.0]})
+    figure = breakdown_figure({"": {"matmul": 5.0}})
     assert bars(figure) == [(0, 5)]
     assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["matmul  5.0 us"]
 
 
 def test_small_parts_are_put_together() -> None:
-    names = ["compute", *(f"small{i}" for i in range(30))]
-    figure = breakdown_figure({"part": names, "time_us": [1e6, *range(30)]})
+    small = {f"small{i}": float(i) for i in range(30)}
+    figure = breakdown_figure({"": {"compute": 1e6} | small})
     legend = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
     assert legend == ["compute  1.00 s", "all others  435.0 us"]
 
 
 @pytest.mark.parametrize(
-    ("frame", "message"),
+    ("bars", "message"),
     [
-        ({"part": [], "time_us": []}, "empty"),
-        ({"part": ["a"], "time_us": [-1.0]}, "0 us or more"),
-        ({"part": ["a"], "time_us": [float("nan")]}, "0 us or more"),
-        ({"part": ["a"]}, "'time_us'"),
+        ({}, "no time to draw"),
+        ({"a": {}}, "no time to draw"),
+        ({"a": {"b": -1.0}}, "0 us or more"),
+        ({"a": {"b": float("nan")}}, "0 us or more"),
     ],
 )
-def test_bad_input(frame: dict, message: str) -> None:
+def test_bad_input(bars: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        breakdown_figure(frame)
+        breakdown_figure(bars)

@@ -22,7 +22,7 @@ DEUTERANOPIA = np.array(
     ]
 )
 """On linear RGB. Source: Machado, Oliveira, Fernandes, IEEE TVCG 15(6), 2009, severity 1.0."""
-PARTS = {"part": ["compute"], "time_us": [1.0]}
+PARTS = {"": {"compute": 1.0}}
 
 
 def test_every_cause_kind_and_known_family_has_its_colour() -> None:
@@ -77,7 +77,7 @@ def test_an_unknown_suffix_names_the_known_ones(tmp_path: Path) -> None:
 
 def test_names_are_no_markup_in_svg(tmp_path: Path) -> None:
     save(
-        breakdown_figure({"part": ["<script>x</script> $a_b$"], "time_us": [1.0]}),
+        breakdown_figure({"": {"<script>x</script> $a_b$": 1.0}}),
         tmp_path / "f.svg",
     )
     text = (tmp_path / "f.svg").read_text()

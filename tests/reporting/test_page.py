@@ -143,6 +143,7 @@ def test_the_timeline_holds_the_step(prediction: Prediction) -> None:
     result = prediction.results[0]
     step_us = result.timeline.step_us[result.median_mark]
     assert first["predicted"]["span"] == pytest.approx(step_us * 10, abs=1)
+    assert first["predicted"]["length"] == pytest.approx(step_us * 10, abs=1)
     for view in views["views"]:
         for row in view["rows"]:
             at = 0

@@ -3,13 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from reporting.handmade import KERNEL, LABELS, graph
 
-from perfmodel.errors import UsageError
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import (
-    parts_figure,
     piece_columns,
     step_figure,
     timeline_columns,
@@ -65,14 +62,3 @@ def test_figure_of_a_step() -> None:
     axes = figure.axes[0]
     assert axes.get_title(loc="left") == "ProfilerStep#1, rank 0"
     assert axes.get_xlim() == (0.0, 20.0)
-
-
-def test_figure_of_measured_and_predicted() -> None:
-    timeline = measured(graph())
-    parts = critical_path(timeline, 0).by_cause()
-    figure = parts_figure({"measured": parts, "predicted": parts})
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert "20.0 us" in texts
-    assert "20.0 us  (+0.0 %)" in texts
-    with pytest.raises(UsageError, match="empty"):
-        parts_figure({})

@@ -109,7 +109,7 @@
 
     function chooseMode() {
       const own = views.filter((each) => each.mode === modes.value);
-      const about = Object.fromEntries(own.map((each) => [each.step, `${each.step}, ${time(each.span)}`]));
+      const about = Object.fromEntries(own.map((each) => [each.step, `${each.step}, ${time(each.length)}`]));
       const names = own.map((each) => each.step).sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
       fill(steps, names, own[0].step, about);
       chooseStep();
@@ -253,16 +253,17 @@
         pen.beginPath();
         pen.rect(label(), y, plot(), HIGH);
         pen.clip();
-        let last = -1;
+        let last = -1, dim = -1;  // the last pixel that was drawn, and drawn faded
         for (let i = first(row, from); i < row.start.length && row.start[i] <= to; i++) {
           const x = left + (row.start[i] - from) * rate;
           const width = Math.max(row.length[i] * rate, 0.7);
           const faded = !plain && ((wanted && !hit(row, i)) || (lit >= 0 && row.kind[i] !== lit));
-          if (width < 1 && Math.floor(x) === last) {
+          if (width < 1 && Math.floor(x) === (faded ? dim : last)) {
             if (plain) i = Math.max(first(row, from + (last + 1 - left) / rate) - 1, i);
             if (plain || faded) continue;
           }
-          if (!faded) last = Math.floor(x);
+          if (faded) dim = Math.floor(x);
+          else last = Math.floor(x);
           const colour = kinds[row.kind[i]][1];
           if (!plain) pen.globalAlpha = faded ? 0.15 : 1;
           pen.fillStyle = colour === "#000000" ? colours.ink : colour;
