@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -51,12 +51,11 @@ def explorer(source: Any, across: str | None = None) -> Any:
 
     def control(axis: str) -> Any:
         numbers = all(isinstance(each, (int, float)) for each in values[axis])
-        slides = numbers and len(values[axis]) > 1
-        kind = partial(widgets.SelectionSlider, continuous_update=False)
         options = [(f"{each:,}" if numbers else str(each), each) for each in values[axis]]
-        name = axis.rpartition(".")[2]
-        made = kind if slides else widgets.Dropdown
-        return made(options=options, description=name, tooltip=axis)
+        about = {"options": options, "description": axis.rpartition(".")[2], "tooltip": axis}
+        if numbers and len(options) > 1:
+            return widgets.SelectionSlider(**about, continuous_update=False)
+        return widgets.Dropdown(**about)
 
     controls = {axis: control(axis) for axis in values}
     picker = widgets.Dropdown(options=list(values), value=along, description="across")
