@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ def test_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
             raise RuntimeError("cannot cache function: no locator available")
         return usual(**options)
 
-    monkeypatch.setattr(perfmodel.base.compiled.numba, "njit", refused)
+    monkeypatch.setattr(perfmodel.base.compiled, "numba", SimpleNamespace(njit=refused))
 
     @compiled()
     def double(value: float) -> float:
