@@ -13,7 +13,8 @@ import numpy as np
 
 from perfmodel.base.lazy import library
 from perfmodel.base.units import US_PER_MS, human_us
-from perfmodel.errors import PerfmodelError
+from perfmodel.cost.chosen import using_kernels
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.evaluate import evaluation_of
 from perfmodel.explore.spec import BATCH, load_spec
 from perfmodel.prediction.types import Result
@@ -40,12 +41,17 @@ def explorer(source: Any, across: str | None = None) -> Any:
         source = {"workload": source, "axes": USUAL_AXES}
     spec = load_spec(source)
     evaluate, values = evaluation_of(spec), spec.points.values
-    along = across or (BATCH if BATCH in values else next(iter(values)))
+    along = across or (BATCH if BATCH in values else next(iter(values), BATCH))
+    if along not in values:
+        raise UsageError(
+            f"across {along!r}: expected an axis: {', '.join(values) or 'it has none'}"
+        )
 
     @lru_cache(maxsize=4096)
     def found(*point: Any) -> Result | str:
         try:
-            return evaluate.predicted(dict(zip(values, point, strict=True)))
+            with using_kernels(spec.kernels):
+                return evaluate.predicted(dict(zip(values, point, strict=True)))
         except PerfmodelError as error:
             return str(error)
 
