@@ -106,9 +106,7 @@ def _drawn(
             if not known:
                 continue
             x, y = [x for x, _ in known], np.array([one.step_us for _, one in known])
-            ends = [
-                (each.low_us or each.step_us, each.high_us or each.step_us) for _, each in known
-            ]
+            ends = [(one.low_us or one.step_us, one.high_us or one.step_us) for _, one in known]
             away = np.abs(np.array(ends).T - y) / US_PER_MS
             axes.errorbar(x, y / US_PER_MS, away, color=colour, marker="o", capsize=3, ls=joined)
         if isinstance(chosen := curve[at], Result):
