@@ -54,14 +54,13 @@ def predict_module(
     """Per-call time of a `torch.nn.Module` in memory on each machine.
 
     Nothing is computed but what sizes depend on: the module is traced under fake tensors, and is
-    not changed.
+    not changed. `hardware` and `kernels` are as of `predict`; `dtype`, `autocast`, `batch` and
+    `assume` as of `perfmodel.ops.read.module.Call`.
 
     Parameters:
-        module, inputs: the module and what it is called with.
+        inputs: what `module` is called with.
         train: its backward pass too, and a step of `optimizer`, where one is named.
-        dtype, autocast, batch, assume: as of `perfmodel.ops.read.module.Call`.
         mode: `eager`, `compiled` by Inductor, in CUDA `graphs`, or both (`reduce-overhead`).
-        hardware, kernels: as of `predict`.
 
     Returns: a `Prediction` of one pass.
     Raises: `PerfmodelError` for a call that fails, and for an operator that depends on values which
@@ -127,6 +126,8 @@ def compare(
 ) -> Comparison:
     """Co-designs side by side on one workload and one machine: time, energy, cost, memory.
 
+    `nodes`, `train`, `overheads` and `kernels` are as of `predict`.
+
     Parameters:
         designs: names, combined with `+`.
         settings: of a design (`hotline.hot_mib`), the workload (`workload.training.loss`) or the
@@ -139,7 +140,6 @@ def compare(
         over: designs that speed-ups are over.
         plan: a file with the layout that all start from.
         ladder: each design's steps one on top of the other, each with its gain.
-        nodes, train, overheads, kernels: as of `predict`.
 
     Returns: a `Comparison`: a row per design, with a 90 % interval, or why it cannot be.
     Raises: `PerfmodelError` for names and settings that mean nothing here, and where no design can
@@ -207,13 +207,14 @@ def plan(
 ) -> Plan:
     """Where each table should lie so that a step takes least time: sharding, ranks and memory.
 
+    `nodes`, `batch`, `train` and `kernels` are as of `predict`.
+
     Parameters:
         settings: of the workload (`workload.training.loss`) or the hardware (`node.gpus`).
         estimator: `perfmodel` (the step as scheduled) or `torchrec` (the best by the formulas of
             TorchRec's planner).
         begin: gets the search, and each layout before it is scheduled, with how many are done and
             how many there are at most.
-        nodes, batch, train, kernels: as of `predict`.
 
     Returns: a `Plan`; its `deployment` is what `predict` takes.
     Raises: `PerfmodelError` for hardware that is no node or cluster, and where memory holds no

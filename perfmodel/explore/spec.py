@@ -106,8 +106,8 @@ def load_spec(source: str | Path | Mapping[str, Any], objectives: str | None = N
     if isinstance(source, Mapping):
         where, folder, table = "sweep", Path(), dict(source)
     else:
-        where, folder = str(source), Path(source).parent
-        table = read_toml(Path(source), MAX_BYTES, UsageError)
+        where, folder = str(source), Path(str(source)).parent
+        table = read_toml(Path(where), MAX_BYTES, UsageError)
     keys = section(Keys, table, where, UsageError)
     try:
         if (keys.trace is None) == (keys.workload is None):

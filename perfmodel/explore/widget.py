@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +13,8 @@ import numpy as np
 
 from perfmodel.base.lazy import library
 from perfmodel.base.units import US_PER_MS, human_us
-from perfmodel.errors import PerfmodelError
+from perfmodel.cost.chosen import using_kernels
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.evaluate import evaluation_of
 from perfmodel.explore.spec import BATCH, load_spec
 from perfmodel.prediction.types import Result
@@ -40,23 +41,27 @@ def explorer(source: Any, across: str | None = None) -> Any:
         source = {"workload": source, "axes": USUAL_AXES}
     spec = load_spec(source)
     evaluate, values = evaluation_of(spec), spec.points.values
-    along = across or (BATCH if BATCH in values else next(iter(values)))
+    along = across or (BATCH if BATCH in values else next(iter(values), BATCH))
+    if along not in values:
+        raise UsageError(
+            f"across {along!r}: expected an axis: {', '.join(values) or 'it has none'}"
+        )
 
     @lru_cache(maxsize=4096)
     def found(*point: Any) -> Result | str:
         try:
-            return evaluate.predicted(dict(zip(values, point, strict=True)))
+            with using_kernels(spec.kernels):
+                return evaluate.predicted(dict(zip(values, point, strict=True)))
         except PerfmodelError as error:
             return str(error)
 
     def control(axis: str) -> Any:
         numbers = all(isinstance(each, (int, float)) for each in values[axis])
-        slides = numbers and len(values[axis]) > 1
-        kind = partial(widgets.SelectionSlider, continuous_update=False)
         options = [(f"{each:,}" if numbers else str(each), each) for each in values[axis]]
-        name = axis.rpartition(".")[2]
-        made = kind if slides else widgets.Dropdown
-        return made(options=options, description=name, tooltip=axis)
+        about = {"options": options, "description": axis.rpartition(".")[2], "tooltip": axis}
+        if numbers and len(options) > 1:
+            return widgets.SelectionSlider(**about, continuous_update=False)
+        return widgets.Dropdown(**about)
 
     controls = {axis: control(axis) for axis in values}
     picker = widgets.Dropdown(options=list(values), value=along, description="across")
@@ -101,9 +106,7 @@ def _drawn(
             if not known:
                 continue
             x, y = [x for x, _ in known], np.array([one.step_us for _, one in known])
-            ends = [
-                (each.low_us or each.step_us, each.high_us or each.step_us) for _, each in known
-            ]
+            ends = [(one.low_us or one.step_us, one.high_us or one.step_us) for _, one in known]
             away = np.abs(np.array(ends).T - y) / US_PER_MS
             axes.errorbar(x, y / US_PER_MS, away, color=colour, marker="o", capsize=3, ls=joined)
         if isinstance(chosen := curve[at], Result):

@@ -122,7 +122,7 @@ def test_cells_of_markdown_and_parquet_are_the_names(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_said_before_any_work(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfmodel.cli.output.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
     for name, said in (("a.xlsx", "openpyxl"), ("a.html", ".parquet"), ("a.PNG", ".md")):
         ran = run("predict", "missing.json", "-o", tmp_path / name)
         assert ran.status == 2

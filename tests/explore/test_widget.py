@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import perfmodel
-from perfmodel.errors import LibraryError
+from perfmodel.errors import LibraryError, UsageError
 
 pytest.importorskip("ipywidgets")
 SPEC = {
@@ -56,3 +56,10 @@ def test_the_package_stays_one_that_has_names() -> None:
 
     assert perfmodel.explore.load_spec is load_spec
     assert "sensitivity" in dir(perfmodel.explore)
+
+
+@pytest.mark.parametrize(("given", "across"), [(SPEC, "speed"), (SPEC | {"axes": {}}, None)])
+def test_what_is_no_axis_is_an_error(given: dict[str, Any], across: str | None) -> None:
+    given = given | {"hardware": "dgx-h100"} if not given["axes"] else given
+    with pytest.raises(UsageError, match="expected an axis"):
+        perfmodel.explore(given, across)
