@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.collectives.calls import place_collectives
-from perfmodel.cost.collectives.durations import collective_durations, device_shares_of_rows
+from perfmodel.cost.collectives.learned import collective_durations, device_shares_of_rows
 from perfmodel.cost.contract import COLLECTIVE
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
