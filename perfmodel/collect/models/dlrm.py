@@ -2,8 +2,7 @@
 
 With several ranks the tables are sharded table-wise (pooled all-to-all) and the MLPs are data
 parallel (DDP), as in the reference implementation. Configurations are those that were published,
-and those whose step times are the truth (`one_rank.json`): they start from one base and vary one
-thing at a time, then several at once; each takes about 2 to 60 ms per step on two CPU cores.
+and what a file lists.
 """
 
 from __future__ import annotations
@@ -171,7 +170,6 @@ def _from_json(item: Mapping[str, Any]) -> DlrmConfig:
     return config
 
 
-ONE_RANK = read_configs(Path(__file__).with_name("one_rank.json"))
 LEARNING_RATE = 0.01
 
 
