@@ -12,6 +12,7 @@ from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering import lower
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import measure
+from perfmodel.lowering.lower import CPU, Target
 from perfmodel.lowering.observed import (
     HostTimes,
     measured_stretches,
@@ -21,7 +22,6 @@ from perfmodel.lowering.observed import (
 )
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.recorded import Recorded, with_recorded, with_waits
-from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import OpGraph

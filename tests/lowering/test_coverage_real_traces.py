@@ -14,8 +14,8 @@ from slow import slow_but
 
 import perfmodel
 from perfmodel.lowering import lower
+from perfmodel.lowering.lower import Target, pieces_by_op
 from perfmodel.lowering.observed import with_placement
-from perfmodel.lowering.walk import Target, pieces_by_op
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.ops.spec import OPS

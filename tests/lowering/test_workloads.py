@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.lowering import lower
-from perfmodel.lowering.walk import Target
+from perfmodel.lowering.lower import Target
 from perfmodel.workload import load_workload, op_graph, workloads
 
 
