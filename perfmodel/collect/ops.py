@@ -192,6 +192,7 @@ def hidden_accumulation(torch: Any, leaves: Iterable[Any]) -> Iterator[None]:
 
 
 FIRST_WARM_UP = 4
+"""Steps in which a new model first allocates memory and its libraries choose kernels."""
 TARGET_US, LEAST, MOST = 40_000.0, 3, 8
 """Of steps of each sort of a round, with and without the meter: as many as fit, within limits."""
 MEMORY_SHARE = 0.75
@@ -199,6 +200,7 @@ MEMORY_SHARE = 0.75
 MAX_ROUNDS = 200
 TIMINGS = {"cpu": "dispatch_mode", "cuda": "dispatch_mode_host"}
 PER_MINUTE = 24
+"""Models: 2.5 seconds for each, all its rounds together."""
 
 
 class Turns:

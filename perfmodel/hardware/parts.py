@@ -35,6 +35,7 @@ class Part:
         return self.name
 
 
+Target = Literal["cuda", "rocm", "cpu"]
 USUAL_STREAM_FRAC = 0.85
 """`stream_peak_frac` where nobody published one. assumed: the middle of the catalogue's (0.74 to
 0.94)."""
@@ -44,7 +45,7 @@ USUAL_STREAM_FRAC = 0.85
 class Device(Part):
     """What operators run on: a GPU, as the driver shows it, or one CPU socket with its memory."""
 
-    target: Literal["cuda", "rocm", "cpu"]
+    target: Target
     """The software stack that lowers ops to kernels on it."""
     aliases: tuple[str, ...] = ()
     """Names that drivers report for it."""

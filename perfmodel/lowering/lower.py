@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from perfmodel.base.arrays import Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering.arguments import (
     BY_CALLS,
     FP32,
@@ -52,7 +53,6 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 from perfmodel.ops.vocabulary.movement import HOST_COPIES, UNKNOWN
 
-Target = Literal["cuda", "rocm", "cpu"]
 CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from perfmodel.errors import Note, UsageError, prefixed
 from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering import lower
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import measure
-from perfmodel.lowering.lower import CPU, Target
+from perfmodel.lowering.lower import CPU
 from perfmodel.lowering.observed import (
     HostTimes,
     measured_stretches,

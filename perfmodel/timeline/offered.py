@@ -26,6 +26,7 @@ from perfmodel.base.units import US_PER_S
 from perfmodel.errors import UsageError
 
 _ITERATIONS = 200
+"""Halvings: more than the digits of a double."""
 
 
 @dataclass(frozen=True)

@@ -279,6 +279,7 @@ def _schema_effects(schema: str) -> tuple[bool, frozenset[int]]:
 
 RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = ("record function id", "external id", "order per thread")
 MIN_SAME_FRAC = 0.9
+"""Of paired events and nodes, how many have one name before a way to pair them is believed."""
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from functools import cached_property, lru_cache
 from math import sqrt
 from operator import attrgetter
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
 from perfmodel.errors import Note, WorkloadError
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering.recorded import WAITED_US
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import INPUT, NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
@@ -31,8 +31,6 @@ from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
 from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
-
-Target = Literal["cuda", "rocm", "cpu"]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from lowering.lowered_shares import lowered_shares
 from slow import slow_but
 
 import perfmodel
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering import lower
-from perfmodel.lowering.lower import Target, pieces_by_op
+from perfmodel.lowering.lower import pieces_by_op
 from perfmodel.lowering.observed import with_placement
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import FRAMEWORK

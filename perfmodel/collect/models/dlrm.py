@@ -26,6 +26,7 @@ from perfmodel.errors import PerfmodelError, UsageError
 
 FP32_BYTES, INT64_BYTES = 4, 8
 DISTINCT_BATCHES = 8
+"""Made beforehand and used in turns: a step does not find the rows of the one before in a cache."""
 
 CRITEO_TB_ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956),

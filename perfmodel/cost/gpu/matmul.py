@@ -188,6 +188,7 @@ own, TensorRT-LLM's SmoothQuant in the layer before (NVIDIA/TensorRT-LLM)."""
 _SUMS = {"int8": "int32"}
 """What PyTorch's products return, where it is not of 16 bits (`_int_mm`)."""
 _ALIGNED_BYTES = 16
+"""The most that one load or asynchronous copy of a thread moves: 128 bits."""
 _ASYNCHRONOUS_BYTES = 4
 """The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
 multiples of less, operands come element by element, and moving slows down as much (assumed; such

@@ -33,6 +33,7 @@ products of warp groups nor tensor memory (NVIDIA, PTX ISA: `wgmma` is of sm_90a
 sm_100a and sm_103a), and the shared memory and threads of Ada's multiprocessors."""
 _USUAL_SHARED_BYTES, _USUAL_THREADS = 65_536, 2048
 _ONE_CHIP, _UNRELATED = 0.15, 0.45
+"""Distances up to which boards have one chip, and from which devices tell nothing of each other."""
 _MIN_BLEND = 0.5
 _WATTS_COUNT = 0.5
 """Boards of one chip differ more in their power limits than in how their kernels behave."""

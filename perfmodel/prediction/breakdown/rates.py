@@ -18,7 +18,8 @@ from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Device, from_driver_name
-from perfmodel.lowering.lower import Lowered, Target, lower
+from perfmodel.hardware.parts import Target
+from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
 from perfmodel.ops.dtypes import DTYPES

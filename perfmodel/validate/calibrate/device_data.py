@@ -93,6 +93,8 @@ OTHER_ALGORITHMS = ("index_add",)
 ALONE, IN_STEP = "alone", "in step"
 MIN_WEIGHT = 0.3
 MIN_QUIET_FRAC = 0.7
+"""Weight of an operator that takes nothing of its step, where the mean one has 1 more; and by how
+much at most noise lengthens a step (`_without_noise`)."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +269,7 @@ _USUAL_FLOP_PER_CLOCK = 16.0
 _ASSUMED_GB_PER_S_PER_CORE = 12.0
 _ASSUMED_W_PER_CORE = 5.0
 _ASSUMED_MHZ = 2500.0
+"""Where a record says nothing."""
 
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]

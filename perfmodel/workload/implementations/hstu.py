@@ -39,6 +39,7 @@ from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 
 WAVE = 64
+"""Threads that AMD's CDNA runs in step."""
 LAYOUTS = ("row_wise", "table_wise", "balanced")
 BUCKETS = (8192, 2048)
 """Rows of the position and of the time embedding. Source: recommendation_v4, README."""
