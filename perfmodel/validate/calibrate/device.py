@@ -41,8 +41,7 @@ Sections = dict[str, tuple[Call, Floats, Floats]]
 """One op's rows, prepared once, their log durations and the roots of their weights."""
 SWEEPS = 4
 MIN_ROWS_PER_OP = 6
-"""How often parameters of single ops and those that they share are improved in turns, and the rows
-from which an op has its own."""
+"""Rounds of improving parameters of single ops and shared ones; rows from which an op has own."""
 PRIOR = 0.05
 """Pull of the defaults: a parameter off by a factor e counts as much as one row off by 5 %."""
 SOFT = 0.15

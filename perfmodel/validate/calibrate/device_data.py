@@ -93,8 +93,7 @@ OTHER_ALGORITHMS = ("index_add",)
 ALONE, IN_STEP = "alone", "in step"
 MIN_WEIGHT = 0.3
 MIN_QUIET_FRAC = 0.7
-"""Weight of an operator that takes nothing of its step, where the mean one has 1 more; and by how
-much at most noise lengthens a step (`_without_noise`)."""
+"""Least weight, where the mean operator has 1 more; what noise leaves of a step, at the least."""
 
 
 @dataclass(frozen=True)
