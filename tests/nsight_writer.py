@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from perfmodel.trace.categories import Category
-from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.events import TEXT_COLUMNS
-from perfmodel.trace.nsight import (
+from perfmodel.trace.columns import NONE, TEXT_COLUMNS, RankTrace
+from perfmodel.trace.sqlite import (
     CALLS,
     COPIES,
     COPY_KINDS,
@@ -31,8 +30,8 @@ from perfmodel.trace.nsight import (
     STRINGS,
     SYNC_NAMES,
     SYNCS,
+    Row,
 )
-from perfmodel.trace.sqlite import Row
 
 _TABLES = {
     STRINGS: "id value",

@@ -49,6 +49,7 @@ DIMENSIONLESS = {
     "most_popular": "as kept_by_counts",
     "expected": "mean of a Poisson count",
     "sampled": "samples",
+    "tilt": "logarithm of the odds of a row, per weight",
     "unexplained": "logarithm of measured over modelled time",
 }
 """Names without a unit, and what they are."""
@@ -65,6 +66,7 @@ OF_ANOTHER = {
     ),
     *("summed", "once", "step_us_of_many", "durations", "lookup"),
     *("least", "capacity", "used", "size"),
+    *("weight", "excess", "busiest_load"),  # of whatever loads a rank
 }
 """Names of what has the unit that something beside it tells: a row's `unit`, an axis, an argument,
 the name around it (`error_pct`), the statistic asked for (`mean_us`)."""

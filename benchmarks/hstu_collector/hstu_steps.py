@@ -20,7 +20,7 @@ from hstu_collector.model import PRESETS, workload_file
 
 import perfmodel
 from perfmodel.ops.families import family_of_kernel
-from perfmodel.trace.events import frame_of_rank
+from perfmodel.trace.columns import frame_of_rank
 
 BATCHES = {
     "mlperf": 128,

@@ -9,7 +9,7 @@ from benchmarks.published.designs import QUANTITIES, Study
 from benchmarks.published.files import Count
 from perfmodel.base.schema import Limits
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, US_PER_S
-from perfmodel.cost.collectives.durations import collective_durations
+from perfmodel.cost.collectives.learned import collective_durations
 from perfmodel.cost.tiers.drives import BLOCK_BYTES, read_amplification, read_iops, read_latency_us
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore.torchrec import Topology, shard_cost

@@ -164,7 +164,7 @@ def evaluate_paths(
 
 
 def kernels(data: list[Path], timed_by: KernelOptions = PACKAGED, target: Output = STDOUT) -> None:
-    from perfmodel.validate.evaluate.kernels import evaluate_kernels
+    from perfmodel.validate.evaluate.shapes import evaluate_kernels
 
     with working("evaluating"):
         evaluation = evaluate_kernels(data)

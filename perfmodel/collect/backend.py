@@ -22,6 +22,7 @@ from perfmodel.errors import UsageError
 
 MINIMUM_TORCH = (2, 2)
 ASSUMED_HOST_BYTES = 4_000_000_000
+"""Free, where there is no `/proc/meminfo` to say."""
 
 
 def require_torch() -> Any:

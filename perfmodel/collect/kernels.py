@@ -18,6 +18,8 @@ BLOCK_CASES = 8
 BLOCK_MEMORY_SHARE = 2.0
 ROUNDS = 4
 MIN_PER_ROUND, MAX_PER_ROUND = 2, 10
+"""The cases of a block are timed in turns, so that what disturbs the machine meets all of them: so
+many, in so many times the memory of the largest case."""
 TARGET_US = {"cpu": 60_000.0, "cuda": 40_000.0}
 """Time per row: as many repeats as fit, within the limits above."""
 WARM_UP_CALLS = 2

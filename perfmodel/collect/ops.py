@@ -22,21 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.units import NS_PER_US
+from perfmodel.base.units import BYTES_PER_GB, NS_PER_US
 from perfmodel.collect.backend import device_name, open_backend
-from perfmodel.collect.models import Training
-from perfmodel.collect.models.dlrm import DlrmConfig, read_configs
+from perfmodel.collect.configurations import DIMS, FIGURES, Samples, calibration_configs, dims_of
+from perfmodel.collect.models import Ranks, Training
+from perfmodel.collect.models.dlrm import DlrmConfig, read_configs, train_dlrm
 from perfmodel.collect.runs import Run, add_common, count
-from perfmodel.collect.timing import LOW_QUANTILE, write_table
-from perfmodel.collect.turns import (
-    DIMS,
-    FIGURES,
-    MAX_ROUNDS,
-    Pace,
-    Samples,
-    Turns,
-    calibration_configs,
-)
+from perfmodel.collect.timing import LOW_QUANTILE, time_step, write_table
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -199,47 +191,109 @@ def hidden_accumulation(torch: Any, leaves: Iterable[Any]) -> Iterator[None]:
             exclude(python_key.Python, False)
 
 
-PACE = Pace(warm_up=1, target_us=40_000.0, least=3, most=8)
-"""Of steps of each sort, with and without the meter."""
+FIRST_WARM_UP = 4
+"""Steps in which a new model first allocates memory and its libraries choose kernels."""
+TARGET_US, LEAST, MOST = 40_000.0, 3, 8
+"""Of steps of each sort of a round, with and without the meter: as many as fit, within limits."""
+MEMORY_SHARE = 0.75
+"""Of what is free, for models that stay side by side: other programs grow, too."""
+MAX_ROUNDS = 200
 TIMINGS = {"cpu": "dispatch_mode", "cuda": "dispatch_mode_host"}
 PER_MINUTE = 24
+"""Models: 2.5 seconds for each, all its rounds together."""
 
 
-class MeteredTurns(Turns):
-    """Models trained in turns, in some steps of a round with a mode that times each operator."""
+class Turns:
+    """The models of `configs`, built when first due and trained in turns, in some steps of a round
+    with a mode that times each operator; `run.skipped` says why one is not.
+
+    Rounds over all models spread slow drifts evenly.
+    """
 
     def __init__(self, run: Run, configs: Sequence[DlrmConfig]) -> None:
-        super().__init__(run, configs, PACE)
+        self.run, self.backend, self.configs = run, run.backend, configs
+        self.samples: dict[str, Samples] = {}
+        self._left_bytes = MEMORY_SHARE * run.backend.free_bytes()
+        self._trainings: dict[str, Training] = {}
         self._leaves: dict[str, list[Any]] = {}
+        self._number = 0
 
-    def built(self, config: DlrmConfig, training: Training) -> None:
-        """Note the operators of a step."""
-        leaves = list(self._described(training, []).leaves.values())
-        self.samples[config.name].signature = self._described(training, leaves).seen
-        self._leaves[config.name] = leaves
+    def take(self, most_rounds: int) -> None:
+        """A few steps of every model per round, until the time or the rounds are used up."""
+        for _ in range(most_rounds):
+            for config in self.configs:
+                if self.run.is_over:
+                    return
+                training = self._training(config)
+                if training is not None:
+                    self.measure(config.name, training)
+            if not self._trainings:
+                return
 
     def measure(self, name: str, training: Training) -> None:
-        """Plain steps, and as many metered ones; those with other operators do not count."""
+        """One round of a model that is built and warm: plain steps, and as many metered ones; those
+        with other operators do not count. It is kept when it is whole."""
         taken = self.samples[name]
-        steps = self.warmed(training)
-        plain_us = [round(self.step(training), 1) for _ in range(steps)]
+        steps = min(max(int(TARGET_US / max(self._step(training), 1.0)), LEAST), MOST)
+        plain_us = [round(self._step(training), 1) for _ in range(steps)]
         operators = [op["op"] for op in taken.signature]
         with hidden_accumulation(self.backend.torch, self._leaves[name]):
             for _ in range(steps):
                 meter = meter_mode()
                 with meter:
-                    total_us = self.step(training)
+                    total_us = self._step(training)
                 if [func.name() for func in meter.operators] == operators:
                     before_ns, after_ns = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
                     taken.metered_us.append(total_us)
                     taken.op_us.append((after_ns - before_ns) / NS_PER_US)
         taken.rounds_us.append(plain_us)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per model with rounds: its dims and its figures."""
+        setting = {
+            "device": device_name(self.backend),
+            "ranks": 1,
+            "threads_per_rank": self.backend.threads,
+        }
+        return [
+            {"model": "dlrm", **setting, **dims_of(each), **self.samples[each.name].figures()}
+            for each in self.configs
+            if each.name in self.samples and self.samples[each.name].rounds_us
+        ]
+
+    def _step(self, training: Training) -> float:
+        self._number += 1
+        return time_step(self.backend, training.step, self._number)
+
+    def _training(self, config: DlrmConfig) -> Training | None:
+        """The model of `config`, warmed up, its operators noted; `None`, and a note, where it does
+        not fit."""
+        name, skipped = config.name, self.run.skipped
+        if name in self._trainings or name in skipped:
+            return self._trainings.get(name)
+        if config.held_bytes >= min(self._left_bytes, self.backend.free_bytes()):
+            skipped[name] = f"needs {config.held_bytes / BYTES_PER_GB:.1f} GB"
+            return None
+        self._left_bytes -= config.held_bytes
+        try:
+            training = train_dlrm(self.backend, Ranks(), config)
+            for _ in range(FIRST_WARM_UP):
+                self._step(training)
+            self._leaves[name] = leaves = list(self._described(training, []).leaves.values())
+            self.samples[name] = Samples(signature=self._described(training, leaves).seen)
+        except (RuntimeError, MemoryError) as error:
+            if not self.backend.out_of_memory(error):
+                raise
+            skipped[name] = "out of memory"
+            return None
+        self._trainings[name] = training
+        return training
+
     def _described(self, training: Training, leaves: list[Any]) -> Any:
         """The mode that has seen the next step."""
         describe = describe_mode(self.backend.torch)
         with hidden_accumulation(self.backend.torch, leaves), describe:
-            self.step(training)
+            self._step(training)
         return describe
 
 
@@ -301,7 +355,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.configs:
         configs = read_configs(arguments.configs)
     current = Run("ops", arguments, open_backend(arguments.device))
-    turns = MeteredTurns(current, configs)
+    turns = Turns(current, configs)
     try:
         turns.take(MAX_ROUNDS)
     finally:

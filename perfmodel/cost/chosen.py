@@ -13,9 +13,8 @@ from typing import TypeAlias
 
 from perfmodel.base.provenance import answered_by
 from perfmodel.base.registry import offered
-from perfmodel.cost.contract import COLLECTIVE, KERNELS, KernelModel
+from perfmodel.cost.contract import COLLECTIVE, KERNELS, KernelModel, checked
 from perfmodel.cost.learned.store import default_models
-from perfmodel.cost.own import checked
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Device
 

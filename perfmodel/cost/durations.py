@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.chosen import GPU, KIND, chosen_model
-from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
+from perfmodel.cost.collectives.learned import collective_durations, explain_collectives
 from perfmodel.cost.contract import (
     COLLECTIVE,
     TIERS,
@@ -21,12 +21,12 @@ from perfmodel.cost.contract import (
     Explanation,
     KernelModel,
     OfDevice,
+    checked,
 )
 from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
 from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.cost.learned.store import load_models
-from perfmodel.cost.own import checked
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows

@@ -38,6 +38,7 @@ class Part:
         return f"{type(self).__name__}({self.name!r})"
 
 
+Target = Literal["cuda", "rocm", "cpu"]
 USUAL_STREAM_FRAC = 0.85
 """`stream_peak_frac` where nobody published one. assumed: the middle of the catalogue's (0.74 to
 0.94)."""
@@ -47,7 +48,7 @@ USUAL_STREAM_FRAC = 0.85
 class Device(Part):
     """What operators run on: a GPU, as the driver shows it, or one CPU socket with its memory."""
 
-    target: Literal["cuda", "rocm", "cpu"]
+    target: Target
     """The software stack that lowers ops to kernels on it."""
     aliases: tuple[str, ...] = ()
     """Names that drivers report for it."""

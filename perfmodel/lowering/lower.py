@@ -1,27 +1,60 @@
-"""`lower`: an op graph to the pieces that its ops become on a target."""
+"""`lower`: an op graph to the pieces that its ops become on a target, by rules, by what they call,
+and by the fallback where neither tells."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
 from perfmodel.base.arrays import Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
-from perfmodel.lowering.arguments import FP32, TF32
-from perfmodel.lowering.context import complete_ops
-from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.walk import Target, pieces_by_op
+from perfmodel.hardware.parts import Target
+from perfmodel.lowering.arguments import (
+    BY_CALLS,
+    FP32,
+    TF32,
+    all_on_host,
+    bytes_of,
+    is_hosts,
+    on_host,
+    rule_of,
+    tensor_bytes,
+)
+from perfmodel.lowering.context import GUESSED, complete_ops
+from perfmodel.lowering.piece import (
+    LEAF,
+    OF_PROFILE,
+    TIER,
+    WHOLE,
+    Lowering,
+    MissingArguments,
+    Piece,
+    nothing,
+)
 from perfmodel.ops.dtypes import is_known
-from perfmodel.ops.graph import NO_OP, OpGraph, last_called, outermost_of
+from perfmodel.ops.graph import (
+    NO_OP,
+    Argument,
+    Op,
+    OpGraph,
+    Tensor,
+    last_called,
+    outermost_of,
+    tensors_in,
+)
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 from perfmodel.ops.vocabulary.movement import HOST_COPIES, UNKNOWN
+
+CPU: Target = "cpu"
+Pieces: TypeAlias = tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -158,3 +191,173 @@ def is_laid_out(piece: Piece) -> bool:
     is_product = window * dims.get("stride", 1.0) * groups * depth == 1.0
     as_they_lie = is_forward and (is_product or channels < _VECTOR)
     return not (dims.get("channels_last") or 1.0 < groups == channels or as_they_lie)
+
+
+_MAX_ANSWERS = 1 << 16
+"""Of one target: then they are forgotten."""
+INDEX_DTYPES = ("int32", "int64")
+"""Types of indices; operands of such types that are none (packed weights) are long, and bound
+nothing."""
+COPIES = ("aten::copy_", "aten::copy")
+"""PyTorch returns at once from one of a tensor onto itself."""
+_REPEATABLE = ("elementwise", "fill", "copy")
+"""Work that an op may do itself and let others do once more; any other is done once."""
+
+
+def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], list[int]]:
+    """Per op that launches something itself its pieces; per op the op that answers for it: itself,
+    the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
+    with an output given) leaves the work to it."""
+    rules = _rules_of(target, target == CPU or not all_on_host(ops))
+    own: list[Pieces | None] = [None] * len(ops)
+    answered = [NO_OP] * len(ops)
+    covered = [False] * len(ops)
+    calls = [False] * len(ops)
+    by_itself = [False] * len(ops)
+    for index, op in enumerate(ops):
+        parent = op.parent
+        if parent != NO_OP:
+            calls[parent] = True
+            by_itself[parent] |= ops[parent].name == op.name
+            if covered[parent] and not op.name.startswith(OF_PROFILE):
+                covered[index], answered[index] = True, answered[parent]
+                continue
+        own[index], covered[index] = rules.of(op)
+        if own[index] is not None:
+            answered[index] = index
+    kept: dict[int, Pieces] = {}
+    below: dict[int, set[tuple[str, str]]] = {}
+    for index in range(len(ops) - 1, -1, -1):
+        if answered[index] not in (index, NO_OP):
+            continue
+        op, pieces, done = ops[index], own[index], below.pop(index, None)
+        if pieces is None and not done:
+            pieces = rules.of_leaf(op, calls[index])
+            answered[index] = index if pieces is not None else NO_OP
+        elif pieces and by_itself[index] and not covered[index]:
+            pieces = ()
+        elif pieces and done:
+            left = () if BY_CALLS in op.attributes else pieces
+            pieces = tuple(p for p in left if p.op in _REPEATABLE or _kind(p) not in done)
+        if pieces:
+            kept[index] = pieces
+            done = (done or set()) | {_kind(piece) for piece in pieces}
+        if done and op.parent != NO_OP:
+            below.setdefault(op.parent, set()).update(done)
+    return kept, answered
+
+
+def _kind(piece: Piece) -> tuple[str, str]:
+    return piece.op, piece.direction
+
+
+class _Rules:
+    """The rules of one target, each asked once about calls that it cannot distinguish.
+
+    A program `stays` where it ran, what it did on the host too; one that ran on a CPU alone moves
+    to a GPU as a whole.
+    """
+
+    def __init__(self, target: Target, *, stays: bool) -> None:
+        self._target = target
+        self._is_left = on_host if stays else is_hosts
+        self._answers: dict[Hashable, Pieces | None] = {}
+
+    def of(self, op: Op) -> tuple[Pieces | None, bool]:
+        """What an op launches itself, None without a rule; whether that is all it becomes."""
+        ids = [tensor.tensor_id for tensor in op.tensors] if op.name in COPIES else []
+        if ids and ids[:1] == ids[1:] != [NO_OP]:
+            return (), True
+        whole = rule_of(op.name, self._target, WHOLE)
+        rule = whole or rule_of(op.name, self._target)
+        if rule is None:
+            return None, False
+        pieces = self._ask(rule, op)
+        return pieces, whole is not None and pieces is not None
+
+    def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
+        """What an op becomes none of whose calls become anything."""
+        rule = rule_of(op.name, self._target, LEAF)
+        if rule is not None:
+            pieces = self._ask(rule, op)
+            if pieces is not None:
+                return pieces
+        elif calls and rule_of(op.name, self._target) is None:
+            return None
+        return self._ask(fallback, op)
+
+    def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
+        """The pieces of `op`; None where the rule misses arguments."""
+        if rule is nothing:
+            return ()
+        about = frozenset(op.attributes.items())
+        key = rule, op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs)), about
+        if key in self._answers:
+            return self._answers[key]
+        if len(self._answers) >= _MAX_ANSWERS:
+            self._answers.clear()
+        is_left = self._target != CPU and not op.name.startswith(TIER) and self._is_left(op)
+        pieces: Pieces | None = ()
+        if not is_left or rule is fallback:
+            inputs, outputs = (tuple(map(_without_ids, each)) for each in (op.inputs, op.outputs))
+            try:
+                pieces = tuple(rule(Op(op.name, inputs, outputs, attributes=op.attributes)))
+            except MissingArguments:
+                pieces = None
+            if pieces and GUESSED in op.attributes:
+                pieces = tuple(replace(piece, guessed=True) for piece in pieces)
+        self._answers[key] = pieces
+        return pieces
+
+
+@lru_cache(maxsize=8)
+def _rules_of(target: Target, stays: bool) -> _Rules:
+    """Programs that are predicted one after the other share most calls."""
+    return _Rules(target, stays=stays)
+
+
+def fallback(op: Op) -> Pieces:
+    """One piece that streams an op's tensors; none for an op that has no tensors.
+
+    Where there are indices, the longest tensors that are as long as none of them are pools (caches,
+    tables): of those a row per index, or as much as the others hold, if that is more.
+    """
+    inputs, outputs = op.tensors, tuple(tensors_in(op.outputs))
+    held = (*inputs, *outputs)
+    indices = [each for each in held if each.dtype in INDEX_DTYPES and each.shape]
+    values = [each for each in held if each.dtype not in INDEX_DTYPES and len(each.shape) > 1]
+    rows = max((each.shape[0] for each in values), default=0)
+    others = sum(tensor_bytes(each) for each in values if each.shape[0] != rows)
+    has_pool = indices and others and rows not in {each.shape[0] for each in indices}
+    most = max((each.elements for each in indices), default=0)
+
+    def reached_bytes(each: Tensor) -> float:
+        full = tensor_bytes(each)
+        if not has_pool or each.shape[:1] != (rows,) or len(each.shape) < 2:
+            return full
+        return min(full, max(most * full / rows, others))
+
+    widest = max(held, key=reached_bytes, default=None)
+    if widest is None or not (full := reached_bytes(widest)):
+        return ()
+    read, written = (sum(map(reached_bytes, each)) / full for each in (inputs, outputs))
+    dims = {
+        "elements": full / bytes_of(widest.dtype),
+        "reads": read,
+        "writes": written if outputs else 1.0,
+    }
+    return (Piece(UNKNOWN, dims, widest.dtype, guessed=True),)
+
+
+def _one(argument: Argument) -> Hashable:
+    if isinstance(argument, Tensor):
+        return argument.shape, argument.dtype, argument.device, argument.strides, argument.layout
+    if isinstance(argument, tuple):
+        return tuple(map(_one, argument))
+    return type(argument), argument
+
+
+def _without_ids(argument: Argument) -> Argument:
+    if isinstance(argument, Tensor):
+        return replace(argument, tensor_id=-1, storage_id=-1)
+    return tuple(map(_without_ids, argument)) if isinstance(argument, tuple) else argument

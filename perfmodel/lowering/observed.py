@@ -23,11 +23,10 @@ from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import MATMUL, family_of_kernel
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor
-from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.critical_path import DeviceWork, PathWalker, idle_gaps, idle_pieces
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import measured as measured_times
 from perfmodel.trace.categories import DATA_LOADING_NAME
 from perfmodel.trace.columns import NONE, RankTrace

@@ -119,13 +119,6 @@ class OpGraph:
     def __len__(self) -> int:
         return len(self.ops)
 
-    def children(self) -> list[list[int]]:
-        children: list[list[int]] = [[] for _ in self.ops]
-        for index, op in enumerate(self.ops):
-            if op.parent != NO_OP:
-                children[op.parent].append(index)
-        return children
-
     def top_level(self) -> Iterator[int]:
         return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
 

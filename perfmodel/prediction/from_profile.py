@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from perfmodel.errors import Note, UsageError, prefixed
 from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering import lower
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import measure
+from perfmodel.lowering.lower import CPU
 from perfmodel.lowering.observed import (
     HostTimes,
     measured_stretches,
@@ -21,7 +23,6 @@ from perfmodel.lowering.observed import (
 )
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.recorded import Recorded, with_recorded, with_waits
-from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import OpGraph

@@ -22,11 +22,17 @@ from perfmodel.prediction.types import (
     StepPrediction,
 )
 from perfmodel.prediction.what_if import HOST_CAUSES
-from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.critical_path import (
+    Accounting,
+    DeviceWork,
+    PathWalker,
+    account,
+    account_of,
+    critical_path,
+)
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
 from perfmodel.timeline.period import DeviceLags, Periods, device_lag_us
 from perfmodel.timeline.schedule import (
     Timeline,

@@ -26,10 +26,10 @@ from perfmodel.lowering.build_cpu import cpu_graph, cpu_steps, rows_of
 from perfmodel.lowering.draft import CAUSES, Built
 from perfmodel.lowering.host import Profile, load_profile
 from perfmodel.lowering.host.profile import CATALOGUE, EAGER, RECORDED_ON
+from perfmodel.lowering.lower import CPU
 from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.repeat import serial_steps, with_carried_edges
-from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS

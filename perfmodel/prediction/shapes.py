@@ -21,8 +21,8 @@ from perfmodel.hardware.originals import slower_multiprocessors, unknown_generat
 from perfmodel.hardware.reads import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
+from perfmodel.lowering.lower import CPU
 from perfmodel.lowering.observed import HostTimes
-from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.compiled import CALL
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.families import family_of_kernel

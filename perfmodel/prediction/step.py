@@ -21,7 +21,7 @@ from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.lowering.context import self_contained
-from perfmodel.lowering.walk import CPU
+from perfmodel.lowering.lower import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer

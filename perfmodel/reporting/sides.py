@@ -21,8 +21,8 @@ from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
 from perfmodel.reporting.brief import records_of
 from perfmodel.reporting.stored import sound, stored_answer
+from perfmodel.timeline.critical_path import DeviceWork, account
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import StepRole, measured, steady_steps, step_bounds
 from perfmodel.trace import Trace, read

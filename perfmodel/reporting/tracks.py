@@ -18,11 +18,16 @@ from perfmodel.base.units import NS_PER_US
 from perfmodel.errors import GraphError
 from perfmodel.plot import colours_of
 from perfmodel.plot.names import readable, short_name
-from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.critical_path import (
+    DeviceWork,
+    PathWalker,
+    critical_path,
+    idle_gaps,
+    idle_pieces,
+)
 from perfmodel.timeline.figures import node_frame, piece_columns
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, EdgeKind
 from perfmodel.timeline.graph.types import whole_text
-from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace

@@ -18,6 +18,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import NONE, RankTrace, Strings, subtree_last, text_codes
+from perfmodel.trace.columns import NONE, RankTrace, Strings, last_writers, text_codes
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 
@@ -163,32 +164,13 @@ class ExecutionTrace:
         dependencies are included; pairs are unique, sorted by consumer. A node never depends on
         itself or on a node that called it.
         """
-        reads = _storage_keys(self, self.inputs.tensors)
-        returned = _storage_keys(self, self.outputs.tensors)
-        writes = _writes(self, reads, returned)
-        read_bounds = self.inputs.tensors.bounds.tolist()
-        read_keys = reads.tolist()
-        thread = self.thread.tolist()
-        last = subtree_last(self.parent.tolist())
-        returning = np.lexsort((-np.arange(len(last)), last)).tolist()
-        returns_after = last[returning].tolist() if len(last) else []
-        writer: dict[int, int] = {}
-        pairs: set[tuple[int, int]] = {(a, b) for a, b in self.declared.tolist()}
-        done = 0
-        for row in range(len(self)):
-            for key in read_keys[read_bounds[row] : read_bounds[row + 1]]:
-                source = writer.get(key)
-                if source is not None and source != row:
-                    pairs.add((source, row))
-            while done < len(returning) and returns_after[done] <= row:
-                op = returning[done]
-                done += 1
-                for key in writes.get(op, ()):
-                    before = writer.get(key)
-                    if before is None or before < op or thread[before] != thread[op]:
-                        writer[key] = op
-        table = np.array(sorted(pairs, key=lambda pair: pair[::-1]), np.int64).reshape(-1, 2)
-        return table[:, 0].copy(), table[:, 1].copy()
+        read = _storage_keys(self, self.inputs.tensors)
+        writes = _writes(self, read, _storage_keys(self, self.outputs.tensors))
+        keys, bounds = read.tolist(), self.inputs.tensors.bounds.tolist()
+        reads = (keys[start:end] for start, end in pairwise(bounds))
+        edges = last_writers(self.parent.tolist(), self.thread.tolist(), reads, writes)
+        pairs = np.unique(np.concatenate([edges, self.declared])[:, ::-1], axis=0)
+        return pairs[:, 1].copy(), pairs[:, 0].copy()
 
     def input_shapes(self, row: int) -> list[Any]:
         """Shapes of the inputs of one node: a list of ints per tensor, nested for lists."""
@@ -279,6 +261,7 @@ def _schema_effects(schema: str) -> tuple[bool, frozenset[int]]:
 
 RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = ("record function id", "external id", "order per thread")
 MIN_SAME_FRAC = 0.9
+"""Of paired events and nodes, how many have one name before a way to pair them is believed."""
 
 
 @dataclass(frozen=True)

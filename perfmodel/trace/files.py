@@ -62,12 +62,12 @@ def file_suffixes() -> tuple[str, ...]:
     return (*member_suffixes(), *_ARCHIVES)
 
 
-def _format(module: str, suffixes: tuple[str, ...] = ()) -> TraceFormat:
-    """The format of one of our modules, which loads when it is needed."""
+def _format(module: str, suffixes: tuple[str, ...] = (), name: str = "") -> TraceFormat:
+    """The format `name` (else the module's) in one of our modules, which loads when needed."""
 
     def later(verb: str) -> Callable[..., Any]:
         return lambda *given: getattr(
-            import_module(f"perfmodel.trace.{module}"), f"{verb}_{module}"
+            import_module(f"perfmodel.trace.{module}"), f"{verb}_{name or module}"
         )(*given)
 
     return TraceFormat(later("looks_like"), later("decode"), suffixes)
@@ -75,7 +75,7 @@ def _format(module: str, suffixes: tuple[str, ...] = ()) -> TraceFormat:
 
 FORMATS.register("execution_trace")(_format("execution_trace"))
 FORMATS.register("protobuf_execution_trace")(_format("chakra", (".et",)))
-FORMATS.register("nsight")(_format("nsight", (".sqlite",)))
+FORMATS.register("nsight")(_format("sqlite", (".sqlite",), "nsight"))
 FORMATS.register("memory_snapshot")(_format("memory_snapshot", (".pickle",)))
 FORMATS.register("sqlite")(_format("sqlite", (".db",)))
 

@@ -25,7 +25,7 @@ from perfmodel.trace.categories import (
     UNUSED_CATEGORIES,
     Category,
 )
-from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
+from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings, rank_of_columns
 from perfmodel.trace.event_columns import (
     AllocationRows,
     EventColumns,
@@ -35,7 +35,6 @@ from perfmodel.trace.event_columns import (
     times_ns,
     whole_numbers,
 )
-from perfmodel.trace.events import rank_of_columns
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     OTHERS,

@@ -25,6 +25,7 @@ _OTHER_PHASES = "BEMICbneSTFpstfPNODVvRc(),="
 """The phases of Chrome's trace format besides `X` (complete) and `i` (instant), that of a beginning
 first."""
 _BLOCK_BYTES = 500_000
+"""Of text decoded at once: its events, some times as large, stay in a processor's cache."""
 _MAX_KEYS = 8
 """How many `traceEvents` are looked at for the one that is the document's own."""
 _MAX_BRACES = 1000

@@ -28,8 +28,7 @@ import numpy as np
 from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import Category
-from perfmodel.trace.columns import NONE, Allocations, RankTrace
-from perfmodel.trace.events import rank_from_events
+from perfmodel.trace.columns import NONE, Allocations, RankTrace, rank_from_events
 
 _SIGNS = {
     "alloc": (1, 0),

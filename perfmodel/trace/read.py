@@ -101,7 +101,7 @@ class Trace:
         """All events of all ranks as one pandas frame; empty for execution traces alone."""
         import pandas as pd
 
-        from perfmodel.trace.events import frame_of_rank
+        from perfmodel.trace.columns import frame_of_rank
 
         if not self.ranks:
             return pd.DataFrame()

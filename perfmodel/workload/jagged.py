@@ -23,6 +23,7 @@ from perfmodel.workload.collectives import (
     group_of,
     linked_collective,
     shares,
+    total_lookups,
 )
 from perfmodel.workload.eager.recorder import Recorder, Shape
 from perfmodel.workload.eager.tensors import (
@@ -34,7 +35,6 @@ from perfmodel.workload.eager.tensors import (
     to_dtype,
     view,
 )
-from perfmodel.workload.embedding_tables import total_lookups
 from perfmodel.workload.step import Run
 
 NIC = "nic"

@@ -9,7 +9,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.hardware import Cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
-from perfmodel.lowering.walk import CPU
+from perfmodel.lowering.lower import CPU
 from perfmodel.ops.graph import Op, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.workload import Workload

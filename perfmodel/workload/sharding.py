@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.embedding.parts import Scattered, busiest_load, tilts
+from perfmodel.embedding.popularity import Scattered, busiest_load, tilts
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.eager.arithmetic import STATES
 from perfmodel.workload.model import Workload

@@ -15,24 +15,23 @@ from functools import cached_property, lru_cache
 from math import sqrt
 from operator import attrgetter
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
 from perfmodel.errors import Note, WorkloadError
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering.recorded import WAITED_US
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.ops.graph import INPUT, NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import INPUT, Argument, Op, OpGraph, Tensor, tensors_in
+from perfmodel.trace.columns import last_writers
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
 from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
-
-Target = Literal["cuda", "rocm", "cpu"]
 
 
 @dataclass(frozen=True)
@@ -109,22 +108,16 @@ def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
     An op reads the storages of its inputs when it is called. When it returns it has written those
     of its outputs that are no views, and of inputs that it returns: it worked in place.
     """
-    writer: dict[int, int] = {}
-    edges: list[tuple[int, int]] = []
-    writing: list[tuple[int, list[int]]] = []
-    for index, op in enumerate(ops):
-        while writing and writing[-1][0] > op.parent:
-            returned, written = writing.pop()
-            for key in written:
-                writer[key] = max(writer.get(key, NO_OP), returned)
+    reads: list[list[int]] = []
+    writes: dict[int, list[int]] = {}
+    for at, op in enumerate(ops):
         given, made = _tensors(op.inputs), _tensors(op.outputs)
-        sources = {writer[key] for key in map(_key, given) if key in writer}
-        edges += [(source, index) for source in sorted(sources)]
+        reads.append(list(map(_key, given)))
         if made:
             ids = {x.tensor_id for x in given}
-            written = [_key(x) for x in made if x.tensor_id not in views or x.tensor_id in ids]
-            writing.append((index, written))
-    return np.array(edges, np.int64).reshape(-1, 2)
+            writes[at] = [_key(x) for x in made if x.tensor_id not in views or x.tensor_id in ids]
+    above, thread = ([getattr(op, name) for op in ops] for name in ("parent", "thread"))
+    return last_writers(above, thread, reads, writes)
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.schema import Limits
 from perfmodel.embedding.cache import TableAccess
-from perfmodel.embedding.parts import tilted_frac
-from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
+from perfmodel.embedding.popularity import Popularity, tilted_frac, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
 from perfmodel.ops.lookups import Lookups

@@ -32,7 +32,7 @@ def test_every_verb_parses_its_defaults() -> None:
     parser = build_parser()
     assert parser.parse_args(["kernels"]).minutes == 10.0
     assert parser.parse_args(["trace", "--ranks", "2"]).ranks == 2
-    assert parser.parse_args(["truth", "--device", "cpu"]).device == "cpu"
+    assert parser.parse_args(["ops", "--device", "cpu"]).device == "cpu"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
@@ -54,7 +54,7 @@ def test_families_are_chosen_by_name() -> None:
         listed("--families", "matmull", list(FAMILIES))
 
 
-@pytest.mark.parametrize("verb", ["kernels", "ops", "truth", "trace"])
+@pytest.mark.parametrize("verb", ["kernels", "ops", "trace"])
 def test_a_missing_torch_is_one_line_and_exit_2(
     verb: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +101,7 @@ def test_a_copied_folder_runs_with_the_ground_floor_only(tmp_path: Path) -> None
         text=True,
         check=True,
     )
-    assert all(verb in done.stdout for verb in ("kernels", "trace", "truth"))
+    assert all(verb in done.stdout for verb in ("kernels", "ops", "trace"))
 
 
 def test_help_loads_neither_torch_nor_pandas() -> None:

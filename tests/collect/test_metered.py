@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from collect.tiny_config import TINY, a_run
 
-from perfmodel.collect import ops, turns
+from perfmodel.collect import ops
 from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.cli import main
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.models.dlrm import DlrmConfig, read_configs, train_dlrm
-from perfmodel.collect.ops import MeteredTurns, describe_mode, hidden_accumulation, meter_mode
+from perfmodel.collect.ops import Turns, describe_mode, hidden_accumulation, meter_mode
 
 torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"
@@ -96,7 +96,7 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(
             raise MemoryError
         return train_dlrm(backend, ranks, config)
 
-    monkeypatch.setattr(turns, "train_dlrm", trained)
+    monkeypatch.setattr(ops, "train_dlrm", trained)
     (tmp_path / "c.json").write_text(json.dumps([TINY]))
     (tiny,) = read_configs(tmp_path / "c.json")
     listed = [
@@ -104,11 +104,11 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(
         replace(tiny, name="vast", rows=(10**14,)),
         tiny,
     ]
-    metered = MeteredTurns(a_run("ops", cpu, tmp_path), listed)
+    metered = Turns(a_run("ops", cpu, tmp_path), listed)
     metered.take(1)
     assert metered.run.skipped == {"gone": "out of memory", "vast": "needs 1600000.0 GB"}
     assert metered.samples["tiny"].figures()["ops_per_step"] > 50
-    nothing = MeteredTurns(a_run("ops", cpu, tmp_path), listed[:1])
+    nothing = Turns(a_run("ops", cpu, tmp_path), listed[:1])
     nothing.take(2)
     assert nothing.rows() == []
 
@@ -143,14 +143,14 @@ def test_a_tiny_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_interrupted_run_has_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measure, rounds = MeteredTurns.measure, iter(range(2))
+    measure, rounds = Turns.measure, iter(range(2))
 
     def interrupted(*arguments: Any) -> None:
         if next(rounds):
             raise KeyboardInterrupt
         measure(*arguments)
 
-    monkeypatch.setattr(MeteredTurns, "measure", interrupted)
+    monkeypatch.setattr(Turns, "measure", interrupted)
     (tmp_path / "c.json").write_text(json.dumps([TINY]))
     words = ["ops", "--configs", str(tmp_path / "c.json"), "--minutes", "5", "--device", "cpu"]
     assert main([*words, "-o", str(tmp_path), "--name", "t"]) == 130

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.own import checked
+from perfmodel.cost.contract import Estimate, Explanation, checked
 from perfmodel.hardware import Device, device
 from perfmodel.ops.rows import Rows
 

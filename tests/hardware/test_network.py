@@ -6,8 +6,7 @@ import pytest
 
 from perfmodel.cost.collectives.algorithms import costs_of
 from perfmodel.cost.collectives.calls import calls_of, fabric_of
-from perfmodel.cost.collectives.durations import collective_durations
-from perfmodel.cost.collectives.learned import shipped
+from perfmodel.cost.collectives.learned import collective_durations, shipped
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import node, with_settings
 from perfmodel.ops.rows import Rows

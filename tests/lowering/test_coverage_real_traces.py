@@ -13,9 +13,10 @@ from lowering.lowered_shares import lowered_shares
 from slow import slow_but
 
 import perfmodel
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering import lower
+from perfmodel.lowering.lower import pieces_by_op
 from perfmodel.lowering.observed import with_placement
-from perfmodel.lowering.walk import Target, pieces_by_op
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.ops.spec import OPS

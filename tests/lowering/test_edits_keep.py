@@ -17,12 +17,12 @@ import pytest
 from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering import lower
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.walk import Target
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.named import KINDS, NamedEdit, apply_edits
 from perfmodel.ops.graph import Op, OpGraph

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from perfmodel.hardware import device
-from perfmodel.lowering import Lowered, lower, walk
+from perfmodel.lowering import Lowered, lower
+from perfmodel.lowering.lower import fallback
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor
 from perfmodel.ops.lookups import Lookups
 
+MODULE = sys.modules[lower.__module__]  # the package shows its function in its place
 T = Tensor
 X = T((8, 32))
 KEYS = "int64"
@@ -52,7 +55,7 @@ def test_another_rule_is_asked_about_the_same_call(monkeypatch: pytest.MonkeyPat
         def rule(_: Op, work: str = work) -> list[Piece]:
             return [Piece(work, {"elements": 8.0}, "fp32")]
 
-        monkeypatch.setattr(walk, "rule_of", lambda *_, rule=rule: rule)
+        monkeypatch.setattr(MODULE, "rule_of", lambda *_, rule=rule: rule)
         assert ops_of(lower(graph(Op("my::own", (X,))), "cuda")) == [("my::own", work)]
 
 
@@ -67,7 +70,7 @@ def test_a_rule_may_read_any_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
             heads *= float(op.attributes["width"])
         return [Piece("copy", {"elements": heads}, "fp32")]
 
-    monkeypatch.setattr(walk, "rule_of", lambda *_: rule)
+    monkeypatch.setattr(MODULE, "rule_of", lambda *_: rule)
     about = [
         {"heads": "2"},
         {"heads": "2", "module": "another"},
@@ -91,7 +94,7 @@ def test_a_rule_sees_no_identities(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append((op.parent, op.step, [each.tensor_id for each in op.tensors]))
         return []
 
-    monkeypatch.setattr(walk, "rule_of", lambda *_: rule)
+    monkeypatch.setattr(MODULE, "rule_of", lambda *_: rule)
     lower(graph(Op("my::own", ((T((3,), tensor_id=7),), T((2,), tensor_id=8)), step=4)), "cuda")
     assert seen == [(NO_OP, 0, [-1, -1])]
 
@@ -258,7 +261,7 @@ def test_a_program_that_ran_on_a_cpu_moves_as_a_whole() -> None:
 
 
 def streamed_bytes(op: Op) -> float:
-    (piece,) = walk.fallback(op)
+    (piece,) = fallback(op)
     dims = piece.dims
     return dims["elements"] * (dims["reads"] + dims["writes"]) * 2.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering import lower
-from perfmodel.lowering.walk import Target
 from perfmodel.workload import load_workload, op_graph, workloads
 
 

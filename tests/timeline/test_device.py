@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from timeline.graph.drawn import any_trace, quick
 from tiny import Tiny
 
+from perfmodel.timeline.critical_path import DeviceWork
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.idle import DeviceWork
 from perfmodel.timeline.schedule import measured
 
 times = st.floats(-10, 400)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.timeline.idle import interval_union
+from perfmodel.timeline.critical_path import interval_union
 
 Pairs = list[tuple[float, float]]
 

@@ -8,7 +8,7 @@ import pytest
 from tiny import COMMS, NCCL, STREAM, Tiny, trace_of
 
 from perfmodel.trace import RankTrace
-from perfmodel.trace.events import frame_of_rank
+from perfmodel.trace.columns import frame_of_rank
 
 
 def one_step(rank: int | None = None) -> Tiny:

@@ -21,8 +21,7 @@ from nsight_writer import nsight_sqlite
 from perfmodel import breakdown, read
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import Category
-from perfmodel.trace.nsight import decode_nsight
-from perfmodel.trace.sqlite import decode_sqlite
+from perfmodel.trace.sqlite import decode_nsight, decode_sqlite
 
 NSIGHT = """
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);

@@ -2,8 +2,7 @@
 
 With several ranks the tables are sharded table-wise (pooled all-to-all) and the MLPs are data
 parallel (DDP), as in the reference implementation. Configurations are those that were published,
-and those whose step times are the truth (`one_rank.json`): they start from one base and vary one
-thing at a time, then several at once; each takes about 2 to 60 ms per step on two CPU cores.
+and what a file lists.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from perfmodel.errors import PerfmodelError, UsageError
 
 FP32_BYTES, INT64_BYTES = 4, 8
 DISTINCT_BATCHES = 8
+"""Made beforehand and used in turns: a step does not find the rows of the one before in a cache."""
 
 CRITEO_TB_ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956),
@@ -171,7 +171,6 @@ def _from_json(item: Mapping[str, Any]) -> DlrmConfig:
     return config
 
 
-ONE_RANK = read_configs(Path(__file__).with_name("one_rank.json"))
 LEARNING_RATE = 0.01
 
 

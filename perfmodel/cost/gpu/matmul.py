@@ -1,8 +1,10 @@
-"""Physics of matrix products: thread blocks, rounds that start anew, the loop over k, split-k."""
+"""Physics of matrix products: thread blocks, rounds that start anew, the loop over k, split-k;
+grouped products of layers of experts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Mask, clipped, distinct, of_texts
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.gpu.analysis import Analysis
+from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
     USUAL,
@@ -29,7 +31,8 @@ from perfmodel.cost.gpu.rates import (
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.rows import TORCH, Rows, framework_code
+from perfmodel.ops.rows import KERNEL, TORCH, Rows, framework_code
+from perfmodel.ops.spec import Dims
 
 _C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
@@ -185,6 +188,7 @@ own, TensorRT-LLM's SmoothQuant in the layer before (NVIDIA/TensorRT-LLM)."""
 _SUMS = {"int8": "int32"}
 """What PyTorch's products return, where it is not of 16 bits (`_int_mm`)."""
 _ALIGNED_BYTES = 16
+"""The most that one load or asynchronous copy of a thread moves: 128 bits."""
 _ASYNCHRONOUS_BYTES = 4
 """The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
 multiples of less, operands come element by element, and moving slows down as much (assumed; such
@@ -296,3 +300,53 @@ def _bytes_multiplied(dtype: str) -> float:
     """Of an element as the units multiply it."""
     computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
     return float(item_bytes([computed])[0])
+
+
+_EXPERTS = coefficients("gpu.experts")
+_RANKS = (np.arange(_EXPERTS.ranks)[:, None] + 0.5) / _EXPERTS.ranks
+"""Of experts by their load, as shares: a few stand for all."""
+
+
+@analyse_by_group
+def analyse_experts(group: Group, device: Device) -> Analysis:
+    """Two batched products over the experts that are hit, each of which is read once; then what
+    sorts, gathers, gates and adds up."""
+    dims, item, count = group.dims, group.item_bytes, len(group.index)
+    hidden, inter, routed = dims["hidden"], dims["inter"], dims["tokens"] * dims["topk"]
+    hit, most = expert_loads(dims)
+    each = routed / hit
+    texts = (("bmm",) * count, tuple(group.dtypes), ("fwd",) * count, (KERNEL,) * count)
+    first, second = (
+        analyse(Rows(*texts, {"b": hit, "m": each, "n": n, "k": k}), device)
+        for n, k in ((2.0 * inter, hidden), (hidden, inter))
+    )
+    beside = transfer_us(item * routed * (inter + 2.0 * (inter + hidden)), device)
+    weights = item * hit * hidden * (2.0 * inter + inter)
+    peak_us = group.flop / matrix_flop_per_us(device, group.dtypes)
+    bound = np.maximum(peak_us, bound_us(group.written_bytes + weights, device))
+    busy = np.maximum(first.kernel_us + second.kernel_us, bound)
+    group = replace(group, read_bytes=item * dims["tokens"] * hidden + weights)
+    return group.analysis(
+        bound_us=bound,
+        kernel_us=busy + beside + _EXPERTS.launches * _KERNEL.start_us,
+        shares={name: own + second.shares[name] for name, own in first.shares.items()},
+        features={"peak_us": peak_us, "hit": hit, "each": each, "uneven": most / each}
+        | {"columns": second.features["tile_columns"], "weights_us": transfer_us(weights, device)},
+    )
+
+
+def expert_loads(dims: Dims) -> tuple[Floats, Floats]:
+    """(experts that are hit, tokens of the most loaded one), as expected, `[n]` each.
+
+    All alike, tokens are dealt out in turn; else the load of the expert of rank r falls as
+    r**-skew, and who is hit is drawn.
+    """
+    experts, skew = dims["experts"], dims["skew"]
+    routed = dims["tokens"] * dims["topk"]
+    falls = np.maximum(experts * _RANKS, 1.0) ** -skew
+    expected = routed * falls / (experts * falls.mean(axis=0))
+    expected = np.minimum(expected, dims["tokens"])
+    drawn = experts * -np.expm1(-expected).mean(axis=0)
+    drawn = np.maximum(drawn, np.minimum(dims["topk"], experts))  # those of a token are distinct
+    hit = np.where(skew > 0.0, drawn, np.minimum(experts, routed))
+    return np.maximum(hit, 1.0), np.maximum(expected[0], routed / np.maximum(hit, 1.0))

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.gpu import attention, convolution, experts, matmul, rates
+from perfmodel.cost.gpu import attention, convolution, matmul, rates
 from perfmodel.cost.gpu.analysis import Analyse, Analysis, Heuristic
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
@@ -33,6 +33,7 @@ products of warp groups nor tensor memory (NVIDIA, PTX ISA: `wgmma` is of sm_90a
 sm_100a and sm_103a), and the shared memory and threads of Ada's multiprocessors."""
 _USUAL_SHARED_BYTES, _USUAL_THREADS = 65_536, 2048
 _ONE_CHIP, _UNRELATED = 0.15, 0.45
+"""Distances up to which boards have one chip, and from which devices tell nothing of each other."""
 _MIN_BLEND = 0.5
 _WATTS_COUNT = 0.5
 """Boards of one chip differ more in their power limits than in how their kernels behave."""
@@ -247,7 +248,7 @@ def attention_features(rows: Rows, device: Device) -> Columns:
 
 def experts_features(rows: Rows, device: Device) -> Columns:
     """Columns of layers of experts."""
-    analysis = experts.analyse(rows, device)
+    analysis = matmul.analyse_experts(rows, device)
     dims = ("hidden", "inter", "experts", "tokens", "topk")
     return Columns(analysis, analysis.flop, _of_products(rows, device, analysis, dims))
 
@@ -376,7 +377,7 @@ _FITTED: dict[str, tuple[Callable[[Rows, Device], Columns], Analyse]] = {
     "vector": (streaming_features, rates.analyse),
     "convolution": (convolution_features, convolution.analyse_convolution),
     "attention": (attention_features, attention.analyse_attention),
-    "experts": (experts_features, experts.analyse),
+    "experts": (experts_features, matmul.analyse_experts),
 }
 FEATURES = {family: of for family, (of, _) in _FITTED.items()}
 """Of the families that are fitted."""

@@ -18,6 +18,7 @@ from perfmodel.base.files import read_bytes
 from perfmodel.errors import ModelError, PerfmodelError
 
 DEEPEST = 12
+"""Levels; `fit kernels` makes eight, and leaves double with each."""
 _HEAD = Struct("<IIId")
 """Columns of the matrix, trees, depth, and the start of the sum."""
 _MANY_ROWS = 600

@@ -10,7 +10,7 @@ from typing import Any
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.hardware import Cluster, Device
-from perfmodel.lowering.walk import CPU
+from perfmodel.lowering.lower import CPU
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import (
     CONTEXT_BYTES,

@@ -221,6 +221,7 @@ TILE, MAX_TILES, MIN_K = 64, 24, 256
 one. Source: chosen on the fp32 products of one shared A100 trace (right for 119 of 132 shapes);
 of traces not looked at, right for 16 of 19 on V100 (`tests/lowering/test_split_k.py`)."""
 SPLIT_K_LAUNCHES = 2
+"""The product, and the sum of its parts."""
 
 CUDNN_LAUNCHES = 2
 """Per convolution: cuDNN prepares offsets or zeros first.

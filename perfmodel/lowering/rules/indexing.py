@@ -171,6 +171,7 @@ def index_put(op: Op) -> Sequence[Piece]:
 SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
 """A kernel that does next to nothing before another."""
 RADIX_BITS = 8
+"""Of the key, by which one launch sorts (CUB)."""
 ONESWEEP_FIXED = 2
 """Launches of a radix sort that do not depend on the key: histogram, sums of it."""
 

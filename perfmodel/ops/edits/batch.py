@@ -17,7 +17,7 @@ from typing import TypeAlias
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.leaves import Leaves, first_operand
 from perfmodel.ops.edits.leaves import batch_of as batch_of
-from perfmodel.ops.edits.remove import Edited
+from perfmodel.ops.edits.named import Edited
 from perfmodel.ops.graph import (
     NO_OP,
     Argument,

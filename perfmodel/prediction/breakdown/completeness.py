@@ -15,11 +15,10 @@ from perfmodel.base.arrays import has_code
 from perfmodel.base.units import human_us
 from perfmodel.prediction.breakdown.captured import LaidBack, in_graphs
 from perfmodel.prediction.breakdown.hotspots import StepClock
-from perfmodel.timeline.critical_path import TimelinePath
+from perfmodel.timeline.critical_path import TimelinePath, interval_union
 from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.idle import interval_union
 from perfmodel.trace import Trace
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.prediction.breakdown.tables import MODULE_NAME, NamedSums, once, summed
-from perfmodel.timeline.idle import interval_union
+from perfmodel.timeline.critical_path import interval_union
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, by_thread, differentiated_ops, innermost, thread_keys

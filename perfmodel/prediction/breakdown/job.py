@@ -39,9 +39,8 @@ from perfmodel.prediction.breakdown.tables import (
     Rates,
     rounded_records,
 )
-from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.critical_path import DeviceWork, PathWalker, account, idle_gaps, idle_pieces
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags, Periods
 from perfmodel.timeline.schedule import Timeline, measured, steady_steps, step_bounds, step_roles

@@ -29,8 +29,7 @@ from perfmodel.prediction.breakdown.tables import (
     rate_rows,
     rounded_records,
 )
-from perfmodel.timeline.critical_path import TimelinePath
-from perfmodel.timeline.idle import Accounting
+from perfmodel.timeline.critical_path import Accounting, TimelinePath
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.schedule import StepRole
 from perfmodel.trace.categories import Category

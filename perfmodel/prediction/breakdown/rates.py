@@ -18,10 +18,10 @@ from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Device, from_driver_name
+from perfmodel.hardware.parts import Target
 from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
-from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import DTYPES
 from perfmodel.ops.graph import NO_OP, Op
 from perfmodel.ops.read.arguments import collective_of, of_event

@@ -14,10 +14,9 @@ from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.what_if import HOST_CAUSES
-from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.critical_path import PathWalker, interval_union
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.idle import interval_union
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, steady_steps
 from perfmodel.trace.columns import NONE
 

@@ -41,6 +41,7 @@ Sections = dict[str, tuple[Call, Floats, Floats]]
 """One op's rows, prepared once, their log durations and the roots of their weights."""
 SWEEPS = 4
 MIN_ROWS_PER_OP = 6
+"""Rounds of improving parameters of single ops and shared ones; rows from which an op has own."""
 PRIOR = 0.05
 """Pull of the defaults: a parameter off by a factor e counts as much as one row off by 5 %."""
 SOFT = 0.15
@@ -108,6 +109,7 @@ def _improve(
 OVERHEAD = "overhead"
 COUNTED = (CALL, NODE, UPDATE, STEP)
 SOFT_STEP = 0.05
+"""Residuals (of the logarithm) beyond which a step counts less."""
 PRIOR_RATIO, PRIOR_EACH = 1.0, 0.1
 """Pull towards 1 of a ratio, and towards the usual value of a host cost, per factor of e."""
 USUAL_US = {CALL: 1.0, NODE: 2.0, UPDATE: 3.0, STEP: 60.0}
@@ -171,6 +173,7 @@ def _parts_of(rows: Rows, device: Device) -> dict[str, float]:
 HELD_OUT_FRAC = 0.5
 MIN_GROUPS, MIN_STEPS, MIN_FOR_SPREAD = 4, 8, 10
 COVERED_FRAC = 0.9
+"""Of residuals, within the spread that is told: the ends of an interval of 90 %."""
 
 
 @dataclass(frozen=True)

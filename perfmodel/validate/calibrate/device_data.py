@@ -93,6 +93,7 @@ OTHER_ALGORITHMS = ("index_add",)
 ALONE, IN_STEP = "alone", "in step"
 MIN_WEIGHT = 0.3
 MIN_QUIET_FRAC = 0.7
+"""Least weight, where the mean operator has 1 more; what noise leaves of a step, at the least."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,7 @@ _USUAL_FLOP_PER_CLOCK = 16.0
 _ASSUMED_GB_PER_S_PER_CORE = 12.0
 _ASSUMED_W_PER_CORE = 5.0
 _ASSUMED_MHZ = 2500.0
+"""Where a record says nothing."""
 
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]

@@ -234,6 +234,7 @@ def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 KIND = ["device", "timing", "op", "dtype"]
 _FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
+"""Of 20 calls and more, 12 % within 10 % of their third percentile are piled up there."""
 
 
 def launch_floors(frame: pd.DataFrame) -> dict[str, float]:

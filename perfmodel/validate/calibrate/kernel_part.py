@@ -52,15 +52,18 @@ from perfmodel.validate.calibrate.kernel_data import KIND, few_of_each, host_flo
 
 TREES = {"max_depth": 8, "learning_rate": 0.1, "min_child_weight": 5, "n_estimators": 250}
 LEFT_OUT_TREES = TREES | {"n_estimators": 100}
+"""Of fits that tell errors only, one for every chip that is left out."""
 OWN_TREES = {"max_depth": 7, "learning_rate": 0.12, "min_child_weight": 5, "n_estimators": 150}
 """Of one device, for products alone: fewer and shallower, which keeps files small."""
 SHARES = (1.0, 0.75, 0.5, 0.25)
 _MIN_OWN_ROWS = 500
+"""From so many rows of products a device has trees of its own."""
 _MIN_ROWS, _MANY_ROWS = 100, 1000
 """From so many rows of an op, or of all in a dtype, measurements tell of a device."""
 _FEW = 400
 """Rows per device, op and dtype in fits and answers of devices left out."""
 _HELD_FRAC = 0.2
+"""Of the shapes, drawn, and of the rows, the largest: held out for errors."""
 _FARTHER = 2.0
 """Residuals beyond the largest row against those of the largest fifth: others are farther still."""
 _SMALL_WEIGHT, _FLAG_WEIGHT = 0.1, 0.2
@@ -72,6 +75,7 @@ _TELLS = 1.3
 _MOST_OFF = 2.0
 """Logarithm at which errors stop counting in the choice of the share."""
 _MIN_RESIDUALS = 30
+"""From so many their 5th and 95th percentiles are an interval."""
 
 
 def boosted(

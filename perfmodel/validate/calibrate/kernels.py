@@ -41,6 +41,7 @@ from perfmodel.validate.calibrate.kernel_part import fit_part
 
 ROWS_PER_GROUP = 6_000
 MIN_ROWS = 200
+"""Of a family, at most so many per device, op and dtype; those of fewer are left out."""
 _HALF = ("fp16", "bf16", "tf32")
 
 

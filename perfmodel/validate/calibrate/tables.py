@@ -1,4 +1,4 @@
-"""Tables of the collector: DLRM step times (`collect truth`, `collect ops`), operators in steps;
+"""Tables of the collector: DLRM step times, and operators in steps (`collect ops`);
 steps on a CPU predicted from their shapes.
 
 Operators are lowered to rows of the vocabulary as a prediction does.

@@ -1,15 +1,20 @@
-"""Device time of a trace's ops predicted from their shapes alone, against what was measured."""
+"""Device time predicted from shapes alone, against what was measured: of the ops of a trace, and of
+measurement tables, per op, device and dtype."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import COLLECTIVE
-from perfmodel.cost.durations import durations_of
-from perfmodel.errors import HardwareError, TraceError, UsageError
+from perfmodel.cost.durations import durations, durations_of
+from perfmodel.cost.gpu.program import shortest_kernel_us
+from perfmodel.errors import HardwareError, ModelError, TraceError, UsageError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import answered_by, with_placement
@@ -21,7 +26,8 @@ from perfmodel.prediction import predict
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.validate.evaluate.results import Kind, Pair
+from perfmodel.validate.calibrate.kernel_data import LAUNCHED_US, devices_of, joined, read_table
+from perfmodel.validate.evaluate.results import SCHEMA, Errors, Kind, Pair, error_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,3 +123,45 @@ def model_pairs(trace: Trace) -> tuple[list[Pair], float | None]:
 
     pairs = [(Kind.MODEL, what, *times(f"{what}_us")) for what in ("step", "gpu_active")]
     return pairs, result.coverage["modelled_frac"]
+
+
+MAX_NAMED = 5
+"""Unknown ops that an error names."""
+_FIGURES = ("mape_pct", "gmae_pct", "median_pct", "bias_pct", "coverage_frac", "width_frac")
+
+
+def evaluate_kernels(paths: Sequence[Path]) -> Errors:
+    """Errors on every row of the tables at `paths`.
+
+    Raises `ModelError`, naming the file, for a table or an op that cannot be used, `HardwareError`
+    for an unknown device.
+    """
+    import pandas as pd
+
+    tables = [read_table(Path(path)) for path in paths]
+    for table in tables:
+        unknown = sorted({op for op in table.frame["op"].unique() if op not in OPS})
+        if unknown:
+            shown = ", ".join(repr(op[:60]) for op in unknown[:MAX_NAMED])
+            more = len(unknown) - MAX_NAMED
+            raise ModelError(
+                f"{table.path}: unknown ops {shown}{f' and {more} more' if more > 0 else ''}; "
+                "`perfmodel kernel` lists those that can be predicted"
+            )
+    frame = joined(tables)
+    known = devices_of(frame["device"])
+    host = ["device", LAUNCHED_US] if LAUNCHED_US in frame else ["device"]
+    parts = []
+    for _, own in frame.groupby(host, sort=False, dropna=False):
+        part = known[own["device"].iloc[0]]
+        launched_us = own[LAUNCHED_US].iloc[0] if LAUNCHED_US in own else np.nan
+        if not np.isnan(launched_us):  # the shortest kernel is what the host's smallest call took
+            part = replace(part, kernel_floor_us=shortest_kernel_us(launched_us))
+        parts.append(durations(own, part))
+    times = pd.concat(parts).rename(columns={"duration_us": "predicted_us"})
+    measured = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
+    points = measured.join(times[["predicted_us", "low_us", "high_us"]])
+    rows = error_rows(points, ("device", "op", "dtype"), _FIGURES)
+    late = sum(len(table.frame) for table in tables) - len(frame)
+    said = f"{late:,} rows left out: their launches came late, so that they are host time"
+    return Errors(SCHEMA, rows, [said] * bool(late))

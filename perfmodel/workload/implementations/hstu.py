@@ -16,6 +16,7 @@ from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
+from perfmodel.workload.collectives import sequence_rows
 from perfmodel.workload.dense import COMPUTE, Layer, layers, mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
 from perfmodel.workload.eager.recorder import Gradients, Recorder
@@ -30,7 +31,6 @@ from perfmodel.workload.eager.tensors import (
     to_dtype,
     zero,
 )
-from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
 from perfmodel.workload.settings import implementation
@@ -39,6 +39,7 @@ from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 
 WAVE = 64
+"""Threads that AMD's CDNA runs in step."""
 LAYOUTS = ("row_wise", "table_wise", "balanced")
 BUCKETS = (8192, 2048)
 """Rows of the position and of the time embedding. Source: recommendation_v4, README."""

@@ -25,14 +25,15 @@ from perfmodel.workload.collectives import (
     GROUP,
     all_reduce,
     even_all_to_all,
+    fused_tables,
     linked_collective,
+    total_lookups,
 )
 from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
 from perfmodel.workload.eager.arithmetic import mm, optimizer_step
 from perfmodel.workload.eager.embedding_bag import look_up, update
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import send_from_host, t, to_dtype
-from perfmodel.workload.embedding_tables import fused_tables, total_lookups
 from perfmodel.workload.hugectr_hybrid import Hybrid, brought_keys, stream_kernel
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation

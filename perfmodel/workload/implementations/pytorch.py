@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import all_to_all, shares
+from perfmodel.workload.collectives import all_to_all, fused_tables, shares, total_lookups
 from perfmodel.workload.dense import (
     COMPUTE,
     Dense,
@@ -49,7 +49,6 @@ from perfmodel.workload.eager.tensors import (
     to_device,
     transpose,
 )
-from perfmodel.workload.embedding_tables import fused_tables, total_lookups
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.training import LABEL, LAST, backward_and_update

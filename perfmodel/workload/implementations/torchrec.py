@@ -45,8 +45,7 @@ from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.adapter_rows import finish_writes
-from perfmodel.workload.tiered.device_kernels import average_copies
+from perfmodel.workload.tiered.device_kernels import average_copies, finish_writes
 from perfmodel.workload.tiered.source import (
     POOLED,
     REDUCED,

@@ -1,4 +1,5 @@
-"""Tables read by the device: in its memory, over the bus, or in a cache that it keeps.
+"""Tables read by the device: in its memory, over the bus, in a cache that it keeps; their hot rows
+in network adapters as well.
 
 What it stands for: FBGEMM's table-batched embeddings with weights in unified memory that stays on
 the host (`EmbeddingLocation.MANAGED`), the optimizer's state with them.
@@ -9,11 +10,17 @@ of the batch, those of them that the cache has not, as many that it can do witho
 host, those from there. The host waits at every count. Source: hpcaitech/ColossalAI,
 colossalai/legacy/nn/parallel/layers/cache_embedding/cache_mgr.py, `prepare_ids` without buffer and
 without asynchronous copies; `torch.isin` by sorting, as PyTorch does where both sides are many.
+
+Of rows that adapters hold as well, that of the rank that asks looks into its cache before keys go
+out; the device of the rank that holds a table looks up the rest, in training updates all rows, and
+an all-gather writes those that adapters hold to them. Source: Guo et al. 2023 (ICS), as far as its
+abstract goes; what it leaves open is assumed: write-through, partial sums added in the adapter,
+which works row by row beside the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -21,10 +28,11 @@ from typing import Self
 from perfmodel.embedding.placement import HBM
 from perfmodel.errors import WorkloadError
 from perfmodel.lowering.rules.fbgemm import HOST_STATE
-from perfmodel.ops.dtypes import item_bytes
+from perfmodel.ops.dtypes import item_bytes, row_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
-from perfmodel.workload.collectives import all_reduce
+from perfmodel.workload.adapter_caches import AdapterUse, adapter_use
+from perfmodel.workload.collectives import all_reduce, linked_collective
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
 from perfmodel.workload.eager.embedding_bag import (
     Batched,
@@ -33,13 +41,15 @@ from perfmodel.workload.eager.embedding_bag import (
     embedding_bag,
     embedding_bag_backward,
     look_up,
+    update,
 )
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import reshape, to_device, transpose
-from perfmodel.workload.jagged import Jagged, offsets, record_row_op
+from perfmodel.workload.jagged import NIC, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookup_attributes, lookups
 from perfmodel.workload.tiered.source import (
+    TIERED,
     Group,
     RowCacheUse,
     Source,
@@ -282,3 +292,74 @@ def _masked(r: Recorder, x: Tensor, mask: Tensor, count: int) -> Tensor:
     """`x[mask]`: where the mask is true, counted by the host, then those values."""
     places = r.made("aten::nonzero", (mask,), (count,), "int64")
     return r.made("aten::index", (x, (places,)), (count,), x.dtype)
+
+
+@dataclass(frozen=True)
+class AdapterCachedTables(DeviceTables):
+    use: AdapterUse
+
+    def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        run, placement = group.run, group.run.placement
+        assert placement is not None
+        own = run.linked / run.ranks  # samples whose keys pass no adapter
+        numbers = [shard.table for shard in run.plan.shards[run.rank]]
+        mine = [n for n in numbers if placement.tables[n].caches == group.placed.caches]
+        pooling, unique = [], []
+        for table, number in zip(group.tables, mine, strict=True):
+            use = self.use.tables[number]
+            # The device looks up linked ranks' keys, and what others' adapters leave.
+            pooling.append(table.pooling * (own + (1 - own) * use.asked_frac))
+            others = min(use.asked_rows, table.rows)
+            linked = table.unique_rows(run.batch * run.linked)
+            unique.append(min(others + linked * (1 - others / table.rows), table.rows))
+        whole = lookups(group.tables, group.samples)
+        left = replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
+        rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
+        with r.untracked():
+            tables = self.tables.described(left.to_attributes())
+            out = look_up(r, tables, rest, offsets(r, keys), group.samples)
+        weights = (self.tables.weights,)
+
+        def learn(gradient: Tensor) -> Gradients:
+            """All rows updated; those that adapters hold are written through by `finish_writes`."""
+            every = self.tables.described(lookup_attributes(group.tables, group.samples))
+            update(r, every, keys.values, offsets(r, keys), gradient)
+            return [None]
+
+        return r.track("NicLookUpBackward", weights, out, learn)
+
+
+def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
+    """Rows that other ranks' adapters hold, as the step's updates left them, to all adapters, an
+    equal part from each rank."""
+    use, placement = adapter_use(run), run.placement
+    if use is None or placement is None:
+        return
+    weights = [each.tables.weights for each in sources if isinstance(each, AdapterCachedTables)]
+    held = list(zip(use.tables, run.workload.tables, placement.tables, strict=True))
+    rows = sum(each.held_rows for each, _, _ in held)
+    if rows < 1:
+        return
+    elements = sum(each.held_rows * table.dim for each, table, _ in held)
+    given = r.tensor((max(round(elements / run.ranks), 1),))
+    if weights:
+        own = r.tensor((max(round(rows / run.ranks), 1),), "int64")
+        r.leaf("aten::index_select", (weights[0], 0, own), given)
+    everyone = r.tensor((given.shape[0] * run.ranks,))
+    linked_collective(r, "all_gather", given, everyone, run.ranks)
+    sizes = (
+        each.held_rows * float(row_bytes(placed.dtype, table.dim)) for each, table, placed in held
+    )
+    dims = {"lookups": rows, "row_bytes": sum(sizes) / rows}
+    record_row_op(r, "nic_write", (everyone,), stream=NIC, dims=dims)
+
+
+@TIERED.register("hbm")
+def device_tables(r: Recorder, group: Group) -> DeviceTables:
+    """Weights in device memory, whose hot rows adapters may hold as well."""
+    if not group.cached_at:
+        return DeviceTables(table_batched(r, group))
+    use = adapter_use(group.run)
+    if use is None or group.replicated:
+        raise WorkloadError("a cache in an adapter: there is no other rank that looks rows up")
+    return AdapterCachedTables(table_batched(r, group), use)

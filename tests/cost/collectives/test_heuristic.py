@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
+from perfmodel.cost.collectives.learned import collective_durations, explain_collectives
 from perfmodel.errors import ModelError
 from perfmodel.hardware import cluster, node
 from perfmodel.ops.rows import Rows

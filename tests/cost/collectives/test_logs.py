@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.cost.collectives.calibrated import Point, load_machine, parse, save_machine
 from perfmodel.cost.collectives.calls import fabric_of
-from perfmodel.cost.collectives.durations import collective_durations
+from perfmodel.cost.collectives.learned import collective_durations
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
-from perfmodel.cost.collectives.durations import collective_durations
+from perfmodel.cost.collectives.learned import collective_durations
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows
 

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
-from perfmodel.cost.collectives.durations import collective_durations
-from perfmodel.cost.collectives.learned import RATES_GB_PER_S, interpolate_rates
+from perfmodel.cost.collectives.learned import (
+    RATES_GB_PER_S,
+    collective_durations,
+    interpolate_rates,
+)
 from perfmodel.hardware import cluster, node
 from perfmodel.ops.rows import Rows
 

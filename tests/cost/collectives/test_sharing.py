@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.cost.collectives.durations import (
+from perfmodel.cost.collectives.learned import (
     DeviceShares,
     device_shares_of_rows,
 )

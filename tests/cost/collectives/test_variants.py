@@ -7,7 +7,7 @@ import pytest
 from benchmarks.collective_model import initial_constants
 from perfmodel.cost.collectives.algorithms import costs_of
 from perfmodel.cost.collectives.calls import calls_of, fabric_of
-from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
+from perfmodel.cost.collectives.learned import collective_durations, explain_collectives
 from perfmodel.hardware import cluster, node
 from perfmodel.ops.rows import Rows
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perfmodel import hardware
 from perfmodel.cost.contract import KERNELS, KernelModel
 from perfmodel.cost.gpu.embedding import missed_lookups
-from perfmodel.cost.gpu.experts import loads
+from perfmodel.cost.gpu.matmul import expert_loads
 from perfmodel.cost.gpu.rates import (
     bound_us,
     has_matrix_units,
@@ -140,7 +140,7 @@ def test_experts_that_are_hit_are_read_once() -> None:
     many = time_us("moe", H100, "bf16", tokens=16384.0, experts=8.0, **dims)
     assert many > 6 * 2 * 16384 * 4096 * 14336 / H100.bf16_tflop_per_s / 1e6
     alike, skewed = (
-        loads({name: np.array([value]) for name, value in (*sizes.items(), ("skew", skew))})
+        expert_loads({name: np.array([value]) for name, value in (*sizes.items(), ("skew", skew))})
         for sizes in ({"tokens": 16.0, "topk": 8.0, "experts": 128.0},)
         for skew in (0.0, 1.2)
     )

@@ -1,28 +1,18 @@
-"""`collect truth`: models trained in turns, a few timed, un-profiled steps of each per round.
-
-Rounds over all models spread slow drifts evenly. `collect ops` trains DLRMs that fill their space:
-a prediction fitted to these is compared with the truth, and the lists share nothing.
-"""
+"""DLRMs that fill the space of configurations evenly, and what steps of one took."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, groupby, pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.units import BYTES_PER_GB
-from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
-from perfmodel.collect.models import Ranks, Training
-from perfmodel.collect.models.dlrm import FP32_BYTES, ONE_RANK, DlrmConfig, read_configs, train_dlrm
-from perfmodel.collect.runs import Run, add_common, positive
-from perfmodel.collect.timing import halves_frac, summarize, time_step
+from perfmodel.collect.models.dlrm import FP32_BYTES, DlrmConfig
+from perfmodel.collect.timing import halves_frac, summarize
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
@@ -127,7 +117,6 @@ DIMS = (
     *("dim", "pooling", "batch_per_rank", "zipf_alpha", "bottom_mlp", "top_mlp"),
 )
 FIGURES = ("rounds", "steps", "p10_us", "median_us", "p90_us", "spread_frac", "halves_frac")
-TRUTH_COLUMNS = (*DIMS, *FIGURES)
 
 
 @dataclass
@@ -152,121 +141,3 @@ class Samples:
             figures["metered_p10_us"] = summarize(self.metered_us)["p10_us"]
             figures["ops_sum_p10_us"] = sums["p10_us"]
         return figures
-
-
-FIRST_WARM_UP = 4
-MEMORY_SHARE = 0.75
-"""Of what is free, for models that stay side by side: other programs grow, too."""
-MAX_ROUNDS = 200
-
-
-class Pace(NamedTuple):
-    """Warm-up steps of a round, and timed ones: as many as fit into `target_us`, within limits."""
-
-    warm_up: int
-    target_us: float
-    least: int
-    most: int
-
-
-class Turns:
-    """The models of `configs`, built when first due; `run.skipped` says why one is not."""
-
-    def __init__(self, run: Run, configs: Sequence[DlrmConfig], pace: Pace) -> None:
-        self.run, self.backend, self.pace, self.configs = run, run.backend, pace, configs
-        self.samples: dict[str, Samples] = {}
-        self._left_bytes = MEMORY_SHARE * run.backend.free_bytes()
-        self._trainings: dict[str, Training] = {}
-        self._number = 0
-
-    def take(self, most_rounds: int) -> None:
-        """A few steps of every model per round, until the time or the rounds are used up."""
-        for _ in range(most_rounds):
-            for config in self.configs:
-                if self.run.is_over:
-                    return
-                training = self._training(config)
-                if training is not None:
-                    self.measure(config.name, training)
-            if not self._trainings:
-                return
-
-    def measure(self, name: str, training: Training) -> None:
-        """One round of a model that is built and warm; it is kept when it is whole."""
-        own_us = [round(self.step(training), 1) for _ in range(self.warmed(training))]
-        self.samples[name].rounds_us.append(own_us)
-
-    def warmed(self, training: Training) -> int:
-        """How many steps to time, after those that warm up."""
-        warm_us = [self.step(training) for _ in range(self.pace.warm_up)]
-        fitting = int(self.pace.target_us / max(warm_us[-1], 1.0))
-        return min(max(fitting, self.pace.least), self.pace.most)
-
-    def step(self, training: Training) -> float:
-        self._number += 1
-        return time_step(self.backend, training.step, self._number)
-
-    def built(self, config: DlrmConfig, training: Training) -> None:
-        """Called with a model that was built and has warmed up."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row per model with rounds: its dims and its figures."""
-        setting = {
-            "device": device_name(self.backend),
-            "ranks": 1,
-            "threads_per_rank": self.backend.threads,
-        }
-        return [
-            {"model": "dlrm", **setting, **dims_of(each), **self.samples[each.name].figures()}
-            for each in self.configs
-            if each.name in self.samples and self.samples[each.name].rounds_us
-        ]
-
-    def _training(self, config: DlrmConfig) -> Training | None:
-        """The model of `config`; `None`, and a note, where it does not fit."""
-        name, skipped = config.name, self.run.skipped
-        if name in self._trainings or name in skipped:
-            return self._trainings.get(name)
-        if config.held_bytes >= min(self._left_bytes, self.backend.free_bytes()):
-            skipped[name] = f"needs {config.held_bytes / BYTES_PER_GB:.1f} GB"
-            return None
-        self._left_bytes -= config.held_bytes
-        try:
-            training = train_dlrm(self.backend, Ranks(), config)
-            for _ in range(FIRST_WARM_UP):
-                self.step(training)
-            self.samples[name] = Samples()
-            self.built(config, training)
-        except (RuntimeError, MemoryError) as error:
-            if not self.backend.out_of_memory(error):
-                raise
-            skipped[name] = "out of memory"
-            return None
-        self._trainings[name] = training
-        return training
-
-
-PACE = Pace(warm_up=2, target_us=120_000.0, least=3, most=12)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, "truth", 6.0)
-    parser.add_argument("--configs", type=Path, help="JSON file (default: the bundled list)")
-    parser.add_argument(
-        "--rounds",
-        type=positive(int),
-        default=MAX_ROUNDS,
-        help=f"at most so many (default {MAX_ROUNDS})",
-    )
-
-
-def run(arguments: argparse.Namespace) -> None:
-    configs = read_configs(arguments.configs) if arguments.configs else ONE_RANK
-    current = Run("truth", arguments, open_backend(arguments.device))
-    turns = Turns(current, configs, PACE)
-    try:
-        turns.take(arguments.rounds)
-    finally:
-        current.write(
-            TRUTH_COLUMNS, turns.rows(), "step times", configurations=len(configs), ranks=1
-        )
