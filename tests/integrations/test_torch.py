@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from perfmodel import durations, predict_module
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read import loop
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
 
@@ -113,6 +115,23 @@ def test_the_last_period_of_an_optimizer_is_the_step() -> None:
     )  # fmt: skip
 
 
+def test_a_loop_is_as_long_as_what_steps_least_often() -> None:
+    with own.predicting(GPU) as step:
+        critic, generator = layers(1), layers(1)
+        often, seldom = (torch.optim.SGD(each.parameters()) for each in (critic, generator))
+        for _ in range(3):
+            trained(generator, seldom)
+            trained(critic, often, steps=2)
+    assert [op.name for op in step.graph.ops].count("aten::mm") == 3 * 2
+    assert set(step.modules.index) == {
+        "",
+        "Sequential",
+        "Sequential.0",
+        "Sequential_2",
+        "Sequential_2.0",
+    }
+
+
 def test_a_loop_for_a_gpu_runs_as_on_one() -> None:
     """Also where it recomputes activations: in the backward pass, for the same module."""
     from torch.utils.checkpoint import checkpoint
@@ -168,6 +187,34 @@ def test_data_parallelism_sums_each_gradient_once_beside_the_backward_pass() -> 
     assert 0 < rank.exposed_comm_us < 0.99 * rank.comm_us  # the last one is waited for
 
 
+def test_ranks_send_one_another_what_this_one_sends() -> None:
+    with group(4, rank=1), own.predicting("dgx-h100") as step:
+        sizes = torch.tensor([1, 2, 3, 4])
+        dist.all_to_all_single(got := torch.zeros_like(sizes), sizes)
+        dist.all_gather_into_tensor(every := torch.zeros(16, dtype=torch.int64), sizes)
+        longest, total, parts = sizes.clone(), sizes.clone(), list(torch.zeros(4, 2).long())
+        dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+        dist.all_reduce(total)
+        dist.all_gather(parts, sizes[:2])
+        dist.all_reduce(loss := layers(1)(torch.empty(1, WIDTH)).sum().detach())
+        assert (got.tolist(), longest.tolist(), total.tolist()) == (
+            [2] * 4,
+            [1, 2, 3, 4],
+            [4, 8, 12, 16],
+        )
+        assert every.tolist() == [1, 2, 3, 4] * 4
+        assert [each.tolist() for each in parts] == [[1, 2]] * 4
+        assert loss.item() == 1
+    assert "assumed: other ranks send what this one does" in str(step.prediction.warnings)
+
+
+def test_the_hook_of_data_parallelism_from_before_is_afterwards_a_mean() -> None:
+    gradients = torch.ones(3)
+    with group(2):
+        loop._summed(dist.group.WORLD, SimpleNamespace(buffer=lambda: gradients))
+    assert gradients.tolist() == [0.5] * 3  # the fake group adds up nothing
+
+
 def test_what_reads_a_collectives_result_waits_for_it_also_through_a_view() -> None:
     def step_us(view: bool) -> float:
         with group(16), own.predicting("dgx-h100") as step:
@@ -210,9 +257,11 @@ def test_clipping_is_a_few_kernels_and_steps_within_the_backward_pass_belong_to_
     assert phases.count("backward") == 3  # of a weight each, and of what lies between
 
 
-def test_a_scaler_steps() -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_scaler_steps(device: str) -> None:
     with own.predicting(GPU) as step:
-        model, scaler = layers(), torch.amp.GradScaler("cpu")
+        model, scaler = layers(), torch.amp.GradScaler(device)
+        assert scaler.is_enabled()
         optimizer = torch.optim.AdamW(model.parameters())
         scaler.scale(model(torch.empty(TOKENS, WIDTH)).sum()).backward()
         scaler.step(optimizer)

@@ -68,6 +68,9 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if func is torch.device:
+            made = func(*args, **(kwargs or {}))
+            return func("cpu") if made.type == "cuda" else made
         return _staying(func, 1 if func is torch.Tensor.to else None)(*args, **(kwargs or {}))
 
     torch = pytorch()
