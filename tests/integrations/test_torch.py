@@ -424,6 +424,31 @@ def test_loops_for_gpus_need_none() -> None:
     assert {kind for kind, *_ in collectives(step.graph)} == {"all_reduce"}
 
 
+def test_streams_events_meshes_and_checkpoints_for_gpus_need_none() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    with group(16), own.predicting("dgx-h100") as step:
+        mesh = init_device_mesh("cuda", (4, 4), mesh_dim_names=("dp", "tp"))
+        model, begun = layers().cuda(), torch.cuda.Event(enable_timing=True)
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["dp"])
+        begun.record()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            loss = model(torch.empty(TOKENS, WIDTH, device="cuda")).sum()
+        loss.backward()
+        assert begun.elapsed_time(torch.cuda.Event(enable_timing=True)) == 1
+        torch.save(model.state_dict(), "/nowhere/model.pt")
+    groups = {(kind, ranks) for kind, _, ranks in collectives(step.graph)}
+    assert ("all_gather", "0,4,8,12") in groups
+    assert ("all_reduce", "0,1,2,3") in groups
+
+
 def test_values_of_real_optimizers_are_read_and_not_written() -> None:
     model = layers(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)

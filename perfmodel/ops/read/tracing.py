@@ -12,12 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.ops.read.structures import leaves
 
 OLDEST = (2, 4)
+_OF_STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream", "nvtx")
 
 
 class ModuleError(PerfmodelError):
@@ -80,9 +81,14 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch.nn.parallel:DistributedDataParallel.__init__": _on_any_device,
         "torch._C._nn:_parse_to": partial(_staying, at=0),
         "torch.amp:autocast.__init__": _on_cpu,
-        "torch.cuda:set_device": left_out,
-        "torch.cuda:synchronize": left_out,
+        "torch.distributed.device_mesh:DeviceMesh.__init__": _of_real_ranks,
+        "torch.cuda:current_device": lambda _: lambda: 0,
+        "torch:save": left_out,
     }
+    changes |= {f"torch.cuda:{name}": left_out for name in ("set_device", "synchronize")}
+    # Work on any stream is taken to be on one; a time that is asked for is 1, as other numbers.
+    stand_in = MagicMock(**{"return_value.elapsed_time.return_value": 1.0})
+    changes |= {f"torch.cuda:{name}": lambda _: stand_in for name in _OF_STREAMS}
     logger = logging.getLogger(type(mode).__module__)  # what it logs of errors is raised as well
     with patch.object(logger, "disabled", new=True), mode, instead(changes), staying():
         yield
@@ -105,6 +111,25 @@ def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
         return run(*given, **{key: here(each, key == "device") for key, each in kwargs.items()})
 
     return called
+
+
+def _of_real_ranks(init: Callable[..., None]) -> Callable[..., None]:
+    """A mesh of devices, which takes itself apart outside of any fake mode."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def real(value: Any) -> Any:
+        if not isinstance(value, FakeTensor):
+            return value
+        ranks = value.tolist()
+        with _disable_current_modes():
+            return torch.tensor(ranks, dtype=value.dtype)
+
+    def made(*args: Any, **kwargs: Any) -> None:
+        _staying(init, None)(*map(real, args), **{key: real(each) for key, each in kwargs.items()})
+
+    return made
 
 
 def _on_any_device(init: Callable[..., None]) -> Callable[..., None]:
