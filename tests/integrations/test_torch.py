@@ -228,6 +228,27 @@ def test_what_reads_a_collectives_result_waits_for_it_also_through_a_view() -> N
     assert step_us(view=True) == pytest.approx(step_us(view=False), rel=0.01)
 
 
+class Summed(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = layers(1)
+
+    def forward(self, x: Any) -> Any:
+        out = self.layers(x)
+        dist.all_reduce(out)
+        return out
+
+
+def test_a_module_alone_sums_among_as_many_nodes_as_in_a_loop() -> None:
+    x = torch.empty(TOKENS, WIDTH)
+    with group(8), torch.no_grad():
+        alone = predict_module(Summed(), [x], hardware="dgx-h100").results[0]
+        with own.predicting("dgx-h100") as step:
+            Summed()(x)
+    looped = step.prediction.results[0]
+    assert alone.rank.comm_us == pytest.approx(looped.rank.comm_us, rel=1e-6)
+
+
 def test_what_is_real_is_afterwards_as_it_was() -> None:
     model, norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.5, foreach=False)

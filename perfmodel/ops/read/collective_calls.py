@@ -30,10 +30,10 @@ def of_torch_call(
     named: Mapping[str, Any],
     inputs: tuple[Argument, ...],
     outputs: tuple[Argument, ...],
-    node_ranks: int,
+    node_ranks: int | None,
 ) -> Known:
     """The attributes of a collective called with arguments by name, among ranks of which so many
-    share a node; of any other operator, nothing.
+    share a node (None: the machine says); of any other operator, nothing.
 
     A message from rank to rank is a group of its own, sender first, on a stream of its own, as both
     of them come to it in one order. Raises `PerfmodelError` for one that is not covered.
@@ -54,11 +54,10 @@ def of_torch_call(
     sent, got = tensors_in(inputs), tensors_in(outputs)
     known = of_call(operator, inputs, len(ranks))
     known = known or of_message(collective, len(ranks), list(sent), list(got))
-    return known | about | {
-        "process_group": group,
-        "group_ranks": ",".join(map(str, ranks)),
-        "nodes": str(len({rank // node_ranks for rank in ranks})),
-    }  # fmt: skip
+    if node_ranks is not None:
+        about["nodes"] = str(len({rank // node_ranks for rank in ranks}))
+    about |= {"process_group": group, "group_ranks": ",".join(map(str, ranks))}
+    return known | about
 
 
 def given_and_got(operator: str, named: Mapping[str, Any], answer: Any) -> tuple[Any, Any] | None:
