@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.ops.read.structures import leaves
+from perfmodel.ops.read.structures import leaves, mapped
 
 OLDEST = (2, 4)
 _OF_STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream", "nvtx")
@@ -126,10 +126,8 @@ def _of_real_ranks(init: Callable[..., None]) -> Callable[..., None]:
         with _disable_current_modes():
             return torch.tensor(ranks, dtype=value.dtype)
 
-    def made(*args: Any, **kwargs: Any) -> None:
-        _staying(init, None)(*map(real, args), **{key: real(each) for key, each in kwargs.items()})
-
-    return made
+    here = _staying(init, None)
+    return lambda *args, **kwargs: here(*map(real, args), **mapped(real, kwargs))
 
 
 def _on_any_device(init: Callable[..., None]) -> Callable[..., None]:
