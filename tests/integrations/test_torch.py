@@ -521,6 +521,9 @@ def test_bad_loops_are_one_line() -> None:
     few = pytest.raises(UsageError, match="8 devices for 32 ranks")
     with group(32), few, own.predicting("dgx-h100", nodes=1):
         pass
+    kind = type("Sliced", (torch.Tensor,), {})
+    with pytest.raises(PerfmodelError, match="the class Sliced: not covered"), own.predicting(GPU):
+        torch.empty(3).as_subclass(kind)
     with pytest.raises(UsageError, match="no steps"):
         own.together([])
     as_it_is = pytest.raises(ValueError, match="mine")  # an error of the loop's own

@@ -82,6 +82,7 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch._C._nn:_parse_to": partial(_staying, at=0),
         "torch.amp:autocast.__init__": _on_cpu,
         "torch.distributed.device_mesh:DeviceMesh.__init__": _of_real_ranks,
+        "torch:Tensor.as_subclass": _of_known_class,
         "torch.cuda:current_device": lambda _: lambda: 0,
         "torch:save": left_out,
     }
@@ -111,6 +112,18 @@ def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
         return run(*given, **{key: here(each, key == "device") for key, each in kwargs.items()})
 
     return called
+
+
+def _of_known_class(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A fake tensor has a class already."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    def made(value: Any, kind: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            raise ModuleError(f"{place()}: a tensor of the class {kind.__name__}: not covered")
+        return run(value, kind)
+
+    return made
 
 
 def _of_real_ranks(init: Callable[..., None]) -> Callable[..., None]:
