@@ -98,6 +98,9 @@ class Asked:
     def deployment(self, options: Sequence[Any]) -> Deployment:
         """All tables so far. Raises `WorkloadError` for one that the workload has not."""
         self.tables |= {option.fqn: self._table(option) for option in options}
+        for name in self.skew if isinstance(self.skew, Mapping) else ():
+            if not any(fqn.endswith(f".{name}") for fqn in self.tables):
+                raise WorkloadError(f"skew: {name}: the planner's module has no such table")
         workload = replace(self.workload, tables=tuple(self.tables.values()))
         placement = Placement((WHOLE,) * len(self.tables))
         batch = options[0].batch_size * self.machine.gpus

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from perfmodel import durations, predict_module
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read import loop
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
 
@@ -113,6 +115,23 @@ def test_the_last_period_of_an_optimizer_is_the_step() -> None:
     )  # fmt: skip
 
 
+def test_a_loop_is_as_long_as_what_steps_least_often() -> None:
+    with own.predicting(GPU) as step:
+        critic, generator = layers(1), layers(1)
+        often, seldom = (torch.optim.SGD(each.parameters()) for each in (critic, generator))
+        for _ in range(3):
+            trained(generator, seldom)
+            trained(critic, often, steps=2)
+    assert [op.name for op in step.graph.ops].count("aten::mm") == 3 * 2
+    assert set(step.modules.index) == {
+        "",
+        "Sequential",
+        "Sequential.0",
+        "Sequential_2",
+        "Sequential_2.0",
+    }
+
+
 def test_a_loop_for_a_gpu_runs_as_on_one() -> None:
     """Also where it recomputes activations: in the backward pass, for the same module."""
     from torch.utils.checkpoint import checkpoint
@@ -168,6 +187,34 @@ def test_data_parallelism_sums_each_gradient_once_beside_the_backward_pass() -> 
     assert 0 < rank.exposed_comm_us < 0.99 * rank.comm_us  # the last one is waited for
 
 
+def test_ranks_send_one_another_what_this_one_sends() -> None:
+    with group(4, rank=1), own.predicting("dgx-h100") as step:
+        sizes = torch.tensor([1, 2, 3, 4])
+        dist.all_to_all_single(got := torch.zeros_like(sizes), sizes)
+        dist.all_gather_into_tensor(every := torch.zeros(16, dtype=torch.int64), sizes)
+        longest, total, parts = sizes.clone(), sizes.clone(), list(torch.zeros(4, 2).long())
+        dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+        dist.all_reduce(total)
+        dist.all_gather(parts, sizes[:2])
+        dist.all_reduce(loss := layers(1)(torch.empty(1, WIDTH)).sum().detach())
+        assert (got.tolist(), longest.tolist(), total.tolist()) == (
+            [2] * 4,
+            [1, 2, 3, 4],
+            [4, 8, 12, 16],
+        )
+        assert every.tolist() == [1, 2, 3, 4] * 4
+        assert [each.tolist() for each in parts] == [[1, 2]] * 4
+        assert loss.item() == 1
+    assert "assumed: other ranks send what this one does" in str(step.prediction.warnings)
+
+
+def test_the_hook_of_data_parallelism_from_before_is_afterwards_a_mean() -> None:
+    gradients = torch.ones(3)
+    with group(2):
+        loop._summed(dist.group.WORLD, SimpleNamespace(buffer=lambda: gradients))
+    assert gradients.tolist() == [0.5] * 3  # the fake group adds up nothing
+
+
 def test_what_reads_a_collectives_result_waits_for_it_also_through_a_view() -> None:
     def step_us(view: bool) -> float:
         with group(16), own.predicting("dgx-h100") as step:
@@ -179,6 +226,27 @@ def test_what_reads_a_collectives_result_waits_for_it_also_through_a_view() -> N
         return step.step_us
 
     assert step_us(view=True) == pytest.approx(step_us(view=False), rel=0.01)
+
+
+class Summed(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = layers(1)
+
+    def forward(self, x: Any) -> Any:
+        out = self.layers(x)
+        dist.all_reduce(out)
+        return out
+
+
+def test_a_module_alone_sums_among_as_many_nodes_as_in_a_loop() -> None:
+    x = torch.empty(TOKENS, WIDTH)
+    with group(8), torch.no_grad():
+        alone = predict_module(Summed(), [x], hardware="dgx-h100").results[0]
+        with own.predicting("dgx-h100") as step:
+            Summed()(x)
+    looped = step.prediction.results[0]
+    assert alone.rank.comm_us == pytest.approx(looped.rank.comm_us, rel=1e-6)
 
 
 def test_what_is_real_is_afterwards_as_it_was() -> None:
@@ -210,9 +278,11 @@ def test_clipping_is_a_few_kernels_and_steps_within_the_backward_pass_belong_to_
     assert phases.count("backward") == 3  # of a weight each, and of what lies between
 
 
-def test_a_scaler_steps() -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_scaler_steps(device: str) -> None:
     with own.predicting(GPU) as step:
-        model, scaler = layers(), torch.amp.GradScaler("cpu")
+        model, scaler = layers(), torch.amp.GradScaler(device)
+        assert scaler.is_enabled()
         optimizer = torch.optim.AdamW(model.parameters())
         scaler.scale(model(torch.empty(TOKENS, WIDTH)).sum()).backward()
         scaler.step(optimizer)
@@ -375,6 +445,31 @@ def test_loops_for_gpus_need_none() -> None:
     assert {kind for kind, *_ in collectives(step.graph)} == {"all_reduce"}
 
 
+def test_streams_events_meshes_and_checkpoints_for_gpus_need_none() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    with group(16), own.predicting("dgx-h100") as step:
+        mesh = init_device_mesh("cuda", (4, 4), mesh_dim_names=("dp", "tp"))
+        model, begun = layers().cuda(), torch.cuda.Event(enable_timing=True)
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["dp"])
+        begun.record()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            loss = model(torch.empty(TOKENS, WIDTH, device="cuda")).sum()
+        loss.backward()
+        assert begun.elapsed_time(torch.cuda.Event(enable_timing=True)) == 1
+        torch.save(model.state_dict(), "/nowhere/model.pt")
+    groups = {(kind, ranks) for kind, _, ranks in collectives(step.graph)}
+    assert ("all_gather", "0,4,8,12") in groups
+    assert ("all_reduce", "0,1,2,3") in groups
+
+
 def test_values_of_real_optimizers_are_read_and_not_written() -> None:
     model = layers(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
@@ -426,6 +521,9 @@ def test_bad_loops_are_one_line() -> None:
     few = pytest.raises(UsageError, match="8 devices for 32 ranks")
     with group(32), few, own.predicting("dgx-h100", nodes=1):
         pass
+    kind = type("Sliced", (torch.Tensor,), {})
+    with pytest.raises(PerfmodelError, match="the class Sliced: not covered"), own.predicting(GPU):
+        torch.empty(3).as_subclass(kind)
     with pytest.raises(UsageError, match="no steps"):
         own.together([])
     as_it_is = pytest.raises(ValueError, match="mine")  # an error of the loop's own

@@ -235,6 +235,10 @@ def test_caches_come_back(torchrec: Any) -> None:
             lambda: options(workload="torchrec-golden"),
             "^.table_0: 1000 x 64, but torchrec-golden has 1048576 x 128$",
         ),
+        (
+            lambda: options(skew={"tabel_0": 1.0}),
+            "^skew: tabel_0: the planner's module has no such",
+        ),
         (lambda: options(kernels=["key_value"]), "compute_kernel 'key_value': expected one of "),
         (lambda: odd(sharding_type="by_moon"), "sharding_type 'by_moon': expected one of "),
         (

@@ -69,12 +69,15 @@ def _place(inputs: Sequence[object]) -> tuple[int, int]:
     position = None
     for at in range(1, len(inputs) - 1):
         pair = _is_keys(inputs[at]) and _is_keys(inputs[at + 1])
-        if not pair or any(isinstance(after, Tensor) for after in inputs[at + 2 : at + 3]):
+        after = (*inputs[at + 2 : at + 3], None)[0]
+        if not pair or isinstance(after, Tensor):
             continue
         near = range(at - 1, max(at - 1 - MAX_BETWEEN, -1), -1)
         bounds = next((place for place in near if _is_keys(inputs[place])), None)
         if bounds is not None:
             position = at, bounds
+            if type(after) is int and after <= UNPOOLED:
+                break  # the pooling mode: what a cache says comes after
     if position is None:
         raise MissingArguments
     return position

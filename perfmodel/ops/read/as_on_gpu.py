@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -10,6 +10,8 @@ from perfmodel.ops.graph import Argument, Tensor, tensors_in
 
 RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Functions of recurrent layers, and how many gates each has."""
+_ROW_DTYPES = {1: "float16", 5: "bfloat16"}
+"""FBGEMM's numbers of types."""
 _MIN_CUDNN_NORM_DIMS = 3
 """PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
 SUM = "aten::sum"
@@ -51,6 +53,22 @@ def _by_cudnn(values: Argument, training: Argument) -> bool:
     """Whether batches of such `values` are normalised by the library."""
     has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
     return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
+
+
+def of_table_batched(torch: Any, name: str, named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Shape of what FBGEMM's table-batched lookup returns, and its type; that of `()` of an update,
+    which returns nothing. None of other operators. FBGEMM has no fake ones of those for CPUs."""
+    if not (name.startswith("fbgemm::split_embedding") and name.endswith("_pt2_wrapper")):
+        return None
+    if "_backward_" in name:
+        return ()
+    dtype = _ROW_DTYPES.get(named["output_dtype"], "float32")
+    rows, dim = len(named["indices"]), named.get("D")
+    if dim is None:
+        rows, dim = (len(named["offsets"]) - 1) // (len(named["D_offsets"]) - 1), named["total_D"]
+    if named.get("vbe_output_size", -1) >= 0:
+        rows, dim = 1, named["vbe_output_size"]
+    return rows, int(dim), getattr(torch, dtype)
 
 
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:

@@ -36,7 +36,12 @@ class Assumption:
         return self.name not in NUMBERS and 0 < self.share < 1
 
     def __str__(self) -> str:
-        return f"assumed: {self.what} (--assume {self.name}={self.share:.4g})"
+        how = f" (--assume {self.name}={self.share:.4g})" if self.name else ""
+        return f"assumed: {self.what}{how}"
+
+
+ALIKE = Assumption("", 1.0, "other ranks send what this one does")
+"""Of integers that ranks exchange; nothing else can be said of them."""
 
 
 class Assumptions:
@@ -92,7 +97,7 @@ class Assumptions:
 
     def check_used(self, program: str) -> None:
         """Raises `UsageError` where no size depends on something that is assumed."""
-        asked = sorted({each.name for each in self.used})
+        asked = sorted({each.name for each in self.used} - {ALIKE.name})
         unused = sorted(set(self._given) - set(asked))
         if unused:
             raise UsageError(

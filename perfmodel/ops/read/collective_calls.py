@@ -3,7 +3,7 @@ which later ops read what it made."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,12 @@ NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
 """Whose operators write what other ranks send, where their schemas do not tell as well."""
 WAIT, WORLD = "wait", "0"
 _SENT, _RECEIVED = "send", "recv"
+_OF_PARTS, _SUMS = ("all_to_all", "reduce_scatter"), ("all_reduce", "reduce_scatter")
+"""Where each rank gets its own part of what the others give, and where these are added up."""
+_ALIKE = (*_OF_PARTS, "all_reduce", "all_gather", "broadcast", WAIT)
+_GIVEN = ("input", "inputs", "input_tensor", "input_tensors", "input_list", "tensors", "tensor")
+_GOT = ("output", "outputs", "output_tensor", "output_tensors", "output_lists", "tensors")
+"""What schemas call that which a rank gives, and that which is written."""
 
 
 def of_torch_call(
@@ -24,10 +30,10 @@ def of_torch_call(
     named: Mapping[str, Any],
     inputs: tuple[Argument, ...],
     outputs: tuple[Argument, ...],
-    node_ranks: int,
+    node_ranks: int | None,
 ) -> Known:
     """The attributes of a collective called with arguments by name, among ranks of which so many
-    share a node; of any other operator, nothing.
+    share a node (None: the machine says); of any other operator, nothing.
 
     A message from rank to rank is a group of its own, sender first, on a stream of its own, as both
     of them come to it in one order. Raises `PerfmodelError` for one that is not covered.
@@ -48,11 +54,51 @@ def of_torch_call(
     sent, got = tensors_in(inputs), tensors_in(outputs)
     known = of_call(operator, inputs, len(ranks))
     known = known or of_message(collective, len(ranks), list(sent), list(got))
-    return known | about | {
-        "process_group": group,
-        "group_ranks": ",".join(map(str, ranks)),
-        "nodes": str(len({rank // node_ranks for rank in ranks})),
-    }  # fmt: skip
+    if node_ranks is not None:
+        about["nodes"] = str(len({rank // node_ranks for rank in ranks}))
+    about |= {"process_group": group, "group_ranks": ",".join(map(str, ranks))}
+    return known | about
+
+
+def given_and_got(operator: str, named: Mapping[str, Any], answer: Any) -> tuple[Any, Any] | None:
+    """What a rank gives to a collective and gets from it; None where other ranks do not do alike,
+    as those that send messages."""
+    name = operator.rpartition("::")[2]
+    if collective_of(name) not in _ALIKE or "coalesced" in name:
+        return None
+    given, got = (
+        next((named[key] for key in keys if key in named), answer) for keys in (_GIVEN, _GOT)
+    )
+    return given, got
+
+
+def received(
+    operator: str, named: Mapping[str, Any], *, is_sum: bool
+) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+    """What makes, of real tensors that a rank gives and of those that it gets, what is in these
+    after the collective, if all ranks give what this one gives: of parts, each one its own."""
+    from torch.distributed import get_rank
+
+    collective = collective_of(operator.rpartition("::")[2])
+    ranks = [0] if collective == WAIT else _group(named)[1]
+    own = ranks.index(get_rank()) if len(ranks) > 1 else 0
+    times = len(ranks) if is_sum and collective in _SUMS else 1
+    sizes = list(named.get("input_split_sizes") or ())
+
+    def made(given: Sequence[Any], got: Sequence[Any]) -> list[Any]:
+        if collective in _OF_PARTS:
+            parts = given
+            if len(given) == 1:
+                parts = given[0].split(sizes) if sizes else given[0].chunk(len(ranks))
+            given = [parts[own]]
+        filled = []
+        for number, target in enumerate(got):
+            flat = given[min(number, len(given) - 1)].reshape(-1) * times
+            copies = -(-target.numel() // max(flat.numel(), 1))
+            filled.append(target.copy_(flat.repeat(copies)[: target.numel()].view(target.shape)))
+        return filled
+
+    return made
 
 
 def _group(named: Mapping[str, Any]) -> tuple[str, list[int]]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import chain, count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from perfmodel.errors import Note
 from perfmodel.ops.graph import FORWARD, NO_OP, OPTIMIZER, OpGraph
@@ -46,13 +48,13 @@ class LoopRecorder(Recorder):
         super().__init__(torch, node_ranks)
         self._assumptions = Assumptions(torch, assume, _USUAL)
         self._mode = active_fake_mode() or FakeTensorMode(allow_non_fake_inputs=True)
-        self._names: dict[Any, str] = {}
+        self._names: Any = WeakKeyDictionary()
+        """Modules, to their paths; one that is no more leaves its name to another."""
+        self._in_reducer = False
         self._has_begun = False
         self._undo = ExitStack()
-        self._ended: dict[int, int] = {}
-        """Optimizers, to how many ops were done at the end of their last step."""
-        self._period: tuple[int, int | None] = 0, None
-        """Where ops of one period of the loop begin and end."""
+        self._ended: dict[int, list[int]] = {}
+        """Optimizers, to how many ops were done at the end of each of their steps."""
         self._interrupted = FORWARD
         self._seen: set[int] = set()
         """Real parameters, and optimizers."""
@@ -66,9 +68,12 @@ class LoopRecorder(Recorder):
         hooks = self._torch.nn.modules.module
         changes = {
             "torch.distributed:_verify_params_across_processes": left_out,
+            "torch.distributed:Reducer.__init__": self._reducing,
+            "torch.distributed:Reducer._set_static_graph": self._reducing,
             "torch.distributed:Reducer._rebuild_buckets": left_out,
             f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": _of_later_steps,
             "torch.nn.utils.clip_grad:_has_foreach_support": lambda _: lambda *given: True,
+            "torch.amp.grad_scaler:GradScaler.__init__": _enabled,
             "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
             "torch.optim:Optimizer.zero_grad": self._clearing,
             f"{_PIPELINE}_warmup_p2p": _of_known_shapes,
@@ -97,7 +102,10 @@ class LoopRecorder(Recorder):
         dist, rank, ranks = self._torch.distributed, 0, 1
         if dist.is_available() and dist.is_initialized():
             rank, ranks = dist.get_rank(), dist.get_world_size()
-        first, last = self._period[0], self._period[1] or len(self.ops)
+        # A loop is as long as the period of the optimizer that steps least often.
+        again = [ends for ends in self._ended.values() if len(ends) > 1]
+        period = min(again, key=lambda ends: (len(ends), -ends[-1]), default=(0, len(self.ops)))
+        first, last = period[-2:]
         ops = [
             replace(op, parent=op.parent - first if op.parent >= first else NO_OP)
             for op in self.ops[first:last]
@@ -107,6 +115,23 @@ class LoopRecorder(Recorder):
         edges = reads_of_collectives(ops)
         notes = tuple(Note(text) for text in sorted(map(str, self._assumptions.used)))
         return OpGraph(tuple(ops), edges, None, rank, ranks, name, notes, held=held)
+
+    def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
+        answer = super().operator(func, args, kwargs)
+        could_name = any(each.name == "device" for each in func._schema.arguments)
+        if self._in_reducer and could_name and "device" not in kwargs:
+            self._host.add(self.lifetimes.number(answer.untyped_storage()))
+        return answer
+
+    def _reducing(self, init: Callable[..., None]) -> Callable[..., None]:
+        """DDP keeps in host memory which parameters were used: what it makes on no device."""
+
+        def made(*args: Any, **kwargs: Any) -> None:
+            self._in_reducer = True
+            init(*args, **kwargs)
+            self._in_reducer = False
+
+        return made
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         answer = super().function(func, args, kwargs)
@@ -145,7 +170,12 @@ class LoopRecorder(Recorder):
             self.lifetimes.held.clear()
             self._has_begun = True
         if module not in self._names:
-            root = type(module).__name__
+            # Within another one of which it is no part, it is named as if it were.
+            root = ".".join(filter(None, (self._modules[-1], type(module).__name__)))
+            if not self._modules[-1]:
+                taken = set(self._names.values())
+                others = (f"{root}_{number}" for number in count(2))
+                root = next(name for name in chain((root,), others) if name not in taken)
             for path, part in module.named_modules():
                 self._names.setdefault(part, f"{root}.{path}".rstrip("."))
         self._modules.append(self._names[module])
@@ -172,19 +202,26 @@ class LoopRecorder(Recorder):
 
     def _optimized(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.phase = self._interrupted  # the backward pass, of an optimizer that steps within
-        before = self._ended.get(id(optimizer), 0)
-        self._ended[id(optimizer)] = len(self.ops)
-        if before or self._period[1] is None:  # one that steps for the first time ends no period
-            self._period = before, len(self.ops) if before else None
+        self._ended.setdefault(id(optimizer), []).append(len(self.ops))
 
 
 def _summed(group: Any, bucket: Any) -> Any:
+    """Gradients of a bucket, of fake tensors; others as DDP has them, which keeps its hook."""
     import torch
+    from torch._guards import active_fake_mode
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
+    if active_fake_mode() is None:
+        return allreduce_hook(group, bucket)
     torch.distributed.all_reduce(bucket.buffer(), group=group)
     future: Any = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
+
+
+def _enabled(init: Callable[..., None]) -> Callable[..., None]:
+    """A scaler for a GPU turns itself off where there is none."""
+    return lambda scaler, device="cuda", *args, **kwargs: init(scaler, "cpu", *args, **kwargs)
 
 
 def _of_finite_gradients(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ from perfmodel.base.files import check_input
 from perfmodel.errors import UsageError
 from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
 from perfmodel.ops.read.assumed import Assumptions, check_shares
+from perfmodel.ops.read.collective_calls import reads_of_collectives
 from perfmodel.ops.read.recorder import Recorder
 from perfmodel.ops.read.structures import mapped
 from perfmodel.ops.read.tracing import (
@@ -310,7 +311,9 @@ def _traced(
         if not recorder.ops:
             raise ModuleError(f"{name}: its call runs no operator")
         held = recorder.lifetimes.held
-        graph = OpGraph(tuple(recorder.ops), source=name, held=held, given=tensors)
+        ops = tuple(recorder.ops)
+        reads = reads_of_collectives(ops)
+        graph = OpGraph(ops, reads, source=name, held=held, given=tensors)
         return graph, assumptions
 
     graph, assumptions = once()

@@ -74,8 +74,8 @@ _CONSTANT = "aten::lift_fresh"
 class Recorder:
     """The ops of what runs while it records."""
 
-    def __init__(self, torch: Any, node_ranks: int = 1) -> None:
-        """So many ranks of a process group share a node."""
+    def __init__(self, torch: Any, node_ranks: int | None = None) -> None:
+        """So many ranks of a process group share a node; None: the machine says."""
         self._torch = torch
         self.ops: list[Op] = []
         self.phase = FORWARD

@@ -12,12 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.ops.read.structures import leaves
+from perfmodel.ops.read.structures import leaves, mapped
 
 OLDEST = (2, 4)
+_OF_STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream", "nvtx")
 
 
 class ModuleError(PerfmodelError):
@@ -66,6 +67,9 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if func is torch.device:
+            made = func(*args, **(kwargs or {}))
+            return func("cpu") if made.type == "cuda" else made
         return _staying(func, 1 if func is torch.Tensor.to else None)(*args, **(kwargs or {}))
 
     torch = pytorch()
@@ -75,9 +79,15 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch.nn.parallel:DistributedDataParallel.__init__": _on_any_device,
         "torch._C._nn:_parse_to": partial(_staying, at=0),
         "torch.amp:autocast.__init__": _on_cpu,
-        "torch.cuda:set_device": left_out,
-        "torch.cuda:synchronize": left_out,
+        "torch.distributed.device_mesh:DeviceMesh.__init__": _of_real_ranks,
+        "torch:Tensor.as_subclass": _of_known_class,
+        "torch.cuda:current_device": lambda _: lambda: 0,
+        "torch:save": left_out,
     }
+    changes |= {f"torch.cuda:{name}": left_out for name in ("set_device", "synchronize")}
+    # Work on any stream is taken to be on one; a time that is asked for is 1, as other numbers.
+    stand_in = MagicMock(**{"return_value.elapsed_time.return_value": 1.0})
+    changes |= {f"torch.cuda:{name}": lambda _: stand_in for name in _OF_STREAMS}
     logger = logging.getLogger(type(mode).__module__)  # what it logs of errors is raised as well
     with patch.object(logger, "disabled", new=True), mode, instead(changes), staying():
         yield
@@ -100,6 +110,35 @@ def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
         return run(*given, **{key: here(each, key == "device") for key, each in kwargs.items()})
 
     return called
+
+
+def _of_known_class(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A fake tensor has a class already."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    def made(value: Any, kind: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            raise ModuleError(f"{place()}: a tensor of the class {kind.__name__}: not covered")
+        return run(value, kind)
+
+    return made
+
+
+def _of_real_ranks(init: Callable[..., None]) -> Callable[..., None]:
+    """A mesh of devices, which takes itself apart outside of any fake mode."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def real(value: Any) -> Any:
+        if not isinstance(value, FakeTensor):
+            return value
+        ranks = value.tolist()
+        with _disable_current_modes():
+            return torch.tensor(ranks, dtype=value.dtype)
+
+    here = _staying(init, None)
+    return lambda *args, **kwargs: here(*map(real, args), **mapped(real, kwargs))
 
 
 def _on_any_device(init: Callable[..., None]) -> Callable[..., None]:

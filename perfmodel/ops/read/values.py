@@ -17,8 +17,9 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from perfmodel.ops.read.assumed import STAND_INS, Assumption, Assumptions, hint
-from perfmodel.ops.read.collective_calls import NAMESPACES
+from perfmodel.ops.read.as_on_gpu import of_table_batched
+from perfmodel.ops.read.assumed import ALIKE, STAND_INS, Assumption, Assumptions, hint
+from perfmodel.ops.read.collective_calls import NAMESPACES, given_and_got, received
 from perfmodel.ops.read.recorder import arguments_of
 from perfmodel.ops.read.structures import leaves, mapped
 from perfmodel.ops.read.tracing import UnknownValueError, instead, place
@@ -78,7 +79,7 @@ class Values:
         self._queue: list[Callable[[], None]] = []
         """Holds no fake tensor: memory counts how long a program does."""
         self._seeds = count()
-        self._are_inputs, self._guesses = False, Counter[str]()
+        self._are_inputs, self._guesses, self._is_sum = False, Counter[str](), True
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -89,7 +90,11 @@ class Values:
 
         mode: Any = type("Values", (TorchDispatchMode,), {"__torch_dispatch__": operator})
         kind = "torch._subclasses.fake_tensor:FakeTensor"
-        with instead({f"{kind}.{name}": partial(self._reading, name) for name in READS}), mode():
+        changes: dict[str, Callable[[Any], Any]] = {
+            f"{kind}.{name}": partial(self._reading, name) for name in READS
+        }
+        changes["torch.distributed:ProcessGroup.allreduce"] = self._reducing
+        with instead(changes), mode():
             yield
 
     def inputs(self, make: Callable[[], list[Any]]) -> list[Any]:
@@ -121,6 +126,16 @@ class Values:
                 return getattr(real, name)(*args, **kwargs)
 
         return read
+
+    def _reducing(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Its operator does not tell Python whether it adds up, or takes the largest."""
+
+        def reduced(group: Any, given: Any, options: Any = None) -> Any:
+            sums = self._torch.distributed.ReduceOp.SUM
+            self._is_sum = options is None or getattr(options, "reduceOp", options) == sums
+            return run(group, given, *[options] * (options is not None))
+
+        return reduced
 
     def _operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator, whose sizes are those of its values where it depends on them."""
@@ -171,6 +186,8 @@ class Values:
             [t for t in made if not _is_real(t)],
         )
         is_mutable, is_sent = func._schema.is_mutable, func.namespace in NAMESPACES
+        if is_sent and self._receive(func, arguments_of(func._schema, args, kwargs), answer):
+            return
         are_known = not is_sent and all(each.is_known for each in values)
         if not (are_known or integers or is_mutable or is_sent):
             return
@@ -199,11 +216,36 @@ class Values:
             pairs = zip(infos, named.values(), strict=True)
             written = [arg for info, arg in pairs if is_sent or (info and info.is_write)]
             for each in self._tensors(written):
-                own = why or ("" if _is_real(each) else f"{func} ({place()})")
+                own = "" if is_sent and _is_real(each) else why
+                own = own or ("" if _is_real(each) else f"{func} ({place()})")
                 self._value(each).memory.why = own
         for out in integers:
             if out not in self._of:
                 self._of[out] = self._of_floats(func, named, out, why)
+
+    def _receive(self, func: Any, named: Mapping[str, Any], answer: Any) -> bool:
+        """Queue the integers that a collective gives, if other ranks give what this one gives;
+        whether these are known."""
+        given, got = map(self._tensors, given_and_got(func._schema.name, named, answer) or ((), ()))
+        if not given or any(_is_real(t) or t.numel() > MAX_ELEMENTS for t in (*given, *got)):
+            return False
+        values = [self._value(t) for t in given]
+        for each in got:
+            if each not in self._of and isinstance(each, self._fake):
+                self._of[each] = own = _Value(_Memory())
+                empty = partial(self._torch.empty, tuple(each.shape), dtype=each.dtype)
+                self._queue.append(partial(self._run, empty, ((), {}), [own], None, False))
+        results = [self._value(t) for t in got]
+        if not all(each.is_known for each in (*values, *results)):
+            return False
+        assumed = frozenset((ALIKE,)).union(*(each.memory.assumed for each in values))
+        for each in results:
+            each.memory.assumed |= assumed
+        word = named.get("reduce_op")
+        is_sum = word == "sum" if isinstance(word, str) else self._is_sum
+        make = received(func._schema.name, named, is_sum=is_sum)
+        self._queue.append(partial(self._run, make, ((values, results), {}), results, None, False))
+        return True
 
     def _results(self, given: Sequence[Any], values: Sequence[_Value], made: Any) -> list[_Value]:
         """Where values of `made` will stand; views of what is given share what is known of it."""
@@ -268,6 +310,11 @@ class Values:
 
         Floats stand for nothing where integers are given too: those decide sizes.
         """
+        named = arguments_of(func._schema, args, kwargs)
+        looked_up = of_table_batched(self._torch, func._schema.name, named)
+        if looked_up is not None:
+            *shape, dtype = looked_up or (None,)
+            return self._torch.empty(shape, dtype=dtype) if dtype else None
         given, name = self._tensors((args, kwargs)), short(func)
         values = [self._value(each) for each in given]
         self._compute(values)

@@ -1,0 +1,162 @@
+"""TorchRec's sharded models on fake process groups, beside the same model as a workload file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import perfmodel
+import perfmodel.torchrec as rec
+from perfmodel.hardware import cluster
+from perfmodel.prediction.types import Result
+from tests.slow import slow_but
+
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+import torch.distributed as dist  # noqa: E402
+
+import perfmodel.torch as own  # noqa: E402
+
+BATCH, TABLES, ROWS, DIM, POOLING = 16384, 16, 200_000, 64, 4
+WORKLOAD = f"""
+title = "mine"
+batch = {BATCH}
+[model]
+dense_features = 13
+bottom_mlp = [512, {DIM}]
+top_mlp = [512, 256, 1]
+[interaction]
+kind = "dot"
+[[tables]]
+count = {TABLES}
+rows = {ROWS}
+dim = {DIM}
+pooling = {POOLING}
+[training]
+loss = "bce_with_logits"
+dense_optimizer = "sgd"
+table_optimizer = "rowwise_adagrad"
+[implementation]
+name = "torchrec"
+precision = "fp32"
+exchange_precision = "fp32"
+prefetch = false
+"""
+MIXED = ("table_wise", "row_wise", "column_wise")
+pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRec's own
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torchrec() -> Any:
+    try:
+        import torchrec.distributed.planner
+    except (ImportError, OSError):  # OSError: FBGEMM's libraries
+        pytest.skip("needs TorchRec and FBGEMM for CPUs")
+    return torchrec
+
+
+def trained(ranks: int, kinds: Sequence[str]) -> tuple[Any, Any]:
+    """Two steps of a DLRM as users write them, and its plan."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
+    from torchrec.distributed import DistributedModelParallel
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+    from torchrec.distributed.planner.types import ParameterConstraints
+    from torchrec.distributed.types import ShardingEnv
+    from torchrec.models.dlrm import DLRM, DLRMTrain
+    from torchrec.optim import RowWiseAdagrad
+    from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+
+    names = [f"feature_{number}" for number in range(TABLES)]
+    lengths = torch.full((TABLES * BATCH,), POOLING, dtype=torch.int32)
+    indices = torch.randint(ROWS, (TABLES * BATCH * POOLING,))
+    batch = SimpleNamespace(
+        dense_features=torch.rand(BATCH, 13),
+        sparse_features=KeyedJaggedTensor(names, indices, lengths=lengths),
+        labels=torch.zeros(BATCH),
+    )
+    configs = [
+        EmbeddingBagConfig(
+            name=f"table_{number}",
+            num_embeddings=ROWS,
+            embedding_dim=DIM,
+            feature_names=[names[number]],
+        )
+        for number in range(TABLES)
+    ]
+    limits = {
+        each.name: ParameterConstraints(
+            sharding_types=[kinds[number % len(kinds)]], compute_kernels=["fused"], min_partition=32
+        )
+        for number, each in enumerate(configs)
+    }
+    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+    try:
+        with own.predicting("dgx-h100") as step:
+            tables = EmbeddingBagCollection(device="meta", tables=configs)
+            model = DLRMTrain(DLRM(tables, 13, [512, DIM], [512, 256, 1]))
+            apply_optimizer_in_backward(RowWiseAdagrad, tables.parameters(), {"lr": 0.01})
+            sharders = [EmbeddingBagCollectionSharder()]
+            topology = Topology(world_size=ranks, local_world_size=ranks, compute_device="cuda")
+            planner = EmbeddingShardingPlanner(topology=topology, constraints=limits)
+            plan = planner.plan(model, sharders)
+            sharded = DistributedModelParallel(
+                model,
+                env=ShardingEnv.from_process_group(dist.group.WORLD),
+                device=torch.device("cuda:0"),
+                plan=plan,
+                sharders=sharders,
+            )
+            dense = [p for n, p in sharded.named_parameters() if "embedding_bags" not in n]
+            optimizer = torch.optim.SGD(dense, lr=0.1)
+            for _ in range(2):
+                loss, _ = sharded(batch)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return step, plan
+    finally:
+        dist.destroy_process_group()
+
+
+def device_us(result: Result) -> float:
+    """A workload's step also brings its batch to the device; here it is there."""
+    brought = sum(row["time_us"] for row in result.families if row["family"] == "memcpy_host")
+    return float(result.rank.gpu_active_us - brought)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ranks", "within"),
+    slow_but(
+        1,
+        [
+            (["table_wise"], 8, 0.05),
+            (["row_wise"], 8, 0.05),
+            (MIXED, 8, 0.12),  # TorchRec distributes and exchanges each kind by itself
+            (["table_wise"], 2, 0.05),
+            (["row_wise"], 2, 0.05),
+            (MIXED, 2, 0.12),
+        ],
+    ),
+)
+def test_a_sharded_model_takes_what_its_workload_takes(
+    kinds: Sequence[str], ranks: int, within: float, tmp_path: Path
+) -> None:
+    step, plan = trained(ranks, kinds)
+    (tmp_path / "mine.toml").write_text(WORKLOAD)
+    machine = cluster("dgx-h100")
+    machine = replace(machine, node=replace(machine.node, gpus=ranks))
+    laid = rec.deployment(
+        plan, tmp_path / "mine.toml", machine, batch=BATCH * ranks, pipeline="none"
+    )
+    (ours,), (theirs,) = step.prediction.results, perfmodel.predict(laid).results
+    assert device_us(ours) == pytest.approx(device_us(theirs), rel=within)
+    assert ours.step_us == pytest.approx(theirs.step_us, rel=within)
+    assert "assumed: other ranks send what this one does" in str(step.prediction.warnings)
+    path = "DistributedModelParallel._dmp_wrapped_module.module.model.sparse_arch"
+    assert step.modules.loc[path, ["forward_us", "backward_us"]].min() > 100
