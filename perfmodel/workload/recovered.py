@@ -3,7 +3,7 @@ and recorded steps alike, since all of them are op graphs."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from perfmodel.lowering.host.profile import EAGER
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
 from perfmodel.timeline.graph.build import build_rank
-from perfmodel.timeline.graph.kinds import EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.kinds import EdgeKind, Scope
 from perfmodel.timeline.graph.measured_waits import with_measured_waits
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
@@ -304,32 +304,20 @@ def beside_model(found: Recovered, rank: RankTrace, links: Links) -> Recovered:
     begun_us, over_us = measured.nodes_.start_us, links.steps.end_us.max(initial=0.0)
     is_inside = (links.steps.of_time(begun_us) >= 0) & (begun_us < over_us)
     left_us = _host_us(measured, is_inside) / steps - _host_us(own, True)
-    waited_us = round(_waited_us(with_measured_waits(measured), links), 1)
+    waited_us = round(_waited_us(with_measured_waits(measured)), 1)
     count = max(round(left_us / each_us.sum()), 0)
     changed = found.workload.with_(training__host_ops=count, training__waited_us=waited_us)
     why = "host time beside the model's operators, in such that launch nothing"
     found = replace(found, workload=changed).told(Fact("training.host_ops", count, RECORDED, why))
-    why = "for late ranks, room on the device, what is not recorded: as long on any machine"
+    why = "for room on the device, or what is not recorded: as long on any machine"
     return found.told(Fact("training.waited_us", waited_us, DEFAULT, why)) if waited_us else found
 
 
-def _waited_us(graph: ExecutionGraph, links: Links) -> float:
-    """By how much steps of a recorded rank would be shorter (median) without what a step from
-    shapes does not wait for: what nothing explains, room on the device beside another kernel, late
-    ranks (collectives as quick as the quickest of their place in a step)."""
+def _waited_us(graph: ExecutionGraph) -> float:
+    """By how much steps of a recorded rank would be shorter (median) without waits that a step from
+    shapes has not: those that nothing explains, and for room on the device beside a kernel."""
     nodes, edges = graph.nodes_, graph.edges_
     taken_us = np.where(nodes.scope == Scope.UNEXPLAINED, 0.0, nodes.duration_us)
-    meetings = np.flatnonzero(nodes.kind == NodeKind.COLLECTIVE)
-    step_of = links.steps.of_time(nodes.start_us[meetings])
-    by_kind = defaultdict[tuple[str, int], dict[int, list[int]]](dict)
-    for node, step in zip(meetings.tolist(), step_of.tolist(), strict=True):
-        if step >= 0:
-            kind = graph.labels[node], int(nodes.resource[node])
-            by_kind[kind].setdefault(int(step), []).append(node)
-    for steps in by_kind.values():
-        usual = Counter(map(len, steps.values())).most_common(1)[0][0]
-        for alike in zip(*(own for own in steps.values() if len(own) == usual), strict=True):
-            taken_us[[*alike]] = taken_us[[*alike]].min()
     bare = replace(graph, edges_=edges.where(edges.kind != EdgeKind.SM_OCCUPANCY))
     shorter_us = schedule(graph).step_us - schedule(bare, taken_us).step_us
     return max(float(np.median(shorter_us)), 0.0) if len(shorter_us) else 0.0

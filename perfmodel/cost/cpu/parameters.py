@@ -75,7 +75,8 @@ def _from_cache(name: str, known: Mapping[str, float]) -> Scale:
     """A device's figure, else what a core of its generation, or of its maker, gets."""
 
     def on(device: Device, each: float) -> float:
-        core = known.get(device.architecture or "", known.get(device.maker, known["others"]))
+        named = (known.get(of or "") for of in (device.architecture, device.maker, "others"))
+        core = next(filter(None, named), 0.0)
         return getattr(device, name) or each * core * device.sm_count
 
     return on
