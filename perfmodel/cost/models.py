@@ -17,6 +17,7 @@ from perfmodel.cost.cpu.parameters import (
 )
 from perfmodel.cost.cpu.terms import (
     RATES,
+    VECTORS,
     attention_terms,
     collective_terms,
     convolution_terms,
@@ -50,14 +51,14 @@ for family, analyse in ANALYSES.items():
     KERNELS.register(f"gpu/{family}/heuristic")(Heuristic(family, analyse))
 
 
-_STREAMING = (*parameters("cpu.vector"), *THREAD_PARAMETERS)
+_STREAMING = (*parameters("cpu.vector", VECTORS), *THREAD_PARAMETERS)
 _ON_CPU = {
     "attention": (parameters("cpu.attention", RATES), attention_terms),
     "collective": (parameters("cpu.collective"), collective_terms),
     "convolution": (parameters("cpu.convolution", RATES), convolution_terms),
-    "embedding": ((*parameters("cpu.embedding"), *THREAD_PARAMETERS), embedding_terms),
+    "embedding": ((*parameters("cpu.embedding", VECTORS), *THREAD_PARAMETERS), embedding_terms),
     "matmul": (parameters("cpu.matmul", RATES), matmul_terms),
-    "optimizer": ((*parameters("cpu.optimizer"), *THREAD_PARAMETERS), optimizer_terms),
+    "optimizer": ((*parameters("cpu.optimizer", VECTORS), *THREAD_PARAMETERS), optimizer_terms),
     "sort": ((*parameters("cpu.sort"), *THREAD_PARAMETERS), sort_terms),
     "transfer": (_STREAMING, streaming_terms),
     "vector": (_STREAMING, streaming_terms),

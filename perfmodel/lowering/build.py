@@ -126,6 +126,9 @@ class _GraphBuilder:
             self._host_of(OP_WITHOUT_LAUNCH, op)
         else:
             self._launched(op, launching)
+        if held_us := float(op.attributes.get(recorded.HELD_US, 0.0)):
+            about = NodeKind.WAIT, Cause.UNEXPLAINED, Scope.NONE, thread, WAITED, held_us
+            self._next(self.draft.add(*about), thread)
         if DEVICE_WIDE.items() <= op.attributes.items():
             last = (operation for at, operation in self.last.items() if at.startswith(_GPU))
             self._wait(thread, "the device", self.host, last, EdgeKind.HOST_SYNC)

@@ -41,6 +41,8 @@ whole graph), the call's name, what it took, and for how long it went on once it
 UNLAUNCHED = "launch not recorded"
 WAITED_US = "waited_us"
 """Attribute of an op whose first operation on the device waited so long for what is not known."""
+HELD_US = "held_us"
+"""Attribute of an op behind which the host stands still so long for what is not known."""
 
 
 @dataclass(frozen=True)

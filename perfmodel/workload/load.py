@@ -14,36 +14,29 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints, Mask
+from perfmodel.base.arrays import Ints
 from perfmodel.base.files import read_bytes, schema_of
 from perfmodel.base.registry import offered
 from perfmodel.base.schema import Limits, convert, read_toml, require_keys, section, short
 from perfmodel.embedding.index_streams import read_stream, stream_alpha, traced_lookups
 from perfmodel.embedding.popularity import population, reuse_histogram, zipf
 from perfmodel.errors import TraceError, WorkloadError
-from perfmodel.lowering import lower
-from perfmodel.lowering.build import execution_graph
-from perfmodel.lowering.host import Profile, load_profile
-from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, measure
-from perfmodel.lowering.host.profile import EAGER
-from perfmodel.lowering.observed import unexplained_waits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
-from perfmodel.timeline.graph.build import build_rank
-from perfmodel.timeline.graph.kinds import Scope
-from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace, read
-from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.files import located
-from perfmodel.trace.link import Links
-from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.recorded_layers import layers_of_source, traced_graphs
-from perfmodel.workload.recovered import DEFAULT, RECORDED, Fact, Recovered, recovered
+from perfmodel.workload.recovered import (
+    DEFAULT,
+    Fact,
+    Recovered,
+    beside_model,
+    recovered,
+)
 from perfmodel.workload.recovered import SCHEMA as RECOVERED
 from perfmodel.workload.recovered_tables import SUMS, UNSEEN, HeldTable
 from perfmodel.workload.settings import SECTIONS
-from perfmodel.workload.step import BESIDE_MODEL, op_graph
 from perfmodel.workload.tables import Histogram, Table
 
 
@@ -66,36 +59,8 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
         raise WorkloadError(f"{problem} (tables and layers are told by shapes)") from None
     found = recovered(graphs, trace.source)
     if trace.ranks and found.train and len(trace.links[0].device_rows):
-        found = _beside_model(found, trace.ranks[0], trace.links[0])
+        found = beside_model(found, trace.ranks[0], trace.links[0])
     return _with_saved_ids(found, Path(trace.source))
-
-
-def _beside_model(found: Recovered, rank: RankTrace, links: Links) -> Recovered:
-    """With what a recorded step has beside the model's: host time, in operators that launch
-    nothing, and waits of the device for no reason that is recorded."""
-    measured, steps = build_rank(rank, links), max(len(links.steps), 1)
-    profile = Profile.from_samples(measure(rank, links)).completed(load_profile(EAGER))
-    lowered = lower(op_graph(found.workload, ranks=found.ranks, rank=rank.rank), "cuda")
-    own = execution_graph(lowered, np.zeros(len(lowered.pieces)), profile).graph
-    each_us = profile.durations((T1, OP_WITHOUT_LAUNCH), [BESIDE_MODEL] * 2, [MAIN_THREAD] * 2)
-    begun_us, over_us = measured.nodes_.start_us, links.steps.end_us.max(initial=0.0)
-    is_inside = (links.steps.of_time(begun_us) >= 0) & (begun_us < over_us)
-    left_us = _host_us(measured, is_inside) / steps - _host_us(own, True)
-    waited_us = round(sum(unexplained_waits(measured).values()) / steps, 1)
-    count = max(round(left_us / each_us.sum()), 0)
-    changed = found.workload.with_(training__host_ops=count, training__waited_us=waited_us)
-    why = "host time beside the model's operators, in such that launch nothing"
-    found = replace(found, workload=changed).told(Fact("training.host_ops", count, RECORDED, why))
-    why = "the device waits and the record does not tell why: as long on any machine"
-    return found.told(Fact("training.waited_us", waited_us, DEFAULT, why)) if waited_us else found
-
-
-def _host_us(graph: ExecutionGraph, kept: Mask | bool) -> float:
-    """What the threads that train take in the nodes that are `kept`, without waiting."""
-    nodes, threads = graph.nodes_, (f"/{MAIN_THREAD}", f"/{AUTOGRAD_THREAD}")
-    places = [at for at, name in enumerate(graph.resources) if name.endswith(threads)]
-    kept = np.isin(nodes.resource, places) & (nodes.scope == Scope.HOST) & kept
-    return float(nodes.duration_us[kept].sum())
 
 
 def _with_saved_ids(found: Recovered, path: Path) -> Recovered:

@@ -9,9 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from perfmodel.base.arrays import Mask
 from perfmodel.errors import WorkloadError
+from perfmodel.lowering import lower
+from perfmodel.lowering.build import execution_graph
+from perfmodel.lowering.host import Profile, load_profile
+from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, measure
+from perfmodel.lowering.host.profile import EAGER
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
+from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.kinds import EdgeKind, Scope
+from perfmodel.timeline.graph.measured_waits import with_measured_waits
+from perfmodel.timeline.graph.types import ExecutionGraph
+from perfmodel.timeline.schedule import schedule
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.link import Links
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 from perfmodel.workload.model import Workload, document_of
 from perfmodel.workload.recorded_calls import one_step
 from perfmodel.workload.recorded_layers import recorded_layers
@@ -38,6 +54,7 @@ from perfmodel.workload.settings import (
     Interaction,
 )
 from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
+from perfmodel.workload.step import BESIDE_MODEL, op_graph
 from perfmodel.workload.tables import Table
 
 if TYPE_CHECKING:
@@ -274,3 +291,41 @@ def _of_tables(held: Sequence[HeldTable], records: int) -> Iterator[Fact]:
         yield Fact("tables.rows", told[UNSEEN], DEFAULT, why)
     if blind := sum(not each.skew_told for each in held):
         yield Fact("tables.alpha", blind, DEFAULT, UNKNOWN)
+
+
+def beside_model(found: Recovered, rank: RankTrace, links: Links) -> Recovered:
+    """With what a recorded step has beside the model's: host time, in operators that launch
+    nothing, and waits for what is not recorded."""
+    measured, steps = build_rank(rank, links), max(len(links.steps), 1)
+    profile = Profile.from_samples(measure(rank, links)).completed(load_profile(EAGER))
+    lowered = lower(op_graph(found.workload, ranks=found.ranks, rank=rank.rank), "cuda")
+    own = execution_graph(lowered, np.zeros(len(lowered.pieces)), profile).graph
+    each_us = profile.durations((T1, OP_WITHOUT_LAUNCH), [BESIDE_MODEL] * 2, [MAIN_THREAD] * 2)
+    begun_us, over_us = measured.nodes_.start_us, links.steps.end_us.max(initial=0.0)
+    is_inside = (links.steps.of_time(begun_us) >= 0) & (begun_us < over_us)
+    left_us = _host_us(measured, is_inside) / steps - _host_us(own, True)
+    waited_us = round(_waited_us(with_measured_waits(measured)), 1)
+    count = max(round(left_us / each_us.sum()), 0)
+    changed = found.workload.with_(training__host_ops=count, training__waited_us=waited_us)
+    why = "host time beside the model's operators, in such that launch nothing"
+    found = replace(found, workload=changed).told(Fact("training.host_ops", count, RECORDED, why))
+    why = "for room on the device, or what is not recorded: as long on any machine"
+    return found.told(Fact("training.waited_us", waited_us, DEFAULT, why)) if waited_us else found
+
+
+def _waited_us(graph: ExecutionGraph) -> float:
+    """By how much steps of a recorded rank would be shorter (median) without waits that a step from
+    shapes has not: those that nothing explains, and for room on the device beside a kernel."""
+    nodes, edges = graph.nodes_, graph.edges_
+    taken_us = np.where(nodes.scope == Scope.UNEXPLAINED, 0.0, nodes.duration_us)
+    bare = replace(graph, edges_=edges.where(edges.kind != EdgeKind.SM_OCCUPANCY))
+    shorter_us = schedule(graph).step_us - schedule(bare, taken_us).step_us
+    return max(float(np.median(shorter_us)), 0.0) if len(shorter_us) else 0.0
+
+
+def _host_us(graph: ExecutionGraph, kept: Mask | bool) -> float:
+    """What the threads that train take in the nodes that are `kept`, without waiting."""
+    nodes, threads = graph.nodes_, (f"/{MAIN_THREAD}", f"/{AUTOGRAD_THREAD}")
+    places = [at for at, name in enumerate(graph.resources) if name.endswith(threads)]
+    kept = np.isin(nodes.resource, places) & (nodes.scope == Scope.HOST) & kept
+    return float(nodes.duration_us[kept].sum())

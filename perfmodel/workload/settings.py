@@ -130,7 +130,7 @@ class Sequence:
 class Training:
     """Loss and optimizers. `host_ops`: operators of a step that launch nothing and are not the
     model's, as of a data loader on the training thread; each takes the time of such a one.
-    `waited_us`: ahead of the backward pass the device waits, for what is not known."""
+    `waited_us`: ahead of the backward pass host and device wait, for what is not known."""
 
     loss: Literal["bce", "bce_with_logits", "mse"] = "bce"
     dense_optimizer: Literal["sgd", "adagrad", "adam"] = "sgd"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware.parts import Target
-from perfmodel.lowering.recorded import WAITED_US
+from perfmodel.lowering.recorded import HELD_US, WAITED_US
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import INPUT, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.trace.columns import last_writers
@@ -191,7 +191,7 @@ def op_graph(
     gc.disable()
     host_ops = workload.training.host_ops if train else 0
     if waited_us := workload.training.waited_us:
-        recorder.waiting = {WAITED_US: repr(waited_us)}
+        recorder.waiting = dict.fromkeys((WAITED_US, HELD_US), repr(waited_us))
     try:
         with recorder.during(INPUT):
             for _ in range(0 if target == "cpu" else host_ops):

@@ -254,40 +254,38 @@ def test_the_recovered_step_of_a_gpu_trace_takes_what_was_measured(
         assert asked.results[0].step_us == pytest.approx(truth, rel=0.05)
 
 
-MACHINES: dict[str, tuple[Any, int | None, float]] = {
-    "traces/dlrm_v100x8": ("dgx-1", None, 0.05),
-    "traces/dlrm_meta/a100x8_trace_diff_control.json.gz": ("dgx-a100-40gb", None, 0.12),
+MACHINES: dict[str, tuple[Any, int | None]] = {
+    "traces/dlrm_v100x8": ("dgx-1", None),
+    "traces/dlrm_meta/a100x8_trace_diff_control.json.gz": ("dgx-a100-40gb", None),
     "traces_2/dlrm_meta/v100x2_trace_diff_test.json.gz": (
         with_settings(node("dgx-1"), ["node.gpus=2"]),
         None,
-        0.1,
     ),
-    "traces_2/dlrm_meta/a100x16_negative_queue_rank0.json.gz": ("dgx-a100-80gb", 2, 0.1),
+    "traces_2/dlrm_meta/a100x16_negative_queue_rank0.json.gz": ("dgx-a100-80gb", 2),
 }
-"""The machine of each trace, its nodes, and how near the recovered step is to the trace's own."""
+"""The machine of each trace, and its nodes."""
 
 
 @pytest.mark.parametrize("name", slow_but(1, MACHINES))
-def test_the_recovered_step_has_what_its_program_does_beside_the_model(
+def test_the_recovered_step_takes_what_was_measured(
     reference: Path, tmp_path: Path, name: str
 ) -> None:
     """A data loader on the training thread runs 157 operators, on the step's 8.9 ms beyond; ranks
     without a record of Meta's model hold as much as the one that is here. On two V100, compiled
     regions make 29 % of the device time: 33 of 120 ms are matrix products that no op calls. On
-    eight A100 the host waits for keys until the rows' update leaves room for a small kernel: 7 ms
-    that no workload has. On sixteen 114 of 216 ms are waits without a recorded reason."""
+    eight A100 the host waits for keys until the rows' update leaves room for a small kernel: 4 of
+    77 ms. On sixteen 140 of 216 ms are waits without a recorded reason."""
     path, profile = reference / name, tmp_path / "host.json"
-    hardware, nodes, within = MACHINES[name]
+    hardware, nodes = MACHINES[name]
     assert main(["fit", "overheads", str(path), "-o", str(profile)]) == 0
     asked = loading.workload_of(path).workload
-    taken: dict[str, Any] = {"hardware": hardware, "nodes": nodes, "overheads": profile}
-    truth = predict(path, mode="model", **taken).results[0].step_us
-    answer = predict(asked, **taken)
-    assert answer.results[0].step_us == pytest.approx(truth, rel=within)
+    answer = predict(asked, hardware=hardware, nodes=nodes, overheads=profile)
+    assert answer.results[0].step_us == pytest.approx(predict(path).results[0].step_us, rel=0.1)
     assert any(AS_RECORDED in each for each in answer.warnings) == (asked.recorded is not None)
     assert asked.training.host_ops > 157 or name != "traces/dlrm_v100x8"
-    waited_us = 114e3 if "a100x16" in name else 0.0
-    assert asked.training.waited_us == pytest.approx(waited_us, rel=0.01, abs=1.0)
+    waited_us = {"a100x8": 4.3e3, "a100x16": 140e3, "v100x2": 0.8e3, "dlrm_v100x8": 0.0}
+    told = next(us for key, us in waited_us.items() if f"{key}_" in name or name.endswith(key))
+    assert asked.training.waited_us == pytest.approx(told, rel=0.05, abs=50.0)
 
 
 @pytest.mark.parametrize("name", workloads())

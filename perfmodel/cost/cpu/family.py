@@ -152,11 +152,12 @@ class Call:
         ns = share * ns_per_byte(held_bytes) + (1 - share) * ns_per_byte(crowd)
         return moved_bytes * ns * 1e-3
 
-    def faults_us(self, fresh_bytes: Floats) -> Floats:
-        """First touches of the pages of a result so large that it is mapped anew, by all threads:
-        a result of that size has enough elements for each."""
-        pages = np.where(fresh_bytes > _C.fresh_bytes, fresh_bytes / _C.page_bytes, 0.0)
-        return pages * self.values["page_us"]
+    def faults_us(self, fresh_bytes: Floats, kept_bytes: Floats | float = 0.0) -> Floats:
+        """First touches of the pages of a result that is mapped anew, by all threads (it has enough
+        elements for each): of a large one, or one of `kept_bytes` that a step frees at once."""
+        given_back = (kept_bytes / np.maximum(fresh_bytes, 1.0) - _C.trimmed_ratio).clip(0.0, 1.0)
+        share = np.where(fresh_bytes > _C.fresh_bytes, 1.0, given_back)
+        return share * fresh_bytes / _C.page_bytes * self.values["page_us"]
 
     def threads(self, elements: Floats) -> Floats:
         """Threads that an op over so many elements is split over."""

@@ -68,7 +68,26 @@ def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Pa
     )
 
 
-_C = coefficients("cpu.call")
+_C, _CACHES = coefficients("cpu.call"), coefficients("cpu.caches")
+
+
+def _from_cache(name: str, known: Mapping[str, float]) -> Scale:
+    """A device's figure, else what a core of its generation, or of its maker, gets."""
+
+    def on(device: Device, each: float) -> float:
+        named = (known.get(of or "") for of in (device.architecture, device.maker, "others"))
+        core = next(filter(None, named), 0.0)
+        return getattr(device, name) or each * core * device.sm_count
+
+    return on
+
+
+def by_vectors(device: Device, each: float) -> float:
+    """A time for each element, by what a core's vectors multiply and add in a clock."""
+    clock_mhz = device.base_mhz or device.boost_mhz
+    return each * device.sm_count * clock_mhz / device.fp32_tflop_per_s
+
+
 CALL_PARAMETERS = parameters("cpu.overhead")
 CROWDING_PARAMETERS = parameters("cpu.crowding")
 """Between two runs of an op its code and what describes its tensors leave the caches, by how much
@@ -80,8 +99,8 @@ UNWATCHED_PARAMETERS = parameters("cpu.unwatched")
 MEMORY_PARAMETERS = parameters(
     "cpu.memory",
     {
-        "l2_gb_per_s": lambda device, each: device.l2_gb_per_s or each * device.sm_count,
-        "llc_gb_per_s": lambda device, each: device.llc_gb_per_s or each * device.sm_count,
+        "l2_gb_per_s": _from_cache("l2_gb_per_s", _CACHES.table("l2_gb_per_s")),
+        "llc_gb_per_s": _from_cache("llc_gb_per_s", _CACHES.table("llc_gb_per_s")),
         "dram_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
         "cold_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
         "page_us": lambda device, each: each / min(device.sm_count, _C.most_faulting_threads),
@@ -153,9 +172,10 @@ def parameters_on(
     for each in parameters:
         if each.from_figures:
             values[each.name] = each.default_on(device)
-        elif each.scale is not None:
+            continue
+        if each.scale is not None:
             values[each.name] *= each.scale(device, 1.0) / each.scale(reference, 1.0)
-        elif each.name.endswith(("_us", "_ns")):
+        if each.name.endswith(("_us", "_ns")):
             values[each.name] *= slower
     return values
 

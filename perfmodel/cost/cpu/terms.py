@@ -12,7 +12,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.base.zipf import touched_rows, zipf_classes
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.cpu.family import Call, bound_terms, overlapped_us
-from perfmodel.cost.cpu.parameters import Scale
+from perfmodel.cost.cpu.parameters import Scale, by_vectors
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
@@ -36,6 +36,9 @@ RATES: Mapping[str, Scale] = {
     ),
     "bf16_ratio": bf16_ratio,
 }
+
+
+VECTORS: Mapping[str, Scale] = {"element_ns": by_vectors}
 
 
 def matmul_terms(call: Call) -> Mapping[str, Floats]:
@@ -112,6 +115,12 @@ def convolution_terms(call: Call) -> Mapping[str, Floats]:
     }
 
 
+IN_PLACE = ("add_inplace", "foreach")
+FILLED = ("copy", "fill")
+"""Ops that write into a tensor that is there, always and where they are called alone: within a
+program they are the clones and zeros of new ones."""
+
+
 def streaming_terms(call: Call) -> Mapping[str, Floats]:
     """Elements and rows on their threads, against the bytes; first touches of a large result."""
     values, dims = call.values, call.dims
@@ -139,11 +148,12 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     moved = spec.read_bytes(dims, call.item_bytes) + written
     compute_us = serial_us / speed_up
     memory_us = values["stream_ratio"] * call.moving_us(moved, moved, speed_up)
+    is_new = call.op not in IN_PLACE and not (call.alone and call.op in FILLED)
     return {
         "tensors": (tensors - 1) * values["tensor_us"],
         "fork": call.fork_us(threads),
         **bound_terms(compute_us, memory_us),
-        "faults": call.faults_us(written),
+        "faults": is_new * call.faults_us(written),
     }
 
 
@@ -324,10 +334,12 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
         streamed = streamed + (passes > 0) * lookups * row_bytes
         held = streamed + distinct * row_bytes
     memory_us = rows_us + call.moving_us(streamed, held, speed_up)
+    # A dense gradient is as large as its table; an optimizer writes the table once more.
+    gradients_bytes = (call.flag("dense") > 0) * call.flag("step_bytes") / 2
     return {
         "fork": call.fork_us(threads),
         **bound_terms(compute_us, memory_us),
-        "faults": call.faults_us(written),
+        "faults": call.faults_us(written, gradients_bytes),
     }
 
 

@@ -317,7 +317,6 @@ def cpu_of(host: Host) -> Device:
         tdp_w=host.tdp_w or plain.tdp_w,
         hbm_gb_per_s=host.dram_gb_per_s,
         l2_bytes=int(plain.l2_bytes * cores),
-        l2_gb_per_s=(plain.l2_gb_per_s or 0.0) * speed or None,
         llc_bytes=int((plain.llc_bytes or 0) * cores) or None,
         fp32_tflop_per_s=plain.fp32_tflop_per_s * speed,
         price_usd=host.price_usd,

@@ -87,13 +87,15 @@ _GPUS = "cuda rocm"
 )
 def whole_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`; on a CPU
-    `_embedding_bag_backward(gradient, indices, …, num_weights, …)`: a row of gradient per lookup.
+    `_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: a row of
+    gradient per lookup, or (not `sparse`) a whole table.
     """
     gradient, lookups, rows, guessed = _dense(op)
     if not lookups or not size(gradient.shape[:1]) or not gradient.shape:
         return ()
     piece = bag(Tensor((rows, gradient.shape[-1]), gradient.dtype), lookups, gradient.shape[0], op)
-    dims = {**piece.dims, **({"dense": 1.0} if "dense" in op.name else {})}
+    is_dense = "dense" in op.name or argument(op, _SPARSE) is False
+    dims = {**piece.dims, **({"dense": 1.0} if is_dense else {})}
     return (replace(piece, dims=dims, direction="bwd", guessed=guessed),)
 
 

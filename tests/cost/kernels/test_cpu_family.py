@@ -76,10 +76,23 @@ def test_bytes_that_no_cache_holds_come_from_memory() -> None:
 
 
 def test_a_result_that_is_mapped_anew_costs_its_pages() -> None:
-    """40 MB are 9766 pages."""
+    """40 MB are 9766 pages; what is called to fill a tensor that is there touches none anew."""
     cheap, dear = (_with(alone__vector={"page_us": us}) for us in (0.01, 1.01))
-    row = {"op": "fill", "rows": 1, "cols": 10_000_000, "timing": ALONE}
-    assert _us("vector", dear, **row) - _us("vector", cheap, **row) == pytest.approx(9765.625)
+    for op, pages in (("relu", 9765.625), ("fill", 0.0), ("add_inplace", 0.0)):
+        row = {"op": op, "rows": 1, "cols": 10_000_000, "timing": ALONE}
+        assert _us("vector", dear, **row) - _us("vector", cheap, **row) == pytest.approx(pages)
+
+
+@pytest.mark.parametrize(("tables", "share"), [(1, 0.0), (2, 0.0), (2.5, 0.5), (4, 1.0)])
+def test_dense_gradients_of_several_tables_are_mapped_anew(tables: float, share: float) -> None:
+    """Of 16 MiB each, 4,096 pages: malloc gives back what is freed beyond twice the largest. The
+    step writes gradients, and tables once more."""
+    row = {"op": "embedding_bag", "direction": "bwd", "dense": 1, "unique_rows": 1}
+    row |= {"hash_size": 2**18 - 1, "dim": 16, "pooling": 1, "batch": 1}
+    cheap, dear = (_with(embedding={"page_us": us}) for us in (0.01, 1.01))
+    asked = {**row, "step_bytes": 2 * tables * 2**24}
+    more_us = _us("embedding", dear, **asked) - _us("embedding", cheap, **asked)
+    assert more_us == pytest.approx(share * 4096)
 
 
 def test_the_first_of_its_kind_in_a_step_costs_more() -> None:
