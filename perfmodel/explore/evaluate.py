@@ -117,7 +117,7 @@ class TraceFigures:
         else:
             rows, steps = self.steps.transfers.rows, len(self.steps.transfers.graph.marks.end)
             for places, block in self.steps.transfers.blocks(points, self.steps.width):
-                step_us[places] = self.steps.of_block(block)
+                step_us[places] = self.steps.block_us(block)
                 busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
         if self.columns == (STEP,):
             return {STEP: step_us}

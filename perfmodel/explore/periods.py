@@ -337,10 +337,10 @@ class TraceSteps:
     def step_us(self, points: Points) -> Floats:
         times_us = np.empty(len(points))
         for places, block in self.transfers.blocks(points, self.width):
-            times_us[places] = self.of_block(block)
+            times_us[places] = self.block_us(block)
         return times_us
 
-    def of_block(self, duration_us: Durations) -> Floats:
+    def block_us(self, duration_us: Durations) -> Floats:
         """From durations of the graph's nodes `[nodes, points]`."""
         every_us = many_periods_us(self.periods, duration_us)
         slowest: Floats = np.median(every_us, axis=1).max(axis=0)

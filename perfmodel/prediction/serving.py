@@ -86,7 +86,7 @@ class Serving:
     def _at(self, steps: BatchSteps, rate_per_s: float, size: int) -> LoadLatency:
         if self.max_delay_us is None:
             return latency_under(steps.services[-1], rate_per_s, queries_per_batch=size)
-        from perfmodel.timeline.offered import batched_latency  # Numba: others do not wait for it
+        from perfmodel.timeline.batching import batched_latency  # Numba: others do not wait for it
 
         return replace(batched_latency(steps, rate_per_s, size, self.max_delay_us), batch=size)
 

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.offered import (
-    MOST_QUERIES,
-    BatchSteps,
-    Service,
-    batched_latency,
-    latency_under,
-)
+from perfmodel.timeline.batching import MOST_QUERIES, batched_latency
+from perfmodel.timeline.offered import BatchSteps, Service, latency_under
 
 
 def steps_of(most: int) -> BatchSteps:
