@@ -35,9 +35,11 @@ def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
     name = DEMO if trace is None else trace
     with working(f"reading {DEMO_SOURCE if name == DEMO else name}"):
         content = read(name, **options)
+    if not name.startswith(DEMO):
+        return content, None
     capture = located(name)
     described = capture.with_name(capture.name.replace("_kineto.json.gz", ".json"))
-    if not name.startswith(DEMO) or not described.is_file():
+    if not described.is_file():
         return content, None
     facts = json.loads(described.read_text(encoding="utf-8"))
     workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]

@@ -33,6 +33,8 @@ def is_lookup(name: str) -> bool:
     return any(word in name for word in _WORDS) and _REORDERED not in name
 
 
+STATES_BYTES = "states_bytes"
+"""Attribute of a lookup that trains: what the optimizer keeps of all its rows."""
 PREFIX = "table_"
 _WHOLE = ("hash_size", "dim", "batch")
 _REAL = ("pooling", "unique_rows", "alpha")

@@ -31,9 +31,8 @@ class Strings:
     def intern(self, text: str | None) -> int:
         if text is None:
             return NONE
-        index = self._index.get(text)
-        if index is None:
-            index = self._index[text] = len(self.texts)
+        index = self._index.setdefault(text, len(self.texts))
+        if index == len(self.texts):
             self.texts.append(text)
         return index
 
@@ -208,6 +207,8 @@ class RankTrace:
     sync_record_correlation: Ints
     memory: Allocations = field(default_factory=Allocations)
     """What the allocator did; nothing where the profile does not record it."""
+    whole_recorded_frac: float | None = None
+    """Of a part of a file, that of the whole (`Links.recorded_frac`)."""
     warnings: list[str] = field(default_factory=list)
     steps_by: str = ""
     """Name of the annotations that mark steps, where a user gave one."""

@@ -16,7 +16,14 @@ from perfmodel.base.arrays import Floats, Ints, Keys, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, BACKWARD_OP, LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD, Steps, find_steps, step_marks
+from perfmodel.trace.window import (
+    AUTOGRAD_THREAD,
+    MAIN_THREAD,
+    Steps,
+    find_steps,
+    recorded_frac,
+    step_marks,
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,6 @@ def link(rank: RankTrace) -> Links:
     launches = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
     top_ops = outermost(rank, rank.of(Category.CPU_OP))
     device_rows = np.flatnonzero(rank.is_device)
-    ids = rank.external_id[rank.of(Category.CPU_OP)]
-    ids = ids[ids >= 0]
     return Links(
         steps=find_steps(rank),
         roles=thread_roles(rank),
@@ -59,7 +64,7 @@ def link(rank: RankTrace) -> Links:
         launch_op=containing_index(rank, launches, top_ops),
         device_rows=device_rows,
         device_launch=_device_launches(rank, device_rows, runtime),
-        recorded_frac=len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0,
+        recorded_frac=recorded_frac(rank),
     )
 
 

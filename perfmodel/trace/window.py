@@ -101,8 +101,18 @@ def part_of(rank: RankTrace, steps: slice, context: int) -> tuple[RankTrace, sli
         origin_ns=rank.origin_ns + round(first_us * 1e3),
         start_us=part.start_us - first_us,
         memory=replace(memory, at_us=memory.at_us - first_us),
+        whole_recorded_frac=recorded_frac(rank),  # ids of operators of other steps lie between
     )
     return part, slice(before, before + last - first)
+
+
+def recorded_frac(rank: RankTrace) -> float:
+    """`Links.recorded_frac`; of a part, that of its file."""
+    if rank.whole_recorded_frac is not None:
+        return rank.whole_recorded_frac
+    ids = rank.external_id[rank.of(Category.CPU_OP)]
+    ids = ids[ids >= 0]
+    return len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0
 
 
 def take_rows(rank: RankTrace, rows: Ints) -> RankTrace:

@@ -18,7 +18,7 @@ from perfmodel.errors import DoesNotFit, WorkloadError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
 from perfmodel.ops.graph import TRITON, OpGraph, tensors_in
-from perfmodel.ops.lookups import is_lookup
+from perfmodel.ops.lookups import STATES_BYTES, is_lookup
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
@@ -34,7 +34,7 @@ class MemoryUse:
     """Bytes of device memory that one rank needs at its peak."""
 
     tables_bytes: float
-    """Embedding tables: resident tensors that a lookup reads."""
+    """Embedding tables, resident tensors that a lookup reads, and their optimizer's state."""
     resident_bytes: float
     """Other tensors that no op of the step made: parameters, optimizer state, the batch."""
     temporary_bytes: float
@@ -64,6 +64,8 @@ class _Storage:
     last: int
     made_at: int | None
     is_table: bool = False
+    states_bytes: float = 0.0
+    """Of a table, its optimizer's state, which no tensor of the graph is."""
 
 
 def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | None:
@@ -91,7 +93,10 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
                     storages[tensor.storage_id] = storage
                 storage.size_bytes = max(storage.size_bytes, size_bytes)
                 storage.last = index
-                storage.is_table |= made_at is None and tensor.elements == table_elements
+                if made_at is None and tensor.elements == table_elements:
+                    states_bytes = float(op.attributes.get(STATES_BYTES, 0.0))
+                    storage.is_table = True
+                    storage.states_bytes = max(storage.states_bytes, states_bytes)
     if not storages:
         return None
     change = [0.0] * (len(graph) + 1)
@@ -108,7 +113,7 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
             change[storage.made_at] += size_bytes
             change[last + (not is_over)] -= size_bytes
         elif storage.is_table:
-            tables += size_bytes
+            tables += size_bytes + storage.states_bytes
         else:
             resident += size_bytes
     live, peak, at = 0.0, 0.0, 0

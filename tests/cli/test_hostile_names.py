@@ -48,7 +48,9 @@ class Elements(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         for key, value in attributes:
-            if key.startswith("on") or (value or "").strip().lower().startswith("javascript:"):
+            is_inert = key.startswith("data-")  # names that the page looks up
+            runs = (value or "").strip().lower().startswith("javascript:") and not is_inert
+            if key.startswith("on") or runs:
                 self.running.append(f"{tag} {key}={value}")
 
 

@@ -109,6 +109,7 @@ def test_training_runs_the_gradients_and_the_optimizer() -> None:
     assert [(d["m"], d["n"], d["k"]) for n, d in trained if n == "mm"] == [(64, 32, 8)]
     graph = graph_of_module(module, [torch.rand(8, 32)], Call(training=True, optimizer="Adam"))
     assert {op.phase for op in graph.ops} == {"forward", "backward", "optimizer"}
+    assert "aten::zeros_like" not in [op.name for op in graph.ops]  # moments are there before
     assert all(not p.requires_grad or p.grad is None for p in module.parameters())
 
 

@@ -65,3 +65,9 @@ def test_step_annotations_in_texts_are_none(tmp_path: Path) -> None:
     content["traceEvents"][1]["args"]["comment"] = fake
     path = write(tmp_path / "fake.json", content)
     assert len(perfmodel.read(path, steps=slice(0, 2)).links[0].steps) == 2
+
+
+def test_a_part_of_a_whole_file_is_not_incomplete() -> None:
+    for steps in (slice(3, None), slice(1, 2)):  # ids of operators of other steps lie between
+        trace = perfmodel.read("demo:gpu", steps=steps)
+        assert trace.links[0].recorded_frac == perfmodel.read("demo:gpu").links[0].recorded_frac

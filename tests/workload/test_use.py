@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import perfmodel
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import device
 from perfmodel.ops.graph import Op, OpGraph, Tensor
@@ -82,3 +83,14 @@ def test_a_cpu_holds_every_tensor_and_a_gpu_those_on_it() -> None:
     assert on_gpu is not None
     assert on_cpu is not None
     assert on_cpu.resident_bytes - on_gpu.resident_bytes == 8 * 5 * 8
+
+
+@pytest.mark.parametrize(("optimizer", "per_row"), [("rowwise_adagrad", 4), ("adam", 2 * 4 * 16)])
+def test_what_an_optimizer_keeps_of_rows_counts_with_them(optimizer: str, per_row: int) -> None:
+    rows, tables_bytes = 33_762_577, []
+    for name in ("sgd", optimizer):
+        settings = {"implementation.name": "torchrec", "training.table_optimizer": name}
+        given = {f"workload.{key}": value for key, value in settings.items()}
+        predicted = perfmodel.predict("criteo-kaggle", hardware="h100-sxm", settings=given)
+        tables_bytes.append(predicted.results[0].memory["tables_bytes"])
+    assert tables_bytes[1] - tables_bytes[0] == pytest.approx(per_row * rows)

@@ -166,8 +166,7 @@ class LoopRecorder(Recorder):
 
     def _enter(self, module: Any, inputs: Any) -> None:
         if not self._has_begun:
-            self.ops.clear()
-            self.lifetimes.held.clear()
+            self.restart()
             self._has_begun = True
         if module not in self._names:
             # Within another one of which it is no part, it is named as if it were.

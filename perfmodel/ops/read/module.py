@@ -51,7 +51,8 @@ class Call:
     """What of a module is traced.
 
     `training`: forward, backward of the sum of its outputs, and a step of `optimizer` (a class of
-    `torch.optim`, or of the file), in place of the forward pass alone. `dtype` is what the module
+    `torch.optim`, or of the file; what it keeps is there before), in place of the forward pass
+    alone. `dtype` is what the module
     and its floating inputs are cast to; `autocast` the type that `torch.autocast` computes in;
     `batch` the first dimension of every input; `assume`, by operator, what share of the booleans
     that it makes of floats is true, or of the rows for which it chooses takes the first choice.
@@ -305,6 +306,10 @@ def _traced(
                 if call.training:
                     optimizer = _optimizer(torch, call.optimizer, module, kinds)
                     _train(torch, module, given, optimizer, recorder, name)
+                    if optimizer is not None and optimizer.state:  # which only the first step makes
+                        optimizer.zero_grad()
+                        recorder.restart()
+                        _train(torch, module, given, optimizer, recorder, name)
                 else:
                     with torch.no_grad():
                         module(*given)

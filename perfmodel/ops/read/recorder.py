@@ -99,6 +99,12 @@ class Recorder:
         """The op of the node that the backward pass runs: what follows one, sums of gradients, is
         done with it."""
 
+    def restart(self) -> None:
+        """Forgets what ran: it made what the step finds."""
+        self.ops.clear()
+        self.lifetimes.held.clear()
+        self.phase = FORWARD
+
     @contextmanager
     def recording(self) -> Iterator[None]:
         from torch.overrides import TorchFunctionMode

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.dtypes import QUANTISED, row_bytes
+from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.lookups import Lookups
+from perfmodel.ops.lookups import STATES_BYTES, Lookups
 from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, is_contiguous
 from perfmodel.workload.eager.tensors import (
     as_strided,
@@ -226,12 +226,17 @@ def batched(
     else:
         weights = r.tensor((elements,), dtype)
     r.parameter(weights)
+    states = tuple(r.tensor((state,)) for _ in range(_STATE[optimizer]))
+    if r.tape is not None:
+        attributes[STATES_BYTES] = str(
+            sum(each.elements * item_bytes(["fp32"])[0] for each in states)
+        )
     return Batched(
         weights,
         r.tensor((tables,), "int64"),
         r.tensor((tables + 1,), "int32"),
         r.tensor((tables + 1,), "int64"),
-        tuple(r.tensor((state,)) for _ in range(_STATE[optimizer])),
+        states,
         int(dims.sum()),
         int(dims.max()),
         optimizer,
