@@ -123,6 +123,10 @@ def _fact(name: str, value: Any) -> str:
     return f"{words} {human_us(value) if unit == 'us' else f'{value:.3g}'}{' %' * (unit == '%')}"
 
 
+_OF = {"overhead": "host time of ", "family": "kernels of "}
+"""What errors are of, before a name that does not say it."""
+
+
 def traces(
     paths: list[str] | None = None,
     target: Output = STDOUT,
@@ -142,7 +146,7 @@ def _show_traces(console: Console, evaluation: Errors) -> None:
             row
             | {
                 "kind": _KINDS.get(row["kind"], "held out"),
-                "name": f"{row['kind'].partition('_')[0]} {named(row['name'])}",
+                "name": f"{_OF.get(row['kind'].partition('_')[0], '')}{named(row['name'])}",
             }
             for row in evaluation.rows
             if row["trace"] == trace

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.plot.names import named
@@ -98,7 +98,9 @@ def overheads(
         for (kind, op, thread), statistic in profile.rows.items()
         if op is None and thread is None
     )
-    typer.echo(one_line(f"{output}: means {means}"))
+    console = Console(page_width())
+    console.say(one_line(f"{output}: means {means}"))
+    typer.echo(console.text)
 
 
 def _fitted(what: str, data: Any, output: Path, **options: Any) -> Any:

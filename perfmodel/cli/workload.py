@@ -10,7 +10,7 @@ from perfmodel.cli.output import STDOUT, Output, working, wrote
 from perfmodel.reporting.tables import Table, counted, merged
 
 if TYPE_CHECKING:
-    from perfmodel.workload.recovered import Recovered
+    from perfmodel.workload.recovered import Fact, Recovered
 
 
 TOML = ".toml"
@@ -39,7 +39,7 @@ def comments(found: Recovered) -> list[str]:
     """What the head of the workload's file says: its source, and each setting that is taken."""
     taken = [each for each in found.facts if each.by == "default"]
     lines = [f"The workload of {found.source}."] + ["Not recorded; defaults:"] * bool(taken)
-    return lines + [f"  {each.setting} = {_text(each.value)}: {each.why}" for each in taken]
+    return lines + [f"  {each.setting} = {_value(each)}: {each.why}" for each in taken]
 
 
 def _show(console: Console, found: Recovered) -> None:
@@ -54,10 +54,10 @@ def _show(console: Console, found: Recovered) -> None:
         f"elements; {made}; batch {asked.batch:,}"
         + (f" of {counted(found.ranks, 'rank')}, {how}" if found.facts else "")
     )
-    facts = [vars(each) | {"value": _text(each.value)} for each in found.facts]
+    facts = [vars(each) | {"value": _value(each)} for each in found.facts]
     if facts:
         heads = _FACTS if LINE.get().notes else _FACTS.removesuffix(";why")
-        console.show(Table("Settings", heads, facts))
+        console.show(Table("Settings", heads, facts, full_names=True))
         console.say("" if LINE.get().notes else "Why each: -v")
     alike: dict[tuple[Any, ...], list[int]] = {}
     for each in found.records():
@@ -77,6 +77,12 @@ def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     shown["where"] = record["ranks"] and ",".join(map(str, record["ranks"]))
     shown["told"] = _TOLD.get(record["told"])
     return tuple(shown.items())
+
+
+def _value(fact: Fact) -> str:
+    """Of tables, of how many it is."""
+    is_count = fact.setting.startswith("tables.") and isinstance(fact.value, int)
+    return f"of {counted(fact.value, 'table')}" if is_count else _text(fact.value)
 
 
 def _text(value: Any) -> str:
