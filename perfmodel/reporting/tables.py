@@ -200,7 +200,7 @@ class Times:
 
 def three_digits(value: float) -> str:
     """A number of three digits at least, without an exponent: `12,345`, `1.23`, `0.000123`."""
-    if abs(value) >= 100:
+    if not abs(value) < 100:  # nor NaN
         return f"{value:,.0f}"
     digits = 2 - math.floor(math.log10(abs(value))) if value else 0
     return f"{value:.{digits}f}"
