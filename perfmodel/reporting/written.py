@@ -11,7 +11,7 @@ from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.gains import Helps
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
 
@@ -90,11 +90,11 @@ def gains_of(
     source: str | None,
     hardware: Sequence[str] = (),
     options: Sequence[str] = (),
-) -> list[list[Gain]]:
+) -> list[Helps]:
     """Per result what would help most, without its what-ifs, with commands as `predict_words` has
-    them; none from shapes alone, of which nothing can be scaled. `hardware` are the names that were
-    given for the results, by default their own."""
-    from perfmodel.prediction.gains import gains, predict_words
+    them; from shapes alone without one. `hardware` are the names that were given for the results,
+    by default their own."""
+    from perfmodel.prediction.gains import gains_or_why, predict_words
     from perfmodel.prediction.run import REPLAY
     from perfmodel.prediction.shapes import MODEL
 
@@ -106,7 +106,7 @@ def gains_of(
         names = hardware[number : number + 1] or own
         words = [] if is_model else predict_words(timeline.graph, source, names, options)
         taken_us = timeline.end_us - timeline.start_us
-        helps.append(gains(timeline.graph, taken_us, words, straggler=before.straggler))
+        helps.append(gains_or_why(timeline.graph, taken_us, words, straggler=before.straggler))
     return helps
 
 
