@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel import __version__
-from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.base.units import human_us
 from perfmodel.errors import LibraryError
 from perfmodel.plot import breakdown_figure
 from perfmodel.plot.names import named
@@ -30,7 +30,7 @@ from perfmodel.reporting.brief import brief, lines_of, records_of
 from perfmodel.reporting.broken_down import BreakdownPage, about, show_gains, verdict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.stored import sound
-from perfmodel.reporting.tables import SHARE, TIME, Column, Table, columns, median_step
+from perfmodel.reporting.tables import Column, Table, columns, form_of, median_step
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import measured
@@ -66,8 +66,6 @@ TITLES = {
 MAX_RANKS = 8
 """Ranks whose details the page shows, the one that the others wait for first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
-_UNITS = (("_us", "", TIME), ("_frac", "", SHARE), ("_bytes", " GB", ",.3f"))
-"""Suffixes of keys, the unit in their place, and the form of their values."""
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
@@ -174,18 +172,13 @@ def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
     for title, records in values.items():
         if not isinstance(records, list) or not all(isinstance(each, Mapping) for each in records):
             continue
-        heads, shown = list[Column](), [dict(each) for each in records[:PATH_ROWS]]
+        heads, shown = list[Column](), records[:PATH_ROWS]
         for key in dict.fromkeys(chain.from_iterable(shown)):
             kinds = {type(each.get(key)) for each in shown} - {type(None)}
             if kinds and kinds <= {int, float}:
-                head, form = key, ",.6g" if float in kinds else ",d"
-                for suffix, unit, in_unit in _UNITS:
-                    if key.endswith(suffix):
-                        head, form = f"{key.removesuffix(suffix)}{unit}", in_unit
-                if key.endswith("_bytes"):
-                    for each in shown:
-                        each[key] = None if each.get(key) is None else each[key] / BYTES_PER_GB
-                heads.append(Column(key, head.replace("_", " "), form))
+                words, form, unit = form_of(key)
+                form = form or (",.6g" if float in kinds else ",d")
+                heads.append(Column(key, f"{words}{unit}", form))
             elif kinds == {str}:
                 heads.append(Column(key, key.replace("_", " ")))
         if heads:
