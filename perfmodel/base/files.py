@@ -57,13 +57,13 @@ def schema_of(path: Path) -> str | None:
     """The schema that an answer in JSON begins with, packed or on standard input too; None of any
     other file, and of none."""
     head = b""
-    if is_stdin(path):
-        stdin: Any = sys.stdin.buffer
-        head = stdin.peek(_HEAD_BYTES)
-    elif suffix_of(path) == ".json" and path.is_file():
-        # whoever reads it as what it is says why it cannot be
-        with suppress(OSError, PerfmodelError), open(path, "rb") as file:
-            head = next(content_chunks(file, str(path)), b"")
+    with suppress(OSError, PerfmodelError):  # whoever reads it as what it is says why it cannot be
+        if is_stdin(path):
+            stdin: Any = sys.stdin.buffer
+            head = next(content_chunks(BytesIO(stdin.peek(_HEAD_BYTES)), "-"), b"")
+        elif suffix_of(path) == ".json" and path.is_file():
+            with open(path, "rb") as file:
+                head = next(content_chunks(file, str(path)), b"")
     found = _SCHEMA.match(head[:_HEAD_BYTES])
     return found[1].decode() if found else None
 

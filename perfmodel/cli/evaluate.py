@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.base.units import human_us, unit_of
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
-from perfmodel.reporting.tables import Table, counted, percent
+from perfmodel.reporting.tables import Table, counted, figure_text, form_of
 
 if TYPE_CHECKING:
     from perfmodel.validate.evaluate.baseline import Comparison
@@ -114,13 +112,9 @@ def _cell(value: Any) -> Any:
 
 def _fact(name: str, value: Any) -> str:
     """`median 3.1 %` of `median_pct`."""
-    unit = unit_of(name)
-    words = re.sub("_(pct|us|frac)$", "", name).replace("_", " ")
-    if not isinstance(value, float):
-        return f"{words} {'-' if value is None else _cell(value)}"
-    if name.endswith("_frac"):
-        return f"{words} {percent(value, 1)}"
-    return f"{words} {human_us(value) if unit == 'us' else f'{value:.3g}'}{' %' * (unit == '%')}"
+    if isinstance(value, float):
+        return figure_text(name, value)
+    return f"{form_of(name)[0]} {'-' if value is None else _cell(value)}"
 
 
 _OF = {"overhead": "host time of ", "family": "kernels of "}

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.lazy import library
+from perfmodel.base.schema import read_toml
 from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.cost.chosen import using_kernels
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.evaluate import evaluation_of
-from perfmodel.explore.spec import BATCH, load_spec
+from perfmodel.explore.spec import BATCH, MAX_BYTES, load_spec
 from perfmodel.prediction.types import Result
 from perfmodel.trace import Trace
 from perfmodel.workload import Workload
@@ -36,8 +37,7 @@ USUAL_AXES: dict[str, list[Any]] = {
 def explorer(source: Any, across: str | None = None) -> Any:
     """As `perfmodel.explore`."""
     widgets = library("ipywidgets")
-    is_name = isinstance(source, (str, Path)) and Path(source).suffix != ".toml"
-    if is_name or isinstance(source, (Workload, Trace)):
+    if not _is_sweep(source):
         source = {"workload": source, "axes": USUAL_AXES}
     spec = load_spec(source)
     evaluate, values = evaluation_of(spec), spec.points.values
@@ -87,6 +87,13 @@ def explorer(source: Any, across: str | None = None) -> Any:
     show()
     knobs = widgets.VBox([picker, *controls.values()])
     return widgets.HBox([knobs, widgets.VBox([chart, said])])
+
+
+def _is_sweep(source: Any) -> bool:
+    """Whether it says what to sweep; a workload's file has tables."""
+    if isinstance(source, (str, Path)) and Path(source).suffix == ".toml":
+        return "tables" not in read_toml(Path(source), MAX_BYTES, UsageError)
+    return not isinstance(source, (str, Path, Workload, Trace))
 
 
 def _drawn(

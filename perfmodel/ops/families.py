@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from perfmodel.ops.spec import OPS
 from perfmodel.trace.categories import COMMUNICATION_NAME, TELLING_CHARACTERS
 from perfmodel.trace.categories import is_communication as is_communication
 
@@ -176,8 +177,9 @@ _TABLE = tuple((family, re.compile(pattern)) for family, pattern in _PATTERNS)
 @lru_cache(maxsize=1 << 16)
 def family_of_kernel(name: str) -> str:
     """The family of one kernel, copy or fill, by its name; `other` when nothing matches."""
-    if name in CLASS_OF_FAMILY:  # as predicted kernels may be called
-        return name
+    if name in OPS:  # as predicted kernels are called; one of a plugin's own family is `other`
+        family = OPS[name].kernel_family
+        return family if family in CLASS_OF_FAMILY else OTHER
     telling = name[:TELLING_CHARACTERS]
     for family, pattern in _TABLE:
         if pattern.search(telling):

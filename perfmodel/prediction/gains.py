@@ -18,6 +18,7 @@ from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
+from perfmodel.prediction.breakdown.tables import UNFIT
 from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.graph.kinds import SCOPES, Cause, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -124,6 +125,20 @@ def predict_words(
     if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
         words.append("--keep-contention")
     return words
+
+
+Helps = tuple[list[Gain], list[str]]
+"""What would help most; or, in a line, why that is not known."""
+
+
+def gains_or_why(
+    graph: ExecutionGraph, duration_us: Floats, command: Sequence[str], **about: Any
+) -> Helps:
+    """As `gains`; an odd recording costs no other answer."""
+    try:
+        return gains(graph, duration_us, command, **about), []
+    except UNFIT as error:
+        return [], [f"what would help most could not be worked out: {error}"]
 
 
 def gains(

@@ -7,15 +7,15 @@ import re
 import shlex
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.base.units import human_us
 from perfmodel.plot.names import named, shortened
-from perfmodel.reporting.tables import one_line, percent
+from perfmodel.reporting.tables import figure_text, one_line
 
 SCHEMA = "perfmodel.brief/1"
 MAX_BYTES, MAX_CAUSES, MAX_WARNINGS, MAX_ROWS = 2000, 3, 3, 12
@@ -201,23 +201,11 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
     return lines + ([f"next: {found['next']}"] if found["next"] else [])
 
 
-_FORMS: Mapping[str, Callable[[Any], str]] = {
-    "_frac": lambda value: percent(value, 1),
-    "_us": human_us,
-    "_bytes": lambda value: f"{value / BYTES_PER_GB:,.3g} GB",
-}
-
-
 def _said(key: str, value: Any) -> str:
-    """`step 16.31 ms`, `share 8.1 %`."""
+    """A number behind its key, a text alone."""
     if isinstance(value, str):
         return ": ".join(map(named, value.split(": ")))
-    suffix = next(filter(key.endswith, _FORMS), "")
-    return f"{key.removesuffix(suffix).replace('_', ' ')} {_FORMS.get(suffix, _number)(value)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+    return figure_text(key, value)
 
 
 def annotation(found: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ _DEVICE = "device_us=GPU:us;device_frac=of GPU:share;"
 _HOST = "host_us=host:us;step_frac=of step:share;count:count"
 _COLLECTIVES = (
     "collective;process_group=group;group_size=ranks:,d;count:count;time_us=time:us;"
-    "step_frac=of step:share;size_gb=GB:,.3f;algbw_gb_per_s=algbw:,.3f;busbw_gb_per_s=busbw:,.3f"
+    "step_frac=of step:share;size_bytes=GB:gb;algbw_gb_per_s=algbw:,.3f;busbw_gb_per_s=busbw:,.3f"
 )
 _RATES = (
     "op=operator(shapes);device_us=time:us;count:count;rate=TFLOP/s:,.2f;gb_per_s=GB/s:,.0f;"
@@ -143,8 +143,6 @@ class BreakdownPage:
         backward = "backward_device_us=backward:us;" if has_backward else ""
         device = "device_us=forward:us;" if has_backward else device
         self._table("Modules", f"name=module;{device}{backward}{_HOST}", tree(modules))
-        for row in collectives:
-            row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
         self._table("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
 
     def _rates(self, rank: RankBreakdown) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel import __version__
-from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.base.units import human_us
 from perfmodel.errors import LibraryError
 from perfmodel.plot import breakdown_figure
 from perfmodel.plot.names import named
@@ -30,7 +30,7 @@ from perfmodel.reporting.brief import brief, lines_of, records_of
 from perfmodel.reporting.broken_down import BreakdownPage, about, show_gains, verdict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.stored import sound
-from perfmodel.reporting.tables import SHARE, TIME, Column, Table, columns, median_step, percent
+from perfmodel.reporting.tables import Column, Table, columns, form_of, median_step
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import measured
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.breakdown.job import Breakdown
-    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.gains import Helps
     from perfmodel.trace import Trace
 
 
@@ -66,34 +66,27 @@ TITLES = {
 MAX_RANKS = 8
 """Ranks whose details the page shows, the one that the others wait for first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
-_UNITS = (("_us", "", TIME), ("_frac", "", SHARE), ("_bytes", " GB", ",.3f"))
-"""Suffixes of keys, the unit in their place, and the form of their values."""
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
 
 def page_html(
     prediction: Prediction,
-    gains: Sequence[Sequence[Gain]] = (),
+    helps: Sequence[Helps] = (),
     trace: Trace | None = None,
     found: Breakdown | None = None,
 ) -> str:
     """The page of `prediction`.
 
-    `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
+    `helps` is what would help each result most, without its what-ifs; of the `trace` behind it,
     boxes of the timeline say their operators and inputs, and `found` says where its time went: all
     that `perfmodel breakdown` prints. The same input gives the same bytes.
     """
-    source, headline = prediction.source, "; ".join(map(_headline, prediction.results))
-    if len(gains) == 1 and gains[0]:
-        most = gains[0][0]
-        headline += f"; largest gain: {most.name}, {percent(most.gain_frac, 1)}"
-    facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
-    if source.get("batch"):
-        facts.append(f"batch {source['batch']:,}")
+    title, headline, *blocks = prediction_blocks(prediction)
+    facts, headline = [str(title)], str(headline)
     contents = {
-        "summary": Html(prediction_blocks(prediction)).text,
-        "gains": "".join(_gains(prediction, gains)),
+        "summary": Html(blocks).text,
+        "gains": "".join(_gains(prediction, helps, found)),
         "timeline": _asset("timeline.html")
         + data("timeline-data", _timeline(prediction, trace, found)),
         "why": "".join(_pictures(prediction)),
@@ -103,10 +96,10 @@ def page_html(
     if found is not None:
         contents |= _measured(found) | {"notes": contents.pop("notes")}
         if _is_replay(prediction):
-            headline = verdict(found.slowest, [each for listed in gains for each in listed])
+            headline = verdict(found.slowest, [each for listed, _ in helps for each in listed])
             facts = [about(found), *incomplete(found.gaps)]
             contents = {name: contents[name] for name in TITLES if name in contents}
-    return _page(str(source["trace"]), headline, ", ".join(facts), contents)
+    return _page(str(prediction.source["trace"]), headline, ", ".join(facts), contents)
 
 
 def _measured(found: Breakdown) -> dict[str, str]:
@@ -156,8 +149,12 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
         rows = records_of(answer)
-        bound = {str(row.get("design") or row.get("hardware")): row.get("bound_by") for row in rows}
-        bars = {name: us for name, us in bound.items() if us and isinstance(us, Mapping)}
+        titles = (
+            ": ".join(filter(None, (row.get("design") or row.get("hardware"), row.get("step"))))
+            for row in rows
+        )
+        bound = ((title, row.get("bound_by")) for title, row in zip(titles, rows, strict=True))
+        bars = {title: us for title, us in bound if us and isinstance(us, Mapping)}
         bound_by = partial(breakdown_figure, bars, title="Bound by")
         contents = {
             "answer": "".join(_of_records(summary)),
@@ -175,18 +172,13 @@ def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
     for title, records in values.items():
         if not isinstance(records, list) or not all(isinstance(each, Mapping) for each in records):
             continue
-        heads, shown = list[Column](), [dict(each) for each in records[:PATH_ROWS]]
+        heads, shown = list[Column](), records[:PATH_ROWS]
         for key in dict.fromkeys(chain.from_iterable(shown)):
             kinds = {type(each.get(key)) for each in shown} - {type(None)}
             if kinds and kinds <= {int, float}:
-                head, form = key, ",.6g" if float in kinds else ",d"
-                for suffix, unit, in_unit in _UNITS:
-                    if key.endswith(suffix):
-                        head, form = f"{key.removesuffix(suffix)}{unit}", in_unit
-                if key.endswith("_bytes"):
-                    for each in shown:
-                        each[key] = None if each.get(key) is None else each[key] / BYTES_PER_GB
-                heads.append(Column(key, head.replace("_", " "), form))
+                words, form, unit = form_of(key)
+                form = form or (",.6g" if float in kinds else ",d")
+                heads.append(Column(key, f"{words}{unit}", form))
             elif kinds == {str}:
                 heads.append(Column(key, key.replace("_", " ")))
         if heads:
@@ -265,24 +257,17 @@ def data(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{name}">{safe}</script>'
 
 
-def _headline(result: Result) -> str:
-    text = f"{human_us(result.step_us)} per batch on {result.hardware}"
-    gain_us, gain_frac = result.gain["gain_us"], result.gain["gain_frac"]
-    if result.baseline is None or gain_us is None:
-        return text
-    more, share = "less" if gain_us >= 0 else "more", abs(100 * (gain_frac or 0.0))
-    saved = f"{human_us(abs(gain_us))} ({share:.1f} %) {more}"
-    return f"{text}, {saved} than the {human_us(result.baseline.step_us)} without the what-if"
-
-
-def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> Iterator[str]:
+def _gains(
+    prediction: Prediction, helps: Sequence[Helps], found: Breakdown | None
+) -> Iterator[str]:
     """Per result the list, and of several or with what-ifs, of which step."""
-    for result, listed in zip(prediction.results, gains, strict=False):
+    unrecorded = found.unrecorded if found else ""
+    for result, (listed, lost) in zip(prediction.results, helps, strict=False):
         html, base = Html(), result.baseline or result
         if base.mode != REPLAY or result.baseline:
             given = ", without the what-ifs of this page" if result.baseline else ""
             html.say(f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}:")
-        show_gains(html, listed)
+        show_gains(html, listed, next(iter(lost), unrecorded))
         yield html.text
 
 

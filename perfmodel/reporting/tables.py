@@ -11,7 +11,7 @@ from statistics import median
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfmodel.base.units import US_PER_MS, human_us
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.plot.names import named, shortened_apart
 
 if TYPE_CHECKING:
@@ -26,10 +26,13 @@ STEADY, INCOMPLETE = "steady", "incomplete"
 """Roles of steps."""
 MAX_NAME = 64
 """Characters of a name in a table; of a longer one, both ends are shown."""
-TIME, HUMAN, SHARE, COUNT, SIZE, NAME = "us", "human", "share", "count", "size", "name"
+TIME, HUMAN, SHARE, GB = "us", "human", "share", "gb"
+COUNT, SIZE, NAME = "count", "size", "name"
 """Forms of cells besides Python's: microseconds in the one unit of the table, or each in its own;
-a share as percent; a mean count; three digits without an exponent; a name that is typed, and so
-never cut."""
+a share as percent; bytes in GB; a mean count; three digits without an exponent; a name that is
+typed, and so never cut."""
+_FORMS = {"_us": (TIME, ""), "_frac": (SHARE, ""), "_bytes": (GB, " GB"), "_pct": (",.3g", " %")}
+"""By how a key of JSON ends."""
 HOST = "host time"
 OF_HOST = ("host_", "launch_latency", "blocking_call", "hidden_sync", "allocator")
 """How kinds of a critical path begin that a device spends waiting for its host."""
@@ -109,6 +112,8 @@ class Table:
             return human_us(value)
         if form == SHARE:
             return percent(value, 1)
+        if form == GB:
+            return f"{value / BYTES_PER_GB:,.3f}"
         if form == SIZE:
             return three_digits(value)
         if form == COUNT:
@@ -200,10 +205,27 @@ class Times:
 
 def three_digits(value: float) -> str:
     """A number of three digits at least, without an exponent: `12,345`, `1.23`, `0.000123`."""
-    if abs(value) >= 100:
+    if not abs(value) < 100:  # nor NaN
         return f"{value:,.0f}"
     digits = 2 - math.floor(math.log10(abs(value))) if value else 0
     return f"{value:.{digits}f}"
+
+
+def form_of(key: str) -> tuple[str, str, str]:
+    """What a key holds in words, the form of its numbers, and the unit that these leave out:
+    `total`, `gb` and ` GB` of `total_bytes`; no form where the key names no unit."""
+    suffix = next(filter(key.endswith, _FORMS), "")
+    return key.removesuffix(suffix).replace("_", " "), *_FORMS.get(suffix, ("", ""))
+
+
+def figure_text(key: str, value: float) -> str:
+    """`step 16.31 ms` of `step_us`, `share 8.1 %` of `share_frac`."""
+    words, form, unit = form_of(key)
+    if form in (TIME, SHARE):
+        return f"{words} {human_us(value) if form == TIME else percent(value, 1)}"
+    size = value / BYTES_PER_GB if form == GB else value
+    is_short = abs(size) < 1000 and size != int(size)
+    return f"{words} {format(size, '.3g' if is_short else ',.0f')}{unit}"
 
 
 def per_samples(values: Iterable[float | None]) -> tuple[float, str]:

@@ -11,9 +11,8 @@ from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.gains import Helps
     from perfmodel.prediction.types import Prediction
-    from perfmodel.timeline.graph.types import ExecutionGraph
     from perfmodel.trace import Trace
 
 
@@ -91,11 +90,11 @@ def gains_of(
     source: str | None,
     hardware: Sequence[str] = (),
     options: Sequence[str] = (),
-) -> list[list[Gain]]:
+) -> list[Helps]:
     """Per result what would help most, without its what-ifs, with commands as `predict_words` has
-    them; none from shapes alone, of which nothing can be scaled. `hardware` are the names that were
-    given for the results, by default their own."""
-    from perfmodel.prediction.gains import gains, predict_words
+    them; from shapes alone without one. `hardware` are the names that were given for the results,
+    by default their own."""
+    from perfmodel.prediction.gains import gains_or_why, predict_words
     from perfmodel.prediction.run import REPLAY
     from perfmodel.prediction.shapes import MODEL
 
@@ -106,26 +105,9 @@ def gains_of(
         own = [] if before.mode == REPLAY else [before.hardware]
         names = hardware[number : number + 1] or own
         words = [] if is_model else predict_words(timeline.graph, source, names, options)
-        graph = _named_by_family(timeline.graph) if is_model else timeline.graph
         taken_us = timeline.end_us - timeline.start_us
-        helps.append(gains(graph, taken_us, words, straggler=before.straggler))
+        helps.append(gains_or_why(timeline.graph, taken_us, words, straggler=before.straggler))
     return helps
-
-
-def _named_by_family(graph: ExecutionGraph) -> ExecutionGraph:
-    """A graph of predicted kernels, which have the name of their op, named as families of kernels;
-    collectives keep theirs."""
-    from dataclasses import replace
-
-    from perfmodel.ops.spec import OPS
-    from perfmodel.timeline.graph.kinds import NodeKind
-
-    is_kernel = (graph.nodes_.kind == NodeKind.KERNEL).tolist()
-    labels = (
-        OPS[label].kernel_family if kernel and label in OPS else label
-        for kernel, label in zip(is_kernel, graph.labels, strict=True)
-    )
-    return replace(graph, labels=tuple(labels))
 
 
 class What(StrEnum):

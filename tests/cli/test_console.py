@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.cli.console import Console
 from perfmodel.cli.output import csv_text
-from perfmodel.reporting.tables import Table, columns, per_samples, three_digits
+from perfmodel.reporting.tables import Table, columns, figure_text, per_samples, three_digits
 
 WORDS = ("", "a", "1,234.5", "aten::mm", "elementwise … kernel", "µs", "x" * 23, "-")
 HEADS = ("name", "time", "of step", "", "TFLOP/s", "größe")
@@ -120,8 +120,31 @@ def test_figures_have_three_digits_and_no_exponent() -> None:
     values = (0.0, 9.23e-05, 0.0178, 1.5, 12.34, 14_641_408.2)
     shown = ["0", "0.0000923", "0.0178", "1.50", "12.3", "14,641,408"]
     assert list(map(three_digits, values)) == shown
+    assert three_digits(float("nan")) == "nan"
     assert per_samples([None, 2.0]) == (1.0, "million")
     assert per_samples([2.0, 9.23e-05]) == (1e3, "billion")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("step_us", 16310.0, "step 16.31 ms"),
+        ("share_frac", 0.081, "share 8.1 %"),
+        ("memory_total_bytes", 1.185e9, "memory total 1.19 GB"),
+        ("median_pct", 3.14, "median 3.14 %"),
+        ("samples_per_s", 14_641_408.2, "samples per s 14,641,408"),
+        ("speed_up", 1.25, "speed up 1.25"),
+        ("ranks", 8, "ranks 8"),
+        ("of_n", float("nan"), "of n nan"),
+    ],
+)
+def test_a_figure_in_words_has_the_unit_of_its_key(key: str, value: float, shown: str) -> None:
+    assert figure_text(key, value) == shown
+
+
+def test_bytes_are_shown_in_gb_and_kept_whole() -> None:
+    table = Table("", "size_bytes=GB:gb", [{"size_bytes": 1_500_000_000}])
+    assert (table.rows(), table.values) == ([["1.500"]], [[1_500_000_000]])
 
 
 def test_only_a_word_that_is_too_wide_loses_its_middle() -> None:

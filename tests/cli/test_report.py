@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.cli import main
+from perfmodel.reporting.page import answer_html
 
 
 def test_the_demo_makes_a_page(tmp_path: Path) -> None:
@@ -62,6 +63,16 @@ def test_a_stored_comparison_makes_a_page_with_its_bars(
     text = Path("page.html").read_text()
     for words in ('id="answer"', "<svg", "samples per s", "What the step waits for."):
         assert words in text
+
+
+def test_each_step_of_a_stored_ladder_has_its_bar() -> None:
+    steps = ("today", "fp16_rows", "cache")
+    rows = [
+        {"design": "neo", "step": step, "step_us": 9.0, "bound_by": {"hbm": 9.0}} for step in steps
+    ]
+    text = answer_html({"schema": "perfmodel.compare/1", "designs": rows}, "compared.json")
+    for step in steps:
+        assert f"neo: {step}</text>" in text
 
 
 @pytest.mark.parametrize(

@@ -183,9 +183,11 @@ def test_an_answer_is_read_packed_and_from_standard_input(
 ) -> None:
     packed = stored(run, tmp_path / "saved.json.gz", "breakdown", trace)
     assert run("diff", packed, trace).out.startswith("no change")
-    plain = stored(run, tmp_path / "saved.json", "breakdown", trace).read_bytes()
-    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(plain)))
-    monkeypatch.setattr(sys, "stdin", stdin)
-    page = run("report", "-", "-o", "-")
-    assert (page.status, page.err) == (0, "")
-    assert page.out.startswith("<!doctype html>")
+    plain = stored(run, tmp_path / "saved.json", "breakdown", trace)
+    for saved in (plain, packed):
+        stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(saved.read_bytes())))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        page = run("report", "-", "-o", "-")
+        assert (page.status, page.err) == (0, "")
+        assert page.out.startswith("<!doctype html>")
+        assert 'id="answer"' in page.out

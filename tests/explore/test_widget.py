@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perfmodel
 from perfmodel.errors import LibraryError, UsageError
+from perfmodel.explore.widget import USUAL_AXES
+from perfmodel.workload.load import FOLDER
 
 pytest.importorskip("ipywidgets")
 SPEC = {
@@ -35,6 +38,14 @@ def test_a_control_moves_the_chart_and_the_words() -> None:
     assert said.value.startswith("dgx-h100")
     across.value = "hardware"
     assert said.value.startswith("dgx-h100")
+
+
+def test_a_file_is_of_a_workload_or_of_a_sweep(tmp_path: Path) -> None:
+    own, swept = tmp_path / "own.toml", tmp_path / "sweep.toml"
+    own.write_text((FOLDER / "criteo-kaggle.toml").read_text())
+    swept.write_text('workload = "own.toml"\n[axes]\nbatch = [2048, 4096]\nhardware = ["t4"]\n')
+    assert list(parts(perfmodel.explore(own))[1]) == list(USUAL_AXES)
+    assert list(parts(perfmodel.explore(swept))[1]) == ["batch", "hardware"]
 
 
 def test_a_point_that_cannot_be_says_why() -> None:

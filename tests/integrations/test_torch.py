@@ -194,6 +194,7 @@ def test_ranks_send_one_another_what_this_one_sends() -> None:
         dist.all_gather_into_tensor(every := torch.zeros(16, dtype=torch.int64), sizes)
         longest, total, parts = sizes.clone(), sizes.clone(), list(torch.zeros(4, 2).long())
         dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+        dist.reduce_scatter_tensor(part := torch.zeros(1, dtype=torch.int64), sizes)
         dist.all_reduce(total)
         dist.all_gather(parts, sizes[:2])
         dist.all_reduce(loss := layers(1)(torch.empty(1, WIDTH)).sum().detach())
@@ -202,6 +203,7 @@ def test_ranks_send_one_another_what_this_one_sends() -> None:
             [1, 2, 3, 4],
             [4, 8, 12, 16],
         )
+        assert part.tolist() == [8]
         assert every.tolist() == [1, 2, 3, 4] * 4
         assert [each.tolist() for each in parts] == [[1, 2]] * 4
         assert loss.item() == 1

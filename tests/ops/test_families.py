@@ -276,6 +276,13 @@ def test_lists_and_classes() -> None:
     assert ops.families_of_kernels([]) == []
 
 
+def test_predicted_kernels_have_the_family_of_their_op() -> None:
+    predicted = ["linear", "all_reduce", "bounds_check", "copy_h2d", "host_view"]
+    families = ["matmul", "communication", "embedding", "memcpy_host", OTHER]
+    assert ops.families_of_kernels(predicted) == families
+    assert {*ops.families_of_kernels(OPS)} <= {*ops.FAMILIES}
+
+
 @given(st.text(max_size=400))
 def test_any_name_has_a_family_and_perhaps_a_type(name: str) -> None:
     assert ops.family_of_kernel(name) in ops.FAMILIES

@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import Tiny
 
+import perfmodel.prediction.gains as gains_module
 from perfmodel import breakdown, predict, read
 from perfmodel.cli.prediction_options import read_named
 from perfmodel.prediction import Prediction
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
 from perfmodel.reporting.broken_down import BreakdownPage, show_gains, verdict
 from perfmodel.reporting.page import Html, data, page_html, sortable
+from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Table, columns
 from perfmodel.reporting.tracks import Shown, Source, Tables
-from perfmodel.reporting.written import gains_of
+from perfmodel.reporting.written import gains_of, page_of
 
 MAX_BYTES = 3_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -106,12 +109,13 @@ class Written(Html):
 def test_the_page_of_a_trace_has_all_that_breakdown_prints(reference: Path) -> None:
     trace = read(reference / "traces" / "dlrm_v100x8")
     prediction, found, written = predict(trace), breakdown(trace), Written()
-    gains = gains_of(prediction, "name")
-    page = page_html(prediction, gains, trace, found)
+    helps = gains_of(prediction, "name")
+    ((gains, _),) = helps
+    page = page_html(prediction, helps, trace, found)
     tables = BreakdownPage(written, found, MAX_ROWS, full_names=False)
     ranks = sorted(found.ranks, key=lambda rank: rank is not found.slowest)
-    tables.begin(ranks, gains[0])
-    show_gains(written, gains[0])
+    tables.begin(ranks, gains)
+    show_gains(written, gains)
     tables.hotspots()
     tables.details(found.ranks, in_full=True)
     assert len(written.tables) > 20
@@ -119,15 +123,39 @@ def test_the_page_of_a_trace_has_all_that_breakdown_prints(reference: Path) -> N
     assert [line for line in written.lines if escape(line.strip()) not in page] == []
     title = re.search(r"<h1>(.*?)</h1>", page)
     assert title
-    assert escape(verdict(found.slowest, gains[0])) == title[1]
+    assert escape(verdict(found.slowest, gains)) == title[1]
 
 
 def test_families_of_predicted_kernels_are_named_in_gains() -> None:
     trace, _ = read_named(None)
-    (gains,) = gains_of(predict(trace, hardware=["v100-sxm2-16gb"]), None)
+    ((gains, lost),) = gains_of(predict(trace, hardware=["v100-sxm2-16gb"]), None)
     assert gains
+    assert not lost
     assert {gain.command for gain in gains} == {""}
     assert not any(gain.name.startswith("other ") for gain in gains)
+
+
+def test_where_the_work_was_not_recorded_no_gain_is_denied() -> None:
+    t = Tiny()
+    t.op("aten::mm", 0, 100)
+    t.call("cudaLaunchKernel", 10, 20)
+    page = page_of(predict(t.trace()), t.trace(), None)
+    assert "Largest gains: no GPU work was recorded, but 1 launch call" in page
+    assert "no what-if alone gains" not in page
+
+
+def test_what_helps_that_cannot_be_worked_out_costs_no_page(
+    prediction: Prediction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gains_module, "measured", [].pop)
+    helps = gains_of(prediction, None)
+    assert "could not be worked out" in page_html(prediction, helps)
+
+
+def test_the_title_is_the_verdict_of_the_terminal() -> None:
+    prediction = predict("criteo-kaggle", hardware=["dgx-a100-80gb", "dgx-h100"])
+    _, verdict, *_ = prediction_blocks(prediction)
+    assert f"<h1>{verdict}</h1>" in page_html(prediction)
 
 
 def test_the_same_prediction_gives_the_same_bytes(prediction: Prediction) -> None:

@@ -133,7 +133,10 @@ class Values:
         def reduced(group: Any, given: Any, options: Any = None) -> Any:
             sums = self._torch.distributed.ReduceOp.SUM
             self._is_sum = options is None or getattr(options, "reduceOp", options) == sums
-            return run(group, given, *[options] * (options is not None))
+            try:
+                return run(group, given, *[options] * (options is not None))
+            finally:
+                self._is_sum = True  # what else adds up is not asked
 
         return reduced
 

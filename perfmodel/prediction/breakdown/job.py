@@ -34,7 +34,6 @@ from perfmodel.prediction.breakdown.rank import (
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.prediction.breakdown.tables import (
     MAX_ROWS,
-    UNFIT,
     NamedSums,
     Rates,
     rounded_records,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.gains import Gain, Helps
 
 
 SCHEMA = "perfmodel.breakdown/1"
@@ -96,24 +95,17 @@ class Breakdown(HotTables):
         """What would help the job most, the largest first; each with what-if, command and gain."""
         return self.helps()[0]
 
-    def helps(
-        self, command: Sequence[str] | None = None, steps: slice = slice(None)
-    ) -> tuple[list[Gain], list[str]]:
+    def helps(self, command: Sequence[str] | None = None, steps: slice = slice(None)) -> Helps:
         """`gains` of some `steps`, on top of a `command` of `predict`; or why there are none."""
-        from perfmodel.prediction.gains import gains, predict_words
+        from perfmodel.prediction.gains import gains_or_why, predict_words
 
         graph = self.timeline.graph
         command = predict_words(graph, self.source) if command is None else command
         straggler = None if self.waiting is None else self.waiting.to_dict()
         about: dict[str, Any] = {"straggler": straggler, "steps": steps, "periods": self.periods}
-        try:
-            return gains(graph, graph.nodes_.duration_us, command, **about), []
-        except UNFIT as error:
-            return [], [f"what would help most could not be worked out: {error}"]
+        return gains_or_why(graph, graph.nodes_.duration_us, command, **about)
 
-    def to_dict(
-        self, most: int | None = MAX_ROWS, helps: tuple[list[Gain], list[str]] | None = None
-    ) -> dict[str, Any]:
+    def to_dict(self, most: int | None = MAX_ROWS, helps: Helps | None = None) -> dict[str, Any]:
         """The answer as `docs/schemas/breakdown.json` describes it: the verb's JSON.
 
         Tables have at most `most` rows; those beside `ranks` are of the job: in the mean over
