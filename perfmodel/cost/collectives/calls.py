@@ -139,7 +139,7 @@ class Calls:
     @property
     def is_empty(self) -> Mask:
         """Whether one rank has its result already; other ops have it copied from their input."""
-        return (self.ranks == 1) & np.isin(self.op, IN_PLACE)
+        return np.isin(self.op, IN_PLACE) & np.equal(self.ranks, 1)
 
     @property
     def is_remote(self) -> Mask:

@@ -213,10 +213,8 @@ class Learned:
         Raises `ModelError` for an op without an algorithm.
         """
         log_us, spread = interpolate_sizes(calls, self.smooth_log_us)
-        us, low, high = (
-            np.where(calls.is_empty, 0.0, np.exp(log_us + sign * Z90 * spread))
-            for sign in (0, -1, 1)
-        )
+        log_us = np.where(calls.is_empty, -np.inf, log_us)
+        us, low, high = (np.exp(log_us + sign * Z90 * spread) for sign in (0, -1, 1))
         return Estimate(us, low, high, self.name, self.level)
 
     def explain(self, calls: Calls) -> list[Explanation]:
@@ -225,7 +223,7 @@ class Learned:
         costs, duration_us = costs_of(calls, self.constants), self.estimate(calls).duration_us
         total, longest = costs.total_us, np.maximum(costs.link_us, costs.net_us)
         by = np.where(costs.net_us > costs.link_us, "network", "links")
-        by = np.where((longest < total / 2) | calls.is_empty, "latency", by)
+        by = np.where(longest < total / 2, "latency", by)
         moved = calls.size_bytes * (calls.ranks - 1) / calls.ranks
         terms = {
             "base_us": costs.base_us,
@@ -237,8 +235,8 @@ class Learned:
         }
         names = [costs.names[pair] for pair in costs.chosen.tolist()]
         bound_by = [f"{each} ({name})" for each, name in zip(by, names, strict=True)]
-        work, used_frac = (np.zeros(len(calls)), moved, moved), longest / total * ~calls.is_empty
-        return explanations(duration_us, bound_by, work, used_frac, terms, FORMULA)
+        work = np.zeros(len(calls)), moved, moved
+        return explanations(duration_us, bound_by, work, longest / total, terms, FORMULA)
 
 
 def _curves_of(calls: Calls) -> NDArray[np.str_]:

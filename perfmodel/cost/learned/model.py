@@ -61,11 +61,7 @@ _FADES_OVER = np.log(4.0)
 _MOSTLY = 0.5
 """Of what measurements tell of a row, from which on its answer is called theirs."""
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
-_ALIKE = {
-    MATMUL: _SAME_KIND,
-    "attention": {"fp16": "bf16"},
-    "experts": {"fp16": "bf16"},
-}
+_ALIKE = {MATMUL: _SAME_KIND, "attention": {"fp16": "bf16"}, "experts": {"fp16": "bf16"}}
 """By family, types that are answered for as another: of equal bytes on equal units, or both."""
 _FORWARD_ALONE = "physics times what measurements of forward kernels tell"
 SHORT, LONG, BEYOND = "short", "long", "beyond"
