@@ -271,11 +271,8 @@ class Part:
         return Answer(us, low_us, high_us, inside, hot, measured, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
-        columns, cell = (
-            FEATURES[self.fitted.family](rows, device),
-            self.cell(rows, describe(device)),
-        )
-        return self.kernels(columns, device, cell)[0]
+        columns = FEATURES[self.fitted.family](rows, device)
+        return self.kernels(columns, device, self.cell(rows, describe(device)))[0]
 
 
 @dataclass(frozen=True)
@@ -318,10 +315,8 @@ class Learned:
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
         rows = as_kernels(rows)
-        (estimate, answers), why = (
-            self._answered(rows, device),
-            self.heuristic.explain(rows, device),
-        )
+        estimate, answers = self._answered(rows, device)
+        why = self.heuristic.explain(rows, device)
         for row, us in enumerate(estimate.duration_us.tolist()):
             own = why[row]
             used_frac = min(1.0, own.terms["bound_us"] / us)
