@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
-from perfmodel.hardware import Cluster, Node, cluster, device, host, load, node_of
-from perfmodel.prediction.running_cost import IDLE_FRAC, Activity, Prices, operating_costs
+from perfmodel.hardware import Cluster, Node, cluster, device, host, load, names, node, node_of
+from perfmodel.prediction.running_cost import (
+    IDLE_FRAC,
+    REST_FRAC,
+    Activity,
+    Prices,
+    operating_costs,
+)
 
 BUSY = Activity(1.0, 1.0, 1.0, 1.0)
 
@@ -29,13 +35,29 @@ def test_a_busy_node_draws_what_its_file_says() -> None:
     assert operating_costs(cluster("dgx-a100-80gb", 4)).power_w(BUSY) == pytest.approx(4 * 6500)
 
 
-def test_parts_and_a_fifth_where_it_says_nothing() -> None:
+def test_parts_and_the_rest_where_it_says_nothing() -> None:
     box = machine()
     assert box.node.device.tdp_w == 300
     assert box.node.host.tdp_w == 225
-    assert operating_costs(box).power_w(BUSY) == pytest.approx(1.2 * 525)
+    assert operating_costs(box).power_w(BUSY) == pytest.approx(1.32 * 525)
     idle = 300 * IDLE_FRAC["device"] + 225 * IDLE_FRAC["host"]
-    assert operating_costs(box).power_w(Activity(0, 0, 0, 0)) == pytest.approx(1.2 * idle)
+    assert operating_costs(box).power_w(Activity(0, 0, 0, 0)) == pytest.approx(1.32 * idle)
+
+
+def test_the_rest_is_what_whole_machines_of_the_catalogue_draw_beyond_their_parts() -> None:
+    """Of those that say; trays of a rack share its fans and conversion."""
+    known = [node(name) for name in names("node")]
+    known = [each for each in known if each.power_w and not each.name.endswith("nvl72")]
+    silent = [cluster(replace(each, power_w=None)) for each in known]
+    parts_w = [operating_costs(each).power_w(BUSY) / (1 + REST_FRAC) for each in silent]
+    rest = [each.power_w / watts - 1 for each, watts in zip(known, parts_w, strict=True)]
+    assert len(rest) == 8
+    assert np.mean(rest) == pytest.approx(REST_FRAC, abs=0.005)
+
+
+def test_equal_parts_draw_alike_whether_or_not_a_data_sheet_says() -> None:
+    board, whole = (operating_costs(cluster(each)) for each in ("hgx-h100", "dgx-h100"))
+    assert board.power_w(BUSY) == pytest.approx(whole.power_w(BUSY), rel=0.1)
 
 
 def test_money_by_hand() -> None:

@@ -81,7 +81,7 @@ def ring(calls: Calls) -> Plan:
         net_bytes=np.where(calls.is_remote, moved, 0.0),
         message_bytes=calls.size_bytes / calls.ranks,
         applies=(turns > 0) | rooted,
-        own_bytes=np.where(turns > 0, calls.size_bytes / calls.ranks, 0.0),
+        own_bytes=np.where((turns > 0) & ~calls.is_empty, calls.size_bytes / calls.ranks, 0.0),
     )
 
 

@@ -20,6 +20,8 @@ from perfmodel.ops.rows import Rows
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
 INFINIBAND = "infiniband"
 MAX_RANKS = 1_000_000
+IN_PLACE = ("all_reduce", "barrier", "broadcast", "reduce")
+"""Whose result PyTorch writes over the input: NCCL launches nothing among one rank."""
 Count = Annotated[int, Meta(ge=1, le=MAX_RANKS)]
 Rate = Annotated[float, Meta(ge=0.0, le=1e6)]
 
@@ -133,6 +135,11 @@ class Calls:
     def has_two_way_tree(self) -> Mask:
         """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
         return self.by_kind("architecture", reduces_in_switch) > 0
+
+    @property
+    def is_empty(self) -> Mask:
+        """Whether one rank has its result already; other ops have it copied from their input."""
+        return np.isin(self.op, IN_PLACE) & np.equal(self.ranks, 1)
 
     @property
     def is_remote(self) -> Mask:

@@ -213,6 +213,7 @@ class Learned:
         Raises `ModelError` for an op without an algorithm.
         """
         log_us, spread = interpolate_sizes(calls, self.smooth_log_us)
+        log_us = np.where(calls.is_empty, -np.inf, log_us)
         us, low, high = (np.exp(log_us + sign * Z90 * spread) for sign in (0, -1, 1))
         return Estimate(us, low, high, self.name, self.level)
 

@@ -20,6 +20,7 @@ from perfmodel.cost.cpu.parameters import (
     Parameter,
     is_calibrated,
     parameters_on,
+    peak_tflop_per_s,
     reference_cpu,
     section_of,
     spread_of,
@@ -58,6 +59,8 @@ class Call:
     """Whether the whole program is timed, not each of its operators."""
     cold: Floats
     """1 where the caches had been emptied."""
+    peak_tflop_per_s: Floats
+    """Of all cores at their boost clock, by dtype."""
     flags: Dims
     """Whatever else the rows hold, where it is given: `fused`, `foreach`, `step_bytes`,
     `first_frac`."""
@@ -76,6 +79,11 @@ class Call:
     @property
     def moved_bytes(self) -> Floats:
         return self.work.read_bytes + self.work.written_bytes
+
+    @property
+    def least_us(self) -> Floats:
+        """The work at the peak, which no kernel beats."""
+        return self.work.flop / self.peak_tflop_per_s / 1e6
 
     @property
     def all_cores(self) -> Floats:
@@ -216,6 +224,7 @@ class CpuFamily:
         cold, dense = (
             np.nan_to_num(rows.dims.get(name, np.zeros(len(rows)))) for name in ("cold", "dense")
         )
+        peaks = {dtype: peak_tflop_per_s(device, dtype) for dtype in set(rows.dtype)}
         groups: dict[tuple[str, str, bool], list[int]] = {}
         for row, timing in enumerate(rows.timing):
             direction = f"{rows.direction[row]}_dense" if dense[row] > 0 else rows.direction[row]
@@ -233,6 +242,7 @@ class CpuFamily:
                 is_bf16=np.array([rows.dtype[row] == "bf16" for row in numbers]),
                 unwatched=np.array([rows.timing[row] == KERNEL for row in numbers]),
                 cold=cold[index],
+                peak_tflop_per_s=np.array([peaks[rows.dtype[row]] for row in numbers]),
                 flags={name: values[index] for name, values in rows.dims.items()},
                 values=parameters_on(self.family, section, self.parameters, device, alone),
                 device=device,
@@ -240,10 +250,14 @@ class CpuFamily:
             yield index, call
 
     def breakdown(self, call: Call) -> dict[str, Floats]:
-        """Every term of `call`, microseconds, the op's overhead first."""
+        """Every term of `call`, microseconds, the op's overhead first; at least the peak's time."""
         before = {"overhead": call.overhead_us()} if self.called else {}
         ratio = np.where(call.unwatched, call.values["work_ratio"], 1.0)
-        return {**before, **{name: ratio * term for name, term in self.terms(call).items()}}
+        terms = {**before, **{name: ratio * term for name, term in self.terms(call).items()}}
+        short_us = np.maximum(call.least_us - sum(terms.values()), 0.0)
+        return (
+            {**terms, "compute": terms.get("compute", 0.0) + short_us} if short_us.any() else terms
+        )
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; `ModelError` on impossible rows."""
@@ -268,9 +282,8 @@ class CpuFamily:
             terms = self.breakdown(call)
             us, names = np.stack(np.broadcast_arrays(*terms.values())), list(terms)
             largest = [names[at] for at in us.argmax(axis=0).tolist()]
-            peak = np.array([device.matrix_tflop_per_s(rows.dtype[row]) for row in index.tolist()])
             moved_us, total_us = call.moved_bytes / device.hbm_gb_per_s / 1e3, us.sum(axis=0)
-            busy_us = np.maximum(call.work.flop / peak / 1e6, moved_us)
+            busy_us = np.maximum(call.least_us, moved_us)
             used_frac = np.minimum(busy_us / np.where(total_us > 0, total_us, np.inf), 1.0)
             bound_by = [_BOUND.get(name, name) for name in largest]
             formula = f"sum of the terms (us): {' + '.join(names)}"

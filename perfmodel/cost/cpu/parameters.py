@@ -88,6 +88,14 @@ def by_vectors(device: Device, each: float) -> float:
     return each * device.sm_count * clock_mhz / device.fp32_tflop_per_s
 
 
+def peak_tflop_per_s(device: Device, dtype: str) -> float:
+    """Of all cores at their boost clock; the catalogue's figures are those at the base clock."""
+    rate = device.matrix_tflop_per_s(dtype)
+    if dtype == "int8":  # which vectors multiply by themselves, too
+        rate = max(rate, coefficients("cpu.matmul").int8_without_units * device.fp32_tflop_per_s)
+    return rate * device.boost_mhz / (device.base_mhz or device.boost_mhz)
+
+
 CALL_PARAMETERS = parameters("cpu.overhead")
 CROWDING_PARAMETERS = parameters("cpu.crowding")
 """Between two runs of an op its code and what describes its tensors leave the caches, by how much

@@ -328,7 +328,8 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
     rows_us = np.zeros(len(call))
     held = streamed
     if call.direction != "bwd":
-        rows_us = _rows_us(call, lookups, tables, distinct, row_bytes) / speed_up
+        fetched_us, missed_us = _rows_us(call, lookups, tables, distinct, row_bytes)
+        rows_us = np.maximum(fetched_us / speed_up, missed_us)
         passes = 2.0 if call.direction == "update" else 0.0
         streamed = np.maximum(streamed - (lookups + passes * distinct) * row_bytes, 0.0)
         streamed = streamed + (passes > 0) * lookups * row_bytes
@@ -345,8 +346,9 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
 
 def _rows_us(
     call: Call, lookups: Floats, tables: Floats, distinct: Floats, row_bytes: Floats
-) -> Floats:
-    """Fetching the rows, one thread: first touches by the state of the caches, then by level."""
+) -> tuple[Floats, Floats]:
+    """Fetching the rows by one thread (first touches by the state of the caches, then by level),
+    and the least: those from memory at its peak."""
     values, device = call.values, call.device
     rows = call.dims["hash_size"]
     alpha = skew_of(rows, lookups / tables, distinct / tables)
@@ -366,9 +368,10 @@ def _rows_us(
     missing = np.where(anew, beyond, 0.0) + again * (1 - llc)
     near = np.where(anew, first - beyond, 0.0) + again * (llc - l2)
     moved_bytes = values["row_ratio"] * row_bytes
-    ns_each = (
-        missing * (values["miss_ns"] + moved_bytes / call.memory_gb_per_s())
-        + near * (values["near_ns"] + moved_bytes * device.sm_count / values["llc_gb_per_s"])
-        + again * l2 * moved_bytes * device.sm_count / values["l2_gb_per_s"]
-    )
-    return 1e-3 * lookups * ns_each
+    near_ns = values["near_ns"] + moved_bytes * device.sm_count / values["llc_gb_per_s"]
+    # One thread draws from memory no faster than from the cache before it.
+    miss_ns = np.maximum(values["miss_ns"] + moved_bytes / call.memory_gb_per_s(), near_ns)
+    l2_ns = moved_bytes * device.sm_count / values["l2_gb_per_s"]
+    ns_each = missing * miss_ns + near * near_ns + again * l2 * l2_ns
+    least_ns = missing * row_bytes / device.hbm_gb_per_s
+    return 1e-3 * lookups * ns_each, 1e-3 * lookups * least_ns

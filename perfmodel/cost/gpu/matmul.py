@@ -28,7 +28,6 @@ from perfmodel.cost.gpu.rates import (
     sustained_flop_per_us,
     transfer_us,
 )
-from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import KERNEL, TORCH, Rows, framework_code
@@ -241,9 +240,6 @@ def analyse(rows: Rows, device: Device) -> Analysis:
         moving_us = np.where(replayed, weights_us + others_us, moving_us)
     memory = moving_us * np.where(by_element & is_cuda, _C.misaligned, 1.0)
 
-    for dtype in sorted(set(dtypes)):
-        if not device.multiplies(COMPUTE_DTYPE.get(dtype, dtype)):
-            raise ModelError(f"{device.name}: no units for products in {dtype}")
     peak = matrix_flop_per_us(device, dtypes)
     known = _C.table("vector_reached_frac")
     by_vectors = known.get(device.compute_capability or USUAL, known[USUAL])

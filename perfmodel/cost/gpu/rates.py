@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
+from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import nearest_known, original
 from perfmodel.ops.dtypes import item_bytes
@@ -39,7 +40,8 @@ def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
     has long been at its power limit; nothing in fp32, and where no such board was seen."""
     held = _held_frac(device, of_generation(device, _C.table("flop_per_j"), np.inf))
     usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else held)
-    return np.asarray(flop / (usual * matrix_flop_per_us(device, dtypes)))
+    peak = of_texts(dtypes, lambda dtype: _matrix_rate(dtype, device))
+    return np.asarray(flop / (usual * peak))
 
 
 def _held_frac(device: Device, flop_per_j: float) -> float:
@@ -70,7 +72,10 @@ COMPUTE_DTYPE = {
 
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
-    """Peak of matrix products per row, FLOP per microsecond."""
+    """Peak of matrix products per row, FLOP per microsecond; `ModelError` where there are none."""
+    for dtype in sorted(set(dtypes)):
+        if not device.multiplies(COMPUTE_DTYPE.get(dtype, dtype)):
+            raise ModelError(f"{device.name}: no units for products in {dtype}")
     return of_texts(dtypes, lambda dtype: _matrix_rate(dtype, device))
 
 
@@ -127,7 +132,7 @@ def _has_units(dtype: str, device: Device) -> bool:
     if dtype == "tf32" and chip.tf32_tflop_per_s and chip.target == "cuda":
         return True  # of GeForce boards no faster than fp32
     least = _C.table("matrix_units_from")[chip.target] * vector_flop_per_us(chip)
-    return bool(matrix_flop_per_us(chip, [dtype])[0] > least)
+    return bool(_matrix_rate(dtype, chip) > least)
 
 
 def special_per_us(device: Device) -> float:

@@ -61,6 +61,8 @@ _FADES_OVER = np.log(4.0)
 _MOSTLY = 0.5
 """Of what measurements tell of a row, from which on its answer is called theirs."""
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
+_ALIKE = {MATMUL: _SAME_KIND, "attention": {"fp16": "bf16"}, "experts": {"fp16": "bf16"}}
+"""By family, types that are answered for as another: of equal bytes on equal units, or both."""
 _FORWARD_ALONE = "physics times what measurements of forward kernels tell"
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
@@ -157,7 +159,7 @@ class Part:
     def answers_for(self, op: str, dtype: str) -> bool:
         """Whether rows of `op` in `dtype` are the part's."""
         own = self.fitted
-        is_known = dtype in own.dtypes or (own.family == MATMUL and kind_of(dtype) in own.dtypes)
+        is_known = dtype in own.dtypes or _ALIKE.get(own.family, {}).get(dtype) in own.dtypes
         return is_known and (op in own.ops or not own.ops)
 
     def cell(self, rows: Rows, own: Description) -> Cell:
@@ -269,11 +271,8 @@ class Part:
         return Answer(us, low_us, high_us, inside, hot, measured, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
-        columns, cell = (
-            FEATURES[self.fitted.family](rows, device),
-            self.cell(rows, describe(device)),
-        )
-        return self.kernels(columns, device, cell)[0]
+        columns = FEATURES[self.fitted.family](rows, device)
+        return self.kernels(columns, device, self.cell(rows, describe(device)))[0]
 
 
 @dataclass(frozen=True)
@@ -316,10 +315,8 @@ class Learned:
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
         rows = as_kernels(rows)
-        (estimate, answers), why = (
-            self._answered(rows, device),
-            self.heuristic.explain(rows, device),
-        )
+        estimate, answers = self._answered(rows, device)
+        why = self.heuristic.explain(rows, device)
         for row, us in enumerate(estimate.duration_us.tolist()):
             own = why[row]
             used_frac = min(1.0, own.terms["bound_us"] / us)

@@ -50,6 +50,17 @@ def test_monotone_and_continuous_in_size(op: str, machine: str, nodes: int, full
     assert (found.high_us > found.duration_us).all()
 
 
+@pytest.mark.parametrize(
+    ("op", "is_free"), [("all_reduce", True), ("broadcast", True), ("all_gather", False)]
+)
+def test_one_rank_has_its_result_already(op: str, is_free: bool) -> None:
+    """Unless that is to be another tensor than its input: a copy."""
+    asked, there = rows(op, np.array([109e6]), 1, 1), node("hgx-h100")
+    found, (why,) = collective_durations(asked, there), explain_collectives(asked, there)
+    times = (found.duration_us[0], found.low_us[0], found.high_us[0], why.duration_us)
+    assert all((us == 0.0) == is_free for us in times)
+
+
 def test_a_measured_share_of_the_adapters_rate_is_that_of_exchanges_alone() -> None:
     """Of 25 GB/s per rank 0.28 are reached: 7 GB/s."""
     measured = cluster("zionex-16")

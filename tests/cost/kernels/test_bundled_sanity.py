@@ -93,11 +93,24 @@ def test_a_product_is_a_layer_without_bias(dtype: str, others: int) -> None:
         assert found_us == pytest.approx([layer_us] * others)
 
 
-def test_a_product_without_units_is_refused() -> None:
-    rows = Rows.of([{"op": "mm", "m": 8, "n": 8, "k": 8, "dtype": "fp8"}])
+_ATTENTION = {"op": "attention", "b": 8, "heads": 16, "s": 2048, "head_dim": 128, "causal": 1}
+_CONVOLUTION = {"op": "conv2d", "batch": 8, "in_channels": 64, "out_channels": 64}
+_CONVOLUTION |= {"kernel_size": 3, "input_size": 56, "stride": 1, "padding": 1}
+
+
+@pytest.mark.parametrize("row", [{"op": "mm", "m": 8, "n": 8, "k": 8}, _ATTENTION, _CONVOLUTION])
+def test_a_product_without_units_is_refused(row: dict[str, object]) -> None:
+    rows = Rows.of([row | {"dtype": "fp8"}])
     with pytest.raises(ModelError, match="a100-sxm-80gb: no units for products in fp8"):
         durations_of(rows, hardware.device("a100-sxm-80gb"))
     assert (durations_of(rows, hardware.device("h100-sxm")).duration_us > 0).all()
+
+
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "h100-sxm", "b200", "rtx-4090", "mi300x"])
+def test_attention_in_16_bits_takes_as_long_in_either_type(name: str) -> None:
+    """The units multiply both alike, and only bf16 was measured."""
+    of_each = (us(name, _ATTENTION | {"dtype": dtype})[0] for dtype in ("fp16", "bf16"))
+    assert next(of_each) == pytest.approx(next(of_each))
 
 
 def test_a_layer_norm_takes_the_loop_of_a_block_over_its_row() -> None:

@@ -59,6 +59,39 @@ def test_a_large_product_takes_its_flops_on_all_cores() -> None:
     assert found == pytest.approx(2 * 2048**3 / 200e3, rel=0.01)
 
 
+@pytest.mark.parametrize(("dtype", "peak_gflop_per_s"), [("fp32", 300), ("bf16", 600)])
+def test_no_kernel_is_faster_than_the_peak(dtype: str, peak_gflop_per_s: float) -> None:
+    """Of 0.2 and 0.4 TFLOP/s at 2 GHz, at 3: whatever was fitted to small convolutions."""
+    fast = {"core_gflop_per_s": 400.0, "bf16_ratio": 16.0, "blocked_ratio": 0.1}
+    device = _with(convolution={**FREE, **fast, "dram_gb_per_s": 600.0, "llc_gb_per_s": 1500.0})
+    device = replace(device, base_mhz=2000, bf16_tflop_per_s=0.4)
+    row = {"op": "conv2d", "dtype": dtype, "batch": 16, "in_channels": 512, "out_channels": 512}
+    row |= {"kernel_size": 3, "input_size": 56, "stride": 1, "padding": 1}
+    flop = 2 * 16 * 56**2 * 512**2 * 9
+    assert _us("convolution", device, **row) == pytest.approx(flop / peak_gflop_per_s / 1e3)
+    (why,) = KERNELS["cpu/convolution/heuristic"].explain(Rows.of([row]), device)
+    assert why.utilisation_frac == pytest.approx(1.0)
+    assert why.bound_by == "compute"
+
+
+def test_rows_of_a_larger_table_come_no_faster_and_within_the_memorys_rate() -> None:
+    """A row of 2 kB takes one of two threads 0.4 us from L3 at 5 of 10 GB/s, so from memory too; 64
+    threads, at 23 GB/s each, have 200 of the memory."""
+    values = {**FREE, "near_ns": 1.0, "miss_ns": 1.0, "row_ratio": 1.0, "parallel_frac": 1.0}
+    row = {"op": "embedding_bag", "dim": 512, "pooling": 20, "batch": 4096, "zipf_alpha": 0.0}
+
+    def us(hash_size: float, llc_gb_per_s: float, **figures: float) -> float:
+        table = {**values, "llc_gb_per_s": llc_gb_per_s, "dram_gb_per_s": 600.0}
+        return _us(
+            "embedding", replace(_with(embedding=table), **figures), **row, hash_size=hash_size
+        )
+
+    held_us, missed_us = us(4_000, 10.0), us(1e9, 10.0)
+    assert held_us < missed_us
+    assert missed_us > 4096 * 20 * 2048 / 10e3
+    assert us(1e9, 1500.0, sm_count=64, hbm_gb_per_s=200) > 4096 * 20 * 2048 / 200e3
+
+
 def test_small_products_of_a_batch_cost_each_multiply_add() -> None:
     """1000 products of 4 x 4 x 4 at 2 ns a multiply-add on two cores: 64 us."""
     device = _with(matmul={**FREE, "mac_ns": 2.0, "floor_us": 0.05})
