@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Node, cluster, device, host, load, node_of
-from perfmodel.prediction.running_cost import IDLE_FRAC, Activity, Prices, operating_costs
+from perfmodel.prediction.running_cost import (
+    IDLE_FRAC,
+    Activity,
+    Prices,
+    copies_of,
+    operating_costs,
+)
 
 BUSY = Activity(1.0, 1.0, 1.0, 1.0)
 
@@ -122,3 +128,7 @@ def test_impossible_rates_and_shares() -> None:
         operating_costs(machine()).economics(0.0)
     with pytest.raises(UsageError, match="device_frac"):
         Activity(device_frac=1.5)
+
+
+def test_a_job_of_more_ranks_than_devices_is_a_share_of_one() -> None:
+    assert copies_of(np.array([1.0, 3.0, 8.0, 16.0]), 8).tolist() == [8, 2, 1, 0.5]
