@@ -12,7 +12,7 @@ from cli.samples import STEP_US, check_schema, document, write
 
 from perfmodel.cli.predict import cheapest_first, machines
 from perfmodel.hardware import devices
-from perfmodel.prediction import Prediction, predict
+from perfmodel.prediction import predict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.workload import load_workload
 
@@ -363,19 +363,23 @@ def test_machines_of_the_catalogue_are_those_with_gpus() -> None:
     assert set(machines(["device"], ["gpus"])) == {each.name for each in GPUS}
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalogue of four: p5en has no price, a trace of two ranks is too much for one T4."""
+    names = ["p5en", "dgx-1", "t4", "dgx-a100-80gb"]
+    monkeypatch.setattr("perfmodel.cli.predict.machines", lambda kinds, named: names)
+
+
+@pytest.mark.usefixtures("few")
 def test_the_cheapest_comes_first_and_who_cannot_be_told_from_it_is_named() -> None:
-    """Money per sample is that of an hour over the samples in it; p5en has no price."""
+    """Money per sample is that of an hour over the samples in it."""
     workload = load_workload("criteo-kaggle")
-
-    def on(names: list[str]) -> Prediction:
-        return predict(workload, hardware=names)
-
-    found = cheapest_first([["p5en", "dgx-1"], ["dgx-a100-80gb"], ["no-such-node"]], on)
-    costs = found.source["costs"]
+    names = ["p5en", "dgx-1", "no-such-node", "dgx-a100-80gb"]
+    found = cheapest_first(names, lambda name: predict(workload, hardware=name))
+    costs = [each.cost for each in found.results if each.cost]
     names = [each.hardware for each in found.results]
-    assert names == [each["hardware"] for each in costs]
     assert names[-1] == "p5en"
-    usd = [each["usd_per_million_samples"] for each in costs]
+    usd = [each["usd_per_million"] for each in costs]
     assert usd[0] < usd[1]
     assert usd[2] is None
     best, other, unpriced = costs
@@ -389,3 +393,47 @@ def test_the_cheapest_comes_first_and_who_cannot_be_told_from_it_is_named() -> N
     assert any(
         text.startswith(f"Within the 90 % interval of the best, {names[0]}") for text in blocks
     )
+
+
+@pytest.mark.usefixtures("few")
+def test_each_of_several_machines_is_served_as_it_is_alone(run: Run) -> None:
+    """Sorted by cost; one that misses the latency is left out, and ends nothing."""
+    asked = ("--workload", "criteo-kaggle", "--inference", "--max-delay-ms", "5", "--rate", "1e5")
+
+    def served(hardware: str, p99_ms: str) -> dict[str, Any]:
+        return answer_of(run, *asked, "--p99-ms", p99_ms, "--hardware", hardware)
+
+    together = served("nodes", "12")
+    assert len(together["results"]) == 4
+    for result, row in zip(together["results"], together["source"]["serving"], strict=True):
+        (alone,) = served(result["hardware"], "12")["source"]["serving"]
+        assert row == alone
+    p99_us = sorted(row["p99_us"] for row in together["source"]["serving"])
+    missed = served("nodes", str((p99_us[2] + p99_us[3]) / 2e3))
+    assert len(missed["source"]["serving"]) == 3
+    assert any("not 99 % within" in line for line in missed["warnings"])
+
+
+@pytest.mark.usefixtures("few")
+def test_a_machine_that_cannot_run_a_trace_is_left_out(run: Run) -> None:
+    answer = answer_of(run, "demo:2rank", "--hardware", "all")
+    assert len(answer["results"]) == 3
+    (left_out,) = (line for line in answer["warnings"] if line.startswith("left out"))
+    assert left_out.startswith("left out t4: ")
+    assert "2 ranks need a network adapter" in left_out
+    assert {each["cost"]["copies"] for each in answer["results"]} == {4}
+
+
+def test_an_execution_trace_is_billed_for_one_device_of_eight(reference: Path) -> None:
+    """Eight copies run at once, each at the rate of one."""
+    trace = reference / "execution_graphs/alexnet_et_2023.json.gz"
+    (result,) = predict(trace, hardware="dgx-h100").results
+    assert result.cost is not None
+    assert (result.cost["per"], result.cost["copies"]) == ("batches", 8)
+    assert result.cost["rate_per_s"] == pytest.approx(8e6 / result.step_us)
+
+
+def test_a_what_if_on_another_machine_names_it(run: Run) -> None:
+    told = run("predict", "demo:gpu", "--scale", "gpu=0.5", "--hardware", "h100-sxm").out
+    assert "on h100-sxm under the what-if" in told
+    assert "8 copies: " in told
