@@ -222,16 +222,11 @@ def cheapest_first(machines: Sequence[str], on: Callable[[str], Prediction]) -> 
             refused = error
     if refused and not found:
         raise refused
-
-    def rank(each: Prediction) -> tuple[float, float]:
-        (result,) = each.results
-        return (result.cost or {}).get("usd_per_million") or inf, result.step_us
-
-    found.sort(key=rank)
-    source = dict(found[0].source)
+    results, source = [result for each in found for result in each.results], found[0].source
     if "serving" in source:
-        source["serving"] = [row for each in found for row in each.source["serving"]]
-    results = billed(source, [each.results[0] for each in found])
+        source = source | {"serving": [row for each in found for row in each.source["serving"]]}
+    results = billed(source, results)
+    results.sort(key=lambda each: ((each.cost or {}).get("usd_per_million") or inf, each.step_us))
     lines += [line for each in found for line in each.warnings]
     return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))
 

@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats
 from perfmodel.designs import DESIGNS, deployment_of
@@ -114,7 +113,6 @@ class TraceFigures:
         self.transfers = periods.TransferTables(trace, graph, machines)
         self.periods = Periods.of(graph, steady_steps(measured(graph)))
         self.width = int(np.clip(periods.BLOCK_CELLS // max(1, len(graph)), *periods.WIDTHS))
-        self._many_us = partial(periods.many_periods_us, self.periods)
         self.ranks, self.changes = trace.world_size, {BATCH, RANKS} & {*values}
         self.machines, self.prices = machines, spec.prices
         self.running = MemoizedFigures(
@@ -123,6 +121,8 @@ class TraceFigures:
         self.possible = MemoizedFigures(machines, lambda machine: machine, MUST_FIT)
 
     def __call__(self, points: Points) -> dict[str, Floats]:
+        from perfmodel.explore.periods import many_periods_us
+
         self.possible.of(points)
         step_us, busy = np.empty((2, len(points)))
         samples = np.full(len(points), np.nan if self.samples is None else self.samples)
@@ -133,7 +133,8 @@ class TraceFigures:
         else:
             rows, steps = self.transfers.rows, len(self.transfers.graph.marks.end)
             for places, block in self.transfers.blocks(points, self.width):
-                step_us[places] = self.block_us(block)
+                every_us = many_periods_us(self.periods, block)
+                step_us[places] = np.median(every_us, axis=1).max(axis=0)  # of the slowest rank
                 busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
         if self.columns == (STEP,):
             return {STEP: step_us}
@@ -147,12 +148,6 @@ class TraceFigures:
             for name, column in values.items():
                 result[name][chosen] = column
         return result
-
-    def block_us(self, duration_us: NDArray[np.floating]) -> Floats:
-        """Steps, from durations of the graph's nodes `[nodes, points]`: the slowest rank's median
-        over the steady ones."""
-        slowest: Floats = np.median(self._many_us(duration_us), axis=1).max(axis=0)
-        return slowest
 
     def predicted(self, values: Mapping[str, Any]) -> Result:
         """One point, with its interval."""

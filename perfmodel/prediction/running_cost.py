@@ -27,7 +27,7 @@ from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.types import Result
 
 COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
-"""What JSON has of what a design costs."""
+"""What JSON has of what a design costs; of a prediction, per million of what it says."""
 BUSY_HOST_FRAC = 0.5
 """Assumed: of a host's cores, at work while its devices are."""
 IDLE_FRAC = {"device": rates.IDLE_FRAC, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
@@ -301,8 +301,8 @@ def billed(source: Mapping[str, Any], results: Sequence[Result]) -> list[Result]
     a 90 % interval. A machine runs as many copies of a trace as it has devices for."""
     costs = [_bill(source, result) for result in results]
     known = [(result, own) for result, own in zip(results, costs, strict=True) if own]
-    priced = any(own["usd_per_million"] for _, own in known)
-    sizes = [own["usd_per_million"] if priced else result.step_us for result, own in known]
+    sizes = [own["usd_per_million"] for _, own in known]
+    sizes = sizes if any(sizes) else [result.step_us for result, _ in known]
     best = min(filter(None, sizes), default=0.0)
     for size, (result, own) in zip(sizes, known, strict=True):
         first = known[sizes.index(best)][0]
@@ -320,19 +320,13 @@ def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
     machine = getattr(of, "machine", None) if moved is None else moved.target
     if machine is None:
         return None
-    copies, samples = 1.0, source["batch"] if "workload" in source else None
-    if samples is None:
-        copies = float(copies_of(source.get("world_size", len(source["ranks"])), machine.gpus))
+    samples = source["batch"] if "workload" in source else None  # of all ranks, which fill it
+    ranks = machine.gpus if samples else source.get("world_size", len(source["ranks"]))
+    copies = float(copies_of(ranks, machine.gpus))
     rate = copies * (samples or 1) * US_PER_S / result.step_us
     bill = operating_costs(machine).economics(rate, activity_of(result, machine))
-    return {
-        "per": "samples" if samples else "batches",
-        "copies": copies,
-        "rate_per_s": rate,
-        "power_w": bill.power_w,
-        "kwh_per_million": bill.kwh_per_million_samples,
-        "usd_per_million": bill.usd_per_million_samples,
-    }
+    per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
+    return per | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
 
 
 def unlimited(machine: Cluster) -> Cluster:

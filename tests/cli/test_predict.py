@@ -404,10 +404,9 @@ def test_each_of_several_machines_is_served_as_it_is_alone(run: Run) -> None:
         return answer_of(run, *asked, "--p99-ms", p99_ms, "--hardware", hardware)
 
     together = served("nodes", "12")
-    assert len(together["results"]) == 4
-    for result, row in zip(together["results"], together["source"]["serving"], strict=True):
-        (alone,) = served(result["hardware"], "12")["source"]["serving"]
-        assert row == alone
+    assert len(together["source"]["serving"]) == len(together["results"]) == 4
+    for row in together["source"]["serving"]:
+        assert served(row["hardware"], "12")["source"]["serving"] == [row]
     p99_us = sorted(row["p99_us"] for row in together["source"]["serving"])
     missed = served("nodes", str((p99_us[2] + p99_us[3]) / 2e3))
     assert len(missed["source"]["serving"]) == 3
