@@ -423,13 +423,18 @@ def test_a_machine_that_cannot_run_a_trace_is_left_out(run: Run) -> None:
     assert {each["cost"]["copies"] for each in answer["results"]} == {4}
 
 
-def test_an_execution_trace_is_billed_for_one_device_of_eight(reference: Path) -> None:
-    """Eight copies run at once, each at the rate of one."""
-    trace = reference / "execution_graphs/alexnet_et_2023.json.gz"
-    (result,) = predict(trace, hardware="dgx-h100").results
+@pytest.mark.parametrize(
+    ("trace", "copies"),
+    [("execution_graphs/alexnet_et_2023", 8), ("traces/dlrm_v100x8/kineto_rank0", 1)],
+)
+def test_a_node_of_eight_runs_copies_of_the_whole_job(
+    reference: Path, trace: str, copies: int
+) -> None:
+    """An execution trace of one rank, and one rank of a job of eight."""
+    (result,) = predict(reference / f"{trace}.json.gz", hardware="dgx-h100").results
     assert result.cost is not None
-    assert (result.cost["per"], result.cost["copies"]) == ("batches", 8)
-    assert result.cost["rate_per_s"] == pytest.approx(8e6 / result.step_us)
+    assert (result.cost["per"], result.cost["copies"]) == ("batches", copies)
+    assert result.cost["rate_per_s"] == pytest.approx(copies * 1e6 / result.step_us)
 
 
 def test_a_what_if_on_another_machine_names_it(run: Run) -> None:
