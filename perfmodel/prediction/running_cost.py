@@ -291,7 +291,7 @@ def activity_of(result: Result, machine: Cluster) -> Activity:
 
 def copies_of(ranks: Number, devices: int) -> Number:
     """How many jobs of `ranks` so many devices run at once; of one that takes more, their share."""
-    return np.where(ranks > devices, devices / ranks, devices // np.minimum(ranks, devices))
+    return np.maximum(devices // ranks, np.minimum(devices / ranks, 1.0))
 
 
 def billed(source: Mapping[str, Any], results: Sequence[Result]) -> list[Result]:
@@ -331,13 +331,9 @@ def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
 
 def unlimited(machine: Cluster) -> Cluster:
     """`machine` with devices that may draw what the boards draw that they were made from."""
-    device = machine.node.device
-    stock_w = original(device).tdp_w
-    return (
-        machine
-        if device.tdp_w == stock_w
-        else _with_device(machine, replace(device, tdp_w=stock_w))
-    )
+    device, stock_w = machine.node.device, original(machine.node.device).tdp_w
+    is_stock = device.tdp_w == stock_w
+    return machine if is_stock else _with_device(machine, replace(device, tdp_w=stock_w))
 
 
 def _with_device(machine: Cluster, device: Device) -> Cluster:
