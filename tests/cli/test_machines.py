@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 from cli.conftest import Run
-from cli.test_predict import answer_of
+from cli.test_predict import GPUS, answer_of
 
 from perfmodel.cli.predict import cheapest_first, machines
-from perfmodel.hardware import devices
 from perfmodel.prediction import predict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.workload import load_workload
-
-GPUS = [it for it in devices() if it.target != "cpu"]
 
 
 def test_machines_of_the_catalogue_are_those_with_gpus() -> None:

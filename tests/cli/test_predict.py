@@ -10,6 +10,10 @@ import pytest
 from cli.conftest import Run
 from cli.samples import STEP_US, check_schema, document, write
 
+from perfmodel.hardware import devices
+
+GPUS = [it for it in devices() if it.target != "cpu"]
+
 
 def answer_of(run: Run, *arguments: object) -> dict[str, Any]:
     ran = run("predict", *arguments, "--format", "json")
