@@ -21,8 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel import read
-from perfmodel.explore.axes import Machines, Points
-from perfmodel.explore.periods import WIDTH, TraceSteps, many_periods_us
+from perfmodel.explore.axes import Points
+from perfmodel.explore.evaluate import TraceFigures
+from perfmodel.explore.periods import WIDTHS, many_periods_us
+from perfmodel.explore.spec import Spec
 from perfmodel.plot import save
 from perfmodel.plot.style import FAINT, panels
 from perfmodel.prediction.transferred import transfer_durations
@@ -79,13 +81,13 @@ def measure(count: int, latin: bool, path: Path) -> dict[str, float]:
     begun = time.perf_counter()
     trace = read(path)
     points = configurations(count, latin)
-    machines = Machines(points.values, base=BASE)
-    steps = TraceSteps(trace, machines)
+    steps = TraceFigures(Spec(trace=trace, hardware=BASE, points=points))
+    machines = steps.machines
     scheduling = 0.0
     found = np.empty(count)
     for places, block in steps.transfers.blocks(points, steps.width):
         at = time.perf_counter()
-        found[places] = steps.of_block(block)
+        found[places] = np.median(many_periods_us(steps.periods, block), axis=1).max(axis=0)
         scheduling += time.perf_counter() - at
     total = time.perf_counter() - begun
     graph = steps.periods.graph
@@ -108,11 +110,11 @@ def measure(count: int, latin: bool, path: Path) -> dict[str, float]:
 
 def scheduling_s(graph: ExecutionGraph, configs: int) -> float:
     """Seconds for the periods of durations that are given, block by block."""
-    factor = np.random.default_rng(0).uniform(0.5, 2.0, (len(graph), min(configs, WIDTH)))
+    factor = np.random.default_rng(0).uniform(0.5, 2.0, (len(graph), min(configs, WIDTHS[1])))
     block = (graph.nodes_.duration_us[:, None] * factor).astype(np.float32)
     periods = Periods.of(graph, steady_steps(measured(graph)))
     begun = time.perf_counter()
-    for begin in range(0, configs, WIDTH):
+    for begin in range(0, configs, WIDTHS[1]):
         many_periods_us(periods, block[:, : configs - begin])
     return time.perf_counter() - begun
 
@@ -126,7 +128,7 @@ def draw_scaling(path: Path) -> None:
     taken = [scheduling_s(graph, count) for count in counts]
     graphs = [build_graph(read(REFERENCE / "traces" / name)) for name in LARGER]
     nodes = [len(each) for each in graphs]
-    of_nodes = [scheduling_s(each, WIDTH) for each in graphs]
+    of_nodes = [scheduling_s(each, WIDTHS[1]) for each in graphs]
     with panels(8.0, 3.6, 1, 2) as (figure, (left, right)):
         for axes, at, seconds in ((left, counts, taken), (right, nodes, of_nodes)):
             line = np.array(at) * np.median(np.array(seconds) / np.array(at))
@@ -137,7 +139,7 @@ def draw_scaling(path: Path) -> None:
             axes.minorticks_off()
             axes.set_ylabel("seconds")
         left.set_xlabel(f"configurations of {len(graph):,} nodes")
-        right.set_xlabel(f"nodes, {WIDTH:,} configurations")
+        right.set_xlabel(f"nodes, {WIDTHS[1]:,} configurations")
         left.legend()
     save(figure, path)
 

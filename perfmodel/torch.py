@@ -77,9 +77,9 @@ class LoopStep:
 
     @property
     def memory_bytes(self) -> float | None:
-        """At the peak; None where the step does not tell which tensors are the same."""
+        """Of tensors at the peak; None where the step does not tell which tensors are the same."""
         memory = self.prediction.results[0].memory
-        return None if memory is None else float(memory["total_bytes"])
+        return None if memory is None else float(memory["total_bytes"] - memory["driver_bytes"])
 
     @cached_property
     def modules(self) -> pd.DataFrame:

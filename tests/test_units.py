@@ -42,6 +42,8 @@ DIMENSIONLESS = {
     "imbalance": "largest over mean",
     "speed_up": "rate over rate",
     "lever_speed_up": "as speed_up",
+    "over_best": "cost over cost",
+    "copies": "jobs at once",
     "read_amplification": "bytes over bytes",
     "error_of": "as error",
     "pooling": "lookups per bag",

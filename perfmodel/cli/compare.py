@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,19 +129,20 @@ def _show(console: Console, comparison: Comparison) -> None:
     and cost, then those that cannot be, and why."""
     source, same = comparison.source, comparison.without_gain
     _say_source(console, source)
-    feasible = [row for row in comparison.rows if row.is_feasible]
-    feasible.sort(key=lambda row: row.result.step_us if row.result else inf)
-    plain = [row.to_dict() | {"label": _label(row)} for row in feasible]
-    own = [each | row.memory_gb for row, each in zip(feasible, plain, strict=True)]
-    own = [each for each in own if each["design"] not in same]
+    told = zip(comparison.rows, comparison.to_dict()["designs"], strict=True)
+    pairs = [pair for pair in told if pair[0].is_feasible]
+    pairs.sort(key=lambda pair: float(pair[1]["step_us"]))
+    feasible = [row for row, _ in pairs]
+    plain = [each | row.memory_gb | {"label": _label(row)} for row, each in pairs]
+    own = [each for each in plain if each["design"] not in same]
     bottlenecks = [
         why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
         for each in own
         if (why := each["bottleneck"])
     ]
     if feasible:
-        console.verdict(_verdict(plain[0], bottlenecks))
-        console.show(_times(comparison, feasible, plain))
+        console.verdict(_verdict(feasible[0], plain[0]["label"]))
+        console.show(_times(comparison.baselines, plain))
         if latencies := _latencies(source["rate_per_s"], plain):
             console.show(latencies)
         title = "Bottleneck, and the largest gain by one fix"
@@ -166,17 +166,13 @@ def _show(console: Console, comparison: Comparison) -> None:
     console.say_assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
 
 
-def _verdict(fastest: Mapping[str, Any], bottlenecks: Sequence[Mapping[str, Any]]) -> str:
+def _verdict(fastest: DesignResult, label: str) -> str:
     """Which design is fastest, what its step waits for, and what would gain most."""
-    bounds = tables.interval(fastest["low_us"], fastest["high_us"])
-    text = f"Fastest: {fastest['label']}, {human_us(fastest['step_us'])} a step ({bounds})"
-    for why in bottlenecks[:1]:
-        share = percent(why["share_frac"], 1)
-        text += f": {share} of the critical path is {why['words']}"
-        text += f"; largest gain: {why['lever']}, at most {why['gain']}" * bool(
-            why["lever_speed_up"]
-        )
-    return f"{text}."
+    result, why = fastest.result, fastest.bottleneck
+    assert result is not None
+    bounds = tables.interval(result.low_us, result.high_us)
+    text = f"Fastest: {label}, {human_us(result.step_us)} a step ({bounds})"
+    return f"{text}{why.sentence() if why else ''}."
 
 
 def _say_source(console: Console, source: Mapping[str, Any]) -> None:
@@ -227,21 +223,19 @@ def _label(row: DesignResult) -> str:
     return f"{row.design} ({row.deployment.workload.implementation.name})"
 
 
-def _times(
-    comparison: Comparison, rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]
-) -> Table:
+def _times(baselines: Sequence[str], plain: Sequence[dict[str, Any]]) -> Table:
     """Steps with their intervals, and speed-ups over the baselines."""
     times = Times(each["high_us"] for each in plain)
     records = []
-    for row, each in zip(rows, plain, strict=True):
+    for each in plain:
         record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
-        for name in comparison.baselines:
-            gain, ends = comparison.speed_up(row, name), comparison.speed_up_interval(row, name)
+        for name in baselines:
+            gain, ends = each["speed_ups"][name], each["speed_up_intervals"][name]
             record[f"over {name}"] = None if gain is None else f"{_ratio(gain)}x"
-            if ends and row.design != name:
+            if ends and each["design"] != name:
                 record[f"ends {name}"] = " to ".join(map(_ratio, ends))
         records.append(record)
-    gains = (f"over {name}:s!;ends {name}=90 %:s" for name in comparison.baselines)
+    gains = (f"over {name}:s!;ends {name}=90 %:s" for name in baselines)
     return Table("Step time", ";".join((_TIMES, *gains)), records)
 
 

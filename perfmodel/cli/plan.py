@@ -22,7 +22,7 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
+from perfmodel.reporting.tables import NAME, SIZE, TIME, Column, Table, columns, counted
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -155,10 +155,10 @@ J_PER_KWH = 3.6e6
 _ELASTICITIES = "axis:name;objective;base:,.6g;at_base:,.6g;elasticity:,.6g"
 _UNITS = {
     "step_us": ("step", TIME, 1.0),
-    "samples_per_s": ("samples/s", "s", 1.0),
-    "cost_usd_per_million": ("USD per\nmillion", "s", 1.0),
-    "energy_j_per_sample": ("kWh per\nmillion", "s", 1e6 / J_PER_KWH),
-    "power_w": ("power (W)", "s", 1.0),
+    "samples_per_s": ("samples/s", SIZE, 1.0),
+    "cost_usd_per_million": ("USD per\nmillion", SIZE, 1.0),
+    "energy_j_per_sample": ("kWh per\nmillion", SIZE, 1e6 / J_PER_KWH),
+    "power_w": ("power (W)", SIZE, 1.0),
 }
 """Heads and forms of objectives, in the units of `compare`, and their factors."""
 
@@ -212,15 +212,11 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
     if len(rows) > MAX_ROWS:
         rows = [row for number in front for row in rows if row["point"] == number]
         title, is_marked = "Pareto front" if several else "Best point", False
-    units = {name: _UNITS.get(name, (name, "s", 1.0)) for name in found.objectives}
+    units = {name: _UNITS[name] for name in found.objectives}
     records = []
     for row in rows:
-        record = dict(row) | {"mark": "*" if row["point"] in front else ""}
-        for name, (_, form, factor) in units.items():
-            if form != TIME and row[name] is not None:
-                size = row[name] * factor
-                record[name] = tables.three_digits(size)
-        records.append(record)
+        sizes = {name: row[name] and row[name] * factor for name, (_, _, factor) in units.items()}
+        records.append({**row, **sizes, "mark": "*" if row["point"] in front else ""})
     heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
     heads += [Column(name, head, form) for name, (head, form, _) in units.items()]
     return title, records, heads

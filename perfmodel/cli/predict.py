@@ -161,18 +161,17 @@ def predict(
         asked_of = replace(of, batch=batch)
         return configuration_prediction(workload or "", asked_of, inference=inference, **where)
 
+    def answered(of: PredictionOptions) -> Prediction:
+        found = again(of.batch, of)
+        return found if asked == (None, None, None) else _served(found, of, *asked, again)
+
     if largest_batch:
         prediction = largest_batch_of(again)
     elif kinds:
         every = options.hardware or []
-        prediction = cheapest_first(
-            [every] if content else [[name] for name in every],
-            lambda names: again(options.batch, replace(options, hardware=names)),
-        )
+        prediction = cheapest_first(every, lambda name: answered(replace(options, hardware=[name])))
     else:
-        prediction = again(options.batch)
-    if asked != (None, None, None):
-        prediction = _served(prediction, *asked, again)
+        prediction = answered(options)
     if demo and content and prediction.results[0].mode == Mode.REPLAY:
         # its steps, left out one by one
         left_out = options.predict(content, leave_one_step_out=True).results[0]
@@ -207,29 +206,28 @@ def machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*with_gpus, *(name for name in named if name not in CATALOGUE)]))
 
 
-def cheapest_first(
-    groups: Sequence[list[str]], on: Callable[[list[str]], Prediction]
-) -> Prediction:
-    """The predictions `on` groups of machines in one, what costs least per sample first, those
+def cheapest_first(machines: Sequence[str], on: Callable[[str], Prediction]) -> Prediction:
+    """The predictions `on` each of `machines` in one, what costs least per sample first, those
     without a price by their step; what cannot be predicted is a warning. Raises the error of the
     last where none can."""
-    from perfmodel.prediction.running_cost import bills_of
+    from perfmodel.prediction.running_cost import billed
 
     found, lines = list["Prediction"](), list[str]()
     refused: PerfmodelError | None = None
-    for names in groups:
+    for name in machines:
         try:
-            found.append(on(names))
+            found.append(on(name))
         except PerfmodelError as error:
-            lines.append(f"left out {', '.join(names)}: {error}")
+            lines.append(f"left out {name}: {error}")
             refused = error
     if refused and not found:
         raise refused
     results, source = [result for each in found for result in each.results], found[0].source
-    usd = {each["hardware"]: each["usd_per_million_samples"] for each in bills_of(source, results)}
-    results.sort(key=lambda each: (usd.get(each.hardware) or inf, each.step_us))
+    if "serving" in source:
+        source = source | {"serving": [row for each in found for row in each.source["serving"]]}
+    results = billed(source, results)
+    results.sort(key=lambda each: ((each.cost or {}).get("usd_per_million") or inf, each.step_us))
     lines += [line for each in found for line in each.warnings]
-    source = source | {"costs": bills_of(source, results)}
     return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))
 
 
@@ -252,14 +250,15 @@ def _list(target: Output) -> None:
 
 def _served(
     prediction: Prediction,
+    options: PredictionOptions,
     max_delay_ms: float | None,
     rate_per_s: float | None,
     p99_ms: float | None,
-    again: Callable[[int], Prediction],
+    again: Callable[[int, PredictionOptions], Prediction],
 ) -> Prediction:
     """With the latency at a rate, the rate within a latency, or with a limit to the delay the batch
-    that serves both, on each machine; `again` predicts another batch. Raises `UsageError` where no
-    rate has the latency that is asked for."""
+    that serves both, on each machine; `again` predicts another batch on one of them. Raises
+    `UsageError` where no rate has the latency that is asked for."""
     from perfmodel.prediction.serving import Serving
 
     delay_us, p99_us = (None if ms is None else ms * US_PER_MS for ms in (max_delay_ms, p99_ms))
@@ -267,13 +266,12 @@ def _served(
     if delay_us is None and None not in (rate_per_s, p99_us):
         asked = [Serving(None, None, p99_us), Serving(None, rate_per_s)]
     batch, rows, remarks = prediction.source["batch"], list[dict[str, Any]](), list[str]()
-    known = {batch: prediction.results}
-    for at, result in enumerate(prediction.results):
+    for name, result in zip(options.hardware or (), prediction.results, strict=True):
+        alone = replace(options, hardware=[name])
 
-        def result_of(size: int, at: int = at) -> Result:
-            if size not in known:
-                known[size] = again(size).results
-            return known[size][at]
+        @cache
+        def result_of(size: int, given: Result = result, of: PredictionOptions = alone) -> Result:
+            return given if size == batch else again(size, of).results[0]
 
         explainer: Any = result.explainer
         row: dict[str, Any] = {"hardware": result.hardware}

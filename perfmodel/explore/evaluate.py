@@ -29,9 +29,18 @@ from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.compare import fastest
 from perfmodel.prediction.request import changed_workload
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.running_cost import Activity, OperatingCosts, activity_of, operating_costs
+from perfmodel.prediction.running_cost import (
+    Activity,
+    OperatingCosts,
+    activity_of,
+    copies_of,
+    operating_costs,
+)
 from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.prediction.types import Result
+from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.period import Periods
+from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload
 
@@ -75,11 +84,12 @@ RANKS = "ranks"
 
 
 class TraceFigures:
-    """A trace moved to the machine of each point, and changed as its axes say."""
+    """A trace moved to the machine of each point, and changed as its axes say. Samples and money
+    are of as many copies of its job as the machine runs at once."""
 
     def __init__(self, spec: Spec) -> None:
         """Raises `UsageError` for axes that a trace has not."""
-        from perfmodel.explore.periods import TraceSteps  # Numba: workloads do without
+        from perfmodel.explore import periods  # Numba: workloads do without
 
         values = spec.points.values
         for axis in values:
@@ -99,34 +109,42 @@ class TraceFigures:
         if base is None and HARDWARE not in values:
             base = source_machine(trace, "so name one as hardware").node.device.name
         machines = Machines({axis: values[axis] for axis in values if is_axis(axis)}, base=base)
-        self.steps, self.changes = TraceSteps(trace, machines), {BATCH, RANKS} & {*values}
-        self.ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks))
+        graph = build_graph(trace)
+        self.transfers = periods.TransferTables(trace, graph, machines)
+        self.periods = Periods.of(graph, steady_steps(measured(graph)))
+        self.width = int(np.clip(periods.BLOCK_CELLS // max(1, len(graph)), *periods.WIDTHS))
+        self.ranks, self.changes = trace.world_size, {BATCH, RANKS} & {*values}
         self.machines, self.prices = machines, spec.prices
         self.running = MemoizedFigures(
-            machines, lambda machine: operating_costs(machine, self.prices), RUNNING
+            machines, lambda each: (operating_costs(each, self.prices), each.gpus), RUNNING
         )
         self.possible = MemoizedFigures(machines, lambda machine: machine, MUST_FIT)
 
     def __call__(self, points: Points) -> dict[str, Floats]:
+        from perfmodel.explore.periods import many_periods_us
+
         self.possible.of(points)
         step_us, busy = np.empty((2, len(points)))
         samples = np.full(len(points), np.nan if self.samples is None else self.samples)
+        ranks = np.full(len(points), float(self.ranks))
         if self.changes:
             for at in range(len(points)):
-                step_us[at], busy[at], samples[at] = self._changed(points.at(at))
+                step_us[at], busy[at], samples[at], ranks[at] = self._changed(points.at(at))
         else:
-            rows, steps = self.steps.transfers.rows, len(self.steps.transfers.graph.marks.end)
-            for places, block in self.steps.transfers.blocks(points, self.steps.width):
-                step_us[places] = self.steps.block_us(block)
+            rows, steps = self.transfers.rows, len(self.transfers.graph.marks.end)
+            for places, block in self.transfers.blocks(points, self.width):
+                every_us = many_periods_us(self.periods, block)
+                step_us[places] = np.median(every_us, axis=1).max(axis=0)  # of the slowest rank
                 busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
         if self.columns == (STEP,):
             return {STEP: step_us}
         result = {name: np.empty(len(points)) for name in self.columns}
         answers, group = self.running.of(points)
-        for number, costs in enumerate(answers):
+        for number, (costs, devices) in enumerate(answers):
             chosen = group == number
             activity = Activity(device_frac=busy[chosen].clip(0.0, 1.0))
-            values = figures(self.columns, step_us[chosen], samples[chosen], costs, activity)
+            done = samples[chosen] * copies_of(ranks[chosen], devices)
+            values = figures(self.columns, step_us[chosen], done, costs, activity)
             for name, column in values.items():
                 result[name][chosen] = column
         return result
@@ -135,25 +153,24 @@ class TraceFigures:
         """One point, with its interval."""
         ranks = whole_number(RANKS, values.get(RANKS, self.ranks))
         return predict(
-            self.steps.transfers.trace,
+            self.transfers.trace,
             hardware=[self.machines.at(values)],
             batch=whole_number(BATCH, values[BATCH]) if BATCH in values else None,
             edit=[] if ranks == self.ranks else [f"ranks={ranks}"],
         ).results[0]
 
-    def _changed(self, values: Mapping[str, Any]) -> tuple[float, float, float]:
-        """Step, share of it that the device is busy, and samples of one point."""
+    def _changed(self, values: Mapping[str, Any]) -> tuple[float, float, float, float]:
+        """Step, share of it that the device is busy, samples and ranks of one point."""
         ranks, batch = values.get(RANKS, self.ranks), values.get(BATCH)
         found = self.predicted(values)
         samples = (self.samples or np.nan) * ranks / self.ranks if batch is None else batch * ranks
-        return found.step_us, found.rank.gpu_active_us / found.step_us, samples
+        return found.step_us, found.rank.gpu_active_us / found.step_us, samples, ranks
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of both machines of the transfer, and what the running of the target costs."""
         machine = self.machines.at(point.at(0))
-        transfers = self.steps.transfers
-        graph = transfers.graph
-        moved = transfer_durations(transfers.trace, graph, graph.nodes_.duration_us, machine)
+        graph = self.transfers.graph
+        moved = transfer_durations(self.transfers.trace, graph, graph.nodes_.duration_us, machine)
         return tuple(dict.fromkeys((*moved.reads, *running_figures(self.columns, machine))))
 
 

@@ -23,11 +23,10 @@ from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratios import carried_frac
 from perfmodel.prediction.scheduled import host_ratio
 from perfmodel.prediction.transferred import Transfer, source_machine
-from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.recorded_steps import is_window
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import measured, steady_steps, step_us_of_many
+from perfmodel.timeline.schedule import step_us_of_many
 from perfmodel.trace import Trace
 
 AT_ONCE = 64
@@ -316,32 +315,7 @@ def _distinct(rows: Rows) -> tuple[list[dict[str, Any]], Ints]:
     return records, np.array(column, np.int64)
 
 
-WIDTH, MIN_WIDTH = 4096, 64
-"""Points that are scheduled at once, of small graphs and of large ones."""
+WIDTHS = 64, 4096
+"""Points that are scheduled at once, of large graphs and of small ones."""
 BLOCK_CELLS = 1 << 23
 """Durations that are held at once: 32 MB."""
-
-
-class TraceSteps:
-    """What `predict(trace, hardware=…)` says of the step of each point: the slowest rank's median
-    period over the steady steps."""
-
-    def __init__(self, trace: Trace, machines: Machines) -> None:
-        """Raises `TraceError` where the trace does not name one GPU."""
-        graph = build_graph(trace)
-        self.transfers = TransferTables(trace, graph, machines)
-        self.periods = Periods.of(graph, steady_steps(measured(graph)))
-        self.width = int(np.clip(BLOCK_CELLS // max(1, len(graph)), MIN_WIDTH, WIDTH))
-        """Points that are scheduled at once, so that memory is bounded for any graph."""
-
-    def step_us(self, points: Points) -> Floats:
-        times_us = np.empty(len(points))
-        for places, block in self.transfers.blocks(points, self.width):
-            times_us[places] = self.block_us(block)
-        return times_us
-
-    def block_us(self, duration_us: Durations) -> Floats:
-        """From durations of the graph's nodes `[nodes, points]`."""
-        every_us = many_periods_us(self.periods, duration_us)
-        slowest: Floats = np.median(every_us, axis=1).max(axis=0)
-        return slowest

@@ -226,8 +226,8 @@ def _compared(design: Composed, start: Deployment, asked: Asked) -> DesignResult
     if deployment.in_own_software:
         result = compared.results[0]
         memory = result.memory or {}
-        tables_bytes, device = memory["tables_bytes"], deployment.machine.node.device
-        use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
+        known = memory["tables_bytes"], memory["resident_bytes"] + memory["temporary_bytes"]
+        use = device_use(*known, deployment.machine.node.device)
         result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
         compared = replace(compared, results=[result])
     return _row(design.text, deployment, compared, asked)

@@ -44,6 +44,13 @@ class Bottleneck:
     lever: str
     lever_speed_up: float | None
 
+    def sentence(self, *, with_gain: bool = True) -> str:
+        """What a step waits for, and what would gain most, behind how long it takes."""
+        text = f": {100 * self.share_frac:.1f} % of the critical path is {self.words}"
+        if with_gain and self.lever_speed_up:
+            text += f"; largest gain: {self.lever}, at most {self.lever_speed_up:.2f}x"
+        return text
+
 
 def bottleneck_of(result: Result) -> Bottleneck | None:
     """What decides a step, and what would help; None where no resource is known to."""
@@ -108,12 +115,6 @@ class DesignResult:
     def _tiers(self) -> list[dict[str, Any]]:
         memory = (self.result and self.result.memory) or {}
         return list(memory.get("tiers", ()))
-
-    @property
-    def bound_by(self) -> str | None:
-        """What most of the period is, along the cycle of dependencies that decides it."""
-        shares = (self.result and self.result.bound_by) or {}
-        return max(shares, key=lambda name: shares[name], default=None)
 
     @property
     def bottleneck(self) -> Bottleneck | None:
@@ -251,7 +252,7 @@ class Comparison:
         for row in self.rows:
             told, why, load = self._row_dict(row), row.bottleneck, row.load
             plain = {name: told[name] for name in (*_COLUMNS, *STEPS) if name in told}
-            plain |= {"bound_by": row.bound_by}
+            plain |= {"bound_by": why and why.resource}
             plain |= {name: getattr(why, name, None) for name in ("lever", "lever_speed_up")}
             for name, gain in told["speed_ups"].items():
                 low, high = told["speed_up_intervals"][name] or (None, None)

@@ -177,7 +177,7 @@ def measured_load(
         next((op for op, words in _COLLECTIVE_NAMES if any(map(name.count, words))), "all_to_all")
         for name in names
     ]
-    ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks), 2)
+    ranks = max(trace.world_size, 2)
     taken_us = np.maximum(duration_us[here], 1e-3)
 
     def rows(size_bytes: Floats) -> Rows:

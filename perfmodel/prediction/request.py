@@ -192,6 +192,7 @@ def facts_of(trace: Trace) -> dict[str, Any]:
         "trace": trace.source,
         "device": trace.device,
         "ranks": [rank.rank for rank in trace.ranks],
+        "world_size": trace.world_size,
         "events": sum(len(rank) for rank in trace.ranks),
         "execution_traces": [
             {"rank": rank, "schema": each.schema} | paired.get(rank, {})

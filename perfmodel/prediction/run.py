@@ -34,7 +34,7 @@ from perfmodel.prediction.from_profile import profile_data, shapes_on, with_meas
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
-from perfmodel.prediction.running_cost import Noted, bills_of, within_limit
+from perfmodel.prediction.running_cost import Noted, billed, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, placed
@@ -58,8 +58,8 @@ def predicted(request: Request) -> Prediction:
     with using_kernels(request.kernels):
         settled = request.settled()
         found = _answer(settled.source, settled)
-        source = found.source | {"costs": bills_of(found.source, found.results)}
-        return replace(found, source=source, warnings=[*found.warnings, *not_learned()])
+        results = billed(found.source, found.results)
+        return replace(found, results=results, warnings=[*found.warnings, *not_learned()])
 
 
 FIRST_BATCH = 64

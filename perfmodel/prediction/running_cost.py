@@ -27,7 +27,7 @@ from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.types import Result
 
 COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
-"""What JSON has of what a result costs."""
+"""What JSON has of what a design costs; of a prediction, per million of what it says."""
 BUSY_HOST_FRAC = 0.5
 """Assumed: of a host's cores, at work while its devices are."""
 IDLE_FRAC = {"device": rates.IDLE_FRAC, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
@@ -289,46 +289,51 @@ def activity_of(result: Result, machine: Cluster) -> Activity:
     )
 
 
-def bills_of(source: Mapping[str, Any], results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Power, energy and money of each machine of a prediction of `source`, per million samples, or
-    of what has no number of them per million batches, at the catalogue's prices; and `over_best`,
-    how many times the money of the cheapest (of none with a price, its step), with a 90 %
-    interval. A machine runs as many copies of a trace as it has devices for."""
-    bills, timed = list[dict[str, Any]](), list[Result]()
-    ranks = 0 if "workload" in source else len(source.get("ranks", ()))
-    samples = None if ranks else source.get("batch")
-    for result in results:
-        of, moved = result.explainer, getattr(result.explainer, "moved", None)
-        machine = getattr(of, "machine", None) if moved is None else moved.target
-        copies = machine.gpus // ranks if machine and ranks else 1
-        if machine is not None and copies:
-            rate = copies * (samples or 1) * US_PER_S / result.step_us
-            bill = operating_costs(machine).economics(rate, activity_of(result, machine))
-            found = {"hardware": result.hardware, "per": "samples" if samples else "batches"}
-            bills.append(found | {name: getattr(bill, name) for name in ("samples_per_s", *COSTS)})
-            timed.append(result)
-    sizes = [each["usd_per_million_samples"] for each in bills]
-    sizes = sizes if any(sizes) else [result.step_us for result in timed]
+def copies_of(ranks: Number, devices: int) -> Number:
+    """How many jobs of `ranks` so many devices run at once; of one that takes more, their share."""
+    return np.maximum(devices // ranks, np.minimum(devices / ranks, 1.0))
+
+
+def billed(source: Mapping[str, Any], results: Sequence[Result]) -> list[Result]:
+    """`results` of a prediction of `source` with their `cost`: power, energy and money of each
+    machine, per million samples of a workload, or batches of all else, at the catalogue's prices;
+    and `over_best`, how many times the money of the cheapest (of none with a price, its step), with
+    a 90 % interval. A machine runs as many copies of a trace as it has devices for."""
+    costs = [_bill(source, result) for result in results]
+    known = [(result, own) for result, own in zip(results, costs, strict=True) if own]
+    sizes = [own["usd_per_million"] for _, own in known]
+    sizes = sizes if any(sizes) else [result.step_us for result, _ in known]
     best = min(filter(None, sizes), default=0.0)
-    for own, size, result in zip(bills, sizes, timed, strict=True):
-        first = timed[sizes.index(best)]
+    for size, (result, own) in zip(sizes, known, strict=True):
+        first = known[sizes.index(best)][0]
         over = size / best if size else None
         ends = ratio_interval(result, first) if over and result is not first else None
         steps = (over or 0.0) * first.step_us / result.step_us
         between = [end * steps for end in ends or ()]
         own |= {"over_best": over, "over_best_interval": between or None}
-    return bills
+    return [replace(result, cost=own) for result, own in zip(results, costs, strict=True)]
+
+
+def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
+    """What its machine costs; None of a trace that stays where it was recorded."""
+    of, moved = result.explainer, getattr(result.explainer, "moved", None)
+    machine = getattr(of, "machine", None) if moved is None else moved.target
+    if machine is None:
+        return None
+    samples = source["batch"] if "workload" in source else None  # of all ranks, which fill it
+    ranks = machine.gpus if samples else source.get("world_size", len(source["ranks"]))
+    copies = float(copies_of(ranks, machine.gpus))
+    rate = copies * (samples or 1) * US_PER_S / result.step_us
+    bill = operating_costs(machine).economics(rate, activity_of(result, machine))
+    per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
+    return per | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
 
 
 def unlimited(machine: Cluster) -> Cluster:
     """`machine` with devices that may draw what the boards draw that they were made from."""
-    device = machine.node.device
-    stock_w = original(device).tdp_w
-    return (
-        machine
-        if device.tdp_w == stock_w
-        else _with_device(machine, replace(device, tdp_w=stock_w))
-    )
+    device, stock_w = machine.node.device, original(machine.node.device).tdp_w
+    is_stock = device.tdp_w == stock_w
+    return machine if is_stock else _with_device(machine, replace(device, tdp_w=stock_w))
 
 
 def _with_device(machine: Cluster, device: Device) -> Cluster:

@@ -221,7 +221,8 @@ def step_period(
     require_tiers(tiers)
     use.pop("rank", None)  # of its tables, the fullest rank is another
     held_bytes = tiers[0].tables_bytes + tiers[0].caches_bytes
-    more = held_bytes + rest - use.get("total_bytes", 0.0)  # than its ops tell
+    beside = rest + use.get("driver_bytes", 0.0)
+    more = held_bytes + beside - use.get("total_bytes", 0.0)  # than its ops tell
     whole = {
         f"{key}_bytes": use.get(f"{key}_bytes", 0.0) + more for key in ("total", "low", "high")
     }

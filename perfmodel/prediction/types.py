@@ -123,6 +123,8 @@ class Result:
     """The rank that the others wait for most, and why (`timeline.straggler`); None for one."""
     cautions: tuple[str, ...] = ()
     """What makes the answer doubtful."""
+    cost: dict[str, Any] | None = None
+    """What its machine draws and costs (`running_cost.billed`); None of a replay."""
     baseline: Result | None = field(default=None, repr=False)
     """Of a what-if: what is predicted without it, on the same hardware."""
 
@@ -233,6 +235,7 @@ class Result:
             "families": self.families,
             "coverage": self.coverage,
             "memory": self.memory,
+            "cost": self.cost,
             "assumed": [each.to_dict() for each in self.assumed],
             "straggler": self.straggler,
             "critical_path": [

@@ -322,7 +322,7 @@ def with_codecs(
     before, behind, collectives = *_neighbours(graph), list(_collectives(trace, graph))
     shrunk_us, added_us, notes = duration_us.copy(), np.zeros(len(graph)), []
     clamped = any(CLAMPED[codec.dtype] for codec in codecs)
-    ranks = max(2, len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks))
+    ranks = max(2, trace.world_size)
     for codec in codecs:
         if not (chosen := [one for one in collectives if codec.pattern.search(one[2])]):
             raise UsageError(f"--codec {codec.text!r} matches no collective of this trace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table
 
 if TYPE_CHECKING:
-    from perfmodel.hardware import Device
     from perfmodel.prediction import Prediction, Result
 
 
@@ -28,7 +26,6 @@ _NULLS = {
     "null_last_us": "last step",
 }
 """Predictions of a step that need no model."""
-_COST = ("usd_per_million_samples", "over_best", "over_best_interval")
 _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
@@ -45,16 +42,16 @@ def prediction_blocks(
     target = results[0].device.target if results[0].device else source["device"]
     has_device = target != "cpu" or any(each["kernel_sum_us"] for each in answers)
     device = _DEVICE if has_device else ""
-    yield _verdict(source, results, answers, has_device)
-    yield _summary(source, results, answers, device)
+    yield _verdict(results, answers, has_device)
+    yield _summary(results, answers, device)
     several = len(results) > 1
-    for result, (name, answer) in zip(results, named, strict=True):
-        lines = () if several else _lines_of(source, result, answer)
+    for name, answer in named:
+        lines = () if several else _lines_of(source, answer)
         yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
         if not several or in_full:
             yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
-        yield _near_best(source.get("costs", ()))
+        yield _near_best(answers)
         assumed = [each for answer in answers for each in answer["assumed"]]
         yield "" if in_full else tables.assumed_text("all machines", assumed, in_full=False)
     if len(named) > MAX_DETAILED:
@@ -105,9 +102,7 @@ def _title(source: Record) -> str:
     return f"{tables.source_text(source['trace'])}: {source['device']}, {ranks}, {events}"
 
 
-def _verdict(
-    source: Record, results: Sequence[Result], answers: Sequence[Record], has_device: bool
-) -> str:
+def _verdict(results: Sequence[Result], answers: Sequence[Record], has_device: bool) -> str:
     """The step of the fastest machine, where its time goes, and what would gain most; of several
     machines first which costs least."""
     from perfmodel.prediction.comparison import bottleneck_of
@@ -116,53 +111,40 @@ def _verdict(
     result, answer = results[at], answers[at]
     bounds, found = tables.interval(result.low_us, result.high_us), bottleneck_of(result)
     text = f"{human_us(result.step_us)} a batch" + (f" ({bounds})" if bounds else "")
-    if answer["baseline"]:
-        text += f" under the what-if, without it {human_us(answer['baseline']['step_us'])}"
-    elif result.mode != "replay":
+    if result.mode != "replay":
         fastest = f", the fastest of {len(results)}" if results[1:] else ""
         text += f" on {_name(result)}{fastest}"
+    if answer["baseline"]:
+        text += f" under the what-if, without it {human_us(answer['baseline']['step_us'])}"
+    priced = [each for each in answers if each["cost"] and each["cost"]["usd_per_million"]]
     if found is None:
         path_us = _summed(answer["critical_path"], "kind", "duration_us")
         text += tables.path_text(path_us, has_device=has_device)
     else:
-        share = tables.percent(found.share_frac, 1)
-        text += f": {share} of the critical path is {found.words}"
-    priced = [each for each in _costs(source).values() if each[_COST[0]]]
-    if results[1:] and priced[1:]:
-        least = min(priced, key=itemgetter(_COST[0]))["hardware"]
+        text += found.sentence(with_gain=not priced[1:])
+    if priced[1:]:
+        least = min(priced, key=lambda each: each["cost"]["usd_per_million"])["hardware"]
         text += f"; the cheapest of the {len(priced)} with a known price: {least}"
-    elif found and (gain := found.lever_speed_up):
-        text += f"; largest gain: {found.lever}, at most {gain:.2f}x"
     return f"{text}."
 
 
-def _total_bytes(memory: Record, device: Device | None) -> float:
-    """What a rank takes of its device's memory, with what the driver takes."""
-    from perfmodel.workload.memory_tiers import CONTEXT_BYTES
-
-    on_gpu = device is not None and device.target != "cpu"
-    return float(memory["total_bytes"]) + CONTEXT_BYTES * on_gpu
-
-
-def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
+def _lines_of(source: Record, answer: Record) -> Iterator[str]:
     """Memory, rate, cost and critical path of a result, where they are known."""
     memory = answer["memory"]
     if memory:
         parts = {"tables": "tables", "resident": "other resident", "temporary": "activations"}
+        parts |= {"driver": "driver"} if memory["driver_bytes"] else {}
         gb = {name: memory[f"{key}_bytes"] / BYTES_PER_GB for key, name in parts.items()}
-        total_bytes = _total_bytes(memory, result.device)
-        if driver_bytes := total_bytes - memory["total_bytes"]:
-            gb["driver"] = driver_bytes / BYTES_PER_GB
         rank = memory.get("rank")
         where = "per rank" if rank is None else f"on rank {rank}, the fullest"
         shown = ", ".join(f"{name} {size:,.1f}" for name, size in gb.items())
         fits = "" if memory["fits"] else "; does not fit"
-        yield f"{total_bytes / BYTES_PER_GB:,.1f} GB {where} ({shown}){fits}"
+        yield f"{memory['total_bytes'] / BYTES_PER_GB:,.1f} GB {where} ({shown}){fits}"
     if most := source.get("largest_batch"):
         filled = tables.percent(most["filled_frac"], 1)
         yield f"a batch of {most['batch']:,} fills {filled} of memory"
-    if cost := _costs(source).get(result.hardware):
-        yield _cost_text(cost)
+    if answer["cost"]:
+        yield _cost_text(answer["cost"])
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())
         shares = ", ".join(
@@ -191,45 +173,41 @@ def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
 
 
-def _costs(source: Record) -> dict[str, Record]:
-    """Of each machine what running it costs, where shapes alone count."""
-    return {each["hardware"]: each for each in source.get("costs", ())}
-
-
 def _cost_text(cost: Record) -> str:
-    kwh, usd = cost["kwh_per_million_samples"], cost["usd_per_million_samples"]
+    kwh, usd = cost["kwh_per_million"], cost["usd_per_million"]
     factor, many = tables.per_samples([usd or kwh])
     money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
-    rate = f"{cost['samples_per_s']:,.0f} {cost['per']} per second"
+    copies = "" if cost["copies"] == 1 else f"{cost['copies']:g} copies: "
+    rate = f"{copies}{cost['rate_per_s']:,.0f} {cost['per']} per second"
     return f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
 
 
-def _near_best(costs: Sequence[Record]) -> str:
+def _near_best(answers: Sequence[Record]) -> str:
     """Which machines may as well be the best."""
-    known = sorted((each for each in costs if each["over_best"]), key=itemgetter("over_best"))
-    ends = {each["hardware"]: each["over_best_interval"] for each in known[1:]}
-    near = [name for name, interval in ends.items() if interval and interval[0] <= 1]
-    best = f"Within the 90 % interval of the best, {known[0]['hardware']}" if near else ""
-    return f"{best}: {', '.join(near)}" if near else ""
+    costs = {each["hardware"]: each["cost"] for each in answers if each["cost"]}
+    over = {name: cost["over_best"] for name, cost in costs.items() if cost["over_best"]}
+    known = sorted(over, key=over.__getitem__)
+    near = [name for name in known[1:] if (costs[name]["over_best_interval"] or (2,))[0] <= 1]
+    return f"Within the 90 % interval of the best, {known[0]}: {', '.join(near)}" if near else ""
 
 
-def _summary(
-    source: Record, results: Sequence[Result], answers: Sequence[Record], device: str
-) -> Table:
+def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
     """One row for what was measured, one per result, of a what-if with the one without it above; of
     several machines what they cost."""
     truth_us = _measured_step_us(results[0])
     is_replay = all(each["mode"] == "replay" for each in answers)
-    costs, records = _costs(source) if results[1:] else {}, list[Record]()
-    factor, many = tables.per_samples(each[_COST[0]] for each in costs.values())
+    records = list[Record]()
+    costs = [each["cost"] for each in answers if each["cost"]] if results[1:] else []
+    factor, many = tables.per_samples(each["usd_per_million"] for each in costs)
     if truth_us is not None:
         measured = answers[0]["measured"] or {}
         records.append(measured | {"name": "measured", "step_us": truth_us})
     for result, answer in zip(results, answers, strict=True):
         before, memory = answer["baseline"], result.memory
-        usd, over, ends = (costs.get(result.hardware, {}).get(key) for key in _COST)
+        keys = ("usd_per_million", "over_best", "over_best_interval")
+        usd, over, ends = ((result.cost or {}).get(key) for key in keys)
         own = {
-            "gb": memory and _total_bytes(memory, result.device) / BYTES_PER_GB,
+            "gb": memory and memory["total_bytes"] / BYTES_PER_GB,
             "usd": usd and usd * factor,
             "over": over and f"{tables.three_digits(over)}x",
             "ends": ends and " to ".join(map(tables.three_digits, ends)),
@@ -239,7 +217,7 @@ def _summary(
         for name, row in rows:
             error = None if is_replay else _error_pct(row["step_us"], truth_us)
             records.append({**row, **own, "name": name, "against_pct": error})
-    per = f", and cost per {many} {next(iter(costs.values()))['per']}" if costs else ""
+    per = f", and cost per {many} {costs[0]['per']}" if costs else ""
     machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;" if costs else ""
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
     device = device if len(results) <= MAX_DETAILED else ""

@@ -207,7 +207,7 @@ def three_digits(value: float) -> str:
     """A number of three digits at least, without an exponent: `12,345`, `1.23`, `0.000123`."""
     if not abs(value) < 100:  # nor NaN
         return f"{value:,.0f}"
-    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    digits = 2 - math.floor(math.log10(abs(value))) if value and value == value else 0
     return f"{value:.{digits}f}"
 
 

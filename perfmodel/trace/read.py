@@ -54,6 +54,11 @@ class Trace:
     recorded_on: Any = None
     """The machine (a name, a TOML file, or itself) that a user says it was recorded on."""
 
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, as far as the profiles tell."""
+        return max([len(self.ranks), *(rank.world_size or 1 for rank in self.ranks)])
+
     @cached_property
     def links(self) -> tuple[Links, ...]:
         """Per rank of `ranks`: how its kernels, launches and operators tie together."""

@@ -46,14 +46,18 @@ class MemoryUse:
     def total_bytes(self) -> float:
         return self.tables_bytes + self.resident_bytes + self.temporary_bytes
 
-    def to_dict(self, device: Device | None = None) -> dict[str, Any]:
-        """The figures, and on a device whether the least that it may take fits."""
-        total, slack = self.total_bytes, SLACK_FRAC * self.temporary_bytes
+    def to_dict(self, device: Device) -> dict[str, Any]:
+        """The figures, with what the driver takes, and whether the least that it may take fits."""
+        driver, slack = driver_bytes(device), SLACK_FRAC * self.temporary_bytes
+        total = self.total_bytes + driver
         ends = {"low_bytes": total - slack, "high_bytes": total + slack}
-        content = asdict(self) | {"total_bytes": total} | ends
-        if device is not None:
-            content["fits"] = total - slack + CONTEXT_BYTES <= device.hbm_bytes
-        return content
+        fits = {"fits": total - slack <= device.hbm_bytes}
+        return asdict(self) | {"driver_bytes": driver, "total_bytes": total} | ends | fits
+
+
+def driver_bytes(device: Device) -> float:
+    """What the driver and its libraries take of the device's memory."""
+    return 0.0 if device.target == "cpu" else CONTEXT_BYTES
 
 
 @dataclass(slots=True)
@@ -126,7 +130,7 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
 
 def require_fit(use: MemoryUse, device: Device, rank: int = 0) -> None:
     """Raise `DoesNotFit` that says by how much `use` exceeds the device's memory, and why."""
-    if use.total_bytes + CONTEXT_BYTES > device.hbm_bytes:
+    if use.total_bytes + driver_bytes(device) > device.hbm_bytes:
         raise lacking(use, device, rank)
 
 
@@ -137,7 +141,7 @@ def lacking(use: MemoryUse, device: Device, rank: int) -> DoesNotFit:
         "parameters, optimizer state and batch": use.resident_bytes,
         f"activations and gradients at {use.peak_op}": use.temporary_bytes,
     }
-    total = use.total_bytes + CONTEXT_BYTES
+    total = use.total_bytes + driver_bytes(device)
     return too_small(f"rank {rank} needs", total, "", device.hbm_bytes, device.name, parts)
 
 

@@ -117,8 +117,8 @@ def test_a_line_that_ends_at_the_edge_leaves_no_blank_on_the_next() -> None:
 
 
 def test_figures_have_three_digits_and_no_exponent() -> None:
-    values = (0.0, 9.23e-05, 0.0178, 1.5, 12.34, 14_641_408.2)
-    shown = ["0", "0.0000923", "0.0178", "1.50", "12.3", "14,641,408"]
+    values = (0.0, 9.23e-05, 0.0178, 1.5, 12.34, 14_641_408.2, float("nan"))
+    shown = ["0", "0.0000923", "0.0178", "1.50", "12.3", "14,641,408", "nan"]
     assert list(map(three_digits, values)) == shown
     assert three_digits(float("nan")) == "nan"
     assert per_samples([None, 2.0]) == (1.0, "million")

@@ -10,11 +10,7 @@ import pytest
 from cli.conftest import Run
 from cli.samples import STEP_US, check_schema, document, write
 
-from perfmodel.cli.predict import cheapest_first, machines
 from perfmodel.hardware import devices
-from perfmodel.prediction import Prediction, predict
-from perfmodel.reporting.predicted import prediction_blocks
-from perfmodel.workload import load_workload
 
 GPUS = [it for it in devices() if it.target != "cpu"]
 
@@ -355,37 +351,7 @@ def test_latencies_that_cannot_be(run: Run, given: tuple[str, ...], message: str
     assert found.err.count("\n") == 1
 
 
-def test_machines_of_the_catalogue_are_those_with_gpus() -> None:
-    """By kind, each once, and those that are named beside them."""
-    nodes = machines(["node"], ["nodes", "t4"])
-    assert {"dgx-h100", "hgx-mi300x", "t4"} < set(nodes)
-    assert {"h100-sxm", "hotline-cpus", "nodes"}.isdisjoint(nodes)
-    assert set(machines(["device"], ["gpus"])) == {each.name for each in GPUS}
-
-
-def test_the_cheapest_comes_first_and_who_cannot_be_told_from_it_is_named() -> None:
-    """Money per sample is that of an hour over the samples in it; p5en has no price."""
-    workload = load_workload("criteo-kaggle")
-
-    def on(names: list[str]) -> Prediction:
-        return predict(workload, hardware=names)
-
-    found = cheapest_first([["p5en", "dgx-1"], ["dgx-a100-80gb"], ["no-such-node"]], on)
-    costs = found.source["costs"]
-    names = [each.hardware for each in found.results]
-    assert names == [each["hardware"] for each in costs]
-    assert names[-1] == "p5en"
-    usd = [each["usd_per_million_samples"] for each in costs]
-    assert usd[0] < usd[1]
-    assert usd[2] is None
-    best, other, unpriced = costs
-    assert (best["over_best"], best["over_best_interval"]) == (1.0, None)
-    assert other["over_best"] == pytest.approx(usd[1] / usd[0])
-    low, high = other["over_best_interval"]
-    assert low < other["over_best"] < high
-    assert (unpriced["over_best"], unpriced["over_best_interval"]) == (None, None)
-    assert any("left out no-such-node" in line for line in found.warnings)
-    blocks = list(map(str, prediction_blocks(found)))
-    assert any(
-        text.startswith(f"Within the 90 % interval of the best, {names[0]}") for text in blocks
-    )
+def test_a_what_if_on_another_machine_names_it(run: Run) -> None:
+    told = run("predict", "demo:gpu", "--scale", "gpu=0.5", "--hardware", "h100-sxm").out
+    assert "on h100-sxm under the what-if" in told
+    assert "8 copies: " in told

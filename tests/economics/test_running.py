@@ -16,6 +16,7 @@ from perfmodel.prediction.running_cost import (
     REST_FRAC,
     Activity,
     Prices,
+    copies_of,
     operating_costs,
 )
 
@@ -144,3 +145,7 @@ def test_impossible_rates_and_shares() -> None:
         operating_costs(machine()).economics(0.0)
     with pytest.raises(UsageError, match="device_frac"):
         Activity(device_frac=1.5)
+
+
+def test_a_job_of_more_ranks_than_devices_is_a_share_of_one() -> None:
+    assert copies_of(np.array([1.0, 3.0, 8.0, 16.0]), 8).tolist() == [8, 2, 1, 0.5]

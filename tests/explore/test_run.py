@@ -30,7 +30,11 @@ def test_every_point_is_what_predict_says(spec: MakeSpec, trace: Path) -> None:
         machine = machines.at({axis: row[axis] for axis in found.axes})
         alone = predict(read(trace), hardware=[machine.node]).results[0]
         assert row["step_us"] == pytest.approx(alone.step_us, rel=1e-5)
-        assert row["samples_per_s"] == pytest.approx(64e6 / alone.step_us, rel=1e-5)
+        assert alone.cost is not None
+        assert alone.cost["copies"] == 8
+        assert row["samples_per_s"] == pytest.approx(8 * 64e6 / alone.step_us, rel=1e-5)
+        usd = alone.cost["usd_per_million"] / 64
+        assert row["cost_usd_per_million"] == pytest.approx(usd, rel=0.01)
         assert row["energy_j_per_sample"] == pytest.approx(row["power_w"] / row["samples_per_s"])
 
 

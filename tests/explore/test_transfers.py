@@ -11,7 +11,8 @@ from tiny import Tiny
 from perfmodel import read
 from perfmodel.errors import TraceError
 from perfmodel.explore.axes import Machines, Points
-from perfmodel.explore.periods import TraceSteps
+from perfmodel.explore.evaluate import TraceFigures
+from perfmodel.explore.spec import STEP, Spec
 from perfmodel.prediction import predict
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.trace import Trace
@@ -23,13 +24,12 @@ SOURCE = "v100-sxm2-32gb"
 def compare(trace: Trace, columns: dict[str, list], base: str | None = SOURCE) -> np.ndarray:
     """Steps of all points, each compared with the prediction of its machine alone."""
     points = Points.of(columns)
-    machines = Machines(points.values, base=base)
-    steps = TraceSteps(trace, machines)
-    found = steps.step_us(points)
+    steps = TraceFigures(Spec(trace=trace, hardware=base, points=points))
+    found = steps(points)[STEP]
     graph = steps.periods.graph
     for point in range(len(points)):
         moved = transfer_durations(
-            trace, graph, graph.nodes_.duration_us, machines.at(points.at(point))
+            trace, graph, graph.nodes_.duration_us, steps.machines.at(points.at(point))
         )
         alone = max(map(np.median, steps.periods.step_us(moved.duration_us)))
         assert found[point] == pytest.approx(alone, rel=CLOSE)
@@ -73,7 +73,7 @@ def test_ranks_that_meet_and_kernels_without_shapes(reference: Path) -> None:
         base=None,
     )
     answer = predict(trace, hardware=[Machines({}, base="h100-sxm").at({})])
-    again = TraceSteps(trace, Machines({}, base="h100-sxm")).step_us(Points.of({}))
+    again = TraceFigures(Spec(trace=trace, hardware="h100-sxm"))(Points.of({}))[STEP]
     assert again[0] == pytest.approx(answer.results[0].step_us, rel=CLOSE)
     assert found[1] < found[0]
 
@@ -83,15 +83,15 @@ def test_a_trace_without_a_gpu_cannot_move() -> None:
     tiny.head["deviceProperties"] = []
     tiny.launch(10, 12, (14, 30))
     with pytest.raises(TraceError, match="does not name its GPU"):
-        TraceSteps(tiny.trace(), Machines({}, base=SOURCE))
+        TraceFigures(Spec(trace=tiny.trace(), hardware=SOURCE))
 
 
 def test_what_uses_no_part_of_an_axis_is_asked_once(reference: Path) -> None:
     trace = read(reference / "traces/dlrm_v100x8/kineto_rank0.json.gz")
     links = [50.0, 100.0, 150.0]
     points = Points.of({"link.gb_per_s": links * 4, "device.hbm_gb_per_s": [1e3, 2e3] * 6})
-    steps = TraceSteps(trace, Machines(points.values, base=SOURCE))
-    steps.step_us(points)
+    steps = TraceFigures(Spec(trace=trace, hardware=SOURCE, points=points))
+    steps(points)
     (plan,), _ = steps.transfers._plans.of(points)
     asked = sorted(len(term.pieces.of(points)[0]) for term in plan.terms)
     assert set(asked) == {2, 3}, "kernels by bandwidth, collectives by links; never by all six"

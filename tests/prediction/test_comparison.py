@@ -16,7 +16,6 @@ from perfmodel.prediction.compare import compare_designs, with_default
 from perfmodel.prediction.comparison import Comparison
 from perfmodel.prediction.serving import Serving
 from perfmodel.workload import load_workload
-from perfmodel.workload.memory_tiers import CONTEXT_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +72,7 @@ def test_software_that_designs_do_not_edit_has_a_row_of_its_own() -> None:
     assert own.step_us == pytest.approx(alone.step_us, rel=1e-9)
     assert own.step_us < default.step_us / 2
     assert alone.memory is not None
-    needed_bytes = alone.memory["total_bytes"] + CONTEXT_BYTES  # as in the rows of designs
-    assert rows[1].memory_gb["hbm"] == pytest.approx(needed_bytes / 1e9)
+    assert rows[1].memory_gb["hbm"] == pytest.approx(alone.memory["total_bytes"] / 1e9)
     assert 13.0 < rows[1].memory_gb["hbm"] < 20.0
 
 

@@ -118,6 +118,13 @@ def test_lines_for_people_have_units() -> None:
     assert because == "because of compute: mm, duration 600.0 us, share 60.0 %"
 
 
+def test_a_brief_prediction_says_what_costs_least_and_how_surely() -> None:
+    cost = {"per": "batches", "usd_per_million": 6.65, "over_best_interval": [0.8, 1.5]}
+    held = {"hardware": "l4", "cost": cost}
+    (told,) = brief({"schema": "perfmodel.prediction/1", "results": [held]})["answer"]
+    assert told == {"hardware": "l4"} | {f"cost_{key}": each for key, each in cost.items()}
+
+
 @pytest.mark.parametrize("name", sorted(kinds()))
 def test_a_record_without_anything_known_is_still_an_answer(name: str) -> None:
     found = brief({"schema": name}, {}, "")

@@ -42,9 +42,10 @@ def test_what_the_program_holds_lives_longer_and_takes_slack() -> None:
     use = memory_use(replace(STEP, held={POOLED.storage_id: 2}))
     assert use is not None
     assert use.temporary_bytes == 8 * 16 * 4 + 8 * 4 * 4 + 4
-    assert use.to_dict()["high_bytes"] == pytest.approx(
-        use.total_bytes + 0.25 * use.temporary_bytes
-    )
+    told = use.to_dict(device("v100-sxm2-16gb"))
+    assert told["total_bytes"] == use.total_bytes + 0.5e9 == told["driver_bytes"] + use.total_bytes
+    slack_bytes = 0.25 * use.temporary_bytes
+    assert told["high_bytes"] == pytest.approx(told["total_bytes"] + slack_bytes)
     fused = Op("triton_poi_fused_relu", (HIDDEN,), (_tensor(7, 8, 4),))
     use = memory_use(replace(STEP, ops=(*STEP.ops[:2], fused)))
     assert use is not None

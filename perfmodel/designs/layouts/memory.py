@@ -16,6 +16,7 @@ from perfmodel.workload.memory_tiers import (
     CONTEXT_BYTES,
     MemoryUse,
     TierUse,
+    driver_bytes,
     memory_use,
     tier_use,
     with_activations,
@@ -27,7 +28,8 @@ def fits(workload: Workload, machine: Cluster, batch: int, train: bool, linked: 
     """Whether memory holds the step of every rank in the workload's own software, by its own
     layout; links join `linked` ranks each."""
     uses = _uses(workload, machine, batch, train, linked)
-    return max(use.total_bytes for use in uses) + CONTEXT_BYTES <= machine.node.device.hbm_bytes
+    device = machine.node.device
+    return max(use.total_bytes for use in uses) + driver_bytes(device) <= device.hbm_bytes
 
 
 def holds(deployment: Deployment) -> bool:
@@ -55,7 +57,7 @@ def filled_frac_of(memory: Mapping[str, Any], device: Device) -> float:
     if tiers := memory.get("tiers"):
         known = (each for each in tiers if each["capacity_bytes"])
         return max(float(each["total_bytes"] / each["capacity_bytes"]) for each in known)
-    return float((memory["total_bytes"] + CONTEXT_BYTES) / device.hbm_bytes)
+    return float(memory["total_bytes"] / device.hbm_bytes)
 
 
 MOST, GROWTH = 1 << 30, 64

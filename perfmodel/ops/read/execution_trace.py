@@ -162,7 +162,7 @@ def op_graph(trace: Trace) -> tuple[OpGraph, ...]:
     numbers = sorted({*timed, *trace.execution_traces})
     if not numbers:
         raise TraceError(f"{trace.source}: holds neither a profile nor an execution trace")
-    world_size = max([len(numbers), *(rank.world_size or 1 for rank in trace.ranks)])
+    world_size = max(len(numbers), trace.world_size)
     graphs = []
     for number in numbers:
         known, pairing = trace.execution_traces.get(number), trace.pairings.get(number)

@@ -1,0 +1,97 @@
+"""`predict` on all machines of the catalogue, and what each costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Run
+from cli.test_predict import GPUS, answer_of
+
+from perfmodel.cli.predict import cheapest_first, machines
+from perfmodel.prediction import predict
+from perfmodel.reporting.predicted import prediction_blocks
+from perfmodel.workload import load_workload
+
+
+def test_machines_of_the_catalogue_are_those_with_gpus() -> None:
+    """By kind, each once, and those that are named beside them."""
+    nodes = machines(["node"], ["nodes", "t4"])
+    assert {"dgx-h100", "hgx-mi300x", "t4"} < set(nodes)
+    assert {"h100-sxm", "hotline-cpus", "nodes"}.isdisjoint(nodes)
+    assert set(machines(["device"], ["gpus"])) == {each.name for each in GPUS}
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalogue of four: p5en has no price, a trace of two ranks is too much for one T4."""
+    names = ["p5en", "dgx-1", "t4", "dgx-a100-80gb"]
+    monkeypatch.setattr("perfmodel.cli.predict.machines", lambda kinds, named: names)
+
+
+@pytest.mark.usefixtures("few")
+def test_the_cheapest_comes_first_and_who_cannot_be_told_from_it_is_named() -> None:
+    """Money per sample is that of an hour over the samples in it."""
+    workload = load_workload("criteo-kaggle")
+    names = ["p5en", "dgx-1", "no-such-node", "dgx-a100-80gb"]
+    found = cheapest_first(names, lambda name: predict(workload, hardware=name))
+    costs = [each.cost for each in found.results if each.cost]
+    names = [each.hardware for each in found.results]
+    assert names[-1] == "p5en"
+    usd = [each["usd_per_million"] for each in costs]
+    assert usd[0] < usd[1]
+    assert usd[2] is None
+    best, other, unpriced = costs
+    assert (best["over_best"], best["over_best_interval"]) == (1.0, None)
+    assert other["over_best"] == pytest.approx(usd[1] / usd[0])
+    low, high = other["over_best_interval"]
+    assert low < other["over_best"] < high
+    assert (unpriced["over_best"], unpriced["over_best_interval"]) == (None, None)
+    assert any("left out no-such-node" in line for line in found.warnings)
+    blocks = list(map(str, prediction_blocks(found)))
+    assert any(
+        text.startswith(f"Within the 90 % interval of the best, {names[0]}") for text in blocks
+    )
+
+
+@pytest.mark.usefixtures("few")
+def test_each_of_several_machines_is_served_as_it_is_alone(run: Run) -> None:
+    """Sorted by cost; one that misses the latency is left out, and ends nothing."""
+    asked = ("--workload", "criteo-kaggle", "--inference", "--max-delay-ms", "5", "--rate", "1e5")
+
+    def served(hardware: str, p99_ms: str) -> dict[str, Any]:
+        return answer_of(run, *asked, "--p99-ms", p99_ms, "--hardware", hardware)
+
+    together = served("nodes", "12")
+    assert len(together["source"]["serving"]) == len(together["results"]) == 4
+    for row in together["source"]["serving"]:
+        assert served(row["hardware"], "12")["source"]["serving"] == [row]
+    p99_us = sorted(row["p99_us"] for row in together["source"]["serving"])
+    missed = served("nodes", str((p99_us[2] + p99_us[3]) / 2e3))
+    assert len(missed["source"]["serving"]) == 3
+    assert any("not 99 % within" in line for line in missed["warnings"])
+
+
+@pytest.mark.usefixtures("few")
+def test_a_machine_that_cannot_run_a_trace_is_left_out(run: Run) -> None:
+    answer = answer_of(run, "demo:2rank", "--hardware", "all")
+    assert len(answer["results"]) == 3
+    (left_out,) = (line for line in answer["warnings"] if line.startswith("left out"))
+    assert left_out.startswith("left out t4: ")
+    assert "2 ranks need a network adapter" in left_out
+    assert {each["cost"]["copies"] for each in answer["results"]} == {4}
+
+
+@pytest.mark.parametrize(
+    ("trace", "copies"),
+    [("execution_graphs/alexnet_et_2023", 8), ("traces/dlrm_v100x8/kineto_rank0", 1)],
+)
+def test_a_node_of_eight_runs_copies_of_the_whole_job(
+    reference: Path, trace: str, copies: int
+) -> None:
+    """An execution trace of one rank, and one rank of a job of eight."""
+    (result,) = predict(reference / f"{trace}.json.gz", hardware="dgx-h100").results
+    assert result.cost is not None
+    assert (result.cost["per"], result.cost["copies"]) == ("batches", copies)
+    assert result.cost["rate_per_s"] == pytest.approx(copies * 1e6 / result.step_us)
