@@ -172,7 +172,8 @@ def predict(
         prediction = cheapest_first(every, lambda name: answered(replace(options, hardware=[name])))
     else:
         prediction = answered(options)
-    if demo and content and prediction.results[0].mode == Mode.REPLAY:
+    first = prediction.results[0]
+    if demo and content and first.mode == Mode.REPLAY and first.rank.summary.steps > 1:
         # its steps, left out one by one
         left_out = options.predict(content, leave_one_step_out=True).results[0]
         demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)

@@ -57,19 +57,27 @@ def bottleneck_of(result: Result) -> Bottleneck | None:
     if not (shares := result.bound_by):
         return None
     name = max(shares, key=shares.__getitem__)
+    words, share_frac = _words(result, name)[0], shares[name] / result.step_us
+    if name == "compute":
+        names = [row["family"] for row in result.families]
+        busy = [each for each in names if CLASS_OF_FAMILY.get(each) in OF_CORES]
+        words = f"{words}, mostly {busy[0]}" if busy else words
+    relieved_us = result.relieved_us or {}
+    if not relieved_us:
+        return Bottleneck(name, words, share_frac, _words(result, name)[1], None)
+    best = min(relieved_us, key=relieved_us.__getitem__)
+    gain = result.step_us / relieved_us[best]
+    return Bottleneck(name, words, share_frac, _words(result, best)[1], gain)
+
+
+def _words(result: Result, name: str) -> tuple[str, str]:
+    """What a step that a resource decides waits for, and what would halve its time there."""
     on_cpu = name == "host" and result.device is not None and result.device.target == "cpu"
     known = _WORDS["resource"].get("host of a CPU" if on_cpu else name)
     if name == ACCELERATOR and isinstance(result.explainer, ModelExplainer):
         known = _WORDS[ACCELERATOR].get(result.explainer.decides(ACCELERATOR))
     words, lever = known or (name, f"half the work of {name}")
-    if name == "compute":
-        names = [row["family"] for row in result.families]
-        busy = [name for name in names if CLASS_OF_FAMILY.get(name) in OF_CORES]
-        words = f"{words} ({busy[0]})" if busy else words
-        lever = _WORDS["family"].get(busy[0], lever) if busy else lever
-    relieved_us = (result.relieved_us or {}).get(name)
-    gain = result.step_us / relieved_us if relieved_us else None
-    return Bottleneck(name, words, shares[name] / result.step_us, lever, gain)
+    return words, lever
 
 
 @dataclass(frozen=True)
