@@ -108,6 +108,7 @@ def predict(
     from perfmodel.plot import breakdown_figure
     from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.run import largest_batch_of
+    from perfmodel.timeline.schedule import StepRole
 
     check_figure(figure, roofline)
     arguments = []
@@ -173,7 +174,8 @@ def predict(
     else:
         prediction = answered(options)
     first = prediction.results[0]
-    if demo and content and first.mode == Mode.REPLAY and first.rank.summary.steps > 1:
+    steady = [step for step in first.rank.steps if step.role == StepRole.STEADY]
+    if demo and content and first.mode == Mode.REPLAY and steady[1:]:
         # its steps, left out one by one
         left_out = options.predict(content, leave_one_step_out=True).results[0]
         demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
