@@ -156,10 +156,13 @@ class Part:
     """Whose `predict` gives one answer per row of a matrix."""
     heuristic: Heuristic
 
-    def answers_for(self, op: str, dtype: str) -> bool:
-        """Whether rows of `op` in `dtype` are the part's."""
-        own = self.fitted
-        is_known = dtype in own.dtypes or _ALIKE.get(own.family, {}).get(dtype) in own.dtypes
+    def answers_for(self, op: str, dtype: str, device: Device) -> bool:
+        """Whether rows of `op` in `dtype` are the part's; for another type than was measured only
+        on devices like those that were: there is no evidence twice removed."""
+        own, is_known = self.fitted, dtype in self.fitted.dtypes
+        if not is_known and _ALIKE.get(own.family, {}).get(dtype) in own.dtypes:
+            away = (distance(each, describe(device)) for each in own.devices.values())
+            is_known = own.family == MATMUL or similarity(min(away)) > 0.0
         return is_known and (op in own.ops or not own.ops)
 
     def cell(self, rows: Rows, own: Description) -> Cell:
@@ -292,7 +295,7 @@ class Learned:
         known, left = np.zeros(len(rows)), np.ones(len(rows), bool)
 
         def place(kind: Kind) -> tuple[int, str, str, str]:
-            own = (at for at, part in enumerate(self.parts) if part.answers_for(*kind[:2]))
+            own = (at for at, part in enumerate(self.parts) if part.answers_for(*kind[:2], device))
             at = next(own, -1)
             return (at, kind.op, kind.dtype, kind.timing) if at >= 0 else (at, "", "", "")
 
