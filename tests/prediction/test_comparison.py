@@ -47,16 +47,20 @@ def test_latency_at_the_rate_that_was_asked_for_stands_in_the_row(found: Compari
     assert found.rows[2].load is None
 
 
-def test_a_resource_that_nothing_was_relieved_of_has_no_gain(found: Comparison) -> None:
-    """Of steps of several kinds one may take most that takes most of none."""
+def test_the_largest_gain_is_that_of_any_resource(found: Comparison) -> None:
+    """What takes most of a step need not be what helps most."""
     row = found.rows[1]
     assert row.result is not None
     us = row.result.step_us
     why = replace(
-        row, result=replace(row.result, bound_by={"network": us}, relieved_us={"bus": us / 2})
+        row,
+        result=replace(
+            row.result, bound_by={"network": us}, relieved_us={"bus": us / 2, "network": us / 1.5}
+        ),
     ).bottleneck
     assert why is not None
-    assert (why.resource, why.share_frac, why.lever_speed_up) == ("network", 1.0, None)
+    assert (why.resource, why.share_frac, why.lever_speed_up) == ("network", 1.0, 2.0)
+    assert why.lever == "half the bytes from the host"
 
 
 def test_software_that_designs_do_not_edit_has_a_row_of_its_own() -> None:
