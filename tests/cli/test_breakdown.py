@@ -343,3 +343,9 @@ def test_modules_stand_below_what_they_are_part_of() -> None:
     us = {"/Net": 9, "/Net/Head": 5, "/Net/Tower": 4, "/Net/Tower/Linear": 3, "/Net/Head/Linear": 1}
     rows = tree([{"name": name, "host_us": each} for name, each in us.items()])
     assert [row["name"] for row in rows] == ["Net", "│ Head", "│ │ Linear", "│ Tower", "│ │ Linear"]
+
+
+def test_the_folder_here_is_read(run: Run, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trace.parent)
+    for name in (".", "./"):
+        assert run("breakdown", name).status == run("predict", name).status == 0
