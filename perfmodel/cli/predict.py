@@ -201,12 +201,16 @@ def predict(
 
 
 def machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
-    """Machines of the catalogue that have GPUs, of these kinds, and those that are named."""
-    from perfmodel.hardware import find
+    """Machines of the catalogue that have GPUs, of these kinds, and those that are named. Raises
+    `UsageError` for a name that is none."""
+    from perfmodel.hardware import cluster, find
 
     found: list[Any] = [part for kind in dict.fromkeys(kinds) for part in find("", kind)]
     with_gpus = [each.name for each in found if getattr(each, "device", each).target != "cpu"]
-    return list(dict.fromkeys([*with_gpus, *(name for name in named if name not in CATALOGUE)]))
+    named = [name for name in named if name not in CATALOGUE]
+    for name in named:
+        cluster(name)
+    return list(dict.fromkeys([*with_gpus, *named]))
 
 
 def cheapest_first(machines: Sequence[str], on: Callable[[str], Prediction]) -> Prediction:

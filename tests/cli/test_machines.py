@@ -73,6 +73,12 @@ def test_each_of_several_machines_is_served_as_it_is_alone(run: Run) -> None:
     assert any("not 99 % within" in line for line in missed["warnings"])
 
 
+def test_a_name_beside_a_group_must_be_known(run: Run) -> None:
+    ran = run("predict", "--workload", "criteo-kaggle", "--hardware", "gpus", "--hardware", "nope")
+    assert ran.status == 2
+    assert "unknown hardware 'nope'" in ran.err
+
+
 @pytest.mark.usefixtures("few")
 def test_a_machine_that_cannot_run_a_trace_is_left_out(run: Run) -> None:
     answer = answer_of(run, "demo:2rank", "--hardware", "all")
