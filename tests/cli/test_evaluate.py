@@ -14,7 +14,7 @@ from cli.samples import check_schema, document, write
 def test_a_trace_as_table_json_and_csv(run: Run, trace: Path) -> None:
     ran = run("evaluate", "traces", trace)
     assert (ran.status, "warning" in ran.err) == (0, False)
-    for text in (trace.name, "Tesla V100", "replay (in-sample)", "held out", "family matmul"):
+    for text in (trace.name, "Tesla V100", "replay (in-sample)", "held out", "kernels of matmul"):
         assert text in ran.out
     answer = json.loads(run("evaluate", "traces", trace, "--format", "json").out)
     check_schema("evaluation", answer)
