@@ -226,17 +226,12 @@ def batched(
     else:
         weights = r.tensor((elements,), dtype)
     r.parameter(weights)
-    states = tuple(r.tensor((state,)) for _ in range(_STATE[optimizer]))
-    if r.tape is not None:
-        attributes[STATES_BYTES] = str(
-            sum(each.elements * item_bytes(["fp32"])[0] for each in states)
-        )
     return Batched(
         weights,
         r.tensor((tables,), "int64"),
         r.tensor((tables + 1,), "int32"),
         r.tensor((tables + 1,), "int64"),
-        states,
+        tuple(r.tensor((state,)) for _ in range(_STATE[optimizer])),
         int(dims.sum()),
         int(dims.max()),
         optimizer,
@@ -264,7 +259,12 @@ def look_up(
     rows = int(tables.weights.shape[0] // tables.widest)
     sizes = (tables.total_dim, tables.widest, tables.hash_sizes, rows.bit_length())
     given = (tables.weights, tables.offsets, tables.dims, *sizes, flat, starts, SUM)
-    out = r.made(name, given, (bags, tables.total_dim), output, about=about)
+    kept = {}  # of the lookup alone: gradients may be as large as the tables
+    if r.tape is not None:
+        kept[STATES_BYTES] = str(
+            sum(each.elements * item_bytes(["fp32"])[0] for each in tables.states)
+        )
+    out = r.made(name, given, (bags, tables.total_dim), output, about={**about, **kept})
 
     def backward(gradient: Tensor) -> Gradients:
         if tables.is_modern:

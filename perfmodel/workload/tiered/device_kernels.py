@@ -125,7 +125,8 @@ class KernelCache(DeviceTables):
         slots = max(round(use.held_rows), WAYS)
         cached = r.tensor((slots * max(round(use.row_bytes / 4), 1),), dtype)
         rows = r.tensor(tables.weights.shape, dtype, place=HOST)
-        return cls(replace(tables, weights=cached), r.tensor((slots, 2), "int64"), rows)
+        held = replace(tables, weights=cached, states=())  # which lie on the host
+        return cls(held, r.tensor((slots, 2), "int64"), rows)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         use = device_use(group)
