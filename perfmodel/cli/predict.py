@@ -197,6 +197,13 @@ def predict(
         page.show_blocks(blocks)
 
     cautions = [*incomplete(prediction.gaps), *prediction.cautions]
+    if workload is not None:
+        from perfmodel.workload.load import is_recording
+
+        told = ["host time is a profile's, not the trace's: `perfmodel predict TRACE`"]
+        told *= is_recording(workload)
+        cautions += told
+        prediction = replace(prediction, warnings=[*told, *prediction.warnings])
     target.write_result(prediction, show, prediction.warnings, cautions)
 
 

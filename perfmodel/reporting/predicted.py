@@ -87,11 +87,8 @@ def prediction_blocks(
 def _title(source: Record) -> str:
     if "workload" in source:
         what = "training" if source["training"] else "inference"
-        from perfmodel.workload.load import is_recording
-
         name, software = source["workload"], source["implementation"]
-        left = "; host time of a profile, not of the trace" if is_recording(name) else ""
-        return f"{name} ({software}), {what}, batch {source['batch']:,}{left}"
+        return f"{name} ({software}), {what}, batch {source['batch']:,}"
     if not source["ranks"]:
         ranks = tables.counted(len(source["execution_traces"]), "rank")
         return f"{tables.source_text(source['trace'])}: execution trace of {ranks}"

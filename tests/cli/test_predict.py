@@ -11,6 +11,7 @@ from cli.conftest import Run
 from cli.samples import STEP_US, check_schema, document, write
 
 from perfmodel.hardware import devices
+from perfmodel.trace.files import located
 
 GPUS = [it for it in devices() if it.target != "cpu"]
 
@@ -355,3 +356,11 @@ def test_a_what_if_on_another_machine_names_it(run: Run) -> None:
     told = run("predict", "demo:gpu", "--scale", "gpu=0.5", "--hardware", "h100-sxm").out
     assert "on h100-sxm under the what-if" in told
     assert "8 copies: " in told
+
+
+def test_a_recovered_workload_says_whose_host_time_it_has(run: Run, tmp_path: Path) -> None:
+    copied = tmp_path / "mine.json.gz"  # of a name that says nothing
+    copied.write_bytes(located("demo:gpu").read_bytes())
+    for name, is_told in ((copied, True), ("criteo-kaggle", False)):
+        ran = run("predict", "--workload", name, "--hardware", "dgx-h100")
+        assert ("host time is a profile's" in ran.out) == is_told

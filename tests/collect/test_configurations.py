@@ -68,7 +68,7 @@ def test_a_list_that_is_no_json_or_not_there_is_exit_2(
 
 def test_figures_are_robust_and_tell_their_own_spread() -> None:
     found = Samples([[10.0] * 5, [10.5] * 5, [10.0, 400.0]]).figures()
-    assert found["p10_us"] == 10.0
+    assert found["p10_us"] == pytest.approx(10.0)
     assert (found["rounds"], found["steps"]) == (3, 12)
     assert math.isclose(found["halves_frac"], 0.05)
     assert Samples([[1.0]]).figures()["halves_frac"] is None

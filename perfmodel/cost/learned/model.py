@@ -157,8 +157,8 @@ class Part:
     heuristic: Heuristic
 
     def answers_for(self, op: str, dtype: str, device: Device) -> bool:
-        """Whether rows of `op` in `dtype` are the part's; for another type than was measured only
-        on devices like those that were: there is no evidence twice removed."""
+        """Whether rows of `op` in `dtype` are the part's. A type that was measured as another one
+        only (`_ALIKE`) is answered for on devices like those measured."""
         own, is_known = self.fitted, dtype in self.fitted.dtypes
         if not is_known and _ALIKE.get(own.family, {}).get(dtype) in own.dtypes:
             away = (distance(each, describe(device)) for each in own.devices.values())

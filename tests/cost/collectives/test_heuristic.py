@@ -58,7 +58,7 @@ def test_one_rank_has_its_result_already(op: str, is_free: bool) -> None:
     asked, there = rows(op, np.array([109e6]), 1, 1), node("hgx-h100")
     found, (why,) = collective_durations(asked, there), explain_collectives(asked, there)
     times = (found.duration_us[0], found.low_us[0], found.high_us[0], why.duration_us)
-    assert all((us == 0.0) == is_free for us in times)
+    assert all((us < 1e-9) == is_free for us in times)
 
 
 def test_a_measured_share_of_the_adapters_rate_is_that_of_exchanges_alone() -> None:
