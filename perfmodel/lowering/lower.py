@@ -12,7 +12,6 @@ from typing import TypeAlias
 import numpy as np
 
 from perfmodel.base.arrays import Ints
-from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.parts import Target
 from perfmodel.lowering.arguments import (
@@ -160,8 +159,7 @@ def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iter
 
     PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
     for other products (since 1.12) only when told, by `tf32`. A dtype that is not known
-    counts as fp32. Ahead of such a convolution cuDNN lays input and weights out channels last, each
-    by a kernel, where that pays.
+    counts as fp32.
     """
     has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
     changed = {CONVOLUTION, *([MATMUL] * tf32)} if has_tf32 else set()
@@ -170,27 +168,7 @@ def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iter
             piece = replace(piece, dtype=FP32)
         if piece.dtype == FP32 and OPS[piece.op].family in changed:
             piece = replace(piece, dtype=TF32)
-            if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece):
-                piece = replace(piece, launches=piece.launches + LAYOUTS)
         yield piece
-
-
-LAYOUTS = 2
-_VECTOR = coefficients("gpu.convolution").vector_bytes / 4.0
-"""Channels that matrix units take at once, of the bytes of a value in TF32."""
-
-
-def is_laid_out(piece: Piece) -> bool:
-    """Whether operands of a convolution in TF32 lie channels first and its kernel wants them last:
-    not of depthwise ones, nor forward where every pixel is multiplied by itself, or of fewer
-    channels than a vector has."""
-    dims, is_forward = piece.dims, piece.direction == "fwd"
-    groups, depth = dims.get("groups", 1.0), max(dims.get("depth", 0.0), 1.0)
-    channels = dims["in_channels"] / depth
-    window = dims.get("kernel_size", 0.0) if "kernel_h" not in dims else 0.0
-    is_product = window * dims.get("stride", 1.0) * groups * depth == 1.0
-    as_they_lie = is_forward and (is_product or channels < _VECTOR)
-    return not (dims.get("channels_last") or 1.0 < groups == channels or as_they_lie)
 
 
 _MAX_ANSWERS = 1 << 16

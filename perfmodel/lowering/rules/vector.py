@@ -107,18 +107,8 @@ FUSED = {
 def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
     """How often a kernel over lists of tensors of these sizes is launched."""
     at_once = TENSORS_PER_LAUNCH[min(max(lists, 1), max(TENSORS_PER_LAUNCH))]
-    launches = tensors = blocks = 0
-    for elements in sizes:
-        chunks = -(-elements // CHUNK_ELEMENTS)
-        tensors += bool(chunks)
-        while chunks:
-            taken = min(chunks, BLOCKS_PER_LAUNCH - blocks)
-            chunks, blocks = chunks - taken, blocks + taken
-            if blocks == BLOCKS_PER_LAUNCH or (tensors == at_once and not chunks):
-                launches += 1
-                blocks = 0
-                tensors = 1 if chunks else 0
-    return launches + (blocks > 0)
+    blocks = sum(-(-elements // CHUNK_ELEMENTS) for elements in sizes)
+    return max(-(-len(sizes) // at_once), -(-blocks // BLOCKS_PER_LAUNCH))
 
 
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
@@ -211,25 +201,11 @@ def reduction(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("logsumexp"))
 def logsumexp(op: Op) -> Sequence[Piece]:
-    """`logsumexp(x, dims, …)`, ten kernels: the largest, which of them are infinite, what is above
-    it, its exponential, the sum and its logarithm."""
+    """`logsumexp(x, dims, …)`: the largest, what is above it, its exponential, and the sum."""
     values = tensor(op, 0)
-    if not size(values.shape):
-        return ()
     kept = _kept(op, values)
-    shape = tuple(side if d in kept else 1 for d, side in enumerate(values.shape))
-    left, mask = Tensor(shape, values.dtype), Tensor(shape, "bool")
-    return (
-        *reduced("amax", values, kept),
-        *pointwise([left], [left]),
-        *pointwise([left], [mask]),
-        *pointwise([left, mask], [left]),
-        *pointwise([values, left], [values]),
-        *pointwise([values], [values]),
-        *reduced("sum", values, kept),
-        *pointwise([left], [left]),
-        *pointwise([left, left], [left]),
-    )
+    above = pointwise([values], [values]) * 2
+    return (*reduced("amax", values, kept), *above, *reduced("sum", values, kept))
 
 
 @LOWERINGS.register(
@@ -264,16 +240,7 @@ def layer_norm_backward(op: Op) -> Sequence[Piece]:
         return of_input
     rows, width = (int(of_input[0].dims[name]) for name in ("rows", "cols"))
     both = Tensor((2 * rows, width), of_input[0].dtype)
-    return _of_weights_alone(op, 7) or (*of_input, *reduced("sum", both, (1,)))
-
-
-def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:
-    """A backward pass that its `mask` does not ask for the gradient of the input: gradient and
-    input are read once. Nothing where it asks, or is not known."""
-    wanted = argument(op, mask)
-    if not isinstance(wanted, tuple) or wanted[:1] != (False,):
-        return ()
-    return pointwise([tensor(op, 0), tensor(op, 1)], list(tensors_in(op.outputs)))
+    return (*of_input, *reduced("sum", both, (1,)))
 
 
 TRAINING = 5
@@ -307,10 +274,8 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
 def group_norm(op: Op) -> Sequence[Piece]:
     """`native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`: statistics per group of a
     sample, then the normalisation; backward `(gradient, x, mean, rstd, weight, N, C, HxW, groups,
-    mask)`."""
+    …)`."""
     is_backward = op.name.endswith("_backward")
-    if is_backward and (alone := _of_weights_alone(op, 9)):
-        return alone
     values, groups = tensor(op, int(is_backward)), integer(op, 8 if is_backward else 6)
     total = size(values.shape)
     if not total:

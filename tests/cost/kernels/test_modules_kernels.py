@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from perfmodel import hardware
@@ -11,8 +9,6 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.durations import durations_of
 from perfmodel.hardware import Cluster, node_of
-from perfmodel.lowering.lower import is_laid_out
-from perfmodel.lowering.piece import Piece
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 
@@ -176,13 +172,6 @@ def test_no_convolution_on_matrix_units_is_above_the_peak(name: str) -> None:
     us = durations_of(rows, hardware.device(name)).duration_us[0]
     flop = 2 * 64 * 512 * 128**2 * 512 * 9
     assert flop / us <= hardware.device(name).fp16_tflop_per_s * 1e6
-
-
-def test_operands_are_laid_out_where_that_pays() -> None:
-    piece = Piece("conv2d", {"in_channels": 64.0, "kernel_size": 3.0}, "tf32")
-    assert is_laid_out(piece)
-    for other in ({"channels_last": 1.0}, {"groups": 64.0}, {"kernel_size": 1.0}):
-        assert not is_laid_out(replace(piece, dims={**piece.dims, **other}))
 
 
 def test_forward_kernels_in_tf32_write_channels_first_themselves() -> None:
