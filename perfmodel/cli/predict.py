@@ -100,7 +100,6 @@ def predict(
     options: PredictionOptions = DEFAULTS,
     plan: Path | None = None,
     figure: Path | None = None,
-    roofline: Path | None = None,
     explain: str | None = None,
     target: Output = STDOUT,
 ) -> None:
@@ -110,7 +109,7 @@ def predict(
     from perfmodel.prediction.run import largest_batch_of
     from perfmodel.timeline.schedule import StepRole
 
-    check_figure(figure, roofline)
+    check_figure(figure)
     arguments = []
     for text in init or ():  # of the constructor: JSON where it is some, else text
         with suppress(ValueError, RecursionError):
@@ -185,7 +184,6 @@ def predict(
     save_figure(
         figure, lambda: breakdown_figure(prediction.paths_by_cause(), title="Critical path")
     )
-    save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
         _write_explanation(prediction, explain, target)
         return

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from perfmodel.plot.charts import breakdown_figure as breakdown_figure
     from perfmodel.plot.charts import curves_figure as curves_figure
     from perfmodel.plot.charts import pareto_figure as pareto_figure
-    from perfmodel.plot.charts import roofline_figure as roofline_figure
     from perfmodel.plot.names import table_html as table_html
     from perfmodel.plot.style import colours_of as colours_of
     from perfmodel.plot.style import save as save

@@ -1,4 +1,4 @@
-"""One quantity over another: curves, levels, points, roofs and fronts; bars of where time went."""
+"""One quantity over another: curves, points and fronts; bars of where time went."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ _MAX_MARKED, _MAX_NUMBERED = 40, 12
 """Points of a curve that are marked, and of a front that are numbered, at most."""
 _CLOUD = 20_000
 """Points drawn at most below a front: of more, an even share."""
-_MAX_AREA, _MIN_AREA = 260.0, 6.0
-_MIN_FRAC = 1e-2
-"""Of the time, what a kind of kernel must take to be drawn: smaller ones stretch the axes."""
-GB_PER_TB = 1e3
 
 
 def curves_figure(
@@ -68,51 +64,6 @@ def curves_figure(
         axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
         if len(axes.lines) > 1:
             axes.legend(title=legend or None)
-    return figure
-
-
-def roofline_figure(
-    frame: Frame, *, peaks: Mapping[str, float], gb_per_s: float, title: str = ""
-) -> Figure:
-    """Draw kernels as points below a device's roofs, both axes by powers of ten.
-
-    `frame` has a row per kind of kernel: `family`, `intensity` (FLOP per byte), `tflop_per_s`
-    (achieved) and `time_us` (all of the kind together, the area of its point). `peaks` are roofs of
-    computing, TFLOP/s by name, `gb_per_s` is that of the memory.
-
-    Source: Williams, Waterman, Patterson, "Roofline", CACM 2009. Raises `UsageError` for a frame
-    without rows.
-    """
-    family = style.texts(frame, "family", "no kernels that compute: there is no roofline to draw")
-    intensity, rate, time = (
-        style.floats(frame, k) for k in ("intensity", "tflop_per_s", "time_us")
-    )
-    seen = time >= min(_MIN_FRAC * time.sum(), time.max())
-    family, intensity, rate, time = family[seen], intensity[seen], rate[seen], time[seen]
-    colours = style.colours_of(family[np.argsort(-time, kind="stable")].tolist())
-    area = np.maximum(_MAX_AREA * time / time.max(), _MIN_AREA)
-    left, right = min(intensity.min(), 0.1) / 2, max(intensity.max(), 1e3) * 2
-    x = np.geomspace(left, right, 200)
-    with style.panels(7.2, 4.4) as (figure, (axes,)):
-        for peak in sorted(set(peaks.values())):
-            names = ", ".join(readable(name) for name in peaks if peaks[name] == peak)
-            axes.plot(x, np.minimum(x * gb_per_s / GB_PER_TB, peak), color=style.INK, linewidth=0.9)
-            axes.annotate(
-                f"{names} {peak:g} TFLOP/s", (right, peak), xytext=(-4, 3),
-                textcoords="offset points", ha="right", color=style.FAINT, fontsize=7,
-            )  # fmt: skip
-        for name, colour in colours.items():
-            on = family == name
-            shown: dict[str, Any] = {"color": colour, "alpha": 0.75, "zorder": 3}
-            axes.scatter(intensity[on], rate[on], s=area[on], label=readable(name), **shown)
-        axes.set(xscale="log", yscale="log")
-        style.write_numbers(axes, "g")
-        axes.minorticks_off()
-        axes.set(xlim=(left, right), ylim=(rate.min() / 3, max(peaks.values()) * 2), title=title)
-        axes.set(xlabel=f"FLOP per byte (memory: {gb_per_s:,.0f} GB/s)", ylabel="TFLOP/s")
-        legend = axes.legend(title="area: time in the step", loc="lower right")
-        for handle in legend.legend_handles:
-            handle.set_sizes([30.0])  # type: ignore[union-attr]
     return figure
 
 

@@ -1,6 +1,6 @@
 """Op graphs lowered to a machine, timed by models, scheduled; ranks meet at their collectives.
 
-The kernels of a step, those of equal shapes together: work, bytes and time; their roofline.
+The kernels of a step, those of equal shapes together: work, bytes and time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perfmodel.base.arrays import Mask
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.errors import SharedNote
-from perfmodel.hardware import Cluster, Device, Host, host
+from perfmodel.hardware import Cluster, Host, host
 from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
@@ -40,7 +40,6 @@ from perfmodel.workload.settings import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 
 OWN_STATISTIC = "mean_us"
@@ -270,24 +269,3 @@ def kernels_of(steps: ScheduledSteps, rank: int) -> pd.DataFrame:
     order = (-frame["count"] * frame["duration_us"]).argsort(kind="stable")
     count = max(int((steps.timeline.graph.marks.rank == rank).sum()), 1)
     return frame.assign(count=frame["count"] / count).iloc[order].reset_index(drop=True)
-
-
-def roofline(steps: ScheduledSteps, rank: int, device: Device) -> Figure:
-    """Rates of the kernels of `rank` over arithmetic intensity, below the device's roofs."""
-    from perfmodel.plot import roofline_figure
-
-    kernels = kernels_of(steps, rank)
-    computes = kernels[kernels["flop"] > 0]
-    frame = {
-        "family": computes["family"].to_numpy(object),
-        "intensity": (computes["flop"] / computes["bytes"].clip(1.0)).to_numpy(),
-        "tflop_per_s": (computes["flop"] / computes["duration_us"] / 1e6).to_numpy(),
-        "time_us": (computes["count"] * computes["duration_us"]).to_numpy(),
-    }
-    busy_us = float((kernels["count"] * kernels["duration_us"]).sum())
-    without_pct = 100 * (1 - frame["time_us"].sum() / busy_us) if busy_us else 0.0
-    peaks = {"fp32 vector": device.fp32_tflop_per_s}
-    for dtype in sorted(set(kernels["dtype"][kernels["family"].isin(MATRIX)])):
-        peaks[f"{dtype} matrix"] = device.matrix_tflop_per_s(dtype)
-    title = f"{device.name}; {without_pct:.0f} % of the kernel time does no arithmetic"
-    return roofline_figure(frame, peaks=peaks, gb_per_s=device.hbm_gb_per_s, title=title)

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.provenance import OWN_MODELS, made_by
 from perfmodel.base.units import human_us
-from perfmodel.errors import Note, UsageError, said_dict
+from perfmodel.errors import Note, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
 from perfmodel.timeline.schedule import StepRole, Timeline
@@ -173,15 +173,6 @@ class Result:
         """What its kernels run on, where shapes say how long."""
         machine = getattr(self.explainer, "machine", None)
         return None if machine is None else machine.node.device
-
-    def roofline(self) -> Figure:
-        """The step's kernels below the device's roofs. Raises `UsageError` without shapes."""
-        from perfmodel.prediction.scheduled import roofline
-
-        steps = getattr(self.explainer, "found", None)
-        if steps is None or self.device is None:
-            raise UsageError(f"{self.hardware}: a roofline needs shapes: --mode model")
-        return roofline(steps, self.rank.rank, self.device)
 
     @property
     def assumed(self) -> tuple[FigureRead, ...]:

@@ -301,12 +301,9 @@ def _is_replay(prediction: Prediction) -> bool:
 
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
-    """The critical path of the median step by cause, measured and predicted; rooflines."""
+    """The critical path of the median step by cause, measured and predicted."""
     paths = partial(breakdown_figure, prediction.paths_by_cause(), title="Critical path by cause")
     yield _picture(paths, "Every microsecond of the step has one cause; the bars sum to the step.")
-    for result in prediction.results:
-        if result.mode == MODEL and result.coverage["kernels"]:
-            yield _picture(result.roofline, "Kernels below the roofs of the device.")
 
 
 def _picture(draw: Callable[[], Figure], caption: str) -> str:

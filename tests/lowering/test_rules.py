@@ -205,6 +205,10 @@ def test_products_are_by_pytorch() -> None:
     assert lower(graph, "cuda").rows.in_framework().tolist() == [framework_code(TORCH), 0]
 
 
+CONV = (T((2, 3, 8, 8)), T((4, 3, 3, 3)))
+DIMS = "batch=2 in_channels=3 out_channels=4 groups=1 dilation=1"
+
+
 def test_convolution_forward() -> None:
     expected = f"conv2d {DIMS} input_size=8 kernel_size=3 stride=2 padding=1 x2"
     settings = ((1, 1), (2, 2), (1, 1), 1, False, True, True)

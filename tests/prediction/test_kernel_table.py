@@ -1,13 +1,10 @@
-"""Kernels of a prediction from shapes: their work, their number, and the roofline of them."""
+"""Kernels of a prediction from shapes: their work and their number."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pandas as pd
 import pytest
 
-from perfmodel.errors import UsageError
 from perfmodel.prediction import Prediction, predict
 from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.scheduled import kernels_of
@@ -48,12 +45,3 @@ def test_nothing_is_above_the_roofs(prediction: Prediction, table: pd.DataFrame)
     assert (table["flop"] <= device.fp32_tflop_per_s * 1e6 * us)[products].all()
     moved = (table["family"] == "elementwise") & (table["bytes"] > 10 * device.l2_bytes)
     assert (table["bytes"] <= device.hbm_gb_per_s * 1e3 * us * (1 + 1e-9))[moved].all()
-
-
-def test_it_draws_and_says_what_it_needs(prediction: Prediction) -> None:
-    axes = prediction.results[0].roofline().axes[0]
-    shown = {text.get_text() for text in axes.get_legend().get_texts()}
-    assert "matmul" in shown
-    replayed = replace(prediction.results[0], explainer=None)
-    with pytest.raises(UsageError, match="needs shapes"):
-        replayed.roofline()
