@@ -15,12 +15,7 @@ from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.files import Foreign, FoundDocument, decode, files_of
 from perfmodel.trace.link import Links, link
-from perfmodel.trace.recording import (
-    bookkeeping_faults,
-    check_rank,
-    checked_recording,
-    inconsistencies,
-)
+from perfmodel.trace.recording import check_rank, checked_recording
 from perfmodel.trace.repairs import check_types
 from perfmodel.trace.window import part_of, step_marks
 
@@ -202,7 +197,8 @@ def read(
         elif not context:
             bare = ranks[parts_of.index(None)].where
             raise UsageError(f"{bare}: --steps: no annotations of steps to choose from")
-    checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
+    is_whole = steps is None
+    checked = [checked_recording(r, is_whole=is_whole) for r in _ranks_in_order(ranks)]
     trace = Trace(
         str(path),
         tuple(rank for rank, _ in checked),
@@ -214,11 +210,6 @@ def read(
     for rank, faults in checked:
         check_rank(rank)
         check_types(rank)
-        faults = [
-            *faults,
-            *inconsistencies(rank),
-            *bookkeeping_faults(rank, is_whole=steps is None),
-        ]
         trace.warnings.extend(f"{rank.where}: {text}" for text in faults)
     trace.warnings.extend(f"{e.where}: no trace, ignored" for e in ignored if not e.part)
     trace.warnings.extend(f"{e.where}: ignored: {e.part}" for e in ignored if e.part)

@@ -306,12 +306,6 @@ def test_a_long_call_that_waits_is_no_alarm(tmp_path: Path) -> None:
     assert read(t, tmp_path).warnings == []
 
 
-def test_an_operator_without_an_end_is_said(tmp_path: Path) -> None:
-    t = step_of()
-    t.events[1]["dur"] = 1.8e12
-    assert "aten::mm takes 1.8e+06 s, hours more" in read(t, tmp_path).warnings[0]
-
-
 # Several processes in one file
 
 

@@ -13,7 +13,7 @@ from tiny import Tiny
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.read import read
-from perfmodel.trace.recording import bookkeeping_faults, checked_recording
+from perfmodel.trace.recording import checked_recording
 
 
 def recorded(
@@ -108,7 +108,6 @@ def test_real_recordings_fit_their_books_and_are_sound(reference: Path) -> None:
     assert len(paths) > 20
     for path in paths:
         for rank in read(path).ranks:
-            assert list(bookkeeping_faults(rank)) == [], path
             if path.parts[-3] == "traces_2" or path.parts[-2] in ("dlrm_v100x8", "inference"):
                 assert checked_recording(rank) == (rank, []), path
 
