@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.base.frames import frame_of, read_frame, require_all_rows
+from perfmodel.base.frames import frame_of, read_frame
 from perfmodel.errors import ModelError
 
 CSV = b"a,b\n1,x\n2,y\n"
@@ -65,14 +65,3 @@ def test_damage_is_one_line_or_a_frame(data: st.DataObject) -> None:
     except ValueError as error:
         message = str(error)
     assert "\n" not in message
-
-
-def test_fewer_rows_than_the_record_counts(tmp_path: Path) -> None:
-    table, record = tmp_path / "kernels.csv.gz", tmp_path / "kernels_meta.json"
-    frame = pd.DataFrame({"duration_us": [1.0, 2.0]})
-    for said in ("{", "[]", "{}", '{"rows": 2}', '{"rows": 1}'):  # one more: it was resumed
-        record.write_text(said)
-        require_all_rows(table, frame)
-    record.write_text('{"rows": 3}')
-    with pytest.raises(ValueError, match=r"it holds 2 rows, but kernels_meta.json counts 3"):
-        require_all_rows(table, frame)

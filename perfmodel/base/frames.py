@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,23 +103,6 @@ def csv_rows(
     except ValueError as problem:
         raise error(f"{path}: {problem}") from None
     return rows
-
-
-def require_all_rows(path: Path, frame: pd.DataFrame) -> None:
-    """Raise `ValueError` for fewer rows than the collector's record beside the file counts: a copy
-    that was cut between two rows looks whole."""
-    record = path.with_name(f"{path.name.split('.')[0]}_meta.json")
-    if not record.is_file():
-        return
-    try:
-        rows = json.loads(read_bytes(record, max_bytes=MAX_TABLE_BYTES))["rows"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return  # counts none; whoever needs more of it says what is wrong
-    if isinstance(rows, int) and len(frame) < rows:
-        raise ValueError(
-            f"it holds {len(frame)} rows, but {record.name} counts {rows}: was it cut? Copy it "
-            "again, or take the record away"
-        )
 
 
 def numbers_in(frame: pd.DataFrame, name: str) -> Floats:

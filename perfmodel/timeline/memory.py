@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -90,24 +90,3 @@ def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
             MemoryTimeline(name, of.at_us, allocated, reserved, is_relative, len(of), step)
         )
     return sorted(result, key=lambda each: each.device == "cpu")
-
-
-def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
-    """What does not fit together of a rank's allocations, as at most one warning.
-
-    A free of what was allocated before the recording is as it should be.
-    """
-    odd = rank.memory.unreadable
-    for of in rank.memory.by_device().values():
-        known = np.flatnonzero((of.address != NONE) & (of.size_bytes != 0))
-        order = known[np.argsort(of.address[known], kind="stable")]
-        size, address = of.size_bytes[order], of.address[order]
-        before, after = size[:-1], size[1:]
-        fits = ((before > 0) & (after == -before)) | ((before < 0) & (after > 0))
-        odd += int((~fits & (address[1:] == address[:-1])).sum())
-        odd += int(((of.allocated_bytes < 0) & (of.allocated_bytes != NONE)).sum())
-    if odd:
-        yield (
-            f"{rank.where}: {odd} allocations do not fit those before them, or have a size or "
-            "total that is not a number: the memory timeline may be off"
-        )

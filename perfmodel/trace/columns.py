@@ -116,8 +116,6 @@ class Allocations:
     address: Ints = field(default_factory=_no_ints)
     allocated_bytes: Ints = field(default_factory=_no_ints)
     reserved_bytes: Ints = field(default_factory=_no_ints)
-    unreadable: int = 0
-    """Events left out because a size or a total of them is no whole number."""
     numbers: Ints | None = None
     """`Ev Idx` of all instant events that have one, in no order; None where a format has no such
     events (exports, frames), so that a gap between numbers says nothing."""
@@ -144,7 +142,7 @@ class Allocations:
         return parts
 
 
-_PER_EVENT = tuple(each.name for each in fields(Allocations))[:-2]
+_PER_EVENT = tuple(each.name for each in fields(Allocations))[:-1]
 
 
 @dataclass(frozen=True)

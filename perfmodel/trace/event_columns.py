@@ -200,7 +200,8 @@ class AllocationRows:
     def __init__(self) -> None:
         self._parts = [np.zeros((0, 1 + len(_ALLOCATION_COLUMNS)), np.int64)]
         self._numbers: list[Any] = []
-        self._unreadable = 0
+        self.unreadable = 0
+        """Left out: a size or a total of them is no whole number."""
 
     def add(self, events: list[Instant], at_ns: Ints) -> None:
         """Take the instant events of a block over, which happened at these times."""
@@ -215,7 +216,7 @@ class AllocationRows:
             content = np.array(list(compress(rows, is_whole)), np.int64).tobytes()
         table = np.frombuffer(content, np.int64).reshape(-1, len(_ALLOCATION_COLUMNS))
         self._parts.append(np.column_stack([at_ns[is_memory][is_whole], table]))
-        self._unreadable += len(rows) - len(table)
+        self.unreadable += len(rows) - len(table)
 
     def found(self, first_ns: int) -> Allocations:
         """All of them, their times after `first_ns`."""
@@ -225,7 +226,6 @@ class AllocationRows:
         return Allocations(
             (at_ns - first_ns) / 1e3,
             **dict(zip(_ALLOCATION_COLUMNS, columns, strict=True)),
-            unreadable=self._unreadable,
             numbers=np.array(numbers, np.int64),
         )
 

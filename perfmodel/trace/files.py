@@ -81,16 +81,12 @@ FORMATS.register("sqlite")(_format("sqlite", (".db",)))
 
 
 _HEAD_BYTES = 1 << 16
-_ROCPD = "record it with `rocprofv3 --output-format rocpd`, or with torch.profiler"
 _KINETO = "record it with torch.profiler (`export_chrome_trace`)"
-_NSYS = "record it with `nsys profile` and give `nsys export --type sqlite`"
-
-
 _OF_EVENTS = (
     (
         "a timeline of rocprof or roctracer",
         rb'"traceEvents"\s*:\s*\[\s*\{\s*\}|"name"\s*:\s*"(CPU HIP API|HSA API|CPU HSA API)"',
-        _ROCPD,
+        "record it with `rocprofv3 --output-format rocpd`, or with torch.profiler",
     ),
     (
         "a trace view of Ascend's profiler (torch_npu, msprof)",
@@ -98,33 +94,14 @@ _OF_EVENTS = (
         "its device rows are not known; " + _KINETO + " on a GPU, or give its execution trace",
     ),
     ("a profile of JAX or TensorFlow", rb'"name"\s*:\s*"/(device:(GPU|TPU):\d|host:CPU)', _KINETO),
-    ("a timeline of Intel's PTI (unitrace)", rb'"cat"\s*:\s*"gpu_op"', _KINETO),
-    ("a profile of ONNX Runtime", rb'"cat"\s*:\s*"Session"\s*,', _KINETO),
 )
 """Files of Chrome's trace events: the tool, what is in their first bytes, and what to give."""
 _OTHERS = (
-    ("JSON of rocprofv3", rb'"rocprofiler-sdk-(tool|json)', _ROCPD),
-    ("a database of rocmProfileData", rb'CREATE TABLE[^(]{0,40}rocpd_api"?', _ROCPD),
-    (
-        "a table of rocprof, rocprofv3 or rocprof-compute (Omniperf)",
-        rb'\A"?(Dispatch_ID|Kind|Correlation_Id|Index|Guid)"?,"?'
-        rb"(GPU_ID|Agent_Id|Dispatch_Id|KernelName|Kind|Kernel_Name)"
-        rb"|\A.{0,4000}(rocprof-compute|rocprofiler-compute|omniperf)",
-        _ROCPD,
-    ),
     (
         "a memory timeline of torch.profiler (`export_memory_timeline`)",
         rb"\A\s*\[\s*\[(\s*-?\d+\s*,\s*[0-3]\s*,\s*-?\d+\s*,\s*-?\d+\s*\]"
         rb"|[-\d\s,.e+]+\]\s*,\s*\[\s*\[|[-\d\s,.e+]{60000})",
         "give `torch.cuda.memory._dump_snapshot`, or a profile with profile_memory=True",
-    ),
-    ("a report of Nsight Compute", rb'\ANVR\x00|\A"ID","Process ID"', _NSYS),
-    ("a table of `nsys stats`", rb'\A"?Time \(%\)"?,', _NSYS),
-    ("a table of the profiler's averages", rb"Self CPU %", _KINETO),
-    (
-        "Chakra's nodes as JSON (chakra_jsonizer)",
-        rb'"(type|node_type)"\s*:\s*"?(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD)_NODE',
-        "give the .et file itself",
     ),
 )
 

@@ -196,6 +196,8 @@ class _EventRows:
 
     def left_out(self) -> Iterator[str]:
         """Warnings of events that are not read, and may have been meant to be."""
+        if odd := self.memory.unreadable:
+            yield f"{odd} allocations are left out: a size or total of them is no whole number"
         if self._begun:
             yield f"{self._begun} events are left out: their ends are events of their own (ph B, E)"
         others = [text for text, code in self._codes.items() if not code]

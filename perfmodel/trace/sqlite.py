@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, rank_from_events
-from perfmodel.trace.files import foreign
 
 MAGIC = b"SQLite format 3\0"
 _JOURNAL_MODE_AT, _ROLLBACK = 18, b"\1\1"
@@ -189,11 +188,11 @@ def decode_sqlite(content: bytes, where: str) -> tuple[RankTrace, ...]:
     """
     with opened(content, where) as db:
         matches = list(filter(None, map(_ROCM_STRINGS.fullmatch, db.columns)))
-        if matches and not foreign(content):
+        if matches:
             return _rocpd(db, [str(match[1]) for match in matches])
         names = ", ".join(sorted(db.columns)[:4]) or "none"
     other = "neither an export of Nsight Systems nor a rocpd database"
-    raise TraceError(f"{where}: {foreign(content) or f'{other} (its tables: {names})'}")
+    raise TraceError(f"{where}: {other} (its tables: {names})")
 
 
 def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:

@@ -274,12 +274,6 @@ def test_memory_is_said_and_in_the_answer(run: Run, tmp_path: Path) -> None:
     assert (memory["allocated_bytes"], memory["peak_step"]) == ([3 * 10**9, 0], "ProfilerStep#0")
 
 
-def test_allocations_that_do_not_pair_are_warned_of(run: Run, tmp_path: Path) -> None:
-    out = run("breakdown", with_memory(tmp_path, 100, 100)).out
-    assert "warning:" in out
-    assert "1 allocations do not fit those before them" in out
-
-
 @pytest.mark.parametrize(
     "name",
     slow_but(

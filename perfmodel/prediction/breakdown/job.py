@@ -40,7 +40,6 @@ from perfmodel.prediction.breakdown.tables import (
 )
 from perfmodel.timeline.critical_path import DeviceWork, PathWalker, account, idle_gaps, idle_pieces
 from perfmodel.timeline.graph import build_graph
-from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags, Periods
 from perfmodel.timeline.schedule import Timeline, measured, steady_steps, step_bounds, step_roles
 from perfmodel.trace import Trace, read
@@ -221,7 +220,6 @@ def breakdown(
     timeline = measured(graph)
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
-    of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     waiting, missing = rank_waiting(timeline, walker), unrecorded(trace, graph)
     ranks, unexplained = [], list[Unexplained]()
     for rank, links in zip(trace.ranks, trace.links, strict=True):
@@ -256,7 +254,7 @@ def breakdown(
         ranks,
         timeline,
         lags.periods,
-        [*said, *cautions, *trace.warnings, *graph.warnings, *of_memory],
+        [*said, *cautions, *trace.warnings, *graph.warnings],
         cautions,
         missing,
         waiting,

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import read_bytes
-from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
+from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.dtypes import item_bytes
@@ -46,7 +46,6 @@ def read_measurements(
     content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
     try:
         frame = frame_of(content)
-        require_all_rows(path, frame)
     except ValueError as problem:
         raise error(f"{path}: cannot be read as a table: {problem}") from None
     if not is_step_table(frame):
