@@ -23,13 +23,7 @@ from perfmodel.base.arrays import Floats, Ints, distinct, median
 from perfmodel.base.units import human_us
 from perfmodel.timeline.critical_path import PathWalker, Piece, TimelinePath, critical_path
 from perfmodel.timeline.graph.kinds import CAUSE_OF_EDGE, EdgeKind
-from perfmodel.timeline.graph.recorded_steps import (
-    RecordedStep,
-    earlier_work,
-    is_window,
-    recorded_steps,
-    step_of_nodes,
-)
+from perfmodel.timeline.graph.recorded_steps import RecordedStep, is_window, recorded_steps
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, ranks_of, schedule, step_bounds
 from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
@@ -165,9 +159,6 @@ class Periods:
 
 LAG_FRAC = 0.005
 """assumed: a device that falls less than this share of a step behind its host keeps up."""
-EARLIER_FRAC = 0.05
-"""assumed: a sole step says so where more than this share of its device work was launched before
-the recording."""
 
 
 def device_lag_us(period_us: float, step_us: float) -> float:
@@ -255,14 +246,4 @@ class DeviceLags:
             yield (
                 f"the device falls {human_us(lag_us)} behind the host in each step: steps that "
                 f"follow one another take {human_us(period_us)}, the host's {human_us(step_us)}"
-            )
-        graph, taken_us = self.timeline.graph, self.taken_us
-        if len(graph.marks.name) > len(ranks_of(graph)):
-            return
-        own, earlier = (step_of_nodes(graph) == 0) & graph.on_device, earlier_work(graph)
-        earlier_us, total_us = taken_us[earlier[own[earlier]]].sum(), taken_us[own].sum()
-        if earlier_us > EARLIER_FRAC * total_us:
-            yield (
-                f"{human_us(earlier_us)} of the device's {human_us(total_us)} in the only step "
-                "were launched before the recording: record several steps to know what one takes"
             )

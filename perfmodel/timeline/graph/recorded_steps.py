@@ -245,11 +245,3 @@ def _launched_before(graph: ExecutionGraph) -> tuple[Ints, Ints]:
     last = np.maximum.accumulate(np.where(launched[work], np.arange(len(work)), NONE))
     before = np.where(last >= first, work[last], NONE)
     return work[~launched[work]], before[~launched[work]]
-
-
-def earlier_work(graph: ExecutionGraph) -> Ints:
-    """Device work that ran ahead of every launched operation of its stream: it was launched before
-    the recording began."""
-    work, before = _launched_before(graph)
-    earlier: Ints = work[before == NONE]
-    return earlier
