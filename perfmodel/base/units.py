@@ -45,11 +45,6 @@ UNITS = {
 """How the name of a quantity may end, after an underscore or as a whole, and its unit in words."""
 
 
-def transfer_us(size_bytes: float, rate_gb_per_s: float) -> float:
-    """Microseconds to move `size_bytes` at `rate_gb_per_s` (10**9 bytes per second)."""
-    return size_bytes / (rate_gb_per_s * BYTES_PER_GB) * US_PER_S
-
-
 def unit_of(name: str) -> str | None:
     """The unit that a name ends in, the longest that fits; None for names of counts and texts.
 

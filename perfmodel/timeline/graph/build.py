@@ -27,9 +27,9 @@ from perfmodel.timeline.graph.kinds import (
 )
 from perfmodel.timeline.graph.measured_waits import (
     PLAUSIBLE_LAG_US,
+    acyclic,
     held_until_measured,
     with_constant_lags,
-    without_cycles,
 )
 from perfmodel.timeline.graph.streams import (
     event_waits,
@@ -96,7 +96,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         groups,
         tuple(_warnings(rank, links)),
     )
-    return without_cycles(graph, rank.where)
+    return acyclic(graph, rank.where)
 
 
 def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:

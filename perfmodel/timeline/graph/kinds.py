@@ -66,16 +66,6 @@ STREAM_KINDS = (
 )
 
 
-CERTAIN_KINDS = (
-    EdgeKind.PROGRAM,
-    *LAUNCH_KINDS,
-    *STREAM_KINDS,
-    EdgeKind.STREAM_OVERLAP,
-    EdgeKind.RENDEZVOUS,
-)
-"""Dependencies that the file states; all others are inferred."""
-
-
 class Cause(IntEnum):
     """What a stretch of time is due to: the closed list of idle causes, and work on the device."""
 

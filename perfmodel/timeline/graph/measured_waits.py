@@ -15,7 +15,6 @@ import numpy as np
 from perfmodel.base.arrays import Floats, distinct, has_code, median
 from perfmodel.errors import GraphError
 from perfmodel.timeline.graph.kinds import (
-    CERTAIN_KINDS,
     LAUNCH_KINDS,
     NOT_EXPLAINED,
     STREAM_KINDS,
@@ -134,32 +133,13 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     )
 
 
-def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:
-    """The graph itself; where inferred dependencies contradict one another (in damaged traces),
-    without those that go backwards in measured time.
-
-    Raises `GraphError` naming `where` and the cycle when what the file states is a cycle.
-    """
+def acyclic(graph: ExecutionGraph, where: str) -> ExecutionGraph:
+    """The graph itself. Raises `GraphError` naming `where` where what waits for what is a cycle."""
     try:
         graph.order  # noqa: B018 (sorting finds the cycle)
-        return graph
-    except GraphError:
-        nodes, edges = graph.nodes_, graph.edges_
-    backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
-    kept = edges.where(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
-    said = (
-        f"{len(edges) - len(kept)} inferred dependencies contradict one another and were left out: "
-        "the times of this trace do not fit together"
-    )
-    if graph.arrivals is None:
-        kept = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
-    held = held_until_measured(nodes, kept)
-    mended = replace(graph, nodes_=held, edges_=kept, warnings=(*graph.warnings, said))
-    try:
-        mended.order  # noqa: B018
     except GraphError as error:
         raise GraphError(f"{where}: {error}: the times of this trace do not fit") from None
-    return mended
+    return graph
 
 
 def held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:

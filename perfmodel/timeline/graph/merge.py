@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.measured_waits import without_cycles
+from perfmodel.timeline.graph.measured_waits import acyclic
 from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import text_codes
 
@@ -171,7 +171,7 @@ def merge(
             longest = merged.nodes_.duration_us[matched].max(axis=1, keepdims=True)
             transfer_us = np.broadcast_to(longest, matched.shape)
         merged = _split_at_meeting(merged, matched, transfer_us)
-    return without_cycles(merged, ", ".join(wheres))
+    return acyclic(merged, ", ".join(wheres))
 
 
 def _aligned(
