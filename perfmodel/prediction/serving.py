@@ -15,13 +15,13 @@ from perfmodel.timeline.offered import (
     BatchSteps,
     LoadLatency,
     Service,
-    latency_under,
+    batched_latency,
     require_rate,
 )
 
 _SHRINKS, _SIZES, _ROUNDS = 4, 5, 9
 """Sizes of batches that are predicted: each a quarter of the next; halvings of a range of rates."""
-_LIMITED, _FULL = (1e-6,), tuple((at + 1) / 200 for at in range(200))
+_LIMITED, _FULL = (1e-6,), tuple((at + 1) / 25 for at in range(24))
 """Loads that are tried first. With a limit to the delay the 99th percentile grows with the rate;
 batches that wait until they are full take longest at low rates, too."""
 
@@ -85,9 +85,7 @@ class Serving:
 
     def _at(self, steps: BatchSteps, rate_per_s: float, size: int) -> LoadLatency:
         if self.max_delay_us is None:
-            return latency_under(steps.services[-1], rate_per_s, queries_per_batch=size)
-        from perfmodel.timeline.batching import batched_latency  # Numba: others do not wait for it
-
+            return batched_latency(steps, rate_per_s, size, inf)
         return replace(batched_latency(steps, rate_per_s, size, self.max_delay_us), batch=size)
 
     def _best(self, steps: BatchSteps, size: int, p99_us: float) -> LoadLatency:

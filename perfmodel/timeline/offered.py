@@ -1,24 +1,34 @@
 """Latency of a server of batches under an offered rate: mean, quantiles, and where it is unstable.
 
-Queries wait for their batch to fill, then in line, then for the batch. Batches arrive at gamma
-intervals and each occupies the server for a period: the mean wait is that of Kraemer and
-Langenbach-Belz (1976), which for Poisson arrivals is Pollaczek and Khinchine's; its tail falls as
-Lundberg's exponent says (Asmussen, Applied Probability and Queues, chapter XIII).
+Queries come as a Poisson process, wait for their batch to fill or until the oldest in it has waited
+so long, then in line, then for the batch; each is followed. The same queries come at every rate and
+in every process, so that answers repeat and change with what is asked alone. Of a queue near the
+most that is served, which changes slowly, they say less.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from math import exp, isfinite, log, log1p
+from functools import lru_cache
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.base.compiled import compiled
 from perfmodel.base.units import US_PER_S
 from perfmodel.errors import UsageError
 
-_ITERATIONS = 200
+QUERIES, BATCHES = 2**20, 16
+"""So many are followed, or so many full batches."""
+MOST_QUERIES = 2**22
+"""Of a batch: more would be followed in gigabytes of memory."""
+UNSETTLED_FRAC = 1 / 8
+"""Of them, those that come first, and find no queue, are not counted."""
+MIN_PER_S = 1e-100
+"""Of rates: the time between two is still a number, times the largest batch."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class BatchSteps:
     def period_us(self, sizes: Floats | int) -> Floats:
         return np.asarray(np.interp(sizes, self.sizes, [it.period_us for it in self.services]))
 
-    def latency_us(self, sizes: Floats) -> Floats:
+    def latency_us(self, sizes: Floats | int) -> Floats:
         return np.asarray(np.interp(sizes, self.sizes, [it.latency_us for it in self.services]))
 
 
@@ -73,39 +83,48 @@ class LoadLatency:
 def latency_under(
     service: Service, rate_per_s: float, *, queries_per_batch: int = 1
 ) -> LoadLatency:
-    """Latency of Poisson queries at `rate_per_s`; a batch starts when `queries_per_batch` have
-    come. Raises `UsageError` for a rate or sizes that cannot be."""
+    """Latency of queries at `rate_per_s`; a batch starts when `queries_per_batch` have come.
+
+    Raises `UsageError` for a rate or sizes that cannot be.
+    """
+    return batched_latency(
+        BatchSteps((queries_per_batch,), (service,)), rate_per_s, queries_per_batch, inf
+    )
+
+
+def batched_latency(
+    steps: BatchSteps, rate_per_s: float, most: int, max_delay_us: float
+) -> LoadLatency:
+    """Latency of queries at `rate_per_s` in batches of up to `most`, the oldest of which waits at
+    most `max_delay_us` for others to come; `inf`: until they are full.
+
+    Raises `UsageError` for what no rate, size or delay can be, and for more than `MOST_QUERIES` in
+    one.
+    """
     require_rate(rate_per_s)
-    if queries_per_batch < 1:
-        raise UsageError("latency under load: queries per batch, at least 1")
-    taken_us = service.period_us
-    apart_us = US_PER_S / rate_per_s * queries_per_batch
-    load = taken_us / apart_us
+    if not 1 <= most <= MOST_QUERIES:
+        raise UsageError(
+            f"latency under load: a batch of {most:,}: expected at least 1 and at most "
+            f"{MOST_QUERIES:,} samples"
+        )
+    if not max_delay_us >= 0:
+        raise UsageError(f"latency under load: a delay of {max_delay_us:g} us")
+    load = rate_per_s / US_PER_S * float(steps.period_us(most)) / most
     if load >= 1:
-        return unstable(rate_per_s, load)
-    arrival_scv = 1 / queries_per_batch
-    regular = exp(-2 * (1 - load) * (1 - arrival_scv) ** 2 / (3 * load * arrival_scv))
-    wait_us = load * taken_us * arrival_scv / (2 * (1 - load)) * regular
-    decay = _decay(load, arrival_scv) / taken_us
-    fill_us = US_PER_S / rate_per_s * (queries_per_batch - 1) / 2
-
-    def quantile(frac: float) -> float:
-        tail_us = max(log(max(wait_us * decay, 1e-300) / (1 - frac)) / decay, 0.0)
-        return tail_us + 2 * fill_us * frac + service.latency_us
-
-    mean_us = wait_us + fill_us + service.latency_us
-    return LoadLatency(rate_per_s, load, mean_us, quantile(0.5), quantile(0.99))
-
-
-def unstable(rate_per_s: float, load: float) -> LoadLatency:
-    """Where more is offered than is served."""
-    most = rate_per_s / load
-    note = f"unstable: {rate_per_s:.6g} queries per second offered, at most {most:.6g} served"
-    return LoadLatency(rate_per_s, load, None, None, None, note)
-
-
-MIN_PER_S = 1e-100
-"""Of rates: the time between two is still a number, times the largest batch."""
+        served = f"at most {rate_per_s / load:.6g} served"
+        note = f"unstable: {rate_per_s:.6g} queries per second offered, {served}"
+        return LoadLatency(rate_per_s, load, None, None, None, note)
+    count = max(QUERIES, BATCHES * most)
+    arrived_us = _arrivals(count) * (US_PER_S / rate_per_s)
+    if max_delay_us == inf:
+        taken_us = _in_full_batches(arrived_us, most, steps)
+    else:
+        sizes = np.arange(most + 1, dtype=np.float64)
+        by_size = steps.period_us(sizes), steps.latency_us(sizes)
+        taken_us = _followed()(arrived_us, most, max_delay_us, *by_size)
+    taken_us = taken_us[round(UNSETTLED_FRAC * count) :]
+    p50_us, p99_us = np.quantile(taken_us, (0.5, 0.99)).tolist()
+    return LoadLatency(rate_per_s, load, float(taken_us.mean()), p50_us, p99_us)
 
 
 def require_rate(rate_per_s: float) -> None:
@@ -114,16 +133,43 @@ def require_rate(rate_per_s: float) -> None:
         raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
 
 
-def _decay(load: float, arrival_scv: float) -> float:
-    """x with exp(x) E[exp(-x A)] = 1, A gamma of mean 1 / load."""
+@lru_cache(maxsize=1)
+def _arrivals(count: int) -> Floats:
+    """Of so many queries, one per unit of time in the mean."""
+    return np.cumsum(np.random.default_rng(0).standard_exponential(count))
 
-    def excess(x: float) -> float:
-        return x - log1p(x * (1 / load) * arrival_scv) / arrival_scv
 
-    low, high = 0.0, 1.0
-    while excess(high) < 0 and high < 1e6:
-        high *= 2
-    for _ in range(_ITERATIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-    return max(low, 1e-300)
+def _in_full_batches(arrived_us: Floats, most: int, steps: BatchSteps) -> Floats:
+    """Per query, from its arrival to its answer: a batch starts when its last has come and the one
+    before is done."""
+    batches = len(arrived_us) // most
+    arrived_us = arrived_us[: batches * most].reshape(batches, most)
+    before_us = np.arange(batches) * float(steps.period_us(most))
+    start_us = np.maximum.accumulate(arrived_us[:, -1] - before_us) + before_us
+    taken_us: Floats = start_us[:, None] + float(steps.latency_us(most)) - arrived_us
+    return taken_us.reshape(-1)
+
+
+@lru_cache(maxsize=1)
+def _followed() -> Callable[..., Floats]:
+    """Batches that need not be full: compiled, for which others do not wait."""
+    return compiled()(_answered_us)
+
+
+def _answered_us(
+    arrived_us: Floats, most: int, max_delay_us: float, period_us: Floats, latency_us: Floats
+) -> Floats:
+    """Per query, from its arrival to its answer, as long as batches can fill; what one takes is by
+    its size."""
+    first, free_us = 0, 0.0
+    taken_us = np.empty(len(arrived_us))
+    while first + most <= len(arrived_us):
+        start_us = max(free_us, min(arrived_us[first] + max_delay_us, arrived_us[first + most - 1]))
+        size = 1
+        while size < most and arrived_us[first + size] <= start_us:
+            size += 1
+        for query in range(first, first + size):
+            taken_us[query] = start_us + latency_us[size] - arrived_us[query]
+        free_us = start_us + period_us[size]
+        first += size
+    return taken_us[:first]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.batching import MOST_QUERIES, batched_latency
-from perfmodel.timeline.offered import BatchSteps, Service, latency_under
+from perfmodel.timeline.offered import MOST_QUERIES, BatchSteps, Service, batched_latency
 
 
 def steps_of(most: int) -> BatchSteps:
@@ -71,13 +70,12 @@ def test_without_a_limit_batches_fill() -> None:
 
 
 @pytest.mark.parametrize("load", [0.4, 0.9])
-def test_without_a_limit_it_is_the_queue_of_full_batches(load: float) -> None:
-    service = Service(1_000.0, 1_300.0)
-    rate = load * 256 / 1_000 * 1e6
-    found = batched_latency(BatchSteps((256,), (service,)), rate, 256, inf)
-    formula = latency_under(service, rate, queries_per_batch=256)
+def test_a_limit_that_nobody_waits_for_is_none(load: float) -> None:
+    """Full batches are followed at once, others one by one: the same queries, the same answers."""
+    steps, rate = BatchSteps((256,), (Service(1_000.0, 1_300.0),)), load * 256 / 1_000 * 1e6
+    limited, full = (batched_latency(steps, rate, 256, us) for us in (1e12, inf))
     for name in ("mean_us", "p50_us", "p99_us"):
-        assert getattr(found, name) == pytest.approx(getattr(formula, name), rel=0.04)
+        assert getattr(limited, name) == pytest.approx(getattr(full, name), rel=1e-9)
 
 
 def test_batches_larger_than_what_is_usually_followed() -> None:
@@ -112,5 +110,5 @@ def test_what_cannot_be(rate: float, delay_us: float) -> None:
 
 
 def test_a_batch_that_would_fill_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match="expected at most 4,194,304 samples"):
+    with pytest.raises(UsageError, match="at most 4,194,304 samples"):
         batched_latency(steps_of(MOST_QUERIES + 1), 1.0, MOST_QUERIES + 1, 0.0)
