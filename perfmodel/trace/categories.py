@@ -54,14 +54,6 @@ UNUSED_CATEGORIES = {
 }
 """What else Kineto writes, of which nothing is used; events of any other category are missed."""
 
-UNREAD_ACCELERATORS = {
-    "mtia_ccp_events": "Meta MTIA",
-    "mtia_workloadd": "Meta MTIA",
-    "hpu_op": "Intel Gaudi (HPU)",
-    "glow_runtime": "Glow",
-}
-"""Categories of what ran on devices whose events are not like a GPU's: whose they are."""
-
 DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
 STEP_NAME = re.compile(r"ProfilerStep#\d+")

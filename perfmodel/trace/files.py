@@ -123,8 +123,6 @@ def foreign(content: bytes | bytearray, *, is_of_events: bool = False) -> Foreig
 
 _SNIFF_BYTES = 512
 _KINETO_KEY = b'"traceEvents"'
-_EVENT_LIST = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,400}"ph"\s*:')
-"""How a file begins that is a list of events alone."""
 _READ = re.compile(rb'"cat"\s*:\s*"(?i:kernel|gpu_memcpy)"')
 """What only a file has whose device is read."""
 _RECORD_KEY = b'"perfmodel.collect.'
@@ -153,18 +151,6 @@ def decode(path: str | Path, max_bytes: int) -> list[FoundDocument]:
     return result
 
 
-def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
-    """A list of events alone, whose end Chrome's format lets a writer leave out, as a document."""
-    yield b"{" + _KINETO_KEY + b":"
-    held = b""
-    for chunk in events:
-        if chunk.strip():  # white space alone ends a file
-            yield held
-            held = chunk
-    held = held.rstrip()
-    yield (held if held.endswith(b"]") else held.removesuffix(b",") + b"]") + b"}"
-
-
 def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace, ...] | str | None:
     head = bytearray()
     for chunk in chunks:
@@ -172,12 +158,10 @@ def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace,
         head += chunk
         if b"\0" in head[:_SNIFF_BYTES]:
             break  # JSON holds no zero byte
-        is_bare_list = not searched and _EVENT_LIST.match(head) is not None
-        if is_bare_list or head.find(_KINETO_KEY, searched) >= 0:
+        if head.find(_KINETO_KEY, searched) >= 0:
             if not _READ.search(head) and (named := foreign(head, is_of_events=True)):
                 return named
-            document = chain((bytes(head),), chunks)
-            rank = decode_kineto(_in_object(document) if is_bare_list else document, where)
+            rank = decode_kineto(chain((bytes(head),), chunks), where)
             check_one_process(rank)
             return rank
     content = b"".join((head, *chunks))

@@ -21,7 +21,6 @@ from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
     DEVICE_CATEGORIES,
     OLD_ANNOTATION_NAME,
-    UNREAD_ACCELERATORS,
     UNUSED_CATEGORIES,
     Category,
 )
@@ -201,9 +200,7 @@ class _EventRows:
         if self._begun:
             yield f"{self._begun} events are left out: their ends are events of their own (ph B, E)"
         others = [text for text, code in self._codes.items() if not code]
-        for maker in sorted({UNREAD_ACCELERATORS[e] for e in others if e in UNREAD_ACCELERATORS}):
-            yield f"what ran on the device is not known: events of {maker} are not read"
-        unknown = sorted({*others} - UNUSED_CATEGORIES - {*UNREAD_ACCELERATORS})
+        unknown = sorted({*others} - UNUSED_CATEGORIES)
         some = ", ".join(map(repr, unknown[:_MAX_NAMED]))
         if unknown:
             yield f"events of {len(unknown)} categories that are not known are left out: {some}"

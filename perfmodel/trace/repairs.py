@@ -13,7 +13,6 @@ that wait for the device return. In the 31 recordings of GPUs at hand no operati
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 
@@ -51,8 +50,6 @@ _LISTS = {
 _LIST_STARTS = ("[", '"[')
 """A list, or the text of one."""
 _NO_TEXT = '""'
-_TEXT_OF_SIZES = re.compile(r'"(\d+(,\d+)*)?(;(\d+(,\d+)*)?)*"')
-"""Sizes as Ascend's PyTorch writes them: `"64,8;8,2"`; then types are `"float;float"`."""
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
 
 
@@ -244,21 +241,13 @@ def check_one_process(rank: RankTrace) -> None:
 
 
 def check_types(rank: RankTrace) -> None:
-    """Raise `TraceError`, naming event and field, where a list of arguments is no list; the texts
-    of Ascend's PyTorch become lists."""
-    known_as_text = False
+    """Raise `TraceError`, naming event and field, where a list of arguments is no list."""
     for column, key in _LISTS.items():
         values = getattr(rank, column)
         for text in distinct(values[values >= 0]).tolist():
             value = rank.strings[text]
-            parts = value.strip('"').split(";")
             if value == _NO_TEXT:
                 values[values == text] = NONE
-            elif column == "input_shapes" and _TEXT_OF_SIZES.fullmatch(value):
-                sizes = [[int(size) for size in part.split(",") if size] for part in parts]
-                rank.strings.texts[text], known_as_text = json.dumps(sizes), True
-            elif column == "input_dtypes" and known_as_text and "[" not in value:
-                rank.strings.texts[text] = json.dumps(parts)
             elif not value.startswith(_LIST_STARTS):
                 event = int(rank.file_index[np.argmax(values == text)])
                 raise TraceError(

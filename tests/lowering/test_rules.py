@@ -131,16 +131,6 @@ X = T((8, 32))
             "gather rows=16 cols=1 hash_size=256 by_elements=8",
         ),
         (
-            "aten::select_backward",  # zeros, then the row's place among them
-            (T((8, 4)), (8, 10, 4), 1, 2),
-            "fill rows=80 cols=4; copy elements=64 strided=1",
-        ),
-        (
-            "aten::slice_backward",
-            (T((8, 6, 16)), (8, 10, 16), 1, 0, 6, 1),
-            "fill rows=80 cols=16; copy elements=1536 apart=1",
-        ),
-        (
             "aten::_cudnn_attention_forward",
             (*(T((2, 4, 16, 64)),) * 3, None, None, None, 16, 16, False, 0.0, True),
             "attention b=2 s=16 heads=4 head_dim=64 kv_heads=4 s_kv=16 causal=1",

@@ -1,10 +1,9 @@
-"""The same events in the wrappings that files have: encodings, bare lists, gzip in gzip."""
+"""The same events in the wrappings that files have: encodings, gzip in gzip."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -21,23 +20,14 @@ def content() -> bytes:
     return t.content()
 
 
-def bare(**changes: str) -> bytes:
-    events = json.dumps(json.loads(content())["traceEvents"])
-    return (changes.get("before", "") + events[:-1] + changes.get("end", "]")).encode()
-
-
 @pytest.mark.parametrize(
     "written",
     [
         codecs.BOM_UTF8 + content(),
         gzip.compress(gzip.compress(content())),
         gzip.compress(codecs.BOM_UTF8 + content()),
-        bare(),
-        bare(end=""),
-        bare(end=",\n"),
-        bare(before=" \n", end="]\n"),
     ],
-    ids=["bom", "gzip-twice", "gzip-bom", "list", "cut", "comma", "space"],
+    ids=["bom", "gzip-twice", "gzip-bom"],
 )
 def test_the_same_events_in_another_wrapping(tmp_path: Path, written: bytes) -> None:
     path = tmp_path / "trace.json"
@@ -55,7 +45,7 @@ def test_the_same_events_in_another_wrapping(tmp_path: Path, written: bytes) -> 
     ("written", "word"),
     [
         (gzip.compress(gzip.compress(content())[:-9]), "gzip ends early"),
-        (b'[{"ph": "X", "ts": tru', "damaged trace"),
+        (b'[{"ph": "X", "ts": 1}]', "JSON without traceEvents"),
     ],
 )
 def test_a_damaged_wrapping_is_one_line(tmp_path: Path, written: bytes, word: str) -> None:

@@ -227,10 +227,8 @@ def test_devices_whose_events_are_not_read_are_named() -> None:
     t = step_of()
     t.event("mtia_ccp_events", "k", (60, 70), 3)
     t.event("hpu_op", "k", (60, 70), 3)
-    assert [each.split("events of ")[1] for each in t.rank_trace().warnings] == [
-        "Intel Gaudi (HPU) are not read",
-        "Meta MTIA are not read",
-    ]
+    (said,) = t.rank_trace().warnings
+    assert said.endswith("not known are left out: 'hpu_op', 'mtia_ccp_events'")
 
 
 # Times that cannot be
@@ -346,13 +344,3 @@ def test_sizes_that_do_not_fit_strides_say_nothing(dims: list[Any], tmp_path: Pa
     types = {"Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "0"]}
     t.events[1]["args"] = types | {"Input Dims": dims, "Input Strides": strides}
     assert perfmodel.breakdown(read(t, tmp_path)).to_dict()["summary"][0]["gpu_active_us"] == 400
-
-
-def test_sizes_as_ascend_writes_them_are_lists(tmp_path: Path) -> None:
-    """`"64,8;8,2"` and `"float;float"`, and nothing where an operator has no operands."""
-    t = Tiny()
-    t.op("aten::mm", 0, 20, **{"Input Dims": "64,8;;8,2", "Input type": "float;;float"})
-    t.op("aten::x", 30, 40, **{"Input Dims": "", "Input type": ""})
-    (rank,) = read(t, tmp_path).ranks
-    assert [rank.strings[int(text)] for text in rank.input_shapes] == ["[[64, 8], [], [8, 2]]", ""]
-    assert [rank.strings[int(text)] for text in rank.input_dtypes] == ['["float", "", "float"]', ""]

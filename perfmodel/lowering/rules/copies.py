@@ -11,13 +11,10 @@ from perfmodel.lowering.arguments import (
     HOST,
     bytes_of,
     copy_pieces,
-    fill_of,
     flag,
     host_device_copy,
     numbers,
-    output,
     pointwise,
-    size,
     tensor,
 )
 from perfmodel.lowering.piece import (
@@ -32,7 +29,7 @@ from perfmodel.lowering.piece import (
     entries,
     nothing,
 )
-from perfmodel.ops.graph import AUTOGRAD_NODE, TRITON, Op, Tensor, integer, integers, tensors_in
+from perfmodel.ops.graph import AUTOGRAD_NODE, TRITON, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.movement import RECORDED
 
 VIEWS = (
@@ -92,6 +89,7 @@ TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
 
 @LOWERINGS.register(
     *("any/hugectr::*", "any/hstu::*"),
+    *entries("select_backward slice_backward constant_pad_nd", scope=LEAF),
     *(f"any/{TRITON}{kind}_*" for kind in ("poi", "red", "per", "for")),
 )
 def one_kernel(op: Op) -> Sequence[Piece]:
@@ -129,35 +127,6 @@ def copy_(op: Op) -> Sequence[Piece]:
         pinned = op.attributes.get("pinned") == "1"
         return host_device_copy(name, target, non_blocking=bool(flag(op, 2)), pinned=pinned)
     return copy_pieces(target, source, non_blocking=bool(flag(op, 2)))
-
-
-@LOWERINGS.register(*entries("select_backward", "slice_backward", scope=LEAF))
-def into_zeros(op: Op) -> Sequence[Piece]:
-    """`(gradient, input_sizes, dim, …)`: zeros, and the gradient copied to its place among them;
-    `slice_backward` has its step behind start and end."""
-    gradient, sizes, dim = tensor(op, 0), integers(op, 1), integer(op, 2)
-    if not sizes or dim is None or not -len(sizes) <= dim < len(sizes):
-        raise MissingArguments
-    strides = [size(sizes[at + 1 :]) for at in range(len(sizes))]
-    if len(gradient.shape) < len(sizes):
-        del strides[dim]
-    else:
-        strides[dim] *= integer(op, 5) or 1
-    whole = replace(gradient, shape=sizes, strides=())
-    return (*fill_of(whole), *copy_pieces(replace(gradient, strides=tuple(strides)), gradient))
-
-
-@LOWERINGS.register(*entries("constant_pad_nd", scope=LEAF))
-def padded(op: Op) -> Sequence[Piece]:
-    """`(x, pad, value)`: a tensor filled with the value, and what is kept copied into it."""
-    values, result = tensor(op, 0), output(op)
-    if result is None:
-        raise MissingArguments
-    kept = tuple(map(min, values.shape, result.shape))
-    return (
-        *fill_of(result),
-        *copy_pieces(replace(result, shape=kept), replace(values, shape=kept)),
-    )
 
 
 @LOWERINGS.register(*entries("_local_scalar_dense"))

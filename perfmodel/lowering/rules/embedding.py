@@ -124,16 +124,6 @@ def _sorted_gradient(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*entries("_embedding_bag_sparse_backward", scope=LEAF))
-def sparse_backward(op: Op) -> Sequence[Piece]:
-    """A row of gradient per lookup: `index_select` of the bags' gradients."""
-    gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
-    if not lookups:
-        return ()
-    piece = bag(gradient, lookups, length(gradient, 0), op)
-    return (replace(piece, direction="bwd"),)
-
-
 @LOWERINGS.register(
     *entries("_embedding_bag_backward", scope=LEAF),
     *entries("_embedding_bag_backward", target=_GPUS, scope=LEAF),

@@ -132,18 +132,10 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
 
-    Behind other dimensions, elements are looked up one by one; so they are taken to be, as many as
-    the table has, where indices of one of three dimensions were not recorded.
+    Behind other dimensions, elements are looked up one by one.
     Source: aten/src/ATen/native/cuda/IndexKernel.cu.
     """
-    try:
-        table, tuples, rows, cols = _indexed(op)
-    except MissingArguments:
-        if len(tensor(op, 0).shape) < 3:  # rows of a table: how many is not known
-            raise
-        elements = float(stored(tensor(op, 0)))
-        dims = {"rows": elements, "cols": 1.0, "hash_size": elements, BY_ELEMENTS: INDEX_TURNS}
-        return (Piece("gather", dims, tensor(op, 0).dtype, guessed=True),)
+    table, tuples, rows, cols = _indexed(op)
     turns = 0.0 if rows == tuples else INDEX_TURNS
     return gathered("gather", table, rows, cols, by_elements=turns)
 
