@@ -37,13 +37,11 @@ def curves_figure(
     title: str = "",
     legend: str = "",
     log: str = "",
-    held: bool = False,
 ) -> Figure:
     """Draw column `y` over `x`, a curve for each name in the column `by`; a `y` of NaN is a gap.
 
     `labels` are of the two axes, with units; `legend` heads the names, where they do not speak for
-    themselves; axes of `log` (`x`, `y`, `xy`) are logarithmic; `held`: a value holds until the next
-    one, as memory does. Raises `UsageError` for a frame without rows.
+    themselves; axes of `log` (`x`, `y`, `xy`) are logarithmic. Raises `UsageError` for a frame without rows.
     """
     name = style.texts(frame, by, "no curve to draw")
     across, up = style.floats(frame, x), style.floats(frame, y)
@@ -53,7 +51,6 @@ def curves_figure(
             rows = rows[np.argsort(across[rows], kind="stable")]
             marker = "o" if len(rows) <= _MAX_MARKED else ""
             line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
-            line["drawstyle"] = "steps-post" if held else "default"
             axes.plot(across[rows], up[rows], label=each, **line)
         style.write_numbers(axes, ",.12g", log=log)
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
