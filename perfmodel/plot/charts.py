@@ -41,7 +41,8 @@ def curves_figure(
     """Draw column `y` over `x`, a curve for each name in the column `by`; a `y` of NaN is a gap.
 
     `labels` are of the two axes, with units; `legend` heads the names, where they do not speak for
-    themselves; axes of `log` (`x`, `y`, `xy`) are logarithmic. Raises `UsageError` for a frame without rows.
+    themselves; axes of `log` (`x`, `y`, `xy`) are logarithmic. Raises `UsageError` for a frame
+    without rows.
     """
     name = style.texts(frame, by, "no curve to draw")
     across, up = style.floats(frame, x), style.floats(frame, y)

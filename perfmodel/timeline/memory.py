@@ -14,7 +14,7 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.window import Steps
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 
 MAX_POINTS = 500
@@ -37,6 +37,12 @@ class MemoryTimeline:
     events: int
     peak_step: str
     """The step in which the peak is reached, '' where it is between steps."""
+
+    def to_frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        names = ("device", "at_us", "allocated_bytes", "reserved_bytes")
+        return pd.DataFrame({name: getattr(self, name) for name in names})
 
     def to_dict(self) -> dict[str, Any]:
         """The peak and a series of at most `MAX_POINTS`."""

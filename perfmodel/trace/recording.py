@@ -22,6 +22,7 @@ from perfmodel.trace.categories import (
     GRAPH_LAUNCH_CALL,
     KERNEL_LAUNCH_CALL,
     LAUNCH_CALL,
+    STEP_NAME,
     Category,
 )
 from perfmodel.trace.columns import RankTrace
@@ -45,6 +46,8 @@ MIN_NUMBERED = 8
 """Fewer say nothing."""
 FEW = 3
 """Fewer may take no time in files of whole microseconds."""
+STEP_GAP_US = 500.0
+"""Between two steps of PyTorch's profiler, either way. Real files: up to 130."""
 SAMPLED_FRAC = 0.1
 """Files that hold less of what was numbered were sampled or filtered on purpose; real ones: 1 %."""
 SHORTEST_US, LONGEST_US = 0.1, 500.0
@@ -147,7 +150,11 @@ def _launches(rank: RankTrace, launched: Launched) -> Rules:
 
 
 def _order(rank: RankTrace) -> Rules:
-    """Events of a thread that cross, and operations of a stream that overlap."""
+    """Steps that are apart, events of a thread that cross, operations of a stream that overlap."""
+    steps = find_steps(rank)
+    if all(map(STEP_NAME.match, steps.names)):  # other marks leave gaps
+        apart_us = np.abs(steps.start_us[1:] - steps.end_us[:-1])
+        yield _beyond(apart_us, STEP_GAP_US, "steps do not begin where the one before ended")
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
     crosses = "begin within another event of their thread and end after it"
     yield _beyond(crossings_us(rank, host), ROUNDING_US, f"operators or annotations {crosses}")

@@ -43,7 +43,6 @@ X = T((8, 32))
         ("aten::addmm", (T((4,)), X, T((32, 4))), "linear b=1 m=8 n=4 k=32 bias=1"),
         ("aten::linear", (X, T((4, 32)), None), "linear b=1 m=8 n=4 k=32 bias=0"),
         ("aten::bmm", (T((2, 3, 5)), T((2, 5, 7))), "bmm b=2 m=3 n=7 k=5"),
-        ("aten::matmul", (T((2, 3, 5)), T((5, 7))), "mm b=1 m=6 n=7 k=5"),
         ("aten::mm", (T((0, 32)), T((32, 4))), ""),
         ("aten::add", (X, X, 1), "add rows=8 cols=32"),
         ("aten::add_", (X, X, 1), "add_inplace rows=8 cols=32"),

@@ -134,12 +134,6 @@ def test_a_rule_without_its_arguments_falls_back() -> None:
     assert found.unknown == {"aten::bmm": 1}
 
 
-def test_elements_are_looked_up_where_indices_were_not_recorded() -> None:
-    (piece,) = lower(graph(Op("aten::index", (T((8, 4, 4)), None))), "cuda").pieces
-    assert (piece.op, piece.dims["by_elements"], piece.guessed) == ("gather", 4.0, True)
-    assert lower(graph(Op("aten::index", (X, None))), "cuda").unknown == {"aten::index": 1}
-
-
 def test_ops_on_the_host_launch_nothing_on_a_gpu() -> None:
     host = T((8,), device="cpu")
     op, elsewhere = Op("aten::add_", (host, host, 1)), Op("aten::relu", (X,))

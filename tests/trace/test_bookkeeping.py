@@ -57,6 +57,15 @@ def test_filtered_files_say_nothing_of_what_is_not_there() -> None:
     assert faults([each | {"args": {"Ev Idx": 1000 * i}} for i, each in enumerate(ops())]) == []
 
 
+@pytest.mark.parametrize(("start", "said"), [(2000, False), (5000, True), (1200, True)])
+def test_a_step_begins_where_the_one_before_ended(start: float, said: bool) -> None:
+    t = Tiny()
+    for number, at in ((1, 0), (2, 1000), (3, start)):
+        t.step(number, at, at + 1000)
+    faults = checked_recording(t.rank_trace())[1]
+    assert any("steps do not begin where" in fault for fault in faults) is said
+
+
 @pytest.mark.parametrize(("factor", "word"), [(1e3, "more than 500"), (1e-3, "less than 0.1")])
 def test_times_in_another_unit(factor: float, word: str) -> None:
     scaled = [each | {"ts": each["ts"] * factor, "dur": each["dur"] * factor} for each in ops()]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, numbers, size, tensor, tensors
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op
-from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
+from perfmodel.ops.rows import FRAMEWORK, framework_code
 from perfmodel.ops.spec import OPS
 
 FORWARD, BACKWARD = ("fwd", 0, 1), ("bwd", 1, 3)
@@ -95,22 +95,6 @@ def jagged_attention(op: Op) -> Sequence[Piece]:
         raise MissingArguments
     direction = _JAGGED[op.name.removeprefix("hstu::")]
     return (Piece("jagged_attention", numbers(op, *names), tensor(op, 0).dtype, direction),)
-
-
-@LOWERINGS.register(*entries("matmul einsum_pair", scope=LEAF))
-def matmul(op: Op) -> Sequence[Piece]:
-    """`matmul(a, b)` with leading dimensions folded as PyTorch folds them."""
-    left, right = tensor(op, 0).shape, tensor(op, 1).shape
-    if len(left) < 2 or len(right) < 2:
-        raise MissingArguments
-    is_flat = len(right) == 2
-    batch = 1 if is_flat else max(size(left[:-2]), size(right[:-2]))
-    m = size(left[:-1]) if is_flat else left[-2]
-    dims: dict[str, float] = {"b": batch, "m": m, "n": right[-1], "k": left[-1]}
-    if not all(dims.values()):
-        return ()
-    dims[FRAMEWORK] = float(framework_code(TORCH))
-    return (Piece("mm" if is_flat else "bmm", dims, tensor(op, 0).dtype),)
 
 
 @LOWERINGS.register("any/quantised::linear")

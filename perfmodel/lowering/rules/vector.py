@@ -204,8 +204,8 @@ def logsumexp(op: Op) -> Sequence[Piece]:
     """`logsumexp(x, dims, …)`: the largest, what is above it, its exponential, and the sum."""
     values = tensor(op, 0)
     kept = _kept(op, values)
-    above = pointwise([values], [values]) * 2
-    return (*reduced("amax", values, kept), *above, *reduced("sum", values, kept))
+    above = pointwise([values], [values])
+    return (*reduced("amax", values, kept), *above, *above, *reduced("sum", values, kept))
 
 
 @LOWERINGS.register(
