@@ -53,7 +53,7 @@ _MODULES = (
     "host_error_pct=host %:+.1f;device_error_pct=device %:+.1f"
 )
 _STEPS = (
-    f"name=configuration;ranks:d;{_PREDICTED};low_us=from:human;high_us=to:human;"
+    f"name=configuration;{_PREDICTED};low_us=from:human;high_us=to:human;"
     "error_pct=error %:+.1f;spread_pct=spread %:.1f"
 )
 _PAIRS = (
@@ -244,7 +244,7 @@ def steps(
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.hardware import node, with_settings
-    from perfmodel.validate.calibrate.tables import read_steps
+    from perfmodel.validate.calibrate.steps import read_steps
     from perfmodel.validate.evaluate.modules import evaluate_steps
 
     machine = with_settings(node(hardware), settings or ())
