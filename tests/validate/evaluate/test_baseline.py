@@ -16,9 +16,9 @@ from perfmodel.validate.evaluate.results import Kind
 
 ROWS = [
     row("b"),
-    row("a", Kind.OVERHEAD, "T1", mape_pct=0.0),
+    row("a", Kind.SHAPES, "T1", mape_pct=0.0),
     row("a", Kind.STEP_REPLAY),
-    row("a", Kind.FAMILY, "gemm"),
+    row("a", Kind.SHAPES, "gemm"),
 ]
 
 
@@ -29,8 +29,8 @@ def test_sorted_one_line_a_row_and_floats(tmp_path: Path) -> None:
     assert path.read_bytes() == again.read_bytes()
     assert list(map(key_of, read_baseline(path))) == [
         ("a", "step_replay", "step"),
-        ("a", "overhead", "T1"),
-        ("a", "family", "gemm"),
+        ("a", "shapes", "T1"),
+        ("a", "shapes", "gemm"),
         ("b", "step_left_out", "step"),
     ]
     assert sum("trace" in line for line in path.read_text().splitlines()) == len(ROWS)
