@@ -89,7 +89,7 @@ def test_a_new_trace_is_noted(run: Run, trace: Path, baseline: Path, tmp_path: P
     ("text", "said"),
     [
         ('{"schema": "perfmodel.baseline/9", "rows": []}', "--update"),
-        ('{"schema": "perfmodel.baseline/1", "rows": [{"trace": "a", "more": 1}]}', "not a valid"),
+        ('{"schema": "perfmodel.baseline/2", "rows": [{"trace": "a", "more": 1}]}', "not a valid"),
         ('{"traceEvents": []}', "not a baseline"),
         ("{", "not a baseline"),
     ],

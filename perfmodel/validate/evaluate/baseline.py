@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SCHEMA = "perfmodel.baseline/1"
+SCHEMA = "perfmodel.baseline/2"
 _FAMILY = SCHEMA.rpartition("/")[0]
 _MAX_BYTES = 50_000_000
 _Size = Annotated[float, msgspec.Meta(ge=0)]
