@@ -41,8 +41,7 @@ from perfmodel.timeline.schedule import StepRole, by_rank_and_step
 from perfmodel.trace import read
 from perfmodel.validate.evaluate.jobs import Job, demo_job, find_jobs
 
-NULLS = ("null_mean_us", "null_mean_gpu_us", "null_last_us")
-KEYS = ("replay", *NULLS)
+KEYS = ("replay", "null_mean_us")
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def null_errors(ranks: Sequence[RankPrediction]) -> dict[str, Floats]:
     """Absolute errors of the steady steps, by prediction; nan where there is none."""
     steps = [step for rank in ranks for step in rank.steps if step.role == StepRole.STEADY]
     table: dict[str, list[float | None]] = {"replay": [step.step_us for step in steps]}
-    table |= {key: [getattr(step.left_out, key) for step in steps] for key in NULLS}
+    table["null_mean_us"] = [(step.left_out or {}).get("null_mean_us") for step in steps]
     true = np.array([step.measured_us for step in steps], float)
     return {key: np.abs(np.array(values, float) / true - 1) for key, values in table.items()}
 
@@ -159,9 +158,7 @@ def main(paths: Sequence[str]) -> None:
         held |= {id(step): step.holds(others) for step in steps if step.trace == name}
     if not sizes:
         sys.exit("no trace with two steady steps")
-    with_gpu = {name for name in sizes if not np.isnan(sizes[name]["null_mean_gpu_us"]).all()}
     groups = {name: {name} for name in sizes} | {"all": set(sizes)}
-    groups |= {"all with a GPU": with_gpu} if with_gpu else {}
     rows = []
     for title, names in groups.items():
         cells = [title, str(sum(step.trace in names for step in steps) // 2)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.models import Options, Ranks, Training, chosen
+from perfmodel.collect.models import Options, Training, chosen
 
 RESNET_LEARNING_RATE = 0.01
 CLASSES = 1000
@@ -33,14 +33,12 @@ RESNET_PRESETS = {
 }
 
 
-def build_resnet(backend: Backend, ranks: Ranks, options: Options) -> Training:
-    """The residual network of `options.preset` with `options.batch` images per rank."""
+def build_resnet(backend: Backend, options: Options) -> Training:
+    """The residual network of `options.preset` with `options.batch` images."""
     name, config = chosen(RESNET_PRESETS, options, "resnet")
     torch, nn = backend.torch, backend.torch.nn
-    torch.manual_seed(options.seed + ranks.rank)
+    torch.manual_seed(options.seed)
     model = _network(nn, config).to(backend.device)
-    if ranks.world > 1:
-        model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=RESNET_LEARNING_RATE, momentum=0.9)
     loss = nn.CrossEntropyLoss()
     images = torch.randn(options.batch, 3, config.image, config.image)
@@ -120,8 +118,8 @@ TRANSFORMER_PRESETS = {
 }
 
 
-def build_transformer(backend: Backend, ranks: Ranks, options: Options) -> Training:
-    """The transformer of `options.preset` with `options.batch` sequences per rank, under AdamW."""
+def build_transformer(backend: Backend, options: Options) -> Training:
+    """The transformer of `options.preset` with `options.batch` sequences, under AdamW."""
     name, config = chosen(TRANSFORMER_PRESETS, options, "transformer")
     torch, nn = backend.torch, backend.torch.nn
     torch.manual_seed(options.seed)
@@ -134,11 +132,9 @@ def build_transformer(backend: Backend, ranks: Ranks, options: Options) -> Train
     head = nn.Linear(config.width, config.vocabulary)
     model: Any = nn.Sequential(nn.Embedding(config.vocabulary, config.width), *layers, head)
     model = model.to(backend.device)
-    if ranks.world > 1:
-        model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=TRANSFORMER_LEARNING_RATE)
     loss = nn.CrossEntropyLoss()
-    generator = np.random.default_rng(options.seed + ranks.rank)
+    generator = np.random.default_rng(options.seed)
     shape = (TRANSFORMER_BATCHES, options.batch, config.sequence + 1)
     tokens = torch.from_numpy(generator.integers(0, config.vocabulary, shape))
 

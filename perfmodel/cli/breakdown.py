@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import LINE, Console
-from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, reading
+from perfmodel.cli.options import DEFAULT_MAX_GB, reading
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
 from perfmodel.errors import UsageError
@@ -26,7 +26,6 @@ def breakdown(
     top: int | None = None,
     full_names: bool = False,
     profiler_overhead: float = 0.0,
-    capture: str | None = None,
     figure: Path | None = None,
     target: Output = STDOUT,
     strict: bool = False,
@@ -40,12 +39,10 @@ def breakdown(
     from perfmodel.prediction.breakdown.job import breakdown as break_down
     from perfmodel.prediction.breakdown.tables import MAX_ROWS
     from perfmodel.prediction.gains import predict_words
-    from perfmodel.trace import read
 
     content, _ = read_named(trace, **given, context=1)
     with working(f"breaking {trace or DEMO_SOURCE} down"):
-        eager = read(capture, max_bytes=max_bytes(max_memory)) if capture else None
-        whole = break_down(content, profiler_us_per_event=profiler_overhead, capture=eager)
+        whole = break_down(content, profiler_us_per_event=profiler_overhead)
         selected = _selected(whole, content.chosen, rank)
         words = predict_words(whole.timeline.graph, trace, options=options.reading_words())
         helps, lost = whole.helps(words, content.chosen)

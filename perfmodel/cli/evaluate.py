@@ -38,8 +38,6 @@ _KINDS = {
     "shapes": "from shapes alone",
     "model": "mode model",
     "null": "baseline: mean of the others",
-    "null_gpu": "baseline: mean + GPU difference",
-    "null_last": "baseline: the step before",
 }
 """What a prediction had seen; of all other kinds the steps were held out."""
 _COLLECTIVES = "collective;where;curves:d;median_pct=median %:.1f;within_frac=coverage:share"
@@ -53,7 +51,7 @@ _MODULES = (
     "host_error_pct=host %:+.1f;device_error_pct=device %:+.1f"
 )
 _STEPS = (
-    f"name=configuration;ranks:d;{_PREDICTED};low_us=from:human;high_us=to:human;"
+    f"name=configuration;{_PREDICTED};low_us=from:human;high_us=to:human;"
     "error_pct=error %:+.1f;spread_pct=spread %:.1f"
 )
 _PAIRS = (
@@ -117,10 +115,6 @@ def _fact(name: str, value: Any) -> str:
     return f"{form_of(name)[0]} {'-' if value is None else _cell(value)}"
 
 
-_OF = {"overhead": "host time of ", "family": "kernels of "}
-"""What errors are of, before a name that does not say it."""
-
-
 def traces(
     paths: list[str] | None = None,
     target: Output = STDOUT,
@@ -137,11 +131,7 @@ def _show_traces(console: Console, evaluation: Errors) -> None:
     for trace in dict.fromkeys(row["trace"] for row in evaluation.rows):
         console.say(", ".join(_fact(*item) for item in facts[trace].items()))
         rows = [
-            row
-            | {
-                "kind": _KINDS.get(row["kind"], "held out"),
-                "name": f"{_OF.get(row['kind'].partition('_')[0], '')}{named(row['name'])}",
-            }
+            row | {"kind": _KINDS.get(row["kind"], "held out"), "name": named(row["name"])}
             for row in evaluation.rows
             if row["trace"] == trace
         ]
@@ -244,7 +234,7 @@ def steps(
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.hardware import node, with_settings
-    from perfmodel.validate.calibrate.tables import read_steps
+    from perfmodel.validate.calibrate.steps import read_steps
     from perfmodel.validate.evaluate.modules import evaluate_steps
 
     machine = with_settings(node(hardware), settings or ())

@@ -15,7 +15,7 @@ from perfmodel.reporting.tables import Table, one_line
 
 SCHEMA = "perfmodel.fit.device/1"
 _DEVICE = (
-    "family;kind=measured;n:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
+    "n=steps:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
     "spread_pct=spread %:.1f"
 )
 

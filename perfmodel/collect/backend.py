@@ -80,11 +80,10 @@ class Backend:
         )
 
 
-def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> Backend:
+def open_backend(device: str) -> Backend:
     """The backend for `device` (`auto`, `cpu`, `cuda`); `auto` takes a GPU where there is one.
 
-    `threads` caps the intra-op threads of the host. Raises `UsageError` when a GPU is asked for
-    and PyTorch sees none.
+    Raises `UsageError` when a GPU is asked for and PyTorch sees none.
     """
     torch = require_torch()
     has_gpu = bool(torch.cuda.is_available())
@@ -94,10 +93,7 @@ def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> 
             "use --device cpu, or a PyTorch build and driver for this GPU"
         )
     kind = device if device != "auto" else "cuda" if has_gpu else "cpu"
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if kind == "cuda":
-        torch.cuda.set_device(index)
+    index = torch.cuda.current_device() if kind == "cuda" else 0
     return Backend(torch, kind, index, torch.get_num_threads())
 
 

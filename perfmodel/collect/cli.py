@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from perfmodel.collect import kernels, modules, ops, trace
+from perfmodel.collect import kernels, modules, steps, trace
 from perfmodel.collect.runs import Parser, say
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
@@ -20,7 +20,7 @@ VERBS: dict[str, tuple[Any, str]] = {
         modules,
         "time one call of modules in Python files, their host and device; the files are run",
     ),
-    "ops": (ops, "time training steps, and every operator inside them, without the profiler"),
+    "steps": (steps, "time training steps of many DLRMs in turns, without the profiler"),
     "trace": (
         trace,
         "capture Kineto and execution traces of a reference model, with un-profiled step times",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from itertools import count, groupby, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models.dlrm import FP32_BYTES, DlrmConfig
@@ -119,25 +117,8 @@ DIMS = (
 FIGURES = ("rounds", "steps", "p10_us", "median_us", "p90_us", "spread_frac", "halves_frac")
 
 
-@dataclass
-class Samples:
-    """Of one model what each step took, microseconds, round by round; of metered steps also the
-    whole step, and per operator its duration."""
-
-    rounds_us: list[list[float]] = field(default_factory=list)
-    signature: list[dict[str, Any]] = field(default_factory=list)
-    metered_us: list[float] = field(default_factory=list)
-    op_us: list[NDArray[np.float64]] = field(default_factory=list)
-
-    def figures(self) -> dict[str, Any]:
-        """The robust step time and its spread, without and with the meter, and the sum over
-        operators."""
-        steps_us = [value for taken in self.rounds_us for value in taken]
-        figures: dict[str, Any] = {"rounds": len(self.rounds_us), "steps": len(steps_us)}
-        figures |= {**summarize(steps_us), "halves_frac": halves_frac(self.rounds_us)}
-        if self.op_us:
-            figures |= {"ops_per_step": len(self.signature), "metered_steps": len(self.op_us)}
-            sums = summarize(np.sum(self.op_us, axis=1))
-            figures["metered_p10_us"] = summarize(self.metered_us)["p10_us"]
-            figures["ops_sum_p10_us"] = sums["p10_us"]
-        return figures
+def figures_of(rounds_us: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """The robust step time of one model and its spread, of what each step took, round by round."""
+    steps_us = [value for taken in rounds_us for value in taken]
+    figures: dict[str, Any] = {"rounds": len(rounds_us), "steps": len(steps_us)}
+    return figures | {**summarize(steps_us), "halves_frac": halves_frac(rounds_us)}

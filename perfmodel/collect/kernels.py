@@ -137,13 +137,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dtypes", help="comma-separated, of those that the machine has")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both")
-    parser.add_argument("--threads", type=int, help="intra-op threads of the CPU")
 
 
 def run(arguments: argparse.Namespace) -> None:
     asked = "" if arguments.families == ALL else arguments.families
     families = listed("--families", asked, list(FAMILIES))
-    backend = open_backend(arguments.device, threads=arguments.threads)
+    backend = open_backend(arguments.device)
     scope = scope_of(backend)
     if arguments.dtypes:
         scope = replace(scope, dtypes=tuple(listed("--dtypes", arguments.dtypes, scope.dtypes)))

@@ -19,7 +19,6 @@ import numpy as np
 
 from perfmodel.collect.backend import Backend, device_name, open_backend
 from perfmodel.collect.capture import Recorder, record_steps
-from perfmodel.collect.ops import tensors_of
 from perfmodel.collect.runs import Run, add_common, listed
 from perfmodel.collect.timing import Stopwatch, summarize
 from perfmodel.errors import PerfmodelError, UsageError
@@ -44,6 +43,15 @@ class Called(NamedTuple):
     def once(self, number: int) -> None:
         self.before()
         self.run()
+
+
+def tensors_of(torch: Any, values: Any) -> Iterator[Any]:
+    """Every tensor among `values` and in lists and dictionaries among them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple, dict)):
+            yield from tensors_of(torch, value.values() if isinstance(value, dict) else value)
 
 
 def module_call(

@@ -14,22 +14,26 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfmodel.base.files import write_text
 from perfmodel.base.units import human_us
 from perfmodel.collect.backend import Backend, describe_machine, open_backend
 from perfmodel.collect.capture import EnoughSteps, Recorder, record_steps
-from perfmodel.collect.models import MODELS, Options, Ranks
+from perfmodel.collect.models import MODELS, Options
 from perfmodel.collect.runs import add_device, count, restore_command, stem_of
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"
-JOIN_TIMEOUT_S = 300
-LOOPBACK = Path("/sys/class/net/lo")
+
+
+class Ranks(NamedTuple):
+    """This process among the ranks of the job, as a launcher's environment says."""
+
+    rank: int = 0
+    world: int = 1
 
 
 @contextmanager
@@ -94,7 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pooling", type=count, help="lookups per sample and table")
     parser.add_argument("--zipf", type=float, default=0.0, help="skew of the indices, 0 = uniform")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ranks", type=count, default=1, help="processes (NCCL, or Gloo on CPU)")
     parser.add_argument("--warmup", type=count, default=10, help="steps before any measurement")
     parser.add_argument("--steps", type=count, default=40, help="un-profiled steps to time")
     parser.add_argument("--active", type=count, default=6, help="profiled steps")
@@ -108,61 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     MODELS[arguments.model]
-    if arguments.script:
-        _trace_script(arguments)
-    else:
-        _trace_ranks(arguments.ranks, arguments.device, arguments)
-
-
-def _trace_ranks(world: int, device: str, arguments: argparse.Namespace) -> None:
-    """Trace on each of `world` ranks and wait for them.
-
-    One rank runs in this process, without a process group of its own. Several run in fresh
-    processes, over NCCL with a GPU each, or over Gloo on the loopback interface with the CPU's
-    threads shared out. Raises `PerfmodelError` when a rank fails, `UsageError` when there are
-    fewer GPUs than ranks.
-    """
-    backend = open_backend(device)
-    if backend.is_gpu and backend.torch.cuda.device_count() < world:
-        count = backend.torch.cuda.device_count()
-        raise UsageError(f"--ranks {world}: only {count} GPU(s) here, one is needed per rank")
-    if world == 1:
-        _trace_rank(backend, Ranks(), arguments)
-        return
-    processes = backend.torch.multiprocessing
-    threads = max(1, (os.cpu_count() or world) // world)
-    with tempfile.TemporaryDirectory() as folder:
-        given = (world, backend.kind, threads, Path(folder) / "store", arguments)
-        try:
-            processes.spawn(_run_rank, given, nprocs=world, daemon=True)
-        except (processes.ProcessExitedException, processes.ProcessRaisedException) as error:
-            failed = f"rank {error.error_index} of {world} failed"
-            raise PerfmodelError(f"{failed}: see its message above") from None
-
-
-def _run_rank(
-    rank: int, world: int, kind: str, threads: int, store: Path, arguments: argparse.Namespace
-) -> None:
-    """One rank in a process of its own; the group meets in the file `store`, without a port."""
-    backend = open_backend(kind, threads=threads, index=rank if kind == "cuda" else 0)
-    if not backend.is_gpu and LOOPBACK.exists():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
-    backend.torch.distributed.init_process_group(
-        "nccl" if backend.is_gpu else "gloo",
-        init_method=store.as_uri(),
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=JOIN_TIMEOUT_S),
-    )
-    try:
-        _trace_rank(backend, Ranks(rank, world), arguments)
-    except PerfmodelError as error:
-        raise SystemExit(f"perfmodel: rank {rank}: {error}") from None
-    finally:
-        backend.torch.distributed.destroy_process_group()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
+    (_trace_script if arguments.script else _trace_model)(arguments)
 
 
 @contextmanager
@@ -191,7 +140,8 @@ def _trace_script(arguments: argparse.Namespace) -> None:
         _write(backend, ranks, recorder, stem, command, {"model": "script", "script": script.name})
 
 
-def _trace_rank(backend: Backend, ranks: Ranks, arguments: argparse.Namespace) -> None:
+def _trace_model(arguments: argparse.Namespace) -> None:
+    backend = open_backend(arguments.device)
     model, preset, batch = arguments.model, arguments.preset, arguments.batch
     names = ("preset", "batch", "max_rows", "pooling", "seed")
     chosen = {name: getattr(arguments, name) for name in names}
@@ -199,10 +149,10 @@ def _trace_rank(backend: Backend, ranks: Ranks, arguments: argparse.Namespace) -
     stem = stem_of(arguments.output, arguments.name or usual)
     command = restore_command("trace", arguments)
     try:
-        training = MODELS[model](backend, ranks, Options(**chosen, zipf_alpha=arguments.zipf))
+        training = MODELS[model](backend, Options(**chosen, zipf_alpha=arguments.zipf))
         with _recorder(backend, arguments) as recorder:
             record_steps(recorder, training.step)
-            _write(backend, ranks, recorder, stem, command, training.description)
+            _write(backend, Ranks(), recorder, stem, command, training.description)
     except (RuntimeError, MemoryError) as error:
         if not backend.out_of_memory(error):
             raise

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
-
 import numpy as np
 
 from perfmodel.base.arrays import Floats
@@ -13,7 +11,6 @@ from perfmodel.cost.cpu.parameters import (
     MEMORY_PARAMETERS,
     THREAD_PARAMETERS,
     parameters,
-    parameters_on,
 )
 from perfmodel.cost.cpu.terms import (
     RATES,
@@ -72,17 +69,6 @@ CPU_FAMILIES["host"] = CpuFamily("host", parameters("cpu.host"), host_terms, cal
 CPU_FAMILIES |= dict.fromkeys(("channel", "jagged", "pooling"), CPU_FAMILIES["vector"])
 for family, model in CPU_FAMILIES.items():
     KERNELS.register(f"cpu/{family}/heuristic")(model)
-
-
-def waiting_frac(device: Device, ranks: int) -> float:
-    """What ranks of equal work wait for the last of them on a CPU, as a share of their own work.
-
-    The largest of so many normal variables, by the median rank of Blom, 1958.
-    """
-    model = CPU_FAMILIES["collective"]
-    values = parameters_on(model.family, model.family, model.parameters, device)
-    last = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    return values["skew_frac"] * last if ranks > 1 else 0.0
 
 
 NAME = f"gpu/{RECORDED}/heuristic"

@@ -25,21 +25,6 @@ def original(device: Device) -> Device:
     return known if is_its_chip and known != device else device
 
 
-def slower_multiprocessors(device: Device) -> list[str]:
-    """A note where `device` is one of the catalogue with more multiprocessors at the same rates:
-    each of them is then slower, and what runs in as many rounds of blocks as before takes longer.
-    """
-    known = catalogue.device(device.based_on) if device.based_on else device
-    slower = known.fp32_tflop_per_s / known.sm_count > device.fp32_tflop_per_s / device.sm_count
-    if device.target == "cpu" or known.sm_count >= device.sm_count or not slower:
-        return []
-    return [
-        f"{known.name} with {device.sm_count} multiprocessors in the place of {known.sm_count} at "
-        "the same rates: each multiprocessor is slower, and where the waves of blocks are the same "
-        "a kernel takes longer"
-    ]
-
-
 @dataclass(frozen=True)
 class Generation:
     """A maker's generation. A model that has no figures of it takes those of the generation `like`

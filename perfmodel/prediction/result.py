@@ -78,8 +78,8 @@ def summarise(
         for i, number in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
-        naive = naive_predictions(truth, steady) if compare else None
-        ranks = [_left_out(timeline, each, i, steady, naive) for i, each in enumerate(ranks)]
+        null_us = null_mean_us(truth, steady) if compare else np.full(step_us.shape, np.nan)
+        ranks = [_left_out(timeline, each, i, steady, null_us[i]) for i, each in enumerate(ranks)]
     meets = rank_waiting(timeline, walker)
     if meets is not None:
         ranks = [
@@ -207,17 +207,16 @@ def _medians(accounts: Sequence[Accounting], names: Sequence[str]) -> dict[str, 
 
 
 def _left_out(
-    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, naive: dict[str, Floats] | None
+    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, null_us: Floats
 ) -> RankPrediction:
-    """The `at`-th rank, whose steps are left out, with their intervals and nulls."""
+    """The `at`-th rank, whose steps are left out, with their intervals and what needs no model."""
     replayed_us = by_rank_and_step(timeline.graph, timeline.step_us)[at]
     seen = unseen_errors(replayed_us, np.array([step.step_us for step in rank.steps]))
     steps = []
     for number, step in enumerate(rank.steps):
         low_us, high_us = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        told = {} if naive is None else {name: us[at, number] for name, us in naive.items()}
-        nulls = {name: None if np.isnan(us) else float(us) for name, us in told.items()}
-        left_out = {"low_us": low_us, "high_us": high_us, **dict.fromkeys(NULLS), **nulls}
+        null = None if np.isnan(null_us[number]) else float(null_us[number])
+        left_out = {"low_us": low_us, "high_us": high_us, "null_mean_us": null}
         steps.append(replace(step, left_out=left_out))
     return replace(rank, steps=steps)
 
@@ -337,28 +336,10 @@ def _mean_of_other_steps(group: Ints, step: Ints, duration_us: Floats, counts: M
     return means
 
 
-NULLS = ("null_mean_us", "null_mean_gpu_us", "null_last_us")
-
-
-def naive_predictions(measured: Timeline, steady: Ints) -> dict[str, Floats]:
-    """Of every step of a measured trace what needs no model, `[rank, step]` in microseconds, nan
-    where nothing can be said: the mean of the other `steady` steps; the same, and by how much
-    longer the device was active than in the mean of those; the steady step before."""
-    graph = measured.graph
-    step_us = by_rank_and_step(graph, measured.step_us)
-    active_us = np.zeros(len(graph.marks.name))
-    for rank in ranks_of(graph):
-        device = DeviceWork.of(measured, rank)
-        for mark in np.flatnonzero(graph.marks.rank == rank).tolist():
-            active_us[mark] = account(device, *step_bounds(measured, mark)).gpu_active_us
-    active_us = by_rank_and_step(graph, active_us)
-    with_device = active_us.any(axis=1, keepdims=True)
-    before = np.searchsorted(steady, np.arange(step_us.shape[1])) - 1
-    last_us = np.where(before >= 0, step_us[:, np.append(steady, 0)[before]], np.nan)
-    mean_us = _mean_of_others(step_us, steady)
-    more_us = active_us - _mean_of_others(active_us, steady)
-    mean_gpu_us = np.where(with_device, np.maximum(mean_us + more_us, 0), np.nan)
-    return dict(zip(NULLS, (mean_us, mean_gpu_us, last_us), strict=True))
+def null_mean_us(measured: Timeline, steady: Ints) -> Floats:
+    """Of every step of a measured trace what needs no model, `[rank, step]` in microseconds: the
+    mean of the other `steady` steps; nan where there is none."""
+    return _mean_of_others(by_rank_and_step(measured.graph, measured.step_us), steady)
 
 
 def _mean_of_others(values: Floats, steady: Ints) -> Floats:

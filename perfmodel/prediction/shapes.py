@@ -17,7 +17,7 @@ from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError, prefixed
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.originals import slower_multiprocessors, unknown_generations
+from perfmodel.hardware.originals import unknown_generations
 from perfmodel.hardware.reads import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
@@ -212,7 +212,7 @@ def predict_shapes(
             steps, machine, costs, {at: each.ratio for at, each in times.items()}
         ),
     )
-    about = [*unknown_generations([device]), *remarks(device), *slower_multiprocessors(device)]
+    about = [*unknown_generations([device]), *remarks(device)]
     return result, [*steps.notes, *about]
 
 

@@ -50,7 +50,7 @@ class StepPrediction:
     """What of the step's critical path waits for something that was not recorded."""
     left_out: dict[str, float | None] | None = None
     """Of a step that was predicted from the others, microseconds: `low_us` and `high_us`, its 90 %
-    interval by the errors of leaving the others out, and what needs no model (`null_…`)."""
+    interval by the errors of leaving the others out, and what needs no model (`null_mean_us`)."""
 
     @property
     def error_pct(self) -> float | None:

@@ -88,7 +88,7 @@ class BreakdownPage:
         say(tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps]))
 
     def causes(self, rank: RankBreakdown) -> None:
-        """Communication, launch queue and memory of a rank; idle time and path by cause."""
+        """Communication and memory of a rank; idle time and path by cause."""
         for line in _summary_lines(rank):
             self.console.say(line)
         step = tables.median_step(rank.steps)
@@ -232,21 +232,13 @@ def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
 
 
 def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
-    """A rank's communication, launch queue and memory."""
+    """A rank's communication and memory."""
     from perfmodel.timeline.memory import shown_timelines
 
     summary = rank.summary
     if summary.hidden_comm_frac is not None:
         hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
         yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
-    if depths := rank.queue_depths:
-        mean = sum(depth.mean_count for depth in depths) / len(depths)
-        empty = sum(depth.empty_frac for depth in depths) / len(depths)
-        most = max(depth.max_count for depth in depths)
-        yield (
-            f"Launch queue: {mean:,.1f} operations on average, at most {most:,}; "
-            f"empty (host-bound) {tables.percent(empty, 1)} of the time"
-        )
     yield from map(_memory, shown_timelines(rank.memory))
 
 

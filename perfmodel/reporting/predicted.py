@@ -20,12 +20,6 @@ _DEVICE = (
 )
 _GAIN = "gain_us=gain:us;gain_frac=of step:share"
 _MEASURED = "measured_us=measured:us;error_pct=error %:+.2f"
-_NULLS = {
-    "null_mean_us": "others' mean",
-    "null_mean_gpu_us": "+ GPU active",
-    "null_last_us": "last step",
-}
-"""Predictions of a step that need no model."""
 _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
@@ -241,7 +235,7 @@ def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
     if not left_out:
         return
     errors = []
-    for key, name in ({"step_us": "replay"} | _NULLS).items():
+    for key, name in (("step_us", "replay"), ("null_mean_us", "others' mean")):
         sizes = [abs(each[key] / us - 1) for us, each in left_out if each[key] is not None]
         errors += [f"{name} {tables.percent(sum(sizes), len(sizes))}"] if sizes else []
     yield f"Mean absolute error of steps left out: {', '.join(errors)}."
@@ -271,11 +265,10 @@ def _steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = 
         if answer["mode"] == "model" or any(each["left_out"] for each in steps):
             record["measured_host_frac"] = None
         records.append(record)
-    nulls = ";".join(f"{key}={head}:us" for key, head in _NULLS.items())
     heads = (
         f"step=;step_us={step_us}:us;baseline_us=without:us;{_GAIN};{_MEASURED};"
-        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;{nulls};"
-        "measured_host_frac=measured host:share"
+        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;"
+        "null_mean_us=others' mean:us;measured_host_frac=measured host:share"
     )
     return Table(f"Steps{rank}", heads, records)
 

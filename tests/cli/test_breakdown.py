@@ -237,7 +237,7 @@ def test_top_bounds_every_table(run: Run, trace: Path) -> None:
     assert run("breakdown", trace, "--top", 0).status == 2
 
 
-def test_overlap_and_queue_are_in_the_answer(run: Run, trace: Path) -> None:
+def test_overlap_is_in_the_answer(run: Run, trace: Path) -> None:
     answer = json.loads(run("breakdown", trace, "--format", "json").out)
     assert answer["overlap"] == {
         "comm_us": 20,
@@ -245,10 +245,6 @@ def test_overlap_and_queue_are_in_the_answer(run: Run, trace: Path) -> None:
         "exposed_us": 20,
         "hidden_frac": 0,
     }
-    depths = answer["ranks"][0]["queue_depth"]
-    assert [depth["max_count"] for depth in depths] == [1, 1, 1]
-    # Each of two kernels begins 6 us after its launch call ends.
-    assert depths[0]["mean_count"] == pytest.approx(12 / 99, abs=1e-3)
     assert "Communication: 20" in run("breakdown", trace).out
 
 

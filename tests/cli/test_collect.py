@@ -8,7 +8,7 @@ from cli.conftest import Run
 def test_help_is_the_collectors(run: Run) -> None:
     ran = run("collect", "--help")
     assert ran.status == 0
-    assert all(verb in ran.out for verb in ("kernels", "ops", "trace"))
+    assert all(verb in ran.out for verb in ("kernels", "steps", "trace"))
     assert "--minutes" in run("collect", "kernels", "--help").out
 
 

@@ -31,8 +31,8 @@ FLOOR += tuple(f"base/{name}.py" for name in ("files", "lazy", "registry", "unit
 def test_every_verb_parses_its_defaults() -> None:
     parser = build_parser()
     assert parser.parse_args(["kernels"]).minutes == 10.0
-    assert parser.parse_args(["trace", "--ranks", "2"]).ranks == 2
-    assert parser.parse_args(["ops", "--device", "cpu"]).device == "cpu"
+    assert parser.parse_args(["trace", "--steps", "2"]).steps == 2
+    assert parser.parse_args(["steps", "--device", "cpu"]).device == "cpu"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
@@ -54,7 +54,7 @@ def test_families_are_chosen_by_name() -> None:
         listed("--families", "matmull", list(FAMILIES))
 
 
-@pytest.mark.parametrize("verb", ["kernels", "ops", "trace"])
+@pytest.mark.parametrize("verb", ["kernels", "steps", "trace"])
 def test_a_missing_torch_is_one_line_and_exit_2(
     verb: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +101,7 @@ def test_a_copied_folder_runs_with_the_ground_floor_only(tmp_path: Path) -> None
         text=True,
         check=True,
     )
-    assert all(verb in done.stdout for verb in ("kernels", "ops", "trace"))
+    assert all(verb in done.stdout for verb in ("kernels", "steps", "trace"))
 
 
 def test_help_loads_neither_torch_nor_pandas() -> None:

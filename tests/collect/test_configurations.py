@@ -9,7 +9,7 @@ import pytest
 from collect.tiny_config import TINY
 
 from perfmodel.collect.cli import main
-from perfmodel.collect.configurations import Samples, dims_of
+from perfmodel.collect.configurations import dims_of, figures_of
 from perfmodel.collect.models.dlrm import DlrmConfig, read_configs
 from perfmodel.errors import UsageError
 
@@ -62,13 +62,13 @@ def test_a_list_that_is_no_json_or_not_there_is_exit_2(
 ) -> None:
     (tmp_path / "c.json").write_text("{")
     for name in ("c.json", "none.json"):
-        assert main(["ops", "--configs", str(tmp_path / name), "-o", str(tmp_path / "o")]) == 2
+        assert main(["steps", "--configs", str(tmp_path / name), "-o", str(tmp_path / "o")]) == 2
         assert capsys.readouterr().err.startswith("perfmodel: --configs")
 
 
 def test_figures_are_robust_and_tell_their_own_spread() -> None:
-    found = Samples([[10.0] * 5, [10.5] * 5, [10.0, 400.0]]).figures()
+    found = figures_of([[10.0] * 5, [10.5] * 5, [10.0, 400.0]])
     assert found["p10_us"] == pytest.approx(10.0)
     assert (found["rounds"], found["steps"]) == (3, 12)
     assert math.isclose(found["halves_frac"], 0.05)
-    assert Samples([[1.0]]).figures()["halves_frac"] is None
+    assert figures_of([[1.0]])["halves_frac"] is None

@@ -86,7 +86,7 @@ KERNELS = (
 
 
 @pytest.mark.usefixtures("needs_torch")
-@pytest.mark.parametrize("verb", ["ops", "kernels"])
+@pytest.mark.parametrize("verb", ["steps", "kernels"])
 def test_a_disk_that_fills_leaves_whole_files_or_none(
     verb: str, configs: str, tmp_path: Path
 ) -> None:

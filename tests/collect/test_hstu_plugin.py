@@ -47,8 +47,8 @@ print(*(each is not None for each in names))
 def test_a_model_of_theirs_trains(model: str) -> None:
     code = f"""
 from perfmodel.collect.backend import open_backend
-from perfmodel.collect.models import MODELS, Options, Ranks
-training = MODELS["{model}"](open_backend("cpu"), Ranks(), Options(preset="tiny", batch=2))
+from perfmodel.collect.models import MODELS, Options
+training = MODELS["{model}"](open_backend("cpu"), Options(preset="tiny", batch=2))
 training.step(0)
 print(training.description["preset"])
 """

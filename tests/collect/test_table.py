@@ -8,8 +8,7 @@ from perfmodel.collect.timing import COLUMNS, write_table
 
 SCHEMA_OF_KERNEL_FILES = (
     *("op", "device", "dtype", "direction", "timing", "b", "m", "n", "k", "rows", "cols"),
-    *("batch", "in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding"),
-    "duration_us",
+    *("batch", "duration_us"),
 )
 
 

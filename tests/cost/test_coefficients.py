@@ -27,7 +27,7 @@ FILES = sorted((COST / "coefficients").glob("*.toml"))
 PAGE = ROOT / "docs" / "coefficients.md"
 KEYS = {
     *("value", "unit", "meaning", "source", "fitted_on", "rows"),
-    *("range", "effect", "per_op", "from_figures"),
+    *("range", "effect", "from_figures"),
 }
 METHODS = ("table", "tuples", "rows")
 COMPUTED = {
@@ -45,8 +45,6 @@ ALLOWED = {
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",
     ("cpu/terms.py", 3.0): "end of a search for an exponent",
     ("gpu/embedding.py", 8.0): "bits of a byte",
-    ("models.py", 0.375): "median rank, Blom 1958",
-    ("models.py", 0.25): "median rank, Blom 1958",
     ("cpu/terms.py", 5e-4): "half of a FLOP's nanosecond in microseconds",
 }
 """Floats in code that are no coefficients, and why."""
@@ -67,10 +65,10 @@ kernels of its heuristic on six devices (learned corrections, where a device has
 part of it). Coefficients that fits write (`fitted.json`, bundled trees) are not listed.
 """
 FITTED = """
-## Parameters that fits choose
+## Parameters of CPUs
 
-`perfmodel fit device` chooses them for a CPU, from the middle of the range on; a CPU that was not
-fitted takes those of `cpu-epyc`, times by the speed of a thread, rates by what data sheets say.
+A calibration may hold them; all others are those of `cpu-epyc`, times by the speed of a thread,
+rates by what data sheets say. `perfmodel fit device` finds the ratios and the cost of host work.
 
 | Name | Range | Unit | Meaning |
 |---|---|---|---|"""
@@ -87,7 +85,7 @@ def every() -> tuple[tuple[str, dict[str, Any]], ...]:
 
 
 def entries() -> list[tuple[str, dict[str, Any]]]:
-    """Those that have a value; parameters that fits choose start in the middle of their range."""
+    """Those that have a value; parameters without start in the middle of their range."""
     return [(name, entry) for name, entry in every() if "value" in entry]
 
 

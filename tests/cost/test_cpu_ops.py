@@ -27,9 +27,9 @@ def test_ops_on_a_cpu() -> None:
     assert not [row["op"] for row, right in zip(rows, is_right, strict=True) if not right]
 
 
-@pytest.mark.parametrize("table", ["drift", "reference", "alone.matmlu"])
+@pytest.mark.parametrize("table", ["drift", "reference", "alone.matmul"])
 def test_a_calibration_of_nothing_is_refused(table: str) -> None:
-    """Files of versions before 0.3 may hold a drift, which would be left out without a word."""
+    """Files of versions before 0.3 may hold what would be left out without a word."""
     cpu = perfmodel.hardware.device("cpu-epyc")
     cpu = replace(cpu, name="mine", calibration={**cpu.calibration, table: {"stream_frac": 1.1}})
     ops = pd.DataFrame([{"op": "add", "rows": 64, "cols": 64}])

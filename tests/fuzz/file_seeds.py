@@ -106,13 +106,6 @@ def kernel_parquet() -> bytes:
 
 
 @cache
-def cpu_rows() -> bytes:
-    """The first rows of a table that the collector wrote on a CPU."""
-    lines = content_of(ROOT / "traces" / "cpu_kernels" / "cpu_epyc.csv").split(b"\n")
-    return b"\n".join([lines[0], *lines[1:200:8]]) + b"\n"
-
-
-@cache
 def step_rows() -> bytes:
     """Measured steps of workloads."""
     return content_of(ROOT / "traces" / "cpu_dlrm_truth" / "one_rank.csv")

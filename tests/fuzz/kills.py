@@ -19,7 +19,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fuzz.file_seeds import LOG, SWEEP, cpu_rows
+from fuzz.file_seeds import LOG, SWEEP, step_rows
 from fuzz.seeds import DEMO, ROOT
 
 OLD = b"what stood here before\n"
@@ -71,7 +71,7 @@ WRITING = (
 
 def inputs(folder: Path) -> Path:
     """What the verbs read beside the traces."""
-    (folder / "cpu.csv").write_bytes(cpu_rows())
+    (folder / "cpu.csv").write_bytes(step_rows())
     (folder / "log").write_text(LOG)
     (folder / "sweep.toml").write_text(SWEEP)
     (folder / "kernels.csv").write_bytes(_kernel_table())

@@ -141,13 +141,6 @@ KINDS = (
         read.read_kernel_rows,
     ),
     Kind(
-        "measurements of a CPU",
-        ".csv",
-        lambda: (seeds.cpu_rows(),),
-        (any_bytes, csv_cells(("duration_us",), ())),
-        read.read_device_rows,
-    ),
-    Kind(
         "measured steps",
         ".csv",
         lambda: (seeds.step_rows(),),

@@ -74,15 +74,8 @@ def read_kernel_rows(path: Path) -> tuple[Any, list[str]]:
     return None, []
 
 
-def read_device_rows(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.validate.calibrate.device_data import read_tables
-
-    found = read_tables([path])
-    return None, [f"{s.left_out} left out" for s in found.sources if s.left_out]
-
-
 def read_steps(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.validate.calibrate.tables import read_steps as steps
+    from perfmodel.validate.calibrate.steps import read_steps as steps
 
     return [str(each) for each in steps(path)], []
 

@@ -109,8 +109,6 @@ def test_a_step_left_out_has_an_interval_and_nulls() -> None:
     found = only(predict(host_bound(100, 120, 110), leave_one_step_out=True))
     left = [step["left_out"] for step in found["steps"]]
     assert [one["null_mean_us"] for one in left] == [115, 105, 110]
-    assert [one["null_last_us"] for one in left] == [None, 100, 120]
-    assert [one["null_mean_gpu_us"] for one in left] == [None] * 3
     # Of the first from the errors of the others: 120 beside 105, 110 beside 110.
     expected = unseen_step_interval(115, np.log([120 / 105, 110 / 110]))
     assert (left[0]["low_us"], left[0]["high_us"]) == pytest.approx(expected, abs=1e-3)
@@ -118,19 +116,10 @@ def test_a_step_left_out_has_an_interval_and_nulls() -> None:
     assert scaled["steps"][0]["left_out"]["null_mean_us"] is None
 
 
-def test_the_null_with_the_device_knows_how_long_it_was_active() -> None:
-    found = only(predict(steps(100, 140, 120).trace(), leave_one_step_out=True))
-    left = [step["left_out"] for step in found["steps"]]
-    # Steps of 160, 200 and 180 us, of which all but 60 is device time.
-    assert [one["null_mean_us"] for one in left] == [190, 170, 180]
-    assert [one["null_mean_gpu_us"] for one in left] == [160, 200, 180]
-
-
 def test_warm_up_and_outliers_are_no_null() -> None:
     found = only(predict(host_bound(500, 100, 120, 400, 110), leave_one_step_out=True))
     left = [step["left_out"] for step in found["steps"]]
     assert [one["null_mean_us"] for one in left] == [110, 115, 105, 110, 110]
-    assert [one["null_last_us"] for one in left] == [None, None, 100, 120, 120]
 
 
 def test_the_share_of_the_path_that_is_host_work() -> None:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from hstu_collector.cases import CONTEXT, DROPPED
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.models import Options, Ranks, Training, chosen
+from perfmodel.collect.models import Options, Training, chosen
 from perfmodel.collect.models.dlrm import FP32_BYTES, require_room
-from perfmodel.errors import UsageError
 
 DISTINCT_BATCHES, COPIES = 8, 2
 """A batch is sent twice, as DLRMv4's reference does, from memory that is not pinned."""
@@ -119,10 +118,8 @@ def workload_file(preset: str, config: HstuConfig, batch: int) -> str:
     return TOML.format(**values)
 
 
-def build_hstu(backend: Backend, ranks: Ranks, options: Options) -> Training:
+def build_hstu(backend: Backend, options: Options) -> Training:
     """The model of `options.preset` at `options.batch` sequences, `mlperf` where none is named."""
-    if ranks.world > 1:
-        raise UsageError("--model hstu runs on one rank")
     options = replace(options, preset=options.preset or "mlperf")
     preset, config = chosen(PRESETS, options, "HSTU")
     if options.max_rows:

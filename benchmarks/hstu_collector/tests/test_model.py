@@ -10,8 +10,7 @@ from hstu_collector.model import PRESETS, lengths_of, workload_file
 
 import perfmodel
 from perfmodel.collect.backend import open_backend
-from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.errors import UsageError
+from perfmodel.collect.models import MODELS, Options
 from perfmodel.workload.step import slowest_lengths
 
 
@@ -31,7 +30,7 @@ def test_sequences_are_those_of_the_workload_file(preset: str, batch: int, tmp_p
 @pytest.mark.skipif(not find_spec("torch"), reason="needs PyTorch: pip install torch")
 def test_it_trains_on_a_cpu() -> None:
     torch, backend = import_module("torch"), open_backend("cpu", threads=1)
-    training = MODELS["hstu"](backend, Ranks(), Options(preset="tiny", batch=4))
+    training = MODELS["hstu"](backend, Options(preset="tiny", batch=4))
     model = training.step.__self__  # type: ignore[attr-defined]
     before, weight = model.tables[0].clone(), model.layers[0][1].weight.detach().clone()
     training.step(0)
@@ -43,8 +42,3 @@ def test_it_trains_on_a_cpu() -> None:
     assert changed.tolist() == looked_up.tolist()
     assert (model.layers[0][1].weight != weight).float().mean() > 0.9
     assert 'title = "HSTU tiny' in training.description["toml"]
-
-
-def test_it_runs_on_one_rank() -> None:
-    with pytest.raises(UsageError, match="one rank"):
-        MODELS["hstu"](None, Ranks(0, 2), Options())  # type: ignore[arg-type]

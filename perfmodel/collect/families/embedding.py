@@ -29,7 +29,6 @@ ZIPF_ALPHAS = (0.0, 0.8, 1.05, 1.4)
 DIM_MULTIPLE = 4
 TABLES_SHARE = 4
 """Tables may be larger than other operands: what matters is whether they fit into caches."""
-CPU_RANGES = {**RANGES, "hash_size": (300, 4_000_000), "batch": (32, 4_096), "pooling": (1, 100)}
 KINDS = (
     ("fwd", ""),
     ("bwd", "sparse"),
@@ -42,13 +41,12 @@ gradient of the table's size; `update` applies SGD, from the sparse gradient or 
 
 
 def embedding_cases(scope: Scope) -> Iterator[Case]:
-    """Points that fill the ranges; on a GPU first DLRM-like tables, every skew for each.
+    """DLRM-like tables, every skew for each, then points that fill the ranges.
 
     Of every shape, the kinds whose tables and gradients fit.
     """
     listed = [(dims, alpha) for dims in shapes(RANGES, 0, DLRM_LIKE) for alpha in ZIPF_ALPHAS]
-    listed = listed if scope.is_gpu else []
-    for number, dims in enumerate(shapes(RANGES if scope.is_gpu else CPU_RANGES, POINTS)):
+    for number, dims in enumerate(shapes(RANGES, POINTS)):
         dims["dim"] = max(1, round(dims["dim"] / DIM_MULTIPLE)) * DIM_MULTIPLE
         listed.append((dims, ZIPF_ALPHAS[number % len(ZIPF_ALPHAS)]))
     item, limit = DTYPE_BYTES["fp32"], scope.max_bytes * TABLES_SHARE

@@ -38,14 +38,6 @@ def chosen(presets: Mapping[str, Config], options: Options, model: str) -> tuple
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """This process among the ranks of the job."""
-
-    rank: int = 0
-    world: int = 1
-
-
-@dataclass(frozen=True)
 class Training:
     """A model ready to train: `step(i)` does batch `i`; `description` is JSON-ready."""
 
@@ -53,7 +45,7 @@ class Training:
     description: dict[str, Any]
 
 
-Builder = Callable[[Backend, Ranks, Options], Training]
+Builder = Callable[[Backend, Options], Training]
 
 MODELS: Registry[Builder] = Registry(
     "model", "perfmodel.collect.models", "perfmodel.collect.models"

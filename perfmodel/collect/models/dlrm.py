@@ -1,8 +1,6 @@
 """DLRM in plain PyTorch: `nn.EmbeddingBag`, dot interaction, SGD (Naumov et al. 2019).
 
-With several ranks the tables are sharded table-wise (pooled all-to-all) and the MLPs are data
-parallel (DDP), as in the reference implementation. Configurations are those that were published,
-and what a file lists.
+Configurations are those that were published, and what a file lists.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from numpy.typing import NDArray
 from perfmodel.base.files import read_bytes
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.models import MODELS, Options, Ranks, Training, chosen
+from perfmodel.collect.models import MODELS, Options, Training, chosen
 from perfmodel.errors import PerfmodelError, UsageError
 
 FP32_BYTES, INT64_BYTES = 4, 8
@@ -91,7 +88,7 @@ def dlrm_config(options: Options) -> DlrmConfig:
 
 
 def require_room(table_bytes: int, free_bytes: int) -> None:
-    """Raise `UsageError` when the tables of this rank do not fit.
+    """Raise `UsageError` when the tables do not fit.
 
     Checked before anything is allocated: on a host, asking for too much ends the process.
     """
@@ -175,43 +172,34 @@ LEARNING_RATE = 0.01
 
 
 @MODELS.register("dlrm")
-def build_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Training:
-    """The DLRM of `options.preset` at `options.batch` samples per rank."""
-    return train_dlrm(backend, ranks, dlrm_config(options), options.seed)
+def build_dlrm(backend: Backend, options: Options) -> Training:
+    """The DLRM of `options.preset` at `options.batch` samples."""
+    return train_dlrm(backend, dlrm_config(options), options.seed)
 
 
-def train_dlrm(backend: Backend, ranks: Ranks, config: DlrmConfig, seed: int = 0) -> Training:
+def train_dlrm(backend: Backend, config: DlrmConfig, seed: int = 0) -> Training:
     described = {each.name: getattr(config, each.name) for each in fields(config)}
     described["preset"], described["batch_per_rank"] = described.pop("name"), described.pop("batch")
     description = {"model": "dlrm", "optimizer": f"SGD lr {LEARNING_RATE}", **described}
-    return Training(_Dlrm(backend, ranks, config, seed).step, description)
+    return Training(_Dlrm(backend, config, seed).step, description)
 
 
 class _Dlrm:
     """The parts of the model and its training step."""
 
-    def __init__(self, backend: Backend, ranks: Ranks, config: DlrmConfig, seed: int) -> None:
+    def __init__(self, backend: Backend, config: DlrmConfig, seed: int) -> None:
         torch, nn = backend.torch, backend.torch.nn
         torch.manual_seed(seed)
-        self.backend, self.ranks, self.config = backend, ranks, config
-        self.owned = [t for t in range(len(config.rows)) if t % ranks.world == ranks.rank]
-        if not self.owned:
-            raise UsageError(
-                f"{len(config.rows)} tables cannot be sharded over {ranks.world} ranks"
-            )
-        owned_bytes = FP32_BYTES * config.dim * sum(config.rows[t] for t in self.owned)
-        require_room(owned_bytes, backend.free_bytes())
+        self.backend, self.config = backend, config
+        require_room(config.table_bytes, backend.free_bytes())
         pairs = len(config.rows) + 1
         top_in = config.dim + pairs * (pairs - 1) // 2
         self.bottom, self.top = (
             mlp(torch, widths, last=last).to(backend.device)
             for widths, last in ((config.bottom, "ReLU"), ((top_in, *config.top), "Sigmoid"))
         )
-        if ranks.world > 1:
-            parallel = nn.parallel.DistributedDataParallel
-            self.bottom, self.top = parallel(self.bottom), parallel(self.top)
         self.tables = []
-        for rows in (config.rows[t] for t in self.owned):
+        for rows in config.rows:
             options_of = {"mode": "sum", "sparse": True, "device": backend.device}
             table = nn.utils.skip_init(nn.EmbeddingBag, rows, config.dim, **options_of)
             nn.init.uniform_(table.weight, -(rows**-0.5), rows**-0.5)
@@ -228,20 +216,16 @@ class _Dlrm:
         self.current = [tensor.to(backend.device) for tensor in self.batches[0]]
 
     def _make_batches(self, seed: int) -> list[list[Any]]:
-        """Per batch: dense features, labels, and one index tensor of all owned tables.
-
-        The indices of an owned table are those of the global batch, as the reference code has it.
-        """
+        """Per batch: dense features, labels, and one index tensor of all tables."""
         torch, config = self.backend.torch, self.config
-        generator = np.random.default_rng(seed + self.ranks.rank)
-        lookups = config.batch * self.ranks.world * config.pooling
+        generator = np.random.default_rng(seed)
+        lookups = config.batch * config.pooling
         batches = []
         for _ in range(DISTINCT_BATCHES):
             dense = generator.random((config.batch, config.bottom[0]), dtype=np.float32)
             labels = (generator.random((config.batch, 1)) < 0.3).astype(np.float32)
             indices = [
-                zipf_indices(generator, config.rows[t], lookups, config.zipf_alpha)
-                for t in self.owned
+                zipf_indices(generator, rows, lookups, config.zipf_alpha) for rows in config.rows
             ]
             shape = (len(indices), -1, config.pooling)
             tensors = [torch.from_numpy(array) for array in (dense, labels, np.stack(indices))]
@@ -265,28 +249,11 @@ class _Dlrm:
     def _predict(self, dense: Any, pooled: list[Any]) -> Any:
         torch = self.backend.torch
         features = self.bottom(dense)
-        sparse = self._exchange(pooled) if self.ranks.world > 1 else torch.stack(pooled, dim=1)
+        sparse = torch.stack(pooled, dim=1)
         joined = torch.cat([features.unsqueeze(1), sparse], dim=1)
         products = torch.bmm(joined, joined.transpose(1, 2))
         flat = products[:, self.pairs[0], self.pairs[1]]
         return self.top(torch.cat([features, flat], dim=1))
-
-    def _exchange(self, pooled: list[Any]) -> Any:
-        """All-to-all of pooled vectors: own tables, global batch -> all tables, own batch."""
-        torch, world = self.backend.torch, self.ranks.world
-        functional = import_module("torch.distributed.nn.functional")
-        tables = len(self.config.rows)
-        held = [len(range(rank, tables, world)) for rank in range(world)]
-        batch, width = self.config.batch, self.config.batch * self.config.dim
-        sent = torch.stack([p.reshape(world, batch, -1) for p in pooled], dim=1)
-        received = sent.new_empty(sum(held) * width)
-        exchanged = functional.all_to_all_single(
-            received,
-            sent.reshape(-1),
-            output_split_sizes=[count * width for count in held],
-            input_split_sizes=[len(pooled) * width] * world,
-        )
-        return exchanged.reshape(tables, batch, -1).transpose(0, 1)
 
 
 def mlp(torch: Any, widths: tuple[int, ...], *, last: str) -> Any:

@@ -15,8 +15,8 @@ from perfmodel.cost.contract import Estimate, Explanation, explanations
 from perfmodel.cost.cpu.parameters import (
     CALL_PARAMETERS,
     CROWDING_PARAMETERS,
+    RATIO_PARAMETERS,
     SPREAD,
-    UNWATCHED_PARAMETERS,
     Parameter,
     is_calibrated,
     parameters_on,
@@ -26,11 +26,9 @@ from perfmodel.cost.cpu.parameters import (
     spread_of,
 )
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Dims
 
-WATCHED = "dispatch_mode"
-"""Timing of an operator of a step that was timed together with all others, one by one."""
 _C = coefficients("cpu.call")
 
 
@@ -44,26 +42,19 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """Rows of one op: checked dims, bytes per element, state of the caches, and parameters."""
+    """Rows of one op within a program: checked dims, bytes per element, and parameters."""
 
     op: str
     direction: str
     section: str
     """Of the calibration: the op, and its direction where that is not `fwd`."""
-    alone: bool
-    """Whether the op is called alone, not within a program."""
     dims: Dims
     item_bytes: Floats
     is_bf16: Mask
-    unwatched: Mask
-    """Whether the whole program is timed, not each of its operators."""
-    cold: Floats
-    """1 where the caches had been emptied."""
     peak_tflop_per_s: Floats
     """Of all cores at their boost clock, by dtype."""
     flags: Dims
-    """Whatever else the rows hold, where it is given: `fused`, `foreach`, `step_bytes`,
-    `first_frac`."""
+    """Whatever else the rows hold, where it is given: `dense`, `step_bytes`, `first_frac`."""
     values: Mapping[str, float]
     device: Device
 
@@ -103,17 +94,10 @@ class Call:
         given = self.flags.get(name)
         return np.zeros(len(self)) if given is None else np.nan_to_num(given)
 
-    def memory_gb_per_s(self) -> Floats:
-        """Rate of what comes from memory, by the state of the caches."""
-        values = self.values
-        return np.where(self.cold > 0, values["cold_gb_per_s"], values["dram_gb_per_s"])
-
     def overhead_us(self) -> Floats:
         """What the op costs before it does anything."""
-        values = self.values
-        ratio = np.where(self.unwatched, values["overhead_ratio"], 1.0)
-        usual = values["floor_us"] * self.crowding() + self.first_us()
-        return ratio * (usual + self.alone * values["call_us"] + self.cold * values["cold_us"])
+        usual = self.values["floor_us"] * self.crowding() + self.first_us()
+        return self.values["overhead_ratio"] * usual
 
     def first_us(self) -> Floats:
         """What the first of its kind in a step costs more, as far as the step evicted its code."""
@@ -125,8 +109,7 @@ class Call:
         """What an op's overhead in a step is multiplied by, for all that the step touches."""
         values = self.values
         beyond_l2, beyond_llc = self._evicted()
-        more = values["crowded_ratio"] * beyond_l2 + values["evicted_ratio"] * beyond_llc
-        return 1 + (not self.alone) * more
+        return 1 + values["crowded_ratio"] * beyond_l2 + values["evicted_ratio"] * beyond_llc
 
     def _evicted(self) -> tuple[Floats, Floats]:
         """What share of L2 and of the last-level cache the bytes of the step replace."""
@@ -138,24 +121,21 @@ class Call:
     def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
         """Moving `moved_bytes` while `held_bytes` compete for the caches.
 
-        The share of the held bytes that fits a level is moved at that level's rate. In a step,
-        `resident_frac` of the bytes was touched just before; all that the step touches competes
-        with the others.
+        The share of the held bytes that fits a level is moved at that level's rate. Of the bytes,
+        `resident_frac` was touched just before; all that the step touches competes with the others.
         """
-        device, values, warm = self.device, self.values, 1 - self.cold
+        device, values = self.device, self.values
         share_of_cores = threads / device.sm_count
 
         def ns_per_byte(held: Floats) -> Floats:
             held = np.maximum(held, 1.0)
-            within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held) * warm
-            within_llc = np.minimum(1.0, self.llc_bytes / held) * warm
+            within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held)
+            within_llc = np.minimum(1.0, self.llc_bytes / held)
             between = np.maximum(within_llc - within_l2, 0.0)
             ns: Floats = within_l2 / (values["l2_gb_per_s"] * share_of_cores)
             ns = ns + between / (values["llc_gb_per_s"] * share_of_cores)
-            return ns + (1 - np.maximum(within_llc, within_l2)) / self.memory_gb_per_s()
+            return ns + (1 - np.maximum(within_llc, within_l2)) / values["dram_gb_per_s"]
 
-        if self.alone:
-            return moved_bytes * ns_per_byte(held_bytes) * 1e-3
         share, crowd = values["resident_frac"], np.maximum(held_bytes, self.flag("step_bytes"))
         ns = share * ns_per_byte(held_bytes) + (1 - share) * ns_per_byte(crowd)
         return moved_bytes * ns * 1e-3
@@ -208,43 +188,34 @@ class CpuFamily:
     """Whether its ops are calls of operators, which cost something before they do anything."""
 
     @property
-    def fitted(self) -> tuple[Parameter, ...]:
-        """The parameters that rows of single ops decide, those that every family has first."""
-        return (*(CALL_PARAMETERS if self.called else ()), *CROWDING_PARAMETERS, *self.own)
-
-    @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return (*self.fitted, *UNWATCHED_PARAMETERS, SPREAD)
+        """Those that every family has first."""
+        called = CALL_PARAMETERS if self.called else ()
+        return (*called, *CROWDING_PARAMETERS, *self.own, *RATIO_PARAMETERS, SPREAD)
 
     def calls(self, rows: Rows, device: Device) -> Iterator[tuple[Ints, Call]]:
-        """The rows by op, direction and whether they are called alone, checked.
+        """The rows by op and direction, checked.
 
         A dense gradient of a table is another algorithm than a sparse one: a direction of its own.
         """
-        cold, dense = (
-            np.nan_to_num(rows.dims.get(name, np.zeros(len(rows)))) for name in ("cold", "dense")
-        )
+        dense = np.nan_to_num(rows.dims.get("dense", np.zeros(len(rows))))
         peaks = {dtype: peak_tflop_per_s(device, dtype) for dtype in set(rows.dtype)}
-        groups: dict[tuple[str, str, bool], list[int]] = {}
-        for row, timing in enumerate(rows.timing):
-            direction = f"{rows.direction[row]}_dense" if dense[row] > 0 else rows.direction[row]
-            key = (rows.op[row], direction, timing not in (KERNEL, WATCHED))
+        groups: dict[tuple[str, str], list[int]] = {}
+        for row, of in enumerate(rows.direction):
+            key = (rows.op[row], f"{of}_dense" if dense[row] > 0 else of)
             groups.setdefault(key, []).append(row)
-        for (op, direction, alone), numbers in groups.items():
+        for (op, direction), numbers in groups.items():
             index, section = np.array(numbers, np.int64), section_of(self.family, op, direction)
             call = Call(
                 op=op,
                 direction=direction.removesuffix("_dense"),
                 section=section,
-                alone=alone,
                 dims=rows.dims_of(op, index),
                 item_bytes=rows.item_bytes[index],
                 is_bf16=np.array([rows.dtype[row] == "bf16" for row in numbers]),
-                unwatched=np.array([rows.timing[row] == KERNEL for row in numbers]),
-                cold=cold[index],
                 peak_tflop_per_s=np.array([peaks[rows.dtype[row]] for row in numbers]),
                 flags={name: values[index] for name, values in rows.dims.items()},
-                values=parameters_on(self.family, section, self.parameters, device, alone),
+                values=parameters_on(self.family, section, self.parameters, device),
                 device=device,
             )
             yield index, call
@@ -252,7 +223,7 @@ class CpuFamily:
     def breakdown(self, call: Call) -> dict[str, Floats]:
         """Every term of `call`, microseconds, the op's overhead first; at least the peak's time."""
         before = {"overhead": call.overhead_us()} if self.called else {}
-        ratio = np.where(call.unwatched, call.values["work_ratio"], 1.0)
+        ratio = call.values["work_ratio"]
         terms = {**before, **{name: ratio * term for name, term in self.terms(call).items()}}
         short_us = np.maximum(call.least_us - sum(terms.values()), 0.0)
         return (

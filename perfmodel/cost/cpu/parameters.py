@@ -2,9 +2,8 @@
 
 A device file may hold tables `[calibration.FAMILY]` and `[calibration."FAMILY.OP"]`, an op that is
 not forward with its direction (`vector.relu`, `embedding.embedding_bag_bwd`); an op's value goes
-before its family's, and that before the default. Tables that begin with `alone.` hold for ops that
-are called alone, over and over; the others for ops within a program, where heap, caches and threads
-are in another state. Either stands in for the other where it is all there is.
+before its family's, and that before what the reference CPU's tables say, scaled. All are of ops
+within a program, where heap, caches and threads are in another state than in calls of one op.
 """
 
 from __future__ import annotations
@@ -22,22 +21,19 @@ from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import host
 from perfmodel.ops.spec import OPS
 
-ALONE = "alone."
 Scale = Callable[[Device, float], float]
 """From a device and a value per core, or a share of a figure, to a parameter's value on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One number of a model, above 0, and the range a fit may choose from."""
+    """One number of a model, above 0, and the range that it may be in."""
 
     name: str
     value: float | None
     """Its default; None: the middle of the range."""
     low: float
     high: float
-    per_op: bool
-    """Whether each op of the family may have a value of its own."""
     scale: Scale | None
     from_figures: bool
     """Whether figures of a device say more than what was measured on another."""
@@ -51,7 +47,7 @@ class Parameter:
 
 
 def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Parameter, ...]:
-    """The coefficients of a group, `cpu.memory`, that fits may choose: those with a range."""
+    """The coefficients of a group, `cpu.memory`, that a calibration may hold: with a range."""
     scales = scales or {}
     return tuple(
         Parameter(
@@ -59,7 +55,6 @@ def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Pa
             entry.get("value"),
             low=float(entry["range"][0]),
             high=float(entry["range"][1]),
-            per_op=entry.get("per_op", False),
             scale=scales.get(key),
             from_figures=entry.get("from_figures", False),
         )
@@ -102,15 +97,14 @@ CROWDING_PARAMETERS = parameters("cpu.crowding")
 the rest of the step touches."""
 THREAD_PARAMETERS = parameters("cpu.threads")
 """Of families whose ops split a part of their work."""
-UNWATCHED_PARAMETERS = parameters("cpu.unwatched")
-"""What timing each operator of a step costs it: fitted to whole steps that were not watched."""
+RATIO_PARAMETERS = parameters("cpu.ratio")
+"""What `fit device` fits to whole steps."""
 MEMORY_PARAMETERS = parameters(
     "cpu.memory",
     {
         "l2_gb_per_s": _from_cache("l2_gb_per_s", _CACHES.table("l2_gb_per_s")),
         "llc_gb_per_s": _from_cache("llc_gb_per_s", _CACHES.table("llc_gb_per_s")),
         "dram_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
-        "cold_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
         "page_us": lambda device, each: each / min(device.sm_count, _C.most_faulting_threads),
     },
 )
@@ -120,29 +114,6 @@ MEMORY_PARAMETERS = parameters(
 def section_of(family: str, op: str, direction: str = "fwd") -> str:
     """Name of the table of an op's own values."""
     return f"{family}.{op}" if direction == "fwd" else f"{family}.{op}_{direction}"
-
-
-def values_of(
-    family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
-) -> dict[str, float]:
-    """Every parameter of `section`, an op of `family`, on `device`.
-
-    Raises `ModelError` where the device's calibration holds a name that there is not, or a value
-    that cannot be.
-    """
-    within, by_itself = (family, section), (f"{ALONE}{family}", f"{ALONE}{section}")
-    known = {each.name: each for each in parameters}
-    values = {name: each.default_on(device) for name, each in known.items()}
-    for table in (*within, *by_itself) if alone else (*by_itself, *within):
-        for name, value in device.calibration.get(table, {}).items():
-            where = f"{device.name}: calibration.{table}"
-            if name not in known:
-                raise ModelError(f"{where}: {unknown_key(name, known)}")
-            low, high = known[name].low, known[name].high
-            if not low <= value <= high:
-                raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
-            values[name] = value
-    return values
 
 
 @cache
@@ -158,33 +129,45 @@ def _families() -> frozenset[str]:
 
 def is_calibrated(family: str, device: Device) -> bool:
     """Whether `device` has a calibration of its own for `family`."""
-    tables = device.calibration
-    return any(key.removeprefix(ALONE).partition(".")[0] == family for key in tables)
+    return any(key.partition(".")[0] == family for key in device.calibration)
 
 
 def parameters_on(
-    family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
+    family: str, section: str, parameters: Sequence[Parameter], device: Device
 ) -> dict[str, float]:
-    """`values_of` where `device` was calibrated, else those of the reference CPU: rates by what
-    the data sheets of both say, times by the speed of a thread. Raises `ModelError` as `values_of`
-    does, and for a table of a family that there is not: it would silently change nothing."""
+    """Every parameter of `section`, an op of `family`, on `device`: what its calibration holds,
+    else those of the reference CPU: rates by what the data sheets of both say, times by the speed
+    of a thread.
+
+    Raises `ModelError` where the calibration holds a name that there is not, a value that cannot
+    be, or a family that there is not: it would silently change nothing.
+    """
     for table in device.calibration:
-        if (named := table.removeprefix(ALONE).partition(".")[0]) not in _families():
+        if (named := table.partition(".")[0]) not in _families():
             unknown = unknown_key(named, sorted(_families()))
             raise ModelError(f"{device.name}: calibration.{table}: {unknown}")
-    if is_calibrated(family, device):
-        return values_of(family, section, parameters, device, alone)
-    reference = reference_cpu()
-    values = values_of(family, section, parameters, reference, alone)
+    known, reference = {each.name: each for each in parameters}, reference_cpu()
+    values = {name: each.default_on(reference) for name, each in known.items()}
+    for table in (family, section):
+        values |= reference.calibration.get(table, {})
     slower = _thread_speed(reference) / _thread_speed(device)
-    for each in parameters:
+    for name, each in known.items():
         if each.from_figures:
-            values[each.name] = each.default_on(device)
+            values[name] = each.default_on(device)
             continue
         if each.scale is not None:
-            values[each.name] *= each.scale(device, 1.0) / each.scale(reference, 1.0)
-        if each.name.endswith(("_us", "_ns")):
-            values[each.name] *= slower
+            values[name] *= each.scale(device, 1.0) / each.scale(reference, 1.0)
+        if name.endswith(("_us", "_ns")):
+            values[name] *= slower
+    for table in (family, section):
+        for name, value in device.calibration.get(table, {}).items():
+            where = f"{device.name}: calibration.{table}"
+            if name not in known:
+                raise ModelError(f"{where}: {unknown_key(name, known)}")
+            low, high = known[name].low, known[name].high
+            if not low <= value <= high:
+                raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
+            values[name] = value
     return values
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +19,7 @@ from perfmodel.ops.vocabulary.matmul import input_area, output_area
 from perfmodel.ops.vocabulary.movement import BUCKET, VIEWS
 
 _C, _CONVOLUTION = coefficients("cpu.matmul"), coefficients("cpu.convolution")
-_CALL, _SORT = coefficients("cpu.call"), coefficients("cpu.sort")
+_CALL = coefficients("cpu.call")
 _VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")
 
 
@@ -65,8 +64,7 @@ def matmul_terms(call: Call) -> Mapping[str, Floats]:
     serial_us = np.where(of_vector, 5e-4 * flop * values["vector_mac_ns"] / ratio, serial_us)
     is_simple = call.is_bf16 & (flop <= 2 * _C.smallest_library_product)
     serial_us = np.where(is_simple, 5e-4 * flop * values["bf16_mac_ns"], serial_us)
-    prepared_us = values["bf16_us"] + call.cold * values["bf16_cold_us"]
-    library_us = np.where(call.is_bf16 & ~is_simple, prepared_us, 0.0)
+    library_us = np.where(call.is_bf16 & ~is_simple, values["bf16_us"], 0.0)
     cores = call.all_cores
     parallel_us = values["fork_us"] + serial_us / cores
     compute_us = np.minimum(serial_us, parallel_us) if device.sm_count > 1 else serial_us
@@ -116,9 +114,7 @@ def convolution_terms(call: Call) -> Mapping[str, Floats]:
 
 
 IN_PLACE = ("add_inplace", "foreach")
-FILLED = ("copy", "fill")
-"""Ops that write into a tensor that is there, always and where they are called alone: within a
-program they are the clones and zeros of new ones."""
+"""Ops that write into a tensor that is there."""
 
 
 def streaming_terms(call: Call) -> Mapping[str, Floats]:
@@ -148,56 +144,35 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     moved = spec.read_bytes(dims, call.item_bytes) + written
     compute_us = serial_us / speed_up
     memory_us = values["stream_ratio"] * call.moving_us(moved, moved, speed_up)
-    is_new = call.op not in IN_PLACE and not (call.alone and call.op in FILLED)
     return {
         "tensors": (tensors - 1) * values["tensor_us"],
         "fork": call.fork_us(threads),
         **bound_terms(compute_us, memory_us),
-        "faults": is_new * call.faults_us(written),
+        "faults": (call.op not in IN_PLACE) * call.faults_us(written),
     }
 
 
-TEMPORARIES = {"optimizer_sgd": (0, 0), "optimizer_adagrad": (1, 2)}
-USUAL_TEMPORARIES = (1, 1)
-"""Tensors of the parameters' size that are held at once per parameter: loop, `foreach`.
+WITHOUT_TEMPORARIES = ("optimizer_sgd",)
+"""All others hold a tensor of a parameter's size, the root of its state.
 
-Source: torch/optim/{sgd,adagrad,adam}.py (roots of the states; scaled gradients of Adagrad).
+Source: torch/optim/{sgd,adagrad,adam}.py.
 """
 
 
 def optimizer_terms(call: Call) -> Mapping[str, Floats]:
-    """Later passes of a loop find a tensor where it fits by itself, of `foreach` where all do.
-
-    A fused kernel passes once.
-    """
+    """A loop over tensors, as PyTorch does on a CPU: later passes find a tensor where it fits."""
     values, dims, moved = call.values, call.dims, call.moved_bytes
-    fused, foreach = call.flag("fused") > 0, call.flag("foreach") > 0
-
-    def by_kind(loop: float, foreach_: float, fused_: float) -> Floats:
-        return np.where(fused, fused_, np.where(foreach, foreach_, loop))
-
-    ratio = by_kind(1.0, values["foreach_ratio"], values["fused_ratio"])
-    tensor_us = values["tensor_us"] * ratio + call.cold * values["cold_tensor_us"]
-    passes = by_kind(values["passes_ratio"], values["passes_ratio"], 1.0)
-    threads = call.threads(dims["elements"])
+    threads, passes = call.threads(dims["elements"]), values["passes_ratio"]
     speed_up = call.speed_up(1 / threads)
-    element_ns = values["element_ns"] * by_kind(1.0, 1.0, values["fused_element_ratio"])
-    compute_us = 1e-3 * dims["elements"] * dims["tensors"] * element_ns / speed_up
-    again = np.where(foreach, moved, moved / dims["tensors"])
+    compute_us = 1e-3 * dims["elements"] * dims["tensors"] * values["element_ns"] / speed_up
     memory_us = call.moving_us(moved, moved, speed_up)
-    warm = replace(call, cold=np.zeros(len(call)))
-    memory_us = memory_us + (passes - 1) * warm.moving_us(moved, again, speed_up)
-    loop, together = TEMPORARIES.get(call.op, USUAL_TEMPORARIES)
-    tensor_bytes = dims["elements"] * call.item_bytes
-    faults_us = dims["tensors"] * loop * call.faults_us(tensor_bytes)
-    listed_us = call.faults_us(together * dims["tensors"] * tensor_bytes)
+    again_us = call.moving_us(moved, moved / dims["tensors"], speed_up)
+    temporaries = dims["tensors"] * (call.op not in WITHOUT_TEMPORARIES)
     return {
-        "tensors": dims["tensors"] * tensor_us
-        + by_kind(0.0, values["foreach_us"], values["fused_us"])
-        + call.cold * by_kind(values["cold_loop_us"], values["cold_foreach_us"], 0.0),
+        "tensors": dims["tensors"] * values["tensor_us"],
         "fork": dims["tensors"] * passes * call.fork_us(threads),
-        "memory": overlapped_us(compute_us, np.maximum(memory_us, 0.0)),
-        "faults": np.where(fused, 0.0, np.where(foreach, listed_us, faults_us)),
+        "memory": overlapped_us(compute_us, memory_us + (passes - 1) * again_us),
+        "faults": temporaries * call.faults_us(dims["elements"] * call.item_bytes),
     }
 
 
@@ -211,15 +186,13 @@ LINEAR = ("topk", "cumsum", "run_length_encode")
 
 
 def sort_terms(call: Call) -> Mapping[str, Floats]:
-    """Of the same few keys sorted over and over, the branches are known."""
     values, dims, moved = call.values, call.dims, call.moved_bytes
     keys, cores = dims["rows"] * dims["cols"], float(call.device.sm_count)
     is_large = keys >= _CALL.grain_elements
     is_radix = is_large & (call.op in RADIX)
-    is_learnt = (keys <= _SORT.learnt_keys) & call.alone
     among = keys if call.op in RADIX else dims.get("boundaries", dims["cols"])
     doublings = 0.0 if call.op in LINEAR else np.log2(np.maximum(among, 2.0))
-    compare_ns = values["compare_ns"] * np.where(is_learnt, values["learnt_ratio"], 1.0) * doublings
+    compare_ns = values["compare_ns"] * doublings
     key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compare_ns)
     threads = np.where(is_large, np.minimum(dims["rows"], cores), 1.0)
     longest = np.ceil(dims["rows"] / threads) / dims["rows"]
@@ -311,7 +284,7 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
     distinct = np.where(dims["unique_rows"] > 0, dims["unique_rows"], distinct)
     threads = np.minimum(float(device.sm_count), np.maximum(dims["batch"], 1.0))
     split = 1 / threads
-    if call.direction == "update" and not call.alone:
+    if call.direction == "update":
         # PyTorch adds a sparse gradient lookup by lookup. Threads have equal parts of the table and
         # go through all indices for their own; popular rows lie side by side, as in tables numbered
         # by first appearance (assumed), so that one of them does most. Source:
@@ -347,8 +320,7 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
 def _rows_us(
     call: Call, lookups: Floats, tables: Floats, distinct: Floats, row_bytes: Floats
 ) -> tuple[Floats, Floats]:
-    """Fetching the rows by one thread (first touches by the state of the caches, then by level),
-    and the least: those from memory at its peak."""
+    """Fetching the rows by one thread, and the least: those from memory at its peak."""
     values, device = call.values, call.device
     rows = call.dims["hash_size"]
     alpha = skew_of(rows, lookups / tables, distinct / tables)
@@ -356,21 +328,16 @@ def _rows_us(
     levels = (device.l2_bytes / device.sm_count, call.llc_bytes)
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
     first = np.minimum(distinct / lookups, 1.0)
-    # Of the first touches those from memory: alone and warm, what the call itself touches is
-    # cached; in a step, as much as the last-level cache holds of all that the step touches.
-    beyond = np.maximum(1 - call.llc_bytes / np.maximum(distinct * row_bytes, 1.0), 0.0)
-    if not call.alone:
-        held = np.maximum(call.flag("step_bytes"), np.maximum(tables * rows * row_bytes, 1.0))
-        beyond = np.maximum(1 - values["reuse_ratio"] * call.llc_bytes / held, 0.0)
-    beyond = first * np.where(call.cold > 0, 1.0, beyond)
-    anew = (call.cold > 0) | (not call.alone)
-    again = np.where(anew, 1 - first, 1.0)
-    missing = np.where(anew, beyond, 0.0) + again * (1 - llc)
-    near = np.where(anew, first - beyond, 0.0) + again * (llc - l2)
+    # Of the first touches, the last-level cache holds as much as of all that the step touches.
+    held = np.maximum(call.flag("step_bytes"), np.maximum(tables * rows * row_bytes, 1.0))
+    beyond = first * np.maximum(1 - values["reuse_ratio"] * call.llc_bytes / held, 0.0)
+    again = 1 - first
+    missing = beyond + again * (1 - llc)
+    near = first - beyond + again * (llc - l2)
     moved_bytes = values["row_ratio"] * row_bytes
     near_ns = values["near_ns"] + moved_bytes * device.sm_count / values["llc_gb_per_s"]
     # One thread draws from memory no faster than from the cache before it.
-    miss_ns = np.maximum(values["miss_ns"] + moved_bytes / call.memory_gb_per_s(), near_ns)
+    miss_ns = np.maximum(values["miss_ns"] + moved_bytes / values["dram_gb_per_s"], near_ns)
     l2_ns = moved_bytes * device.sm_count / values["l2_gb_per_s"]
     ns_each = missing * miss_ns + near * near_ns + again * l2 * l2_ns
     least_ns = missing * row_bytes / device.hbm_gb_per_s

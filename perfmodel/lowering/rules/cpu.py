@@ -1,6 +1,6 @@
 """What operators become on a CPU: one stretch of their thread's time each.
 
-That is also how `collect ops` measures them: what a kernel calls inside is part of it.
+What a kernel calls inside is part of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a recording cannot tell, how long its launch queue is, and what stays unexplained.
+"""What a recording cannot tell, and what stays unexplained.
 
 Gaps are said before any answer from a recording, with the figures that they touch.
 """
@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import has_code
+from perfmodel.base.arrays import Mask, has_code
 from perfmodel.base.units import human_us
-from perfmodel.prediction.breakdown.captured import LaidBack, in_graphs
 from perfmodel.prediction.breakdown.hotspots import StepClock
 from perfmodel.timeline.critical_path import TimelinePath, interval_union
 from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
-from perfmodel.trace.categories import Category
+from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.recording import lost_launches
@@ -53,13 +52,15 @@ def incomplete(gaps: Sequence[Gap]) -> list[str]:
     return [f"incomplete recording: {'; '.join(parts)}"] * bool(parts)
 
 
-def completeness(
-    trace: Trace, graph: ExecutionGraph | None = None, laid_back: Sequence[LaidBack | None] = ()
-) -> list[Gap]:
-    """What the profiles of a trace cannot tell; nothing of a whole one, nor of shapes alone.
+def in_graphs(rank: RankTrace, links: Links) -> Mask:
+    """Which device rows of the links a CUDA or HIP graph launched."""
+    launch = links.device_launch
+    is_graph: Mask = rank.name_matches(GRAPH_LAUNCH_CALL)[launch] & (launch >= 0)
+    return is_graph
 
-    `laid_back` says, by rank, where the kernels of its graphs are known of an eager run.
-    """
+
+def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]:
+    """What the profiles of a trace cannot tell; nothing of a whole one, nor of shapes alone."""
     ranks = trace.ranks
     if not ranks:
         return []
@@ -87,17 +88,8 @@ def completeness(
             busy_us[at] += clock.within_us(*busy).sum()
     share = float(busy_us[0] / step_us) if step_us else 0.0
     if share >= LEAST_FRAC:
-        what = f"{100 * share:.0f} % of this step is in graph launches: "
-        touches: tuple[str, ...] = ("operators", "modules", "rates")
-        if found := [each for each in laid_back if each]:
-            laid = min(each.frac if each else 0.0 for each in laid_back)
-            source = next((each.source for each in found if each.source), "")
-            where = f"operators of {source}" if source else "operators that ran without one"
-            what += f"{100 * laid:.0f} % of that is laid back onto {where}, by the kernels' order"
-            touches = ("host time", "rates")
-        else:
-            what += "no operator can be blamed"
-        gaps.append(Gap(what, touches, share=share))
+        what = f"{100 * share:.0f} % of this step is in graph launches: no operator can be blamed"
+        gaps.append(Gap(what, ("operators", "modules", "rates"), share=share))
     share = float(busy_us[1] / busy_us[2]) if with_ops and busy_us[2] else 0.0
     if share >= LEAST_UNTIED_FRAC:
         what = f"the launches of {100 * share:.0f} % of the GPU time are not in the file"
@@ -161,50 +153,6 @@ def device_name(trace: Trace, graph: ExecutionGraph) -> str:
     """What a trace ran on, also one that lacks its work."""
     names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
     return names[0] if names and lacks_work(graph) else trace.device
-
-
-class QueueDepth(NamedTuple):
-    """The launch queue within one step, all streams together."""
-
-    step: str
-    mean_count: float
-    max_count: int
-    empty_frac: float
-    """Share of the step in which nothing waited: the host was no further than the device."""
-
-
-def queue_depths(rank: RankTrace, links: Links) -> list[QueueDepth]:
-    """One per step; none of a rank without launched operations.
-
-    An operation waits from the end of its launch call to its own start; one that begins before
-    the call ends does not wait. All of a graph launch wait from the end of the one call.
-    """
-    launched = links.device_launch >= 0
-    if not launched.any():
-        return []
-    leaves = rank.start_us[links.device_rows[launched]]
-    enters = np.minimum(rank.end_us[links.device_launch[launched]], leaves)
-    at_us = np.concatenate([leaves, enters])
-    change = np.repeat([-1, 1], len(leaves))
-    order = np.lexsort((change, at_us))
-    at_us, change = at_us[order], change[order]
-    # Where an operation enters and leaves at once, the sum would dip: it never waited.
-    depth = np.maximum(np.cumsum(change), 0)
-    length = np.diff(at_us, append=at_us[-1])
-    waited = np.concatenate([[0.0], np.cumsum(depth * length)[:-1]])
-    empty = np.concatenate([[0.0], np.cumsum((depth == 0) * length)[:-1]])
-    steps, depths = links.steps, []
-    bounds = zip(steps.names, steps.start_us.tolist(), steps.end_us.tolist(), strict=True)
-    for name, low, high in bounds:
-        waited_us, empty_us = (
-            float(np.subtract(*np.interp([high, low], at_us, total))) for total in (waited, empty)
-        )
-        step_us = max(high - low, np.finfo(float).tiny)
-        empty_us += float(max(at_us[0] - low, 0.0) + max(high - at_us[-1], 0.0))
-        first, last = np.searchsorted(at_us, [low, high])
-        most = int(depth[max(first - 1, 0) : last].max(initial=0))
-        depths.append(QueueDepth(name, waited_us / step_us, most, min(empty_us / step_us, 1.0)))
-    return depths
 
 
 MAX_UNEXPLAINED_FRAC = 0.05

@@ -14,7 +14,6 @@ from perfmodel.base.provenance import made_by
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
-from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import (
     Gap,
     Unexplained,
@@ -127,23 +126,19 @@ class Breakdown(HotTables):
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
         """One of the tables as a frame: `top_kernels top_operators annotations collectives rates`,
-        of one rank or in the mean over all; `summary queue_depth memory`, rank by rank.
+        of one rank or in the mean over all; `summary memory`, rank by rank.
 
         Raises `UsageError` where there is no such table or rank.
         """
         import pandas as pd
 
         chosen = [each for each in self.ranks if rank is None or each.rank == rank]
-        if not chosen or name not in (*ROWS, "summary", "queue_depth", "memory"):
-            tables = ", ".join((*ROWS, "summary", "queue_depth", "memory"))
+        if not chosen or name not in (*ROWS, "summary", "memory"):
+            tables = ", ".join((*ROWS, "summary", "memory"))
             raise UsageError(f"no table {name!r} of rank {rank}; tables: {tables}")
         if name == "memory":
             parts = [each.to_frame().assign(rank=r.rank) for r in chosen for each in r.memory]
             return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-        if name == "queue_depth":
-            return pd.DataFrame(
-                {"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths
-            )
         if name == "summary":
             return pd.DataFrame([each.summary for each in chosen])
         return pd.DataFrame((self if rank is None else chosen[0]).rows(name))
@@ -197,15 +192,12 @@ def breakdown(
     trace: Trace | str | Path,
     *,
     profiler_us_per_event: float = 0.0,
-    capture: Trace | str | Path | None = None,
 ) -> Breakdown:
     """Where the time of a trace, or of what `read` takes, went, as it was measured.
 
     Parameters:
         profiler_us_per_event: taken off the host overheads for every event that the profiler
             recorded inside them (Lin et al. use 2); nothing else is corrected.
-        capture: a trace of the same program without CUDA or HIP graphs, onto whose operators the
-            kernels of graphs are laid back; else onto those that the trace itself ran eagerly.
 
     Returns: a `Breakdown`: per rank and step, and in the mean over ranks; `gains` is what would
     help.
@@ -214,8 +206,6 @@ def breakdown(
     """
     if not isinstance(trace, Trace):
         trace = read(trace)
-    if capture is not None and not isinstance(capture, Trace):
-        capture = read(capture)
     graph = build_graph(trace)
     timeline = measured(graph)
     walker, steady = PathWalker(timeline), steady_steps(timeline)
@@ -246,7 +236,7 @@ def breakdown(
             for key in ("transfer_us", "waiting_us")
         }
         about = (rank.rank, device_name(trace, graph), steps)
-        ranks.append(RankBreakdown(*about, hot, meets_us, _laid_back(hot, capture)))
+        ranks.append(RankBreakdown(*about, hot, meets_us))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []
     return Breakdown(
@@ -258,14 +248,5 @@ def breakdown(
         cautions,
         missing,
         waiting,
-        completeness(trace, graph, [rank.laid_back for rank in ranks]),
+        completeness(trace, graph),
     )
-
-
-def _laid_back(hot: Hotspots, capture: Trace | None) -> LaidBack | None:
-    """The graphs of a rank on the like rank of the eager run, or on its first one."""
-    if capture is None:
-        return LaidBack.of(hot, hot)
-    found = list(zip(capture.ranks, capture.links, strict=True))
-    rank, links = next((each for each in found if each[0].rank == hot.rank.rank), found[0])
-    return LaidBack.of(hot, Hotspots(rank, links, ()), capture.source)

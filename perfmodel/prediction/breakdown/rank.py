@@ -12,8 +12,6 @@ import numpy as np
 
 from perfmodel.base.units import human_us
 from perfmodel.errors import PerfmodelError
-from perfmodel.prediction.breakdown.captured import LaidBack
-from perfmodel.prediction.breakdown.completeness import QueueDepth, queue_depths
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import (
     MAX_ROWS,
@@ -143,8 +141,6 @@ class RankBreakdown(HotTables):
     hot: Hotspots = field(repr=False)
     meets_us: dict[str, float | None]
     """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
-    laid_back: LaidBack | None = field(default=None, repr=False)
-    """Where the kernels of its graphs are known of an eager run."""
 
     def __repr__(self) -> str:
         step_us = human_us(self.summary.step_us)
@@ -188,11 +184,7 @@ class RankBreakdown(HotTables):
             return self._collectives
         if table == "modules":
             return self.hot.modules
-        of_graphs = self.laid_back is not None and table != "top_kernels"
-        of = _OF_HOTSPOTS[table]
-        found: NamedSums = (
-            getattr(self.laid_back, of)(self.hot) if of_graphs else getattr(self.hot, of)
-        )
+        found: NamedSums = getattr(self.hot, _OF_HOTSPOTS[table])
         return found
 
     @cached_property
@@ -220,12 +212,6 @@ class RankBreakdown(HotTables):
         return Rates(NamedSums.none(), note=note)
 
     @cached_property
-    def queue_depths(self) -> list[QueueDepth]:
-        """Per step: how many operations were launched and had not begun."""
-        found = queue_depths(self.hot.rank, self.hot.links)
-        return [found[step.index] for step in self.steps] if found else []
-
-    @cached_property
     def memory(self) -> list[MemoryTimeline]:
         """What the allocators held over the whole recording, per device; GPUs first."""
         return memory_timelines(self.hot.rank, self.hot.links.steps)
@@ -239,7 +225,6 @@ class RankBreakdown(HotTables):
             "steps": [step.to_dict() for step in self.steps],
             **self.hot_tables(most),
             "overlap": communication_overlap(self.summary),
-            "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],
         }
 

@@ -27,7 +27,7 @@ def fit(
     fitted.
 
     `what` is `kernels` (tables of measured kernels to a new directory of models; options `seed`,
-    `rows_per_group`, `estimator`), `device` (tables of the collector to a CPU's TOML file;
+    `rows_per_group`, `estimator`), `device` (step times of the collector to a CPU's TOML file;
     `hardware`, `seed`), `overheads` (traces to a profile of host costs;
     `profiler_us_per_event`, `hosts`, `torch_versions`, `max_bytes`) or `collectives` (logs of
     nccl-tests or rccl-tests to a correction for the node `hardware`; `collective`, `ranks` and

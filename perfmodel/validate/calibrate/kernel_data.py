@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel import hardware
-from perfmodel.base.arrays import Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.files import read_bytes
+from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
 from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
@@ -19,10 +22,10 @@ from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.learned.features import as_kernels
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
 from perfmodel.ops.spec import OPS, directions
 from perfmodel.ops.vocabulary.matmul import MATMUL
-from perfmodel.validate.calibrate.device_data import numbers_of, read_measurements, require_dims
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +36,45 @@ MAX_US = 1e12
 
 NEEDED = ("op", "device", "duration_us")
 _TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
+
+
+def read_measurements(path: Path) -> tuple[pd.DataFrame, str]:
+    """The table at `path` (CSV, also compressed, or Parquet) and its SHA-256.
+
+    Raises `ModelError`, naming the file, for what is no table of measurements, or has no row.
+    """
+    content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+    try:
+        frame = frame_of(content)
+        require_all_rows(path, frame)
+    except ValueError as problem:
+        raise ModelError(f"{path}: cannot be read as a table: {problem}") from None
+    if missing := ", ".join(name for name in NEEDED if name not in frame):
+        raise ModelError(f"{path}: is not a measurement table: it has no column {missing}")
+    if not len(frame):
+        raise ModelError(f"{path}: the table is empty")
+    return frame, hashlib.sha256(content).hexdigest()
+
+
+def numbers_of(frame: pd.DataFrame, *more: str) -> dict[str, Floats]:
+    """The columns that are dims of an op that occurs, and those of `more` that there are.
+
+    Raises `ModelError` that names row and column where one is not a number.
+    """
+    specs = [OPS[op] for op in frame["op"].unique() if op in OPS]
+    dims = {name for spec in specs for name in (*spec.dims, *spec.defaults)}
+    return {name: numbers_in(frame, name) for name in sorted((dims | {*more}).intersection(frame))}
+
+
+def require_dims(frame: pd.DataFrame, dims: Mapping[str, Floats]) -> None:
+    """Raise `ModelError` where a row of a known op lacks a dim, or has one that cannot be."""
+    rows = Rows((), (), (), (), dims)
+    for op, index in frame.groupby("op", sort=False).indices.items():
+        if op in OPS:
+            rows.dims_of(str(op), index)
+    if "dtype" in frame:
+        dtypes = frame["dtype"][frame["op"].isin(list(OPS))].dropna().astype(str)
+        item_bytes(sorted(dtypes.unique()))
 
 
 @dataclass(frozen=True)
@@ -109,7 +151,7 @@ def read_table(path: Path) -> Table:
     Raises `ModelError` that names the file, and the column or row, for what cannot be used.
     """
     path = Path(path)
-    frame, sha256 = read_measurements(path, NEEDED, ModelError)
+    frame, sha256 = read_measurements(path)
     try:
         kernels = without_timing(_checked(frame))
         if not len(kernels):
@@ -122,8 +164,6 @@ def read_table(path: Path) -> Table:
 def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     """With usual values where texts are missing; raises `ModelError` for what cannot be."""
     for column in NEEDED:
-        if column not in frame:  # a table of step times
-            raise ModelError(f"no column {column!r}; not a measurement table")
         if frame[column].isna().any():
             row = int(np.argmax(frame[column].isna().to_numpy()))
             raise ModelError(f"row {row}: {column} is missing")

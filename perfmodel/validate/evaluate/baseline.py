@@ -15,13 +15,13 @@ import msgspec
 
 from perfmodel.base.files import read_bytes, write_text
 from perfmodel.errors import UsageError
-from perfmodel.validate.evaluate.results import FIGURES, LEFT_OUT, NULLS, Errors, Kind
+from perfmodel.validate.evaluate.results import FIGURES, LEFT_OUT, Errors, Kind
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-SCHEMA = "perfmodel.baseline/1"
+SCHEMA = "perfmodel.baseline/2"
 _FAMILY = SCHEMA.rpartition("/")[0]
 _MAX_BYTES = 50_000_000
 _Size = Annotated[float, msgspec.Meta(ge=0)]
@@ -243,7 +243,7 @@ def check_tolerance(tolerance_frac: float) -> None:
 def _changes(
     key: tuple[str, str, str], then: Row | None, now: Row | None, tolerance_frac: float
 ) -> Iterator[Change]:
-    is_null, limit = key[1] in NULLS, 1 + tolerance_frac
+    is_null, limit = key[1] == Kind.NULL, 1 + tolerance_frac
     for figure in FIGURES:
         old, new = (None if row is None else float(row[figure]) for row in (then, now))
         status = Status.SAME

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,17 @@ from perfmodel.base.arrays import Ints
 from perfmodel.base.files import DEFAULT_MAX_BYTES, read_chunks
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
-from perfmodel.lowering.host import TYPES, Profile, Samples
-from perfmodel.lowering.host.measure import measure
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction import predict
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
-from perfmodel.prediction.result import left_out_change_us, naive_predictions
+from perfmodel.prediction.result import left_out_change_us, null_mean_us
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, schedule, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.trace.files import file_suffixes, located
 from perfmodel.trace.read import rank_in_name
-from perfmodel.validate.evaluate.results import LEFT_OUT, NULLS, SCHEMA, Errors, Kind, Pair, rows_of
+from perfmodel.validate.evaluate.results import LEFT_OUT, SCHEMA, Errors, Kind, Pair, rows_of
 from perfmodel.validate.evaluate.shapes import model_pairs, shape_pairs
 
 if TYPE_CHECKING:
@@ -72,54 +69,6 @@ def work_us(work: pd.DataFrame, step: int, teachers: Ints) -> pd.Series:
     return result.fillna(taught["duration_us"].mean())
 
 
-def family_pairs(work: pd.DataFrame, steady: Ints, held: Ints) -> list[Pair]:
-    """Per kernel family: its device time per rank and held step."""
-    if not len(work) or len(steady) < 2:
-        return []
-    import pandas as pd
-
-    own = work[work["step"].isin(held)]
-    left_out = [work_us(work, step, np.setdiff1d(steady, [step])) for step in held.tolist()]
-    own = own.assign(predicted_us=pd.concat(left_out))
-    sums = own.groupby(["family", "step", "rank"])[["predicted_us", "duration_us"]].sum()
-    columns = ("predicted_us", "duration_us")
-    return [
-        (Kind.FAMILY, str(family), *(each[name].to_numpy() for name in columns))
-        for family, each in sums.groupby(level="family")
-    ]
-
-
-def overhead_pairs(trace: Trace, steady: Ints, held: Ints) -> list[Pair]:
-    """Per overhead type: its total per rank and held step.
-
-    The step's own operators and launch calls are given; what each costs comes from the profile
-    of the rank's other steps (its mean per type, operator and thread). Samples that waited count
-    on neither side.
-    """
-    if len(steady) < 2:
-        return []
-    totals = []
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
-        samples = measure(rank, links).without_waiting()
-        warmup = np.setdiff1d(np.unique(samples.step), steady).tolist()
-        taught = reduce(Samples.without_step, warmup, samples)
-        for step in held.tolist():
-            own, others = samples.of_step(step), taught.without_step(step)
-            if len(own) and len(others):
-                value_us, known = np.zeros(len(own)), np.isin(own.type, others.type)
-                value_us[known] = Profile.from_samples(others).durations(
-                    [TYPES[code] for code in own.type[known]],
-                    [own.names[code] for code in own.op[known]],
-                    [own.threads[code] for code in own.thread[known]],
-                )
-                sides = (value_us, own.value_us)
-                totals.append([np.bincount(own.type, us, len(TYPES)) for us in sides])
-    predicted, true = np.array(totals).reshape(-1, 2, len(TYPES)).swapaxes(0, 1)
-    return [
-        (Kind.OVERHEAD, kind, predicted[:, code], true[:, code]) for code, kind in enumerate(TYPES)
-    ]
-
-
 MAX_HELD_OUT = 12
 """Steps that are held out at most, spread evenly over the trace: each costs a replay."""
 
@@ -145,11 +94,10 @@ def step_pairs(
         given_us[work["node"][work["step"] == index]] = work_us(work, index, others)
     change_us = left_out_change_us(graph, graph.nodes_.duration_us, steady, given_us)
     left_out_us = by_rank_and_step(graph, schedule(graph).step_us) + change_us
-    naive = naive_predictions(truth, steady)
     predicted_us = {
         Kind.STEP_REPLAY: replay_us,
         Kind.STEP_LEFT_OUT: left_out_us,
-        **dict(zip(NULLS, naive.values(), strict=True)),
+        Kind.NULL: null_mean_us(truth, steady),
     }
     pairs = [(kind, "step", us[:, held], true_us[:, held]) for kind, us in predicted_us.items()]
     if len(steady) < 3:
@@ -301,8 +249,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Errors:
     work = device_work(graph)
     of_steps, coverage_frac = step_pairs(timeline, work, steady, held)
     of_model, modelled_frac = model_pairs(trace)
-    others = overhead_pairs(trace, steady, held), family_pairs(work, steady, held)
-    pairs = [*of_steps, *others[0], *others[1], *shape_pairs(trace), *of_model]
+    pairs = [*of_steps, *shape_pairs(trace), *of_model]
     true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
     steps = [rank.steps[step] for rank in result.results[0].ranks for step in held]
     facts = {

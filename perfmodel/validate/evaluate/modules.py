@@ -19,7 +19,7 @@ from perfmodel.hardware import Device, Node, from_driver_name, node, with_settin
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.validate.calibrate.tables import MeasuredStep, Time, predict_step
+from perfmodel.validate.calibrate.steps import MeasuredStep, Time, predict_step
 from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures, error_pct
 from perfmodel.workload import op_graph
 
@@ -207,11 +207,8 @@ def evaluate_steps(
             raise UsageError(f"{step.where}: {error}") from None
         spread_pct = None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac
         measured_us = None if blind else step.step_us
-        rows.append(
-            {"name": step.name, "ranks": step.ranks}
-            | compared(*times, measured_us)
-            | {"spread_pct": spread_pct}
-        )
+        own = compared(*times, measured_us)
+        rows.append({"name": step.name} | own | {"spread_pct": spread_pct})
     more = {"device": machine.name, "summary": step_summary(rows)}
     device = machine.device if isinstance(machine, Node) else machine
     return Errors(STEPS_SCHEMA, rows, remarks(device), more)
@@ -232,8 +229,6 @@ def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | N
 
 def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Time:
     """A step that begins on an idle GPU and ends when it is idle again, as it was timed."""
-    if step.ranks > 1:
-        raise UsageError(f"{step.ranks} ranks: on GPUs, steps of one are predicted here")
     ops = op_graph(step.workload.with_(**COLLECTED))
     (result,) = predict(ops, hardware=[machine], overheads=overheads).results
     assert result.low_us is not None

@@ -128,22 +128,12 @@ class Kind(StrEnum):
     """Step time with the durations of host and device taken from the other steps."""
     NULL = "null"
     """What no model is needed for: the mean of the other steps."""
-    NULL_GPU = "null_gpu"
-    """The same and by how much longer the device was active in the step than in the others."""
-    NULL_LAST = "null_last"
-    """The step before."""
-    OVERHEAD = "overhead"
-    """A step's total of one overhead type, from a profile of the other steps."""
-    FAMILY = "family"
-    """A step's device time of one kernel family, from the durations in the other steps."""
     SHAPES = "shapes"
     """A rank's device time of the ops of one family, from their shapes alone."""
     MODEL = "model"
     """A rank's step, or its GPU-active time, on its own device in mode `model`."""
 
 
-NULLS = (Kind.NULL, Kind.NULL_GPU, Kind.NULL_LAST)
-"""What needs no model: their errors say how steps scatter, not how good a prediction is."""
 FIGURES = ("mape_pct", "median_pct", "worst_pct", "bias_pct")
 Pair = tuple[Kind, str, Floats, Floats]
 """Of one trace: the kind and name of what was predicted, the predictions and the measurements, of

@@ -150,6 +150,9 @@ def evaluate_kernels(paths: Sequence[Path]) -> Errors:
             )
     frame = joined(tables)
     known = devices_of(frame["device"])
+    if of_cpu := next((name for name, each in known.items() if each.target == "cpu"), None):
+        what = "a CPU, whose operators are predicted within programs: `perfmodel evaluate steps`"
+        raise ModelError(f"{tables[0].path}: measured on {of_cpu}, {what}")
     host = ["device", LAUNCHED_US] if LAUNCHED_US in frame else ["device"]
     parts = []
     for _, own in frame.groupby(host, sort=False, dropna=False):

@@ -3,10 +3,13 @@ the defaults of all parameters."""
 
 from __future__ import annotations
 
-from perfmodel.cost.contract import KERNELS
+from collections.abc import Mapping
+from dataclasses import replace
+
+from perfmodel.cost.models import CPU_FAMILIES
 from perfmodel.hardware import Device
 
-MACHINE = Device(
+_PLAIN = Device(
     name="round-cpu",
     target="cpu",
     sm_count=2,
@@ -19,6 +22,18 @@ MACHINE = Device(
     fp32_tflop_per_s=0.2,
     gemm_peak_frac=1.0,
     kernel_floor_us=1,
-    calibration={key.split("/")[1]: {} for key in KERNELS if key.startswith("cpu/")},
 )
-ALONE = "host_wall_sync"
+DEFAULTS = {
+    model.family: {each.name: each.default_on(_PLAIN) for each in model.parameters}
+    for model in CPU_FAMILIES.values()
+}
+
+
+def calibrated(**tables: Mapping[str, float]) -> Device:
+    """The machine with these values over the defaults: `vector`, `vector__relu` of an op."""
+    own = {name.replace("__", "."): dict(values) for name, values in tables.items()}
+    merged = {k: {**DEFAULTS.get(k, {}), **own.get(k, {})} for k in {**DEFAULTS, **own}}
+    return replace(_PLAIN, calibration=merged)
+
+
+MACHINE = calibrated()

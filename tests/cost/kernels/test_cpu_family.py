@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from cost.kernels.cpu_machine import ALONE, MACHINE
+from cost.kernels.cpu_machine import MACHINE
+from cost.kernels.cpu_machine import calibrated as _with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +18,7 @@ from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 
-FREE = {"call_us": 0.01, "cold_us": 0.1, "first_us": 0.05, "fork_us": 0.1}
-
-
-def _with(**tables: Mapping[str, float]) -> Device:
-    return replace(MACHINE, calibration={k.replace("__", "."): v for k, v in tables.items()})
+FREE = {"first_us": 0.05, "fork_us": 0.1}
 
 
 def _us(family: str, device: Device, **row: Any) -> float:
@@ -42,13 +38,6 @@ def test_an_op_goes_before_its_family_and_that_before_the_default() -> None:
     own = _with(vector={"floor_us": 7.0}, vector__relu={"floor_us": 9.0})
     assert _us("vector", family, **tiny) == pytest.approx(7, abs=0.05)
     assert _us("vector", own, **tiny) == pytest.approx(9, abs=0.05)
-
-
-def test_alone_and_within_a_program_have_tables_of_their_own() -> None:
-    tiny = {"op": "relu", "rows": 1, "cols": 1}
-    device = _with(vector={"floor_us": 7.0}, alone__vector={"floor_us": 3.0, "call_us": 0.01})
-    assert _us("vector", device, **tiny) == pytest.approx(7, abs=0.05)
-    assert _us("vector", device, **tiny, timing=ALONE) == pytest.approx(3, abs=0.05)
 
 
 def test_a_large_product_takes_its_flops_on_all_cores() -> None:
@@ -100,19 +89,18 @@ def test_small_products_of_a_batch_cost_each_multiply_add() -> None:
 
 
 def test_bytes_that_no_cache_holds_come_from_memory() -> None:
-    """A cold copy of 10 MB reads and writes 20 MB: 2 ms at 10 GB/s."""
-    device = _with(
-        alone__vector={**FREE, "floor_us": 0.05, "cold_gb_per_s": 10.0, "element_ns": 1e-4}
-    )
-    found = _us("vector", device, op="copy", elements=5_000_000, timing=ALONE, cold=1)
+    """A copy of 10 MB in a step of 1 TB reads and writes 20 MB: 2 ms at 10 GB/s."""
+    free = {**FREE, "floor_us": 0.05, "element_ns": 1e-4, "stream_ratio": 1.0}
+    device = _with(vector={**free, "dram_gb_per_s": 10.0, "resident_frac": 0.01})
+    found = _us("vector", device, op="copy", elements=5_000_000, step_bytes=1e12)
     assert found == pytest.approx(2000, rel=0.02)
 
 
 def test_a_result_that_is_mapped_anew_costs_its_pages() -> None:
-    """40 MB are 9766 pages; what is called to fill a tensor that is there touches none anew."""
-    cheap, dear = (_with(alone__vector={"page_us": us}) for us in (0.01, 1.01))
-    for op, pages in (("relu", 9765.625), ("fill", 0.0), ("add_inplace", 0.0)):
-        row = {"op": op, "rows": 1, "cols": 10_000_000, "timing": ALONE}
+    """40 MB are 9766 pages; what is added in place touches none anew."""
+    cheap, dear = (_with(vector={"page_us": us}) for us in (0.01, 1.01))
+    for op, pages in (("relu", 9765.625), ("add_inplace", 0.0)):
+        row = {"op": op, "rows": 1, "cols": 10_000_000}
         assert _us("vector", dear, **row) - _us("vector", cheap, **row) == pytest.approx(pages)
 
 
@@ -147,15 +135,6 @@ def test_a_step_beyond_the_caches_costs_an_op_more_overhead() -> None:
     assert crowded / alone == pytest.approx(1 + 16 / 17 + 2 / 3, rel=0.02)
 
 
-def test_few_keys_sorted_over_and_over_are_sorted_faster() -> None:
-    """A predictor learns the branches of 4096 keys, not of 16384, nor in a program."""
-    device = _with(alone__sort={"compare_ns": 3.0, "learnt_ratio": 0.1}, sort={"compare_ns": 3.0})
-    few, many = ({"op": "sort", "dtype": "int64", "rows": 1, "cols": n} for n in (4096, 16384))
-    ratio = _us("sort", device, **many, timing=ALONE) / _us("sort", device, **few, timing=ALONE)
-    assert ratio > 15
-    assert _us("sort", device, **many) / _us("sort", device, **few) < 6
-
-
 def test_many_pairs_are_sorted_by_digits_and_scans_are_not_sorted() -> None:
     """A million keys: 20 comparisons of 3 ns each, or 10 ns for all digits; a scan neither."""
     device = _with(sort={"key_ns": 1.0, "compare_ns": 3.0, "radix_ns": 10.0, "parallel_frac": 0.01})
@@ -165,19 +144,6 @@ def test_many_pairs_are_sorted_by_digits_and_scans_are_not_sorted() -> None:
     comparisons = _us("sort", device, op="sort", **row) - scan
     assert 9_000 < digits < 15_000
     assert 60_000 < comparisons < 70_000
-
-
-def test_foreach_maps_its_temporaries_anew_where_they_are_large_together() -> None:
-    """16 tensors of 500,000: Adagrad holds two lists of 32 MB at once, a loop 2 MB."""
-    row = {"op": "optimizer_adagrad", "direction": "update", "tensors": 16, "elements": 500_000}
-    cheap, dear = (_with(alone__optimizer={"page_us": us}) for us in (0.01, 1.01))
-    pages = {
-        kind: _us("optimizer", dear, **row, **{kind: 1.0}, timing=ALONE)
-        - _us("optimizer", cheap, **row, **{kind: 1.0}, timing=ALONE)
-        for kind in ("foreach", "fused", "loop")
-    }
-    assert pages["foreach"] == pytest.approx(2 * 32e6 / 4096)
-    assert pages["fused"] == pages["loop"] == 0
 
 
 def test_convolutions_work_on_whole_blocks_of_channels() -> None:
@@ -206,9 +172,7 @@ def test_small_products_of_bf16_are_loops_larger_ones_a_librarys() -> None:
 def test_lookups_of_popular_rows_stay_near() -> None:
     """A table beyond the caches: the same lookups cost less when the same rows return."""
     row = {"op": "embedding_bag", "hash_size": 1_000_000, "dim": 64, "batch": 4096, "pooling": 32}
-    spread, popular = (
-        _us("embedding", MACHINE, **row, zipf_alpha=alpha, timing=ALONE) for alpha in (0.0, 1.4)
-    )
+    spread, popular = (_us("embedding", MACHINE, **row, zipf_alpha=alpha) for alpha in (0.0, 1.4))
     assert popular < 0.7 * spread
 
 

@@ -16,9 +16,9 @@ from perfmodel.validate.evaluate.results import Kind
 
 ROWS = [
     row("b"),
-    row("a", Kind.OVERHEAD, "T1", mape_pct=0.0),
+    row("a", Kind.SHAPES, "T1", mape_pct=0.0),
     row("a", Kind.STEP_REPLAY),
-    row("a", Kind.FAMILY, "gemm"),
+    row("a", Kind.SHAPES, "gemm"),
 ]
 
 
@@ -29,8 +29,8 @@ def test_sorted_one_line_a_row_and_floats(tmp_path: Path) -> None:
     assert path.read_bytes() == again.read_bytes()
     assert list(map(key_of, read_baseline(path))) == [
         ("a", "step_replay", "step"),
-        ("a", "overhead", "T1"),
-        ("a", "family", "gemm"),
+        ("a", "shapes", "T1"),
+        ("a", "shapes", "gemm"),
         ("b", "step_left_out", "step"),
     ]
     assert sum("trace" in line for line in path.read_text().splitlines()) == len(ROWS)
@@ -68,7 +68,7 @@ def test_what_is_no_baseline_is_neither_read_nor_overwritten(tmp_path: Path, tex
 
 
 @pytest.mark.parametrize(
-    "content", [b"\xff\xfe{}", b'{"schema": "perfmodel.baseline/1\xe9"}', b"[" * 9999]
+    "content", [b"\xff\xfe{}", b'{"schema": "perfmodel.baseline/2\xe9"}', b"[" * 9999]
 )
 def test_bytes_that_are_no_text_are_no_baseline(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "mine.json"
@@ -79,8 +79,8 @@ def test_bytes_that_are_no_text_are_no_baseline(tmp_path: Path, content: bytes) 
 
 def test_another_version_is_refused_and_can_be_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
-    path.write_text('{"schema": "perfmodel.baseline/2", "figures": []}')
-    with pytest.raises(UsageError, match=r"baseline/2.*baseline/1.*--update"):
+    path.write_text('{"schema": "perfmodel.baseline/1", "figures": []}')
+    with pytest.raises(UsageError, match=r"baseline/1.*baseline/2.*--update"):
         read_baseline(path)
     write_baseline(path, ROWS)
     assert len(read_baseline(path)) == len(ROWS)
@@ -101,7 +101,7 @@ def test_another_version_is_refused_and_can_be_rewritten(tmp_path: Path) -> None
 def test_damaged_rows(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     path = tmp_path / "b.json"
     good = row()
-    content = {"schema": "perfmodel.baseline/1", "rows": [good, good | change]}
+    content = {"schema": "perfmodel.baseline/2", "rows": [good, good | change]}
     path.write_text(json.dumps(content))
     with pytest.raises(UsageError, match=rf"b\.json: not a valid baseline: .*{said}"):
         read_baseline(path)
@@ -110,6 +110,6 @@ def test_damaged_rows(tmp_path: Path, change: dict[str, Any], said: str) -> None
 @pytest.mark.parametrize("rest", [{"rows": []}, {}, {"rows": [{}]}, {"rows": [], "more": 1}])
 def test_damaged_files(tmp_path: Path, rest: dict[str, Any]) -> None:
     path = tmp_path / "b.json"
-    path.write_text(json.dumps({"schema": "perfmodel.baseline/1"} | rest))
+    path.write_text(json.dumps({"schema": "perfmodel.baseline/2"} | rest))
     with pytest.raises(UsageError, match="not a valid baseline"):
         read_baseline(path)

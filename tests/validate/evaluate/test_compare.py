@@ -51,7 +51,7 @@ def test_a_bias_of_the_other_sign_is_as_large() -> None:
 
 
 def test_better_and_new_pass_gone_and_fewer_do_not() -> None:
-    more = row("b", Kind.FAMILY, "matmul")
+    more = row("b", Kind.SHAPES, "matmul")
     assert held([row()], evaluation(row(mape_pct=1.0), more)).passed
     found = held([row(), row(name="other")], evaluation(row()))
     assert {c.status for c in found.failing} == {Status.GONE}
@@ -60,8 +60,8 @@ def test_better_and_new_pass_gone_and_fewer_do_not() -> None:
     assert held([row()], evaluation(row(n=7))).passed
 
 
-@pytest.mark.parametrize("kind", [Kind.NULL, Kind.NULL_GPU, Kind.NULL_LAST])
-def test_a_null_model_never_fails(kind: Kind) -> None:
+def test_a_null_model_never_fails() -> None:
+    kind = Kind.NULL
     """A step that became faster scatters more in percent: that is no worse prediction."""
     now = row(kind=kind, mape_pct=9.0, n=3)
     found = held([row(), row(kind=kind)], evaluation(row(), now))

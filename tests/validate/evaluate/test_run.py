@@ -50,19 +50,6 @@ def test_steps_by_hand() -> None:
     assert facts["interval_coverage_frac"] is None
 
 
-def test_families_and_overheads_by_hand() -> None:
-    found = evaluated(steps((90, 20), (90, 40)))
-    gemm = row(found, Kind.FAMILY, "matmul")  # 40 for 20, and 20 for 40
-    assert (gemm.n, gemm.worst_pct, gemm.median_pct, gemm.bias_pct) == (2, 100, 75, 25)
-    for kind in ("T2", "T3", "T4"):
-        assert row(found, Kind.OVERHEAD, kind).worst_pct == 0
-    longer = evaluated(steps((90, 20), (180, 20)))
-    assert row(longer, Kind.OVERHEAD, "T3").worst_pct == pytest.approx(
-        (174 / 84 - 1) * 100, abs=1e-4
-    )
-    assert row(longer, Kind.OVERHEAD, "T4").worst_pct == 0
-
-
 def test_a_step_that_waits_for_its_kernels_does_not_see_their_durations() -> None:
     t = Tiny()
     for number, kernel in enumerate((500, 100, 100)):
@@ -85,21 +72,14 @@ def test_coverage_is_of_the_interval_without_the_step() -> None:
     assert longer["interval_coverage_frac"] == 0.75
 
 
-def test_nulls_by_hand() -> None:
+def test_the_null_by_hand() -> None:
     found = evaluated(steps((90, 20), (90, 40), (120, 20)))  # steps of 100, 100 and 130 us
-    mean, last = row(found, Kind.NULL), row(found, Kind.NULL_LAST)
-    assert mean.mape_pct == pytest.approx((15 + 15 + 30 / 1.3) / 3, abs=1e-3)
-    assert (last.n, last.mape_pct) == (2, pytest.approx(30 / 1.3 / 2, abs=1e-3))
-    # Their kernels take 20, 40 and 20 us: 115 - 10, 115 + 20 and 100 - 10 us.
-    gpu = row(found, Kind.NULL_GPU)
-    assert gpu.mape_pct == pytest.approx((5 + 35 + 40 / 1.3) / 3, abs=1e-3)
+    assert row(found, Kind.NULL).mape_pct == pytest.approx((15 + 15 + 30 / 1.3) / 3, abs=1e-3)
 
 
 def test_ranks_count_each() -> None:
     found = evaluated(steps((90, 20), (90, 20), rank=0), steps((90, 20), (90, 20), rank=1))
-    # The last step is a null of the step after it alone.
-    assert {r["n"] for r in found.rows if r["kind"] != Kind.NULL_LAST} == {4}
-    assert row(found, Kind.NULL_LAST).n == 2
+    assert {r["n"] for r in found.rows} == {4}
     assert found["traces"][0]["ranks"] == 2
 
 

@@ -6,15 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cost.kernels.cpu_machine import MACHINE
 
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.models import waiting_frac
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.ops.spec import OPS
-from perfmodel.validate.calibrate.tables import predict_step, read_steps, step_rows, with_threads
+from perfmodel.validate.calibrate.steps import predict_step, read_steps, step_rows, with_threads
 from perfmodel.validate.evaluate.modules import evaluate_steps, step_summary
 from perfmodel.validate.evaluate.results import compared
 
@@ -34,7 +31,7 @@ def test_a_row_is_a_workload(tmp_path: Path) -> None:
     (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
     assert [table.rows for table in step.workload.tables] == [1000, 1000, 50]
     assert step.workload.bottom_widths == (13, 16, 8)
-    assert (step.ranks, step.threads, step.batch, step.step_us) == (1, 2, 32, 1500)
+    assert (step.threads, step.workload.batch, step.step_us) == (2, 32, 1500)
 
 
 def test_a_step_has_every_lookup_gradient_and_update(tmp_path: Path) -> None:
@@ -56,36 +53,10 @@ def test_a_prediction_is_the_sum_of_its_families(tmp_path: Path) -> None:
     assert low_us < us < high_us
 
 
-def test_two_ranks_pay_for_their_collectives(tmp_path: Path) -> None:
-    row = ROW.replace("cpu,1,2", "cpu,2,1").replace("small", "two")
-    (step,) = read_steps(_table(tmp_path / "t.csv", row))
-    rows = step_rows(step)
-    is_collective = np.array([OPS[op].family == "collective" for op in rows.op])
-    own_us = durations_of(rows.take(np.flatnonzero(~is_collective)), with_threads(MACHINE, 1, 2))
-    own_us = own_us.duration_us.sum()
-    assert predict_step(step, MACHINE)[0] > (1 + waiting_frac(MACHINE, 2)) * own_us
-    buckets = step_rows(step).op.count("host_bucket")
-    assert buckets == 1
-    assert step_rows(step).dims["count"][step_rows(step).op.index("host_bucket")] == 2
-
-
-def test_the_last_of_more_ranks_is_later() -> None:
-    waits = [waiting_frac(MACHINE, ranks) for ranks in (1, 2, 4, 8)]
-    assert waits[0] == 0
-    assert waits[1] == pytest.approx(0.097 * 0.589, rel=1e-3)
-    assert waits == sorted(waits)
-
-
 def test_one_thread_sees_one_core() -> None:
     one = with_threads(MACHINE, 1)
     assert (one.sm_count, one.l2_bytes, one.fp32_tflop_per_s) == (1, 1_000_000, 0.1)
     assert with_threads(MACHINE, 4) == MACHINE
-
-
-def test_ranks_share_the_last_level_cache_and_no_bandwidth() -> None:
-    own, whole = with_threads(MACHINE, 1, 2), with_threads(MACHINE, 1)
-    assert own.llc_bytes == (whole.llc_bytes or 0) / 2
-    assert (own.hbm_gb_per_s, own.l2_bytes) == (whole.hbm_gb_per_s, whole.l2_bytes)
 
 
 def test_the_summary() -> None:
@@ -105,11 +76,11 @@ def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("good", "bad", "message"),
     [
+        ("cpu,1,2", "cpu,2,1", "ranks is 2; steps of one rank are predicted here"),
         ("13-16-8", "13-x", "bottom_mlp is 13-x; expected widths"),
         ("13-16-8", "13", "bottom_mlp: expected a list of one or more"),
         (",1500,", ",-1,", "expected a time above 0"),
         (",1500,", ",inf,", "expected a time above 0"),
-        ("cpu,1,2", "cpu,0,2", "ranks is 0; expected a whole number from 1"),
         ("cpu,1,2", "cpu,inf,2", "ranks is inf"),
         ("cpu,1,2", "cpu,1,0", "threads_per_rank is 0"),
         ("2x1000", "2x0", "rows: expected a whole number"),
@@ -147,4 +118,3 @@ def test_a_step_that_cannot_be_predicted_names_the_row(tmp_path: Path) -> None:
     (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
     with pytest.raises(UsageError, match=r"t\.csv: row 1: small: a global batch of 0"):
         evaluate_steps([replace(step, workload=replace(step.workload, batch=0))], MACHINE)
-    assert evaluate_steps([replace(step, ranks=9)], MACHINE).rows  # of which 6 have no table
