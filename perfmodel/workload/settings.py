@@ -106,8 +106,7 @@ class Sequence:
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
     gates again instead of keeping them. `kernels` run the attention. `balanced`: ahead of a step,
-    sequences are exchanged among ranks so that each has equal work, the slowest `unbalanced_frac`
-    more than the mean.
+    sequences are exchanged among ranks so that each has equal work.
     """
 
     layers: Annotated[int, LAYERS] = 0
@@ -123,7 +122,6 @@ class Sequence:
     recompute: bool = True
     kernels: Literal["triton", "cutlass"] = "triton"
     balanced: bool = False
-    unbalanced_frac: Annotated[float, Limits(0, 1e3)] = 0.0
 
 
 @dataclass(frozen=True)

@@ -349,8 +349,8 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
 
     Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
     over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
-    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean, or
-    `unbalanced_frac` more: sequences are exchanged one by one, which needs two of them on a rank.
+    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean:
+    they are exchanged one by one, which needs two of them on a rank.
     """
     about = workload.sequence
     mean, most = mean_length(workload.tables), float(about.max_length)
@@ -360,9 +360,8 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
     deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
     long = min(mean + deviations * about.length_std, most)
     square = most**2 * min(squares + deviations * squares_std, 1.0)
-    more = 1.0 + about.unbalanced_frac * is_mean
-    tokens = -(-round(batch * long * more) // ALIGNED) * ALIGNED
-    return Lengths(batch, tokens, batch * (square + long) / 2.0 * more)
+    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
+    return Lengths(batch, tokens, batch * (square + long) / 2.0)
 
 
 def _squares(mean: float, std: float) -> tuple[float, float]:

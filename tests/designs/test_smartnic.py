@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.hits import adapter_shares, overall_hits
 from perfmodel.designs.smartnic import SmartNic
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
@@ -164,15 +163,6 @@ def test_what_links_carry_passes_no_adapter() -> None:
     assert all(after < before for before, after in zip(splits[0][8:], splits[1][8:], strict=True))
 
 
-def test_shares_of_lookups_are_of_all_of_them() -> None:
-    plain = deployed()
-    found = overall_hits(held(2).apply(plain))
-    assert set(found) == {"hbm", "nic"}
-    assert sum(found.values()) == pytest.approx(1)
-    assert 0.3 < found["nic"] < 15 / 16
-    assert overall_hits(plain) == pytest.approx({"hbm": 1.0})
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -206,14 +196,6 @@ def test_deployments_that_make_no_sense_say_why() -> None:
         SmartNic(cache_gib=100).apply(deployed())
     with pytest.raises(UsageError, match="'a100-sxm-40gb': unknown: one of bluefield-2, "):
         SmartNic(adapter="a100-sxm-40gb")
-
-
-def test_adapters_that_hold_all_rows_leave_nothing_to_ask_for() -> None:
-    small = MINE.with_(table__rows=1000)
-    found = SmartNic(cache_gib=4).apply(deployed(small))
-    apart_frac = 1.0 - found.machine.linked_gpus / found.ranks
-    assert adapter_shares(found) == pytest.approx([apart_frac] * len(small.tables), rel=0.01)
-    assert predict(found).results[0].step_us > 0
 
 
 @pytest.mark.parametrize("train", [False, True])

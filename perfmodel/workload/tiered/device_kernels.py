@@ -130,18 +130,14 @@ class KernelCache(DeviceTables):
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         use = device_use(group)
-        with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
-            self.find(r, use, keys, use.missed_rows)
-
-    def find(self, r: Recorder, use: RowCacheUse, keys: Jagged, moved_rows: float) -> None:
-        """The distinct keys, those of them that miss; `moved_rows` come over the bus."""
-        about = _about(use, self.state) | {"missed_rows": repr(moved_rows)}
-        linear = r.tensor(keys.values.shape, "int64")
         sizes, weights = self.tables.hash_sizes, self.tables.weights
-        given = (self.host_rows, sizes, linear, self.state, weights)
         kind = "lfu" if use.cache.policy in ("lfu", "static") else "lru"
-        r.leaf("fbgemm::linearize_cache_indices", (sizes, keys.values), linear)
-        r.leaf(f"fbgemm::{kind}_cache_populate", given, weights, about=about)
+        with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
+            linear = r.tensor(keys.values.shape, "int64")
+            given = (self.host_rows, sizes, linear, self.state, weights)
+            r.leaf("fbgemm::linearize_cache_indices", (sizes, keys.values), linear)
+            about = _about(use, self.state)
+            r.leaf(f"fbgemm::{kind}_cache_populate", given, weights, about=about)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         places, about = r.tensor(keys.values.shape, "int32"), _about(device_use(group), self.state)
@@ -193,11 +189,10 @@ class OperatorCache(Source):
         return (self.cache,)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows of one batch, or its part of a fetch for several, into the cache."""
+        """Rows of one batch into the cache."""
         use = device_use(group)
         unique, missed = max(round(use.unique_rows), 1), round(use.missed_rows)
-        every = self.held.shape[0]  # one batch's part, which a fetch for several passes over once
-        held = r.view(self.held, (max(min(every, -(-every // use.cache.batches_ahead)), 1),), (1,))
+        held = self.held
         numbers = _select(r, self.number_of, keys.values)
         distinct, repeats = (r.tensor((unique,), "int64") for _ in range(2))
         r.leaf("aten::_unique2", (numbers, True, False, True), distinct, None, repeats)
