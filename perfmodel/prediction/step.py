@@ -210,7 +210,7 @@ def step_period(
         graphs, _ = forward.graphs(edits, every_rank=every_rank, must_change=False)
         alone = scheduled_ranks(graphs, machine, costs, repeats=True)
         once, _ = predict_shapes(graphs, machine, alone=alone, **about)
-        evaluation_us = share * once.step_us + evaluation.beyond_us_per_step(step.batch)
+        evaluation_us = share * once.step_us
         result = longer(result, evaluation_us, EVALUATION)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
     if not tiers:

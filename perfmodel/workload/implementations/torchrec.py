@@ -45,7 +45,7 @@ from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.device_kernels import average_copies, finish_writes
+from perfmodel.workload.tiered.device_kernels import average_copies
 from perfmodel.workload.tiered.source import (
     POOLED,
     REDUCED,
@@ -130,7 +130,6 @@ def tiered(r: Recorder, run: Run) -> None:
             before = _learn(r, part, layers, own, loss, before, is_last=is_last)
     if run.train:
         with r.during(OPTIMIZER):
-            finish_writes(r, run, sources)
             for source in sources:
                 source.finish(r, run)
             if pipeline.averages_copies and run.copies > 1:
