@@ -132,11 +132,11 @@ class Step:
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
-        # Of its node's drives: as many ranks like it would miss what all of the node do.
-        missed = {at: it.missed_rows for it in self._every_class for at in it.ranks}
+        # Of its node's drives: as many ranks like it would ask for what all of the node do.
+        asked = {at: it.beside for it in self._every_class for at in it.ranks}
         gpus = machine.node.gpus
         of_node = range(rank - rank % gpus, rank - rank % gpus + gpus)
-        together = sum(missed[at % len(missed)] for at in of_node)
+        together = sum(asked[at % len(asked)] for at in of_node)
         return cached_op_graph(
             self.workload,
             self.batch,
@@ -147,7 +147,7 @@ class Step:
             linked=self.linked,
             placement=self.placement,
             pipeline=self.pipeline,
-            sharers=min(together / missed[rank], gpus) if missed[rank] else 0.0,
+            sharers=min(together / asked[rank], gpus) if asked[rank] else 0.0,
         )
 
     def tiers(self) -> tuple[TierUse, ...]:
