@@ -239,9 +239,9 @@ class TransferTables:
         found = self._transfer.modelled(machine)
         families = np.array([OPS[op].family for op in found.pieces.op], object)
         is_kernel, times_us = families != COLLECTIVE, list[MemoizedFigures[Floats]]()
-        for which in (is_kernel, ~is_kernel):
+        for which, always in ((is_kernel, {"device"}), (~is_kernel, set[str]())):
             time_us = partial(_time_us, found.pieces.take(np.flatnonzero(which)))
-            parts = {part for family in set(families[which]) for part in parts_of(family)}
+            parts = always.union(*(parts_of(family) for family in set(families[which])))
             times_us.append(MemoizedFigures(self.machines, time_us, tuple(sorted(parts))))
         return _Pieces(found, is_kernel, *times_us)
 

@@ -208,20 +208,3 @@ def nic_us(design: SmartNic, **figures: float) -> float:
 def test_less_of_an_adapter_takes_longer(figure: str) -> None:
     design = SmartNic(cache_gib=2)
     assert nic_us(design, **{figure: 20.0}) > 1.5 * nic_us(design)
-
-
-def test_ranks_without_held_tables_meet_the_others() -> None:
-    """Also ranks that hold neither of two tables send what changed to the adapters."""
-    one_hot = load_workload("dlrm-dcnv2").with_(table__pooling=1, implementation__name="torchrec")
-    nodes = cluster("dgx-a100-40gb", 2)
-    few = replace(one_hot, tables=tuple(replace(one_hot.tables[2], rows=10**6) for _ in "ab"))
-    start = deployment_of(few.with_(implementation__sharding="balanced"), nodes, 16 * 512)
-    whole = start.placement.edited(
-        lambda number, _: {"sharding": "table_wise", "ranks": (9 * number,)}
-    )
-    found = SmartNic(adapter="u280").apply(start.with_(placement=whole))
-    asked = {"ranks": 16, "linked": 8, "placement": found.placement, "pipeline": found.pipeline}
-    graphs = [op_graph(found.workload, found.batch, rank=rank, **asked) for rank in (0, 1, 9)]
-    met = [[op.name for op in graph.ops if op.name.startswith("c10d::")] for graph in graphs]
-    assert met[0] == met[1] == met[2]
-    assert "c10d::_allgather_base_" in met[0]

@@ -32,7 +32,7 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.workload.layer_times import mlp_us, rows_of_ops
+from perfmodel.workload.layer_times import mlp_us
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
 from perfmodel.workload.tables import Table, state_bytes
@@ -310,10 +310,10 @@ def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
 
 
 def _beside(deployment: Deployment) -> FixedTimes:
-    """Layers before lookups and behind them, both ways, and the sum of their gradients."""
+    """Layers before lookups and behind them, both ways, and the sum of their gradients. Of recorded
+    layers only that sum is known before they are scheduled."""
     workload, train = deployment.workload, float(deployment.train)
-    taken_us = _mlps_us if workload.recorded is None else _recorded_us
-    bottom, top, top_back, bottom_back = taken_us(deployment)
+    bottom, top, top_back, bottom_back = (0.0,) * 4 if workload.recorded else _mlps_us(deployment)
     size = workload.dense_parameters * FP32_BYTES
     fixed, per_byte = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
     reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
@@ -333,11 +333,3 @@ def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
     count = len(workload.model.bottom_mlp)
     bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
     return bottom, top, 2.0 * top, 2.0 * bottom
-
-
-def _recorded_us(deployment: Deployment) -> tuple[float, ...]:
-    workload, machine = deployment.workload, deployment.machine
-    assert workload.recorded is not None
-    stages = workload.recorded.at(deployment.samples).stages
-    rows = (rows_of_ops(ops, workload, machine) for ops in stages)
-    return tuple(float(durations_of(each, machine).duration_us.sum()) for each in rows)
