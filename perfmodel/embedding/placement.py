@@ -215,8 +215,9 @@ class Pipeline:
 
     `micro_batches` one after the other, their gradients added up. `input_ahead`: the next batch is
     brought and distributed beside the step. `rows_ahead`: rows that the next step needs from a
-    slower tier are fetched beside this step; `rows_beside`: those of a later micro-batch beside the
-    ones before it. `writes_behind`: rows go back to the slower tier beside the next step.
+    slower tier are fetched beside this step; `rows_beside`: those that are not hot
+    beside the step's first layers. `writes_behind`: rows go back to the slower tier beside the next
+    step.
     `averages_copies`: after the step, copies of tables that groups of ranks have become their mean.
     `stash`: bytes of activations in host memory, until so many nodes of autograd before their use.
     `popular_frac`: of all samples, those that are popular and have steps of their own, during which
