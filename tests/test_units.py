@@ -52,7 +52,6 @@ DIMENSIONLESS = {
     "expected": "mean of a Poisson count",
     "sampled": "samples",
     "tilt": "logarithm of the odds of a row, per weight",
-    "unexplained": "logarithm of measured over modelled time",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {

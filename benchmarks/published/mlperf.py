@@ -6,8 +6,8 @@ Tables of MLPerf Training submissions (`MLPERF_COLUMNS`); or, of DLRM-DCNv2 alon
 between evaluations (`DCNV2_COLUMNS`). Printed are the rates, errors per group, and what is left
 out; `scaled_pct` is the error of the rate published of one node, times the number of GPUs.
 Held out is every configuration but one node of 8 a100-sxm-80gb in dlrm, to whose median rate
-unmodelled_sample_bytes of dlrm-mlperf was fitted, and beyond_us of its evaluations to one of these
-runs; dlrm_dcnv2 has no fitted constant. Of v1.0 the software was another: see indices_ahead.
+unmodelled_sample_bytes of dlrm-mlperf was fitted; dlrm_dcnv2 has no fitted constant. Of v1.0 the
+software was another: it computed a batch's indices within the step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -33,11 +33,9 @@ from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 
 WORKLOAD = {"dlrm": "dlrm-mlperf", "dlrm_dcnv2": "dlrm-dcnv2"}
-EARLIER_SOFTWARE: dict[tuple[str, str], dict[str, object]] = {
-    ("dlrm", "v1.0"): {"implementation__indices_ahead": False}
-}
-"""Benchmark and round whose software was another one, to the settings that stand for it; such runs
-are a group of their own."""
+EARLIER_SOFTWARE = {("dlrm", "v1.0")}
+"""Benchmark and round whose software was another one, which is not modelled; such runs are a group
+of their own."""
 RATE_COLUMN = {"dlrm": "samples_per_s_logged", "dlrm_dcnv2": "samples_per_s_train_est"}
 """The logged rate contains the evaluations, as the workload's step does."""
 MAX_NUMBER = 1e15
@@ -61,7 +59,6 @@ class Published:
     workload: str
     machine: Cluster
     batch: int
-    settings: Mapping[str, object] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
 
     @property
@@ -92,10 +89,10 @@ def read_mlperf(*paths: Path) -> tuple[list[Published], list[tuple[str, str]]]:
         if not isinstance(machine, Cluster):
             left.append((f"{round_} {row['submitter']} {row['system']}", machine))
             continue
-        settings = EARLIER_SOFTWARE.get((benchmark, round_), {})
-        group = f"{benchmark} {round_}" if settings else benchmark
+        is_other = (benchmark, round_) in EARLIER_SOFTWARE
+        group = f"{benchmark} {round_}" if is_other else benchmark
         batch = int(_number(row, "global_batch", where))
-        one = Published(group, WORKLOAD[benchmark], machine, batch, settings)
+        one = Published(group, WORKLOAD[benchmark], machine, batch)
         key = (group, one.name)
         rates = published.get(key, one).rates
         published[key] = replace(one, rates=(*rates, _number(row, RATE_COLUMN[benchmark], where)))
@@ -162,7 +159,7 @@ def evaluate_published(
 
 def _samples_per_s(published: Published) -> tuple[float, float, float]:
     """The rate, and its 90 % interval."""
-    workload = load_workload(published.workload).with_(**published.settings)
+    workload = load_workload(published.workload)
     result = predict(workload, hardware=[published.machine], batch=published.batch).results[0]
     rate, usual = published.batch * US_PER_S, result.step_us
     return rate / usual, rate / (result.high_us or usual), rate / (result.low_us or usual)

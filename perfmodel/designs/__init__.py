@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from perfmodel.designs.deployment import Deployment as Deployment
     from perfmodel.designs.deployment import Design as Design
     from perfmodel.designs.deployment import Phase as Phase
-    from perfmodel.designs.hits import overall_hits as overall_hits
-    from perfmodel.designs.hits import tier_hits as tier_hits
     from perfmodel.designs.layouts.default import deployment_of as deployment_of
     from perfmodel.designs.low_precision import ROUNDING_ERRORS as ROUNDING_ERRORS
     from perfmodel.designs.popular_samples import choose_hot_rows as choose_hot_rows

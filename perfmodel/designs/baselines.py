@@ -127,17 +127,13 @@ class Hybrid(settings.Checked, of="hybrid"):
 class BalancedSequences(settings.Checked, of="balanced_sequences"):
     """Sequences exchanged among ranks ahead of each step, so that all have equally much to attend.
 
-    `left_frac`: what the slowest rank then still has beyond the mean (0: nothing).
     Source: NVIDIA/recsys-examples, examples/hstu/training: the workload-balanced shuffler.
     Elsewhere 47 % was measured before and 2.4 % after (recalled). No peer answers it.
     """
-
-    left_frac: settings.Amount = 0.0
 
     def apply(self, deployment: Deployment) -> Deployment:
         workload = deployment.workload
         if not workload.sequence.layers:
             raise WorkloadError("balanced_sequences: the workload has no sequences to balance")
         note = "assumed: who gets which sequence is computed beside the step before"
-        changes = {"sequence__balanced": True, "sequence__unbalanced_frac": self.left_frac}
-        return deployment.with_(note, workload=workload.with_(**changes))
+        return deployment.with_(note, workload=workload.with_(sequence__balanced=True))

@@ -28,17 +28,14 @@ class SoftwareCache(settings.Checked, of="software_cache"):
     `kept_by` `kernels` is FBGEMM's UVM caching, `operators` the frequency-aware
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
     fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01; 0: every lookup
-    goes over the bus). Rows of
-    `batches_ahead` batches are fetched at once; `rows_ahead`: during the step before. Tables of at
-    most `keep_bytes`, and those that every rank has, stay in device memory.
+    goes over the bus). `rows_ahead`: rows are fetched during the step before. Tables that every
+    rank has stay in device memory.
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
     cache_frac: settings.Share = settings.budget(0.2, settings.halves(MIN_FRAC))
     policy: str = "lru"
-    batches_ahead: settings.SomeCount = settings.step(1, plain=1)
     rows_ahead: bool = settings.step(False, plain=False)
-    keep_bytes: settings.Count = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +43,7 @@ class SoftwareCache(settings.Checked, of="software_cache"):
         if self.rows_ahead and self.kept_by == "operators":
             raise WorkloadError(
                 "software_cache: operators wait for every count, so no rows are fetched beside a "
-                "step: fetch those of several batches at once (batches_ahead)"
+                "step"
             )
         if self.cache_frac < settings.LEAST and self.kept_by == "operators":
             raise WorkloadError(
@@ -61,14 +58,14 @@ class SoftwareCache(settings.Checked, of="software_cache"):
             )
         held = deployment.table_bytes
         moved = [
-            placed.tier == "hbm" and placed.sharding != "data_parallel" and size > self.keep_bytes
-            for placed, size in zip(deployment.placement.tables, held, strict=True)
+            placed.tier == "hbm" and placed.sharding != "data_parallel"
+            for placed in deployment.placement.tables
         ]
         total = sum(size for size, is_moved in zip(held, moved, strict=True) if is_moved)
         if not total:
             raise WorkloadError("software_cache: no table in device memory that could be cached")
         size = self.cache_frac * total / deployment.ranks
-        about = self.policy, self.kept_by, self.batches_ahead
+        about = self.policy, self.kept_by
         caches = (RowCache("rows", "hbm", size, *about),) if size else ()
         place = {"tier": HOST, "caches": tuple(each.name for each in caches)}
         placement = deployment.placement.edited(

@@ -195,10 +195,7 @@ class Fae(_WithHotRows, of="fae"):
         )
 
 
-SAMPLES = 8
-"""assumed: a device's popular samples come in multiples of so many, the rest with the others: else
-products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers User's Guide)."""
-Launches = Literal["whole_batches", "as_they_come", "micro_batches"]
+Launches = Literal["whole_batches", "as_they_come"]
 USUAL_PART = "hotline"
 
 
@@ -218,9 +215,8 @@ class Hotline(_WithHotRows, of="hotline"):
 
     `launches`: how samples reach the GPUs. `whole_batches`: the accelerator keeps samples until a
     whole batch of one kind is there; rows of others come, and go back, while popular ones run.
-    `as_they_come`: batches are not split, rows that one lacks come at its start. `micro_batches`:
-    each batch is split, and both parts launched. `compare` takes the second, or no hot rows, where
-    that is faster.
+    `as_they_come`: batches are not split, rows that one lacks come at its start. `compare` takes
+    the second, or no hot rows, where that is faster.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled; what it learns on
@@ -282,20 +278,12 @@ class Hotline(_WithHotRows, of="hotline"):
     ) -> list[tuple[str, float, Pipeline]]:
         """Kinds of steps: name, share of the steps, and what a step of it does."""
         plain = replace(deployment.pipeline, input_ahead=True, rows_beside=True, writes_behind=True)
-        if self.launches == "as_they_come":
-            popular_frac = 0.0
-        both = MIN_FRAC < popular_frac < 1.0 - MIN_FRAC
-        if self.launches == "whole_batches" and both:
-            popular, other = (
-                replace(plain, micro_batches=(MicroBatch(1.0, each),), popular_frac=popular_frac)
-                for each in (True, False)
-            )
-            return [("popular", popular_frac, popular), ("other", 1.0 - popular_frac, other)]
-        share, samples = popular_frac, deployment.samples
-        if SAMPLES <= (count := round(share * samples)) < samples:
-            share = count // SAMPLES * SAMPLES / samples
-        parts = [MicroBatch(share, popular=True), MicroBatch(1.0 - share)]
-        parts = [part for part in parts if part.samples_frac > (0.0 if both else MIN_FRAC)]
-        one = replace(parts[0], samples_frac=1.0)
-        batches = tuple(parts) if len(parts) > 1 else (one,)
-        return [("hot", 1.0, replace(plain, micro_batches=batches))]
+        popular_frac *= self.launches == "whole_batches"
+        if not MIN_FRAC < popular_frac < 1.0 - MIN_FRAC:
+            whole = MicroBatch(1.0, popular=popular_frac > MIN_FRAC)
+            return [("hot", 1.0, replace(plain, micro_batches=(whole,)))]
+        popular, other = (
+            replace(plain, micro_batches=(MicroBatch(1.0, each),), popular_frac=popular_frac)
+            for each in (True, False)
+        )
+        return [("popular", popular_frac, popular), ("other", 1.0 - popular_frac, other)]

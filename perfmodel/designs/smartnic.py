@@ -28,9 +28,8 @@ class SmartNic(settings.Checked, of="smartnic"):
     has whole, whose answers it spares; so tables are served that lie whole, or in columns. A rank's
     own hot rows are in its device's L2. Whether it pays the schedule decides: `compare` and sweeps
     take less, or the step without it, where that is as fast.
-    In training a cache holds only rows that a rank's batch looks up once or more, of tables where
-    that spares as many answers as it takes writes: each step writes every row that it changed
-    through to every adapter.
+    For inference: each step of a training would write every row that it changed through to every
+    adapter, which was slower wherever it was tried.
     """
 
     adapter: str = ""
@@ -57,30 +56,22 @@ class SmartNic(settings.Checked, of="smartnic"):
             why = "no table in device memory is whole or in columns and without a cache"
         elif self.cache_gib == 0:
             why = "no rows in adapters are asked for (smartnic.cache_gib 0)"
+        elif deployment.train:
+            why = "training would write the rows that it changes to every adapter"
         else:
-            cached = self._cached(deployment.with_(machine=machine), served)
-            if cached is not None:
-                return cached
-            why = "rows are written as often as they are looked up"
+            return self._cached(deployment.with_(machine=machine), served)
         return deployment.unchanged("smartnic", f"the step is as without it: {why}")
 
-    def _cached(self, deployment: Deployment, served: list[bool]) -> Deployment | None:
-        """With rows in adapters; None where no table has one to hold."""
-        size, shared, policy = self._bytes(deployment.machine), served, "lru"
-        if deployment.train:
-            hot = worth_writing(deployment)
-            hot = [held * each for each, held in zip(served, hot, strict=True)]
-            shared, size = [held > 0 for held in hot], min(size, sum(hot))
-            policy = "static"
-        if not size:
-            return None
-        cache = RowCache(NIC, NIC, size, policy)
+    def _cached(self, deployment: Deployment, served: list[bool]) -> Deployment:
+        """With rows in adapters."""
+        size = self._bytes(deployment.machine)
         placement = deployment.placement.edited(
-            lambda number, _: {"caches": (NIC,)} if shared[number] else {}, caches=(cache,)
+            lambda number, _: {"caches": (NIC,)} if served[number] else {},
+            caches=(RowCache(NIC, NIC, size),),
         )
         note = (
             f"smartnic: {size / 2**30:.3g} GiB of other ranks' rows in each adapter; assumed: "
-            "partial sums added in the adapter, rows written through"
+            "partial sums added in the adapter"
         )
         return deployment.with_(note, placement=placement)
 
@@ -115,17 +106,3 @@ class SmartNic(settings.Checked, of="smartnic"):
                 f"{memory / 2**30:.3g} GiB per rank"
             )
         return asked
-
-
-def worth_writing(deployment: Deployment) -> list[float]:
-    """Per table, bytes of the rows that each rank's batch looks up once or more; 0 where these
-    spare fewer answers to whole bags than they are."""
-    sizes, samples = [], deployment.samples
-    pairs = zip(deployment.workload.tables, deployment.table_bytes, strict=True)
-    for table, held_bytes in pairs:
-        popularity = table.popularity()
-        is_hot = popularity.chance * table.lookups(samples) >= 1.0
-        rows, share = float(popularity.rows[is_hot].sum()), float(popularity.share[is_hot].sum())
-        spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
-        sizes.append(rows * held_bytes / table.rows if spared > rows else 0.0)
-    return sizes

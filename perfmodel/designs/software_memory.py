@@ -29,7 +29,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     those on drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
     during this step; `writes_behind`: rows go back during the next. In inference, moved tables are
     looked up once per `items_per_query` samples (a user's features are those of all items; pooled
-    rows are still sent per item), and `pooled_frac` of what they pool is found pooled.
+    rows are still sent per item).
 
     Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
     (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
@@ -41,9 +41,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     cache_gib: settings.Amount = settings.step(16.0, plain=0.0, less=settings.halves(MIN_GIB))
     rows_ahead: bool = settings.step(True, plain=False)
     writes_behind: bool = settings.step(True, plain=False, acts_on=TRAINING)
-    device_cache_gib: settings.Amount = settings.step(0.0, plain=0.0, less=settings.instead(0.0))
     items_per_query: settings.SomeCount = settings.step(1, plain=1)
-    pooled_frac: settings.PartShare = settings.step(0.0, plain=0.0)
 
     parts: ClassVar = {"drive": Storage}
 
@@ -72,17 +70,9 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             )
         cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
         caches = [RowCache("rows in host memory", "host", cache_bytes)] if cache_bytes else []
-        closer = self.device_cache_gib * GIB
-        if caches and closer >= cache_bytes:
-            raise WorkloadError(
-                f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
-                f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
-            )
-        if closer:
-            caches.insert(0, RowCache("rows in device memory", "hbm", closer))
         place = {
             "tier": STORAGE,
-            "pooled_on": "device" if closer else "host",
+            "pooled_on": "host",
             "caches": tuple(cache.name for cache in caches),
         }
         note = (
@@ -104,17 +94,17 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:
         """The workload with what of the moved tables is really looked up."""
-        asked_frac = (1 - self.pooled_frac) / self.items_per_query
-        if asked_frac == 1:
+        if self.items_per_query == 1:
             return deployment.workload
         if deployment.train:
             raise WorkloadError(
-                "software_memory: training updates the rows of every sample: items_per_query and "
-                "pooled_frac are of inference"
+                "software_memory: training updates the rows of every sample: items_per_query is of "
+                "inference"
             )
         tables = list(deployment.workload.tables)
         for number in moved:
-            tables[number] = replace(tables[number], pooling=tables[number].pooling * asked_frac)
+            pooling = tables[number].pooling / self.items_per_query
+            tables[number] = replace(tables[number], pooling=pooling)
         return replace(deployment.workload, tables=tuple(tables))
 
     def _moved(

@@ -28,8 +28,6 @@ class Neo(settings.Checked, of="neo"):
     data-parallel, row-wise within a node); `as_deployed` keeps the layout, such as a plan's.
     `rows` are stored, and pooled rows sent (`wire`, both ways), in 16 bits. Tables beyond device
     memory lie in the hosts', behind a cache with at most `cache_frac` of their rows (0: none).
-    `own_groups`: a process group each for keys, pooled rows and dense gradients; TorchRec has one
-    for all, and one for keys as an option (github.com/meta-pytorch/torchrec, pull request 812).
     Source: Mudigere et al., Neo (ISCA 2022); formats and cache as recalled; the share is FBGEMM's
     default.
     """
@@ -48,7 +46,6 @@ class Neo(settings.Checked, of="neo"):
     cache_frac: settings.Share = settings.step(0.2, plain=0.0, acts_on=BEYOND)
     input_ahead: bool = settings.step(True, plain=False, start={"prefetch": False})
     rows_ahead: bool = settings.step(True, plain=False, acts_on=BEYOND)
-    own_groups: bool = settings.step(False, plain=False)
 
     def apply(self, deployment: Deployment) -> Deployment:
         if deployment.machine.node.device.target == "cpu":
@@ -63,7 +60,7 @@ class Neo(settings.Checked, of="neo"):
         deployed = deployment.with_(*told, workload=workload, placement=stored)
         if self.sharding == "balanced":
             smaller = (frac for frac in CACHED_FRACS if frac < self.cache_frac)
-            laid = searched(deployed, ("host",), (self.cache_frac, *smaller))
+            laid = searched(deployed, beside=True, cached_fracs=(self.cache_frac, *smaller))
             if laid is None:
                 size, beside = in_gb(sum(deployed.table_bytes)), in_gb(beside_bytes(deployed))
                 raise WorkloadError(
@@ -76,7 +73,6 @@ class Neo(settings.Checked, of="neo"):
             deployed.pipeline,
             input_ahead=self.input_ahead,
             rows_ahead=self.rows_ahead and has_slow,
-            own_groups=self.own_groups,
         )
         return deployed.with_(pipeline=pipeline)
 

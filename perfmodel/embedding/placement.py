@@ -84,8 +84,7 @@ class RowCache:
 
     `at` is a name of `MEMORIES`; an adapter holds rows of other ranks' tables.
     `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
-    rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
-    of `batches_ahead` batches are fetched at once.
+    rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch.
     """
 
     name: str
@@ -93,15 +92,12 @@ class RowCache:
     capacity_bytes: float
     policy: str = "lru"
     kept_by: Literal["kernels", "operators"] = "kernels"
-    batches_ahead: int = 1
 
     def __post_init__(self) -> None:
         MEMORIES[self.at]
         POLICIES[self.policy]
         if not self.capacity_bytes > 0:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
-        if self.batches_ahead < 1:
-            raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
 
     def steady_use(self, tables: Sequence[TableAccess]) -> CacheUse:
         """What a batch that looks `tables` up finds in it, after many like it."""
@@ -219,10 +215,9 @@ class Pipeline:
 
     `micro_batches` one after the other, their gradients added up. `input_ahead`: the next batch is
     brought and distributed beside the step. `rows_ahead`: rows that the next step needs from a
-    slower tier are fetched beside this step; `rows_beside`: those of a later micro-batch beside the
-    ones before it. `writes_behind`: rows go back to the slower tier beside the next step.
-    `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
-    share wires but do not wait for one another; else all are of one group, one after the other.
+    slower tier are fetched beside this step; `rows_beside`: those that are not hot
+    beside the step's first layers. `writes_behind`: rows go back to the slower tier beside the next
+    step.
     `averages_copies`: after the step, copies of tables that groups of ranks have become their mean.
     `stash`: bytes of activations in host memory, until so many nodes of autograd before their use.
     `popular_frac`: of all samples, those that are popular and have steps of their own, during which
@@ -234,7 +229,6 @@ class Pipeline:
     rows_ahead: bool = False
     rows_beside: bool = False
     writes_behind: bool = False
-    own_groups: bool = False
     stash: tuple[float, int] | None = None
     averages_copies: bool = False
     popular_frac: float = 0.0

@@ -79,8 +79,6 @@ def running_figures(columns: Sequence[str], machine: Cluster) -> tuple[FigureRea
 
 POWER_LIMIT = "device.tdp_w"
 """Which clock it leaves, a whole step decides: of traces a sweep moves kernels one by one."""
-RANKS = "ranks"
-"""With `BATCH`, what changes shapes: samples per rank, and how many ranks of equal work."""
 
 
 class TraceFigures:
@@ -93,16 +91,16 @@ class TraceFigures:
 
         values = spec.points.values
         for axis in values:
-            if not is_axis(axis) and axis not in (BATCH, RANKS):
+            if not is_axis(axis):
                 raise UsageError(
                     f"axis {axis} names nothing that a trace can change: expected "
-                    "hardware, nodes, batch, ranks or KIND.KEY such as device.hbm_gb_per_s"
+                    "hardware, nodes or KIND.KEY such as device.hbm_gb_per_s"
                 )
             if axis == POWER_LIMIT:
                 raise UsageError(f"axis {axis}: `predict --set {axis}=W` says it of a trace")
         self.columns, self.samples = spec.objectives, spec.batch
         for name in self.columns:
-            if OBJECTIVES[name].needs_samples and spec.batch is None and BATCH not in values:
+            if OBJECTIVES[name].needs_samples and spec.batch is None:
                 raise UsageError(f"{name} needs batch, the samples of one step")
         trace = spec.trace if isinstance(spec.trace, Trace) else read(spec.trace)
         base = spec.hardware
@@ -113,7 +111,7 @@ class TraceFigures:
         self.transfers = periods.TransferTables(trace, graph, machines)
         self.periods = Periods.of(graph, steady_steps(measured(graph)))
         self.width = int(np.clip(periods.BLOCK_CELLS // max(1, len(graph)), *periods.WIDTHS))
-        self.ranks, self.changes = trace.world_size, {BATCH, RANKS} & {*values}
+        self.ranks = trace.world_size
         self.machines, self.prices = machines, spec.prices
         self.running = MemoizedFigures(
             machines, lambda each: (operating_costs(each, self.prices), each.gpus), RUNNING
@@ -125,17 +123,11 @@ class TraceFigures:
 
         self.possible.of(points)
         step_us, busy = np.empty((2, len(points)))
-        samples = np.full(len(points), np.nan if self.samples is None else self.samples)
-        ranks = np.full(len(points), float(self.ranks))
-        if self.changes:
-            for at in range(len(points)):
-                step_us[at], busy[at], samples[at], ranks[at] = self._changed(points.at(at))
-        else:
-            rows, steps = self.transfers.rows, len(self.transfers.graph.marks.end)
-            for places, block in self.transfers.blocks(points, self.width):
-                every_us = many_periods_us(self.periods, block)
-                step_us[places] = np.median(every_us, axis=1).max(axis=0)  # of the slowest rank
-                busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
+        rows, steps = self.transfers.rows, len(self.transfers.graph.marks.end)
+        for places, block in self.transfers.blocks(points, self.width):
+            every_us = many_periods_us(self.periods, block)
+            step_us[places] = np.median(every_us, axis=1).max(axis=0)  # of the slowest rank
+            busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
         if self.columns == (STEP,):
             return {STEP: step_us}
         result = {name: np.empty(len(points)) for name in self.columns}
@@ -143,7 +135,7 @@ class TraceFigures:
         for number, (costs, devices) in enumerate(answers):
             chosen = group == number
             activity = Activity(device_frac=busy[chosen].clip(0.0, 1.0))
-            done = samples[chosen] * copies_of(ranks[chosen], devices)
+            done = self.samples and self.samples * float(copies_of(self.ranks, devices))
             values = figures(self.columns, step_us[chosen], done, costs, activity)
             for name, column in values.items():
                 result[name][chosen] = column
@@ -151,20 +143,7 @@ class TraceFigures:
 
     def predicted(self, values: Mapping[str, Any]) -> Result:
         """One point, with its interval."""
-        ranks = whole_number(RANKS, values.get(RANKS, self.ranks))
-        return predict(
-            self.transfers.trace,
-            hardware=[self.machines.at(values)],
-            batch=whole_number(BATCH, values[BATCH]) if BATCH in values else None,
-            edit=[] if ranks == self.ranks else [f"ranks={ranks}"],
-        ).results[0]
-
-    def _changed(self, values: Mapping[str, Any]) -> tuple[float, float, float, float]:
-        """Step, share of it that the device is busy, samples and ranks of one point."""
-        ranks, batch = values.get(RANKS, self.ranks), values.get(BATCH)
-        found = self.predicted(values)
-        samples = (self.samples or np.nan) * ranks / self.ranks if batch is None else batch * ranks
-        return found.step_us, found.rank.gpu_active_us / found.step_us, samples, ranks
+        return predict(self.transfers.trace, hardware=[self.machines.at(values)]).results[0]
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of both machines of the transfer, and what the running of the target costs."""

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, eye_array
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.base.compiled import compiled, numba
 from perfmodel.cost.collectives.calls import place_collectives
-from perfmodel.cost.contract import LOWERING, parts_of
+from perfmodel.cost.contract import COLLECTIVE, LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import Machines, MemoizedFigures, Points
 from perfmodel.hardware import Cluster, cluster, node_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.prediction.ratios import carried_frac
 from perfmodel.prediction.scheduled import host_ratio
-from perfmodel.prediction.transferred import Transfer, source_machine
+from perfmodel.prediction.transferred import ModelledRatios, Transfer, source_machine
 from perfmodel.timeline.graph.recorded_steps import is_window
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
@@ -182,22 +180,14 @@ def many_periods_us(periods: Periods, duration_us: Durations) -> Floats:
 Block = NDArray[np.float32]
 
 
-class _Term(NamedTuple):
-    """Operations whose time is a matrix product with what some pieces take."""
+class _Pieces(NamedTuple):
+    """What the trace's ops become on some machines, and how long that takes."""
 
-    rows: Ints
-    """Nodes of the graph."""
-    weights: csr_array
-    """`[rows, pieces]`: microseconds of the operation per microsecond of the piece."""
-    pieces: MemoizedFigures[Floats]
-
-
-class _Plan(NamedTuple):
-    """One way in which the trace's ops are lowered; the terms of an operation add up."""
-
-    terms: tuple[_Term, ...]
-    unexplained: Floats
-    """Per operation, logarithm of measured over modelled on the source, where shapes say all."""
+    found: ModelledRatios
+    is_kernel: Mask
+    kernels_us: MemoizedFigures[Floats]
+    others_us: MemoizedFigures[Floats]
+    """Of collectives."""
 
 
 class TransferTables:
@@ -207,112 +197,59 @@ class TransferTables:
         """Raises `TraceError` where the trace does not name one GPU."""
         self.trace, self.graph, self.machines = trace, graph, machines
         source = source_machine(trace, "so no ratio to another machine is known").node.device
-        usual_us = graph.nodes_.duration_us
-        self._transfer = Transfer(trace, graph, usual_us, cluster(source))
+        self._transfer = Transfer(trace, graph, graph.nodes_.duration_us, cluster(source))
         self.rows = self._transfer.rows
         own_host = node_of(source).host
         self._host = MemoizedFigures(
             machines, lambda m: host_ratio(own_host, m.node.host), ("host.single_thread_ratio",)
         )
-        self._carried = MemoizedFigures(
-            machines, lambda m: carried_frac(source, m.node.device), ("device",)
-        )
-        self._plans = MemoizedFigures(machines, self._plan, LOWERING)
+        self._pieces = MemoizedFigures(machines, self._lowered, LOWERING)
 
     def blocks(self, points: Points, width: int) -> Iterator[tuple[Ints, Block]]:
         """(places among `points`, durations `[nodes, points]` in microseconds) of at most `width`
         points at a time."""
-        plans, which = self._plans.of(points)
-        for number, plan in enumerate(plans):
+        every, which = self._pieces.of(points)
+        for number, pieces in enumerate(every):
             own = np.flatnonzero(which == number)
             for begin in range(0, len(own), width):
                 chosen = own[begin : begin + width]
-                yield chosen, self._block(plan, points.take(chosen))
+                yield chosen, self._block(pieces, points.take(chosen))
 
-    def _block(self, plan: _Plan, points: Points) -> Block:
+    def _block(self, pieces: _Pieces, points: Points) -> Block:
         usual = self.graph.nodes_.duration_us.astype(np.float32)
         block = np.repeat(usual[:, None], len(points), axis=1)
         ratios, group = self._host.of(points)
         block[self._transfer.on_host] *= np.array(ratios, np.float32)[group]
-        block[self.rows] = 0.0
-        for term in plan.terms:
-            answers, group = term.pieces.of(points)
-            table = (term.weights @ np.stack(answers, axis=1)).astype(np.float32)
-            block[term.rows] += table[:, group]
-        carried, group = self._carried.of(points)
-        left = (1.0 - np.array(carried, np.float32))[group]
-        lost = np.flatnonzero(plan.unexplained)
-        block[self.rows[lost]] *= np.exp(-plan.unexplained[lost, None].astype(np.float32) * left)
+        (kernels, device), (others, wires) = (
+            each.of(points) for each in (pieces.kernels_us, pieces.others_us)
+        )
+        _, first, group = np.unique(
+            device * len(others) + wires, return_index=True, return_inverse=True
+        )
+        moved, taken_us = np.empty((len(self.rows), len(first))), np.empty(len(pieces.is_kernel))
+        for number, at in enumerate(first.tolist()):
+            taken_us[pieces.is_kernel] = kernels[device[at]]
+            taken_us[~pieces.is_kernel] = others[wires[at]]
+            target = self.machines.remembered(points.at(at))
+            moved[:, number] = self._transfer.ratios_of(pieces.found, taken_us, target)[0]
+        block[self.rows] *= moved.astype(np.float32)[:, group]
         return block
 
-    def _plan(self, machine: Cluster) -> _Plan:
-        """One term per family of pieces, each distinct piece once; of operations that no model
-        knows, the ratio of their class."""
-        own, count = self._transfer, len(self.rows)
-        found = own.modelled(machine)
-        keys, column = _distinct(found.pieces)
-        shape = (count, max(len(keys), 1))
-        weights = coo_array((found.per_us, (found.at, column[found.piece])), shape).tocsr()
-        weights = self._with_namesakes(weights)
-        unknown = np.flatnonzero(np.diff(weights.indptr) == 0)
-        by_piece = csr_array(weights * own.taken[:, None]).tocsc()
-        families: dict[str, list[int]] = {}
-        for place, record in enumerate(keys):
-            families.setdefault(OPS[record["op"]].family, []).append(place)
-        terms = []
-        for family, places in families.items():
-            of_family = by_piece[:, places].tocsr()
-            used = np.flatnonzero(np.diff(of_family.indptr) > 0)
-            if len(used):
-                time_us = partial(_time_us, Rows.of([keys[place] for place in places]))
-                pieces = MemoizedFigures(self.machines, time_us, parts_of(family))
-                terms.append(_Term(self.rows[used], of_family[used], pieces))
-        if len(unknown):
-            time_us = partial(self._by_class_us, unknown)
-            pieces = MemoizedFigures(self.machines, time_us, ("device",))
-            terms.append(_Term(self.rows[unknown], eye_array(len(unknown)).tocsr(), pieces))
-        return _Plan(tuple(terms), np.nan_to_num(found.unexplained))
-
-    def _by_class_us(self, at: Ints, machine: Cluster) -> Floats:
-        ratio = self._transfer.by_class(machine, at)
-        return self._transfer.taken[at] * ratio
-
-    def _with_namesakes(self, weights: csr_array) -> csr_array:
-        """Operations that no op is known of, as means (`Transfer.of_namesakes`) of known ones."""
-        key, known = self._transfer.key, np.diff(weights.indptr) > 0
-        weight, members = np.maximum(self._transfer.taken, 1e-9), np.flatnonzero(known)
-        for width in (3, 2):
-            group = np.unique(key[:, :width], axis=0, return_inverse=True)[1].reshape(-1)
-            total = np.bincount(group, weight * known, minlength=len(group))
-            lacks = np.flatnonzero((np.diff(weights.indptr) == 0) & (total[group] > 0))
-            share = weight[members] / total[group[members]]
-            means = coo_array((share, (group[members], members)), (len(group),) * 2).tocsr()
-            filled = coo_array((np.ones(len(lacks)), (lacks, group[lacks])), (len(group),) * 2)
-            weights = csr_array(weights + filled.tocsr() @ means @ weights)
-        return weights
+    def _lowered(self, machine: Cluster) -> _Pieces:
+        found = self._transfer.modelled(machine)
+        families = np.array([OPS[op].family for op in found.pieces.op], object)
+        is_kernel, times_us = families != COLLECTIVE, list[MemoizedFigures[Floats]]()
+        for which, always in ((is_kernel, {"device"}), (~is_kernel, set[str]())):
+            time_us = partial(_time_us, found.pieces.take(np.flatnonzero(which)))
+            parts = always.union(*(parts_of(family) for family in set(families[which])))
+            times_us.append(MemoizedFigures(self.machines, time_us, tuple(sorted(parts))))
+        return _Pieces(found, is_kernel, *times_us)
 
 
 def _time_us(rows: Rows, machine: Cluster) -> Floats:
+    if not len(rows):
+        return np.zeros(0)
     return durations_of(place_collectives(rows, machine), machine).duration_us
-
-
-def _distinct(rows: Rows) -> tuple[list[dict[str, Any]], Ints]:
-    """Distinct rows as records, and which of them each row is."""
-    place: dict[tuple[Any, ...], int] = {}
-    records: list[dict[str, Any]] = []
-    column = []
-    names = list(rows.dims)
-    values = np.array([rows.dims[name] for name in names]).reshape(len(names), len(rows))
-    texts = zip(rows.op, rows.dtype, rows.direction, rows.timing, strict=True)
-    for at, (op, dtype, direction, timing) in enumerate(texts):
-        dims = {n: v for n, v in zip(names, values[:, at].tolist(), strict=True) if v == v}
-        record = {"op": op, "dtype": dtype, "direction": direction, "timing": timing, **dims}
-        key = tuple(sorted(record.items()))
-        if key not in place:
-            place[key] = len(records)
-            records.append(record)
-        column.append(place[key])
-    return records, np.array(column, np.int64)
 
 
 WIDTHS = 64, 4096

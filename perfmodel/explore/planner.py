@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by", "batches_ahead")
+CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by")
 Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
@@ -177,7 +177,7 @@ def plan_deployment(
     own = estimator == "perfmodel"
     placed: dict[Placement, Layout] = {}
     trials: list[_Trial] = []
-    for problem in problems(deployment, ("host", "storage") if own else ("host",)):
+    for problem in problems(deployment):
         begin("searching", 0, 0)
         placed = {}
         for layout in search(problem) if own else _torchrec_layouts(problem, deployment):
@@ -229,9 +229,7 @@ def _in_own_software(deployment: Deployment, overheads: str | None) -> Result | 
 
 
 def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
-    """The best by TorchRec's formulas, which know no drives."""
-    if any(way.tier not in ("hbm", "host") for way in problem.ways):
-        return []
+    """The best by TorchRec's formulas."""
     found = packed_best(with_formulas(problem, deployment))
     return [] if found is None else [replace(found, problem=problem)]
 
@@ -240,7 +238,7 @@ TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
 shard larger than what a rank has on average; bytes beyond those of a device."""
 NEVER = 1e15
-TIERS = {"hbm": "", "host": " in host memory", "storage": " on drives"}
+TIERS = {"hbm": "", "host": " in host memory"}
 
 
 def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:

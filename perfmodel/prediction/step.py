@@ -132,11 +132,11 @@ class Step:
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
-        # Of its node's drives: as many ranks like it would miss what all of the node do.
-        missed = {at: it.missed_rows for it in self._every_class for at in it.ranks}
+        # Of its node's drives: as many ranks like it would ask for what all of the node do.
+        asked = {at: it.beside for it in self._every_class for at in it.ranks}
         gpus = machine.node.gpus
         of_node = range(rank - rank % gpus, rank - rank % gpus + gpus)
-        together = sum(missed[at % len(missed)] for at in of_node)
+        together = sum(asked[at % len(asked)] for at in of_node)
         return cached_op_graph(
             self.workload,
             self.batch,
@@ -147,7 +147,7 @@ class Step:
             linked=self.linked,
             placement=self.placement,
             pipeline=self.pipeline,
-            sharers=min(together / missed[rank], gpus) if missed[rank] else 0.0,
+            sharers=min(together / asked[rank], gpus) if asked[rank] else 0.0,
         )
 
     def tiers(self) -> tuple[TierUse, ...]:
@@ -210,7 +210,7 @@ def step_period(
         graphs, _ = forward.graphs(edits, every_rank=every_rank, must_change=False)
         alone = scheduled_ranks(graphs, machine, costs, repeats=True)
         once, _ = predict_shapes(graphs, machine, alone=alone, **about)
-        evaluation_us = share * once.step_us + evaluation.beyond_us_per_step(step.batch)
+        evaluation_us = share * once.step_us
         result = longer(result, evaluation_us, EVALUATION)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
     if not tiers:

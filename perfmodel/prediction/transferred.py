@@ -216,9 +216,16 @@ class Transfer:
 
     def ratios(self, target: Cluster) -> tuple[Floats, Ints]:
         """Time on `target` over time at home, and by what: places in `BASES`."""
-        every, devices = np.arange(len(self.rows)), (self.home.node.device, target.node.device)
-        by_class, found = self.by_class(target, every), self.modelled(target)
+        found = self.modelled(target)
         taken_us = durations_of(found.pieces, target).duration_us if len(found.pieces) else found.at
+        return self.ratios_of(found, taken_us, target)
+
+    def ratios_of(
+        self, found: ModelledRatios, taken_us: Floats | Ints, target: Cluster
+    ) -> tuple[Floats, Ints]:
+        """The same where the pieces that are `found` take so long on `target`."""
+        every, devices = np.arange(len(self.rows)), (self.home.node.device, target.node.device)
+        by_class = self.by_class(target, every)
         sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=len(every))
         plain = np.where(np.isin(every, found.at), sums, np.nan)
         left = np.exp((carried_frac(*devices) - 1.0) * found.unexplained)

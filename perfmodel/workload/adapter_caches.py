@@ -1,8 +1,7 @@
 """What caches of other ranks' rows in network adapters leave of a step's lookups and exchanges.
 
 A rank's adapter looks for the keys of its own samples that other ranks hold in its cache. It serves
-bags all of whose rows it has, which need no answer then; the keys of all others go out. A trained
-row is written to all other adapters.
+bags all of whose rows it has, which need no answer then; the keys of all others go out.
 """
 
 from __future__ import annotations
@@ -26,13 +25,11 @@ class TableUse:
     """What the adapters find of one table's lookups by ranks across the network.
 
     `asked_frac`: of the bags, and so of the lookups, those that the requester's adapter leaves to
-    the owner, of `asked_rows` distinct rows. `held_rows`: distinct rows in adapters that a batch of
-    all ranks changes.
+    the owner, of `asked_rows` distinct rows.
     """
 
     asked_frac: float = 1.0
     asked_rows: float = 0.0
-    held_rows: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class AdapterUse:
     tables: tuple[TableUse, ...]
 
     def sent_lookups(self, run: Run) -> list[int]:
-        """Indices of the own samples to each rank; of a training step all, which updates need."""
+        """Indices of the own samples to each rank."""
         return [self._asked(run, shards, rank) for rank, shards in enumerate(run.plan.shards)]
 
     def received_split(self, run: Run) -> list[int]:
@@ -61,7 +58,7 @@ class AdapterUse:
 
     def _asked(self, run: Run, shards: Sequence[Shard], rank: int) -> int:
         lookups = [shard.of(run.workload.tables).lookups(run.batch) for shard in shards]
-        if run.train or not is_across_network(run, rank):
+        if not is_across_network(run, rank):
             return sum(lookups)
         return round(float(np.dot(lookups, [self.tables[s.table].asked_frac for s in shards])))
 
@@ -105,11 +102,10 @@ def _use(
             found = larger.steady_use(
                 [access(n, tables[n], ranks * tables[n].lookups(batch)) for n in cached]
             )
-            held = (found.distinct_rows - found.fetched_rows).tolist()
-            for number, hit, rows in zip(cached, found.hit_frac.tolist(), held, strict=True):
+            for number, hit in zip(cached, found.hit_frac.tolist(), strict=True):
                 table = tables[number]
                 bags = hit if table.key_rows else hit ** max(table.pooling, 1.0)
-                uses[number] = TableUse(1.0 - bags, held_rows=rows)
+                uses[number] = TableUse(1.0 - bags)
     others = ranks - ranks // groups
     for shard in own:
         part, asked_frac = shard.of(tables), uses[shard.table].asked_frac

@@ -16,14 +16,8 @@ from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
 
 GROUP = "0"
-KEYS, DENSE = "keys", "dense"
-"""Process groups of a pipeline's `own_groups`; layers have theirs where tables have copies too."""
-
-
-def group_of(run: Run, name: str) -> str:
-    """The process group of `KEYS` or `DENSE`."""
-    has_own = run.pipeline is not None and run.pipeline.own_groups
-    return name if has_own or (name == DENSE and run.copies > 1) else GROUP
+DENSE = "dense"
+"""The process group of layers where tables have copies too."""
 
 
 CALLS = {

@@ -6,8 +6,7 @@ sums of its gradients, as the owners of other rows do. Between groups: those for
 the all-reduce is shorter than the exchange of all their samples; every rank holds them, vectors of
 the others travel once each way, by the neighbours that send them on. Kernels that write to and read
 from other ranks over links are timed as exchanges. Gradients are added to rows by atomics. Which
-rows are whose is computed ahead, and cached for evaluations, since v1.1 of MLPerf; within the step
-before.
+rows are whose is computed ahead, and cached for evaluations, as since v1.1 of MLPerf.
 
 Source: NVIDIA-Merlin/HugeCTR at 02188f4, src/embeddings/hybrid_embedding/*.cu and
 hybrid_sparse_embedding.cu; release notes of v3.3.
@@ -23,7 +22,7 @@ from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
-from perfmodel.workload.collectives import DENSE, GROUP, even_all_to_all
+from perfmodel.workload.collectives import DENSE, even_all_to_all
 from perfmodel.workload.eager.embedding_bag import Batched, batched, look_up
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.step import Run
@@ -84,14 +83,14 @@ class Hybrid:
     reduced."""
 
     launched: Mapping[str, str] = {}
+    reduce_group = DENSE
     returned: Tensor
     """Gradients of the own rows that are not frequent, from the samples' ranks."""
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype, self.split = run, dtype, split_of(run)
         software, split = run.workload.implementation, self.split
-        self.is_ahead, self.is_linked = software.indices_ahead, run.groups == 1
-        self.reduce_group = DENSE if self.is_ahead else GROUP
+        self.is_linked = run.groups == 1
         self.dim, self.stored = run.workload.dim, software.table_precision
         self.sent = max(1, round(run.batch * split.other_vectors))
         self.kept = max(1, round(run.batch * split.frequent_vectors))
@@ -102,8 +101,6 @@ class Hybrid:
 
     def look_up(self, r: Recorder) -> None:
         run, dtype = self.run, self.dtype
-        if not self.is_ahead:
-            self._compute_indices(r)
         vectors = look_up(r, self.others, *brought_keys(r, self.sent, self.sent), self.sent, dtype)
         if not self.is_linked:
             self.received = r.tensor(vectors.shape, dtype)
@@ -161,8 +158,7 @@ class Hybrid:
             _add_rows(r, self.rows, self.fetched)
         weights = self.others.weights
         _add_rows(r, _part(r, weights, weights.elements // self.dim), self.returned)
-        if self.is_ahead:
-            self._compute_indices(r)
+        self._compute_indices(r)
         if reduced is not None:
             stream_kernel(r, "update_frequent", (reduced, self.weights), self.weights)
 
@@ -182,8 +178,8 @@ class Hybrid:
         return batched(r, about, dtype=dtype, optimizer=optimizer)
 
     def _compute_indices(self, r: Recorder) -> None:
-        """Which of a global batch's rows this rank holds: every rank looks at all of them. Ahead,
-        on a stream of low priority beside the step; here where the step waits for a sum."""
+        """Which of a global batch's rows this rank holds: every rank looks at all of them, on
+        a stream of low priority beside the step; here where the step waits for a sum."""
         tables = self.run.workload.tables
         samples = self.run.global_batch * len(tables)
         keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))

@@ -17,10 +17,8 @@ from perfmodel.ops.graph import INPUT, Argument, Tensor
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import (
     GROUP,
-    KEYS,
     all_to_all_call,
     even_all_to_all,
-    group_of,
     linked_collective,
     shares,
     total_lookups,
@@ -149,8 +147,7 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
-        group = group_of(run, KEYS)
-        all_to_all_call(r, given, got, one, one, group=group)
+        all_to_all_call(r, given, got, one, one)
     return ordered, got
 
 
@@ -159,18 +156,18 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
 
     The host waits for the sizes; then two collectives: lengths, values.
     """
-    got, use, group = received_keys(r, run), adapter_use(run), group_of(run, KEYS)
+    got, use = received_keys(r, run), adapter_use(run)
     tables, places, batch = run.workload.tables, run.plan.shards, run.batch
     with r.during(INPUT):
         to_device(r, splits, "cpu")
         own = [len(shards) * batch for shards in places]
         theirs = shares(len(run.tables) * run.global_batch, run.ranks)
-        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, group=group)
+        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs)
         own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
         theirs = shares(total_lookups(run.tables, run.global_batch), run.ranks)
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)
-        all_to_all_call(r, ordered.values, got.values, own, theirs, group=group)
+        all_to_all_call(r, ordered.values, got.values, own, theirs)
     return got
 
 

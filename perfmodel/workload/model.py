@@ -176,9 +176,6 @@ def _problems(workload: Workload) -> Iterator[str]:
         yield f'implementation: precision: "fp8" needs "hstu", got "{software.name}"'
     if software.sharding == "hybrid" and any(table.histogram for table in tables):
         yield 'tables: histogram: sharding "hybrid" supports zipf and uniform distributions only'
-    if software.sharding != "hybrid" and not software.indices_ahead:
-        kind = software.sharding
-        yield f'implementation: indices_ahead: only of sharding "hybrid", not "{kind}"'
     if not limits.fused_optimizers and training.table_optimizer in _FUSED_ONLY:
         yield (
             f"training: table_optimizer {training.table_optimizer!r} is fused into the backward "

@@ -74,14 +74,6 @@ class RecordedLayers:
     """What is taken as recorded, and what is guessed of them at this batch."""
 
     @property
-    def stages(self) -> tuple[tuple[Op, ...], ...]:
-        """Ops before lookups, and behind; backward up to the gradients of rows, and behind."""
-        parts = []
-        for ops, at in ((self.forward, self.lookups_at), (self.backward, self.row_gradients_at)):
-            parts += [ops[:at], _moved(ops[at:], -at)]
-        return tuple(parts)
-
-    @property
     def parameter_elements(self) -> int:
         return sum(tensor.elements for tensor in self.parameters)
 

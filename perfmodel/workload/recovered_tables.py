@@ -3,7 +3,6 @@ a table up; which rank holds which, or which part of one, as exchanges say of th
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +25,10 @@ from perfmodel.workload.tables import Table
 class SeenTable:
     """A table, or a rank's part of one, as a step looks it up: `lookups` rows for `bags` samples.
 
-    `alpha` is None where nothing tells how often rows repeat, `unique_rows` 0 where nothing tells
-    how many these are, `optimizer` empty where rows are not updated in the backward pass.
-    `is_mean`: of several tables in one call only the sums are told; rows of a bag are added up
-    where it `is_pooled`. The dim `is_guess` where old profiles lack it. `key` tells tables of one
-    rank apart.
+    `alpha` is None where nothing tells how often rows repeat, `optimizer` empty where rows are not
+    updated in the backward pass. `is_mean`: of several tables in one call only the sums are told;
+    rows of a bag are added up where it `is_pooled`. The dim `is_guess` where old profiles lack it.
+    `key` tells tables of one rank apart.
     """
 
     rows: int
@@ -42,7 +40,6 @@ class SeenTable:
     device: str = ""
     optimizer: str = ""
     alpha: float | None = None
-    unique_rows: float = 0.0
     is_mean: bool = False
     is_pooled: bool = True
     is_guess: bool = False
@@ -130,10 +127,10 @@ def table_batched(op: Op) -> Sequence[SeenTable]:
         every = [replace(usual, rows=(rows + number) // tables) for number in range(tables)]
     else:
         sizes, looked_up = (about.hash_size, about.dim), (about.lookups, about.batch)
-        columns = (*sizes, *looked_up, _alphas(about), about.unique_rows)
+        columns = (*sizes, *looked_up, _alphas(about))
         every = [
-            replace(usual, rows=r, dim=d, lookups=n, bags=b, alpha=a, unique_rows=u, is_mean=False)
-            for r, d, n, b, a, u in zip(*columns, strict=True)
+            replace(usual, rows=r, dim=d, lookups=n, bags=b, alpha=a, is_mean=False)
+            for r, d, n, b, a in zip(*columns, strict=True)
         ]
     return [replace(each, key=_key(weights, n)) for n, each in enumerate(every)]
 
@@ -285,23 +282,10 @@ def _held(
     first, rows = parts[0], sum(each.rows for each in parts)
     pooling = sum(each.lookups for each in parts) / first.bags
     table = Table(rows, first.dim, pooling, first.alpha or 0.0, pooled=first.is_pooled)
-    table = _without_padding(table, parts)
     told = SUMS if first.is_mean else EACH
     return HeldTable(table, ranks, first, told, first.alpha is not None, replicated)
 
 
-def _without_padding(table: Table, parts: Sequence[SeenTable]) -> Table:
-    """`table`, with fewer rows by up to one of each part but one where so many touch as few."""
-    touched, bags = sum(each.unique_rows for each in parts), parts[0].bags
-    if len(parts) == 1 or not touched or table.unique_rows(bags) - touched < HALF_A_ROW:
-        return table
-    fewer = [replace(table, rows=table.rows - n) for n in range(len(parts) - 1, 0, -1)]
-    at = bisect_left(fewer, touched - HALF_A_ROW, key=lambda each: each.unique_rows(bags))
-    return (*fewer, table)[at]
-
-
-HALF_A_ROW = 0.5
-"""Expected numbers of distinct rows that differ by less are equal."""
 LEAST_OF_ALIKE = 0.5
 """assumed: of parts of a table, to which rows fall by chance, each has so much of the lookups of
 another at least."""

@@ -106,8 +106,7 @@ class Sequence:
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
     gates again instead of keeping them. `kernels` run the attention. `balanced`: ahead of a step,
-    sequences are exchanged among ranks so that each has equal work, the slowest `unbalanced_frac`
-    more than the mean.
+    sequences are exchanged among ranks so that each has equal work.
     """
 
     layers: Annotated[int, LAYERS] = 0
@@ -123,7 +122,6 @@ class Sequence:
     recompute: bool = True
     kernels: Literal["triton", "cutlass"] = "triton"
     balanced: bool = False
-    unbalanced_frac: Annotated[float, Limits(0, 1e3)] = 0.0
 
 
 @dataclass(frozen=True)
@@ -155,10 +153,7 @@ class Implementation:
     as within one). `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: what
     of a step neither brings the batch nor waits for the host is launched as CUDA graphs, as few as
     can be (all sizes are then taken to be fixed); `prefetch`: the next batch is brought and
-    distributed beside the step. `indices_ahead` (of `hybrid`
-    sharding): which rows are whose is computed ahead of the step, and its all-reduce runs beside
-    the exchange of rows (HugeCTR since MLPerf v1.1); else one
-    after the other.
+    distributed beside the step.
     `unmodelled_sample_bytes` of device memory are read, and written, per sample of a training step
     beyond what is modelled: fitted, its source names the rows that it saw.
     """
@@ -176,7 +171,6 @@ class Implementation:
     ddp_bucket_bytes: Annotated[int, Limits(1, 1e12)] = 25 << 20
     cuda_graphs: bool = False
     prefetch: bool = False
-    indices_ahead: bool = True
     unmodelled_sample_bytes: Annotated[int, Limits(0, 1e9)] = 0
     stands_for: str = ""
 
@@ -186,25 +180,19 @@ class Evaluation:
     """Evaluations that the benchmark's clock includes: one each `every_samples` of training.
 
     `included` off leaves them out of the step time. One takes `samples` through the forward pass,
-    `batch_factor` times as many at once as a training step takes, and `beyond_us` more, on any
-    machine.
+    `batch_factor` times as many at once as a training step takes.
     """
 
     included: bool = False
     every_samples: Annotated[int, Limits(0, 1e15)] = 0
     samples: Annotated[int, Limits(0, 1e15)] = 0
     batch_factor: Size = 1
-    beyond_us: Annotated[float, Limits(0, 1e12)] = 0.0
 
     @property
     def forward_passes_per_step(self) -> float:
         """Forward passes over an evaluation's batch that fall on one training step."""
         passes = self.samples / self.batch_factor
         return passes / self.every_samples if self.included else 0.0
-
-    def beyond_us_per_step(self, batch: int) -> float:
-        """What falls on a training step of `batch` samples beyond forward passes."""
-        return self.beyond_us * batch / self.every_samples if self.included else 0.0
 
 
 SECTIONS: dict[str, type] = {

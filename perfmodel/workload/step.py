@@ -19,11 +19,10 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.embedding import MicroBatch, Pipeline, Placement, RowCache, TablePlacement
+from perfmodel.embedding import MicroBatch, Pipeline, Placement, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware.parts import Target
 from perfmodel.lowering.recorded import HELD_US, WAITED_US
-from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import INPUT, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.trace.columns import last_writers
 from perfmodel.workload.eager.recorder import Recorder
@@ -240,14 +239,13 @@ def samples_of_rank(batch: int, ranks: int) -> int:
 @dataclass(frozen=True)
 class RankClass:
     """Ranks that hold equal tables in the same order; per sample each reads `looked_up` elements
-    and sends `pooled`. Per batch it needs about `missed_rows` from beside its device, of
-    `missed_bytes`: buses count bytes, drives rows. Its tables have `held_rows_bytes` in fp32."""
+    and sends `pooled`. Of a batch's distinct rows `beside` elements lie outside device memory. Its
+    tables have `held_rows_bytes` in fp32."""
 
     ranks: tuple[int, ...]
     looked_up: float
     pooled: int
-    missed_rows: float = 0.0
-    missed_bytes: float = 0.0
+    beside: float = 0.0
     held_rows_bytes: int = 0
 
 
@@ -283,7 +281,11 @@ def rank_classes(
             tuple(own),
             sum(table.pooling * table.dim for table, _ in key),
             round(sum(table.width for table, _ in key)),
-            *_missed(key, placement, batch or workload.batch),
+            sum(
+                table.unique_rows(batch or workload.batch) * table.dim
+                for table, way in key
+                if way is not None and way.tier != "hbm"
+            ),
             sum(table.rows * table.dim for table, _ in key) * FP32_BYTES,
         )
         for key, own in by_work.items()
@@ -291,41 +293,15 @@ def rank_classes(
 
 
 def deciding_classes(classes: list[RankClass], *works: str) -> list[RankClass]:
-    """The class that looks up and sends most, and where others send or miss most, or have most of
-    another of the `works`, those too."""
+    """The class that looks up and sends most, and where others send most, read most beside the
+    device, or have most of another of the `works`, those too."""
     first = max(classes, key=lambda each: each.looked_up + each.pooled)
     deciding = [first]
-    for work in ("pooled", "missed_bytes", "missed_rows", *works):
+    for work in ("pooled", "beside", *works):
         other = max([*deciding, *classes], key=attrgetter(work))
         if other not in deciding:
             deciding.append(other)
     return deciding
-
-
-def _missed(
-    held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement | None, batch: int
-) -> tuple[float, float]:
-    """(distinct rows of a batch in tables outside device memory that their largest cache has not;
-    their bytes)."""
-    outside = [(table, way) for table, way in held if way is not None and way.tier != "hbm"]
-    if placement is None or not outside:
-        return 0.0, 0.0
-    slow = tuple((table, float(row_bytes(way.dtype, table.dim))) for table, way in outside)
-    caches = [placement.cache(name) for _, way in outside for name in way.caches]
-    return _beyond(slow, batch, max(caches, key=attrgetter("capacity_bytes"), default=None))
-
-
-@lru_cache(maxsize=1 << 10)
-def _beyond(
-    held: tuple[tuple[Table, float], ...], batch: int, cache: RowCache | None
-) -> tuple[float, float]:
-    """Of rows that `batch` samples look up, each once, those that `cache` has not, of all tables
-    together, and their bytes."""
-    if cache is None or not cache.capacity_bytes:
-        rows = [table.unique_rows(batch) for table, _ in held]
-        return sum(rows), float(np.dot(rows, [size for _, size in held]))
-    use = cache.steady_use([table.access(table.lookups(batch), size) for table, size in held])
-    return float(use.fetched_rows.sum()), float(np.dot(use.fetched_rows, use.row_bytes))
 
 
 ALIGNED = 128
@@ -349,8 +325,8 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
 
     Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
     over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
-    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean, or
-    `unbalanced_frac` more: sequences are exchanged one by one, which needs two of them on a rank.
+    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean:
+    they are exchanged one by one, which needs two of them on a rank.
     """
     about = workload.sequence
     mean, most = mean_length(workload.tables), float(about.max_length)
@@ -360,9 +336,8 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
     deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
     long = min(mean + deviations * about.length_std, most)
     square = most**2 * min(squares + deviations * squares_std, 1.0)
-    more = 1.0 + about.unbalanced_frac * is_mean
-    tokens = -(-round(batch * long * more) // ALIGNED) * ALIGNED
-    return Lengths(batch, tokens, batch * (square + long) / 2.0 * more)
+    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
+    return Lengths(batch, tokens, batch * (square + long) / 2.0)
 
 
 def _squares(mean: float, std: float) -> tuple[float, float]:

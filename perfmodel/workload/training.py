@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Tensor
 from perfmodel.trace.window import AUTOGRAD_THREAD
-from perfmodel.workload.collectives import DENSE, GROUP, all_reduce, group_of
+from perfmodel.workload.collectives import DENSE, GROUP, all_reduce
 from perfmodel.workload.eager.arithmetic import optimizer_step, sum_to
 from perfmodel.workload.eager.embedding_bag import accumulate_sparse
 from perfmodel.workload.eager.recorder import (
@@ -196,7 +196,8 @@ def backward_and_update(
     distributed/model_parallel.py; its traces have no `copy_bucket_to_grad`).
     """
     given = [module for module in modules if module]
-    group, bucket_bytes = group_of(run, DENSE), run.workload.implementation.ddp_bucket_bytes
+    group = DENSE if run.copies > 1 else GROUP
+    bucket_bytes = run.workload.implementation.ddp_bucket_bytes
     is_wrapped = by_torchrec or run.world > 1
     reducers = [Reducer(each, run.world, bucket_bytes, group) for each in given if is_wrapped]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cost.durations import explanations_of
-from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
+from perfmodel.designs import DESIGNS, Design, deployment_of
 from perfmodel.designs.baselines import Hybrid
 from perfmodel.designs.composed import composed
 from perfmodel.designs.popular_samples import MIB, Fae, Hotline, choose_hot_rows
@@ -27,14 +27,13 @@ from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.workload import load_workload
 from perfmodel.workload.memory_tiers import tier_use
 
-PARTED = partial(Hotline, launches="micro_batches", learning_frac=0.0)
+UNPARTED = partial(Hotline, launches="as_they_come", learning_frac=0.0)
 KNOWN = partial(Hotline, learning_frac=0.0)
 
 
 def test_what_is_not_hot_is_gathered_once_and_comes_back() -> None:
-    found = PARTED(hot_mib=100).apply(start())
+    found = UNPARTED(hot_mib=100).apply(start())
     per_rank = BATCH // 4
-    popular_frac = found.pipeline.micro_batches[0].samples_frac
     gathers = [piece for piece in pieces(found) if piece.op == "rows_to_device"]
     applied = [piece for piece in pieces(found) if piece.op == "rows_to_host"]
     assert len(gathers) == len(applied) == 1
@@ -44,9 +43,7 @@ def test_what_is_not_hot_is_gathered_once_and_comes_back() -> None:
         cold += per_rank * (1 - float(table.popularity().covered_frac(placed.hot_rows)))
     assert 0.5 * cold < gathers[0].dims["lookups"] <= cold
     looked_up = [piece for piece in pieces(found) if piece.op == "tbe" and piece.direction == "fwd"]
-    assert [piece.dims["batch"] for piece in looked_up] == pytest.approx(
-        [popular_frac * per_rank, (1 - popular_frac) * per_rank], abs=1
-    )
+    assert [piece.dims["batch"] for piece in looked_up] == [per_rank]
 
 
 def test_popular_samples_alone_leave_host_memory_alone() -> None:
@@ -58,7 +55,7 @@ def test_popular_samples_alone_leave_host_memory_alone() -> None:
 
 
 def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
-    found = PARTED(hot_mib=100).apply(start())
+    found = UNPARTED(hot_mib=100).apply(start())
     alone = replace(found.pipeline, rows_beside=False, writes_behind=False)
     waits = predict(found.with_(pipeline=alone)).results[0]
     beside = predict(found).results[0]
@@ -75,7 +72,7 @@ def test_without_reuse_nothing_is_gained() -> None:
     plain = start(0.0)
     hybrid = predicted(Hybrid(), plain)
     assert predicted(Fae(hot_mib=10), plain).step_us == pytest.approx(hybrid.step_us, rel=1e-3)
-    found = PARTED(hot_mib=10, accelerator="none").apply(plain)
+    found = UNPARTED(hot_mib=10, accelerator="none").apply(plain)
     in_turn = replace(found.pipeline, input_ahead=False, rows_beside=False, writes_behind=False)
     alone = predict(found.with_(pipeline=in_turn)).results[0]
     assert alone.step_us > 0.8 * hybrid.step_us
@@ -104,43 +101,6 @@ def test_the_gain_fades_where_dense_work_dominates(design: Design) -> None:
     assert gains[2] - 1 < (gains[0] - 1) / 3, gains
 
 
-def dense(batch: int, precision: str) -> Deployment:
-    """Two layers of 8,192 behind the same tables: weights that take as long as their products."""
-    plain = start(batch=batch)
-    changes = {"model__top_mlp": [8_192, 8_192, 1], "implementation__precision": precision}
-    return replace(plain, workload=plain.workload.with_(**changes))
-
-
-def test_a_split_batch_costs_what_weights_take_once_more() -> None:
-    """Gradients are added up once per step: that is lost among the work of more samples."""
-    gains = [
-        predicted(BASE, dense(batch, "fp32")).step_us
-        / predicted(PARTED(hot_mib=20), dense(batch, "fp32")).step_us
-        for batch in (4_096, 16_384, 65_536)
-    ]
-    assert 0.9 < gains[0] < gains[1] < gains[2] < 1.2
-    assert gains[0] < 1 < gains[2]
-
-
-def test_popular_samples_keep_products_on_the_matrix_units() -> None:
-    half = deployment_of(dense(BATCH, "fp16").workload, cluster("dgx-a100-80gb"), BATCH)
-    per_rank = half.batch // half.ranks
-    found = PARTED(hot_mib=20).apply(half)
-    samples = [round(part.samples_frac * per_rank) for part in found.pipeline.micro_batches]
-    assert [each % 8 for each in samples] == [0, 0]
-    odd = (MicroBatch((samples[0] + 3) / per_rank, True), MicroBatch((samples[1] - 3) / per_rank))
-    pipeline = replace(found.pipeline, micro_batches=odd)
-    slower = predict(found.with_(pipeline=pipeline)).results[0]
-    assert predict(found).results[0].step_us < 0.95 * slower.step_us
-
-
-@pytest.mark.parametrize(("popular_frac", "samples"), [(0.0, []), (0.0001, [1.6]), (0.3, [4912])])
-def test_few_popular_samples_run_as_they_come(popular_frac: float, samples: list[float]) -> None:
-    found = PARTED(hot_mib=20, popular_frac=popular_frac).apply(start()).pipeline.micro_batches
-    popular_samples = [part.samples_frac * BATCH / 4 for part in found if part.popular]
-    assert popular_samples == pytest.approx(samples, abs=0.1)
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.5, 500), st.floats(0.0, 1.3))
 def test_the_budget_is_kept(hot_mib: float, alpha: float) -> None:
@@ -154,10 +114,9 @@ def test_the_budget_is_kept(hot_mib: float, alpha: float) -> None:
 
 def test_a_measured_share_of_popular_samples_counts() -> None:
     least, most = (
-        PARTED(hot_mib=20, popular_frac=share).apply(start()).pipeline.micro_batches[0]
-        for share in (0.2, 0.6)
+        KNOWN(hot_mib=20, popular_frac=share).apply(start()).phases[0] for share in (0.2, 0.6)
     )
-    assert (least.samples_frac, most.samples_frac) == pytest.approx((0.2, 0.6), abs=1e-3)
+    assert (least.steps_frac, most.steps_frac) == pytest.approx((0.2, 0.6), abs=1e-3)
 
 
 def test_inference_gathers_and_writes_nothing_back() -> None:
@@ -255,11 +214,7 @@ def test_less_of_the_accelerator_is_slower_and_says_what_binds(
     assert steps[0] < 0.95 * steps[1]
 
 
-def test_whole_batches_are_launched_once_and_what_pays_is_popularity() -> None:
-    """A step is as many kernels as a batch that is not parted; more popular samples are faster."""
-    parted, whole = PARTED(hot_mib=20), KNOWN(hot_mib=20)
-    small = start(batch=4096)
-    assert predicted(whole, small).step_us < 0.7 * predicted(parted, small).step_us
+def test_of_whole_batches_popularity_pays() -> None:
     share = choose_hot_rows(start(), 20 * MIB).popular_frac
     steps = [
         predicted(KNOWN(hot_mib=20, popular_frac=frac), start()).step_us

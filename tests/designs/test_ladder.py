@@ -30,10 +30,9 @@ def test_every_design_has_steps_that_can_be(name: str) -> None:
 
 
 def test_a_step_that_is_not_asked_for_is_none() -> None:
-    whole = composed("neo", {"neo": {"input_ahead": False, "own_groups": True}})
+    whole = composed("neo", {"neo": {"input_ahead": False}})
     names = [rung.name for rung in rungs(whole)]
     assert "+ input ahead" not in names
-    assert names[-1] == "+ own groups"
 
 
 def test_the_last_step_is_the_design_and_of_several_each_is_on_top_of_the_one_before() -> None:

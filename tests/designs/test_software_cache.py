@@ -126,20 +126,7 @@ def test_memory_of_the_frequency_aware_cache() -> None:
     assert kept == pytest.approx(saved, rel=0.05)
 
 
-@pytest.mark.parametrize("kept_by", ["kernels", "operators"])
-def test_fetching_for_several_batches_costs_no_more(kept_by: str) -> None:
-    """Rows that several of them have come once."""
-    one, four = (
-        step_us(SoftwareCache(kept_by, 0.2, "static", batches).apply(deployment()))  # type: ignore[arg-type]
-        for batches in (1, 4)
-    )
-    assert four <= one
-
-
-def test_rows_of_several_batches_must_fit() -> None:
-    many = SoftwareCache(cache_frac=0.01, batches_ahead=64).apply(deployment(0.0))
-    with pytest.raises(WorkloadError, match=r"64 batches take .* is not modelled"):
-        predict(many)
+def test_rows_of_a_batch_must_fit() -> None:
     by_operators = SoftwareCache("operators", 0.0001, "static").apply(deployment(0.0))
     with pytest.raises(WorkloadError, match=r"one batch take .* or a smaller batch"):
         predict(by_operators)
@@ -158,11 +145,9 @@ def test_fetching_beside_the_step_before_hides_it() -> None:
     [
         ({"cache_frac": 1.5}, "cache_frac: .*to 1, got 1.5"),
         ({"cache_frac": -1.0}, "cache_frac: .*got -1"),
-        ({"batches_ahead": 0}, "batches_ahead: .*got 0"),
-        ({"keep_bytes": -5}, "keep_bytes: .*got -5"),
         ({"policy": "random"}, "unknown policy"),
         ({"kept_by": "nobody"}, "kept_by"),
-        ({"kept_by": "operators", "rows_ahead": True}, "batches_ahead"),
+        ({"kept_by": "operators", "rows_ahead": True}, "no rows are fetched beside"),
     ],
 )
 def test_settings_that_cannot_be(changes: dict[str, object], word: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.hits import overall_hits
 from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.designs.software_memory import SoftwareMemory
 from perfmodel.errors import WorkloadError
@@ -90,7 +89,6 @@ def test_one_user_for_many_items_is_looked_up_once(plain: Deployment) -> None:
     assert step_us(once.apply(plain)) < step_us(each.apply(plain))
     found = once.apply(plain).workload.tables
     assert [table.pooling for table in found] == [10 / 16] * 4
-    assert replace(each, pooled_frac=0.5).apply(plain).workload.tables[0].pooling == 5.0
     with pytest.raises(WorkloadError, match="of inference"):
         once.apply(plain.with_(train=True))
 
@@ -106,31 +104,9 @@ def test_as_many_rows_are_written_as_are_read(plain: Deployment) -> None:
     assert slower > step_us(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain))
 
 
-def test_a_cache_on_the_device_leaves_less_to_the_host(plain: Deployment) -> None:
-    """Three tiers: what the device's cache misses, host memory or a drive has."""
-    host_only = SoftwareMemory("p3700", 1, cache_gib=4.0)
-    both = replace(host_only, device_cache_gib=1.0)
-    found = both.apply(plain.with_(train=True))
-    shares = overall_hits(found)
-    assert list(shares) == ["hbm", "host", "storage"]
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert shares["storage"] == pytest.approx(
-        overall_hits(host_only.apply(plain))["storage"], rel=1e-6
-    )
-    graph = op_graph(
-        found.workload, found.batch, placement=found.placement, pipeline=found.pipeline
-    )
-    rows = {op.name: op.attributes for op in graph.ops if op.name.startswith("tier::")}
-    assert rows["tier::storage_read"]["rows"] == rows["tier::storage_write"]["rows"]
-    assert rows["tier::host_gather"]["lookups"] == rows["tier::host_scatter"]["lookups"]
-    larger = step_us(replace(both, device_cache_gib=3.0).apply(plain))
-    assert larger <= step_us(both.apply(plain))
-
-
 def test_a_cache_belongs_to_a_node_and_is_no_larger_than_the_tables(plain: Deployment) -> None:
     """Eight devices of a node share it; the default of 16 GiB is more than their tables."""
     found = SoftwareMemory(cache_gib=100.0).apply(plain)
-    assert overall_hits(found).get("storage", 0.0) < 1e-9
     assert "could stay in host memory" in found.notes[-1]
     assert step_us(found) <= step_us(SoftwareMemory(cache_gib=1.0).apply(plain))
     many = deployment_of(load_workload("criteo-kaggle"), cluster("dgx-a100-80gb"), train=False)
@@ -150,13 +126,10 @@ def test_on_processors_alone(plain: Deployment) -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"cache_gib": 4.0, "device_cache_gib": 8.0}, "less than the host's 4 GiB for each"),
-        ({"device_cache_gib": -1.0}, "device_cache_gib: .*got -1"),
         ({"keep_gib": 100.0}, "all tables fit"),
         ({"cache_gib": -1.0}, "cache_gib: .*got -1"),
         ({"drives": 0}, "drives: .*got 0"),
         ({"items_per_query": 0}, "items_per_query: .*got 0"),
-        ({"pooled_frac": 1.0}, "pooled_frac: .*got 1"),
         ({"drive": "", "cache_gib": 1.0}, "no drives"),
     ],
 )

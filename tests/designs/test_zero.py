@@ -45,7 +45,6 @@ def as_it_is(plain: Deployment) -> Deployment:
 
 
 WITHOUT: dict[tuple[str, str], Reference] = {
-    ("balanced_sequences", "left_frac"): made("balanced_sequences"),
     ("fae", "hot_mib"): made("hybrid"),
     ("fae", "popular_frac"): made("hybrid"),
     ("hotline", "hot_mib"): made("hybrid"),
@@ -61,11 +60,8 @@ WITHOUT: dict[tuple[str, str], Reference] = {
     ("shared_cache", "kv_gib"): made("software_cache", cache_frac=1.0),
     ("smartnic", "cache_gib"): as_it_is,
     ("software_cache", "cache_frac"): uncached("software_cache"),
-    ("software_cache", "keep_bytes"): made("software_cache"),
     ("software_memory", "cache_gib"): uncached("software_memory"),
-    ("software_memory", "device_cache_gib"): made("software_memory"),
     ("software_memory", "keep_gib"): made("software_memory"),
-    ("software_memory", "pooled_frac"): made("software_memory"),
     ("stashed_activations", "most_gib"): as_it_is,
     ("stashed_activations", "nodes_ahead"): made("stashed_activations", nodes_ahead=0),
 }

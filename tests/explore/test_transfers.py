@@ -92,6 +92,6 @@ def test_what_uses_no_part_of_an_axis_is_asked_once(reference: Path) -> None:
     points = Points.of({"link.gb_per_s": links * 4, "device.hbm_gb_per_s": [1e3, 2e3] * 6})
     steps = TraceFigures(Spec(trace=trace, hardware=SOURCE, points=points))
     steps(points)
-    (plan,), _ = steps.transfers._plans.of(points)
-    asked = sorted(len(term.pieces.of(points)[0]) for term in plan.terms)
-    assert set(asked) == {2, 3}, "kernels by bandwidth, collectives by links; never by all six"
+    (pieces,), _ = steps.transfers._pieces.of(points)
+    asked = [len(each.of(points)[0]) for each in (pieces.kernels_us, pieces.others_us)]
+    assert asked == [2, 3], "kernels by bandwidth, collectives by links; never by all six"

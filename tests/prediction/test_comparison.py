@@ -119,7 +119,7 @@ def test_what_waits_for_the_bus_or_the_hosts_memory_says_so() -> None:
     its host look them up."""
     workload = load_workload("dlrm-dcnv2")
     designs = [composed("default"), composed("software_cache")]
-    designs.append(composed("hotline", {"hotline": {"launches": "micro_batches"}}))
+    designs.append(composed("hotline", {"hotline": {"launches": "as_they_come"}}))
     rows = compare_designs(workload, cluster("dgx-a100-80gb"), designs).rows
     told = [row.bottleneck.words if row.bottleneck else "" for row in rows]
     assert told == ["kernels, mostly matmul", "PCIe bus to the host", "host memory"]

@@ -36,28 +36,18 @@ def test_who_looks_up_most_and_who_sends_most_decide() -> None:
     assert deciding_classes([looks_up, sends, neither]) == [looks_up, sends]
 
 
-def test_who_misses_most_decides_as_well() -> None:
-    """A rank of few lookups whose table is too large for its cache, beside one of many."""
+def test_who_reads_most_rows_beside_the_device_decides_as_well() -> None:
+    """A rank of few lookups whose table no cache holds, beside one of many in a small table."""
     looks_up, misses = Table(1_000, 16, 20), Table(10_000_000, 16, 1)
     workload = Workload("unlike", MODEL, (looks_up, misses))
     cache = RowCache("rows", "hbm", 1e6)
     tables = tuple(TablePlacement("table_wise", (n,), "host", caches=("rows",)) for n in (0, 1))
     first, second = rank_classes(workload, 2, 2, Placement(tables, (cache,)), batch=4096)
-    assert first.missed_bytes == 0
-    held_frac = 1e6 / (10_000_000 * 64)
-    distinct = misses.unique_rows(4096)
-    assert second.missed_bytes == pytest.approx((1 - held_frac) * distinct * 64)
+    assert first.beside == pytest.approx(1_000 * 16)
+    assert second.beside == misses.unique_rows(4096) * 16 > first.beside
     assert deciding_classes([first, second]) == [first, second]
-    assert second.missed_rows == pytest.approx((1 - held_frac) * distinct)
     on_device = Placement(tuple(TablePlacement("table_wise", (n,)) for n in (0, 1)))
     assert len(deciding_classes(rank_classes(workload, 2, 2, on_device))) == 1
-
-
-def test_who_misses_most_rows_decides_beside_who_misses_most_bytes() -> None:
-    """Drives read whole sectors: 40 rows take longer than 10 that are eight times as wide."""
-    bytes_, rows = RankClass((0,), 9, 9, 10, 5120), RankClass((1,), 9, 9, 40, 2560)
-    first = RankClass((2,), 90, 90)
-    assert deciding_classes([first, bytes_, rows]) == [first, bytes_, rows]
 
 
 def test_ranks_of_a_class_run_the_same_ops() -> None:

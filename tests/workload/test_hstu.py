@@ -98,15 +98,6 @@ def test_balanced_sequences_are_never_more(std: float, batch: int, ranks: int) -
     assert uneven.pairs <= batch * (4096.0**2 + 4096.0) / 2
 
 
-def test_what_balancing_leaves_is_the_slowest_ranks() -> None:
-    """Of even work 2.4 % more; whole tokens come in multiples of 128."""
-    workload = load_workload("dlrm-v4-hstu").with_(sequence__balanced=True)
-    even = slowest_lengths(workload, 64, 32)
-    left = slowest_lengths(workload.with_(sequence__unbalanced_frac=0.024), 64, 32)
-    assert left.pairs == pytest.approx(1.024 * even.pairs)
-    assert left.tokens == pytest.approx(1.024 * even.tokens, abs=128)
-
-
 def test_balancing_equal_lengths_costs_and_gains_nothing(equal: Workload) -> None:
     plain, balanced = (
         predict(each, hardware="hgx-mi350x", nodes=1, batch=512).results[0]

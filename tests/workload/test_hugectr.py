@@ -81,17 +81,6 @@ def test_evaluations_bring_no_frequent_rows() -> None:
     assert len(collectives(graph, "all_to_all")) == 1
 
 
-def test_indices_within_the_step_make_it_longer() -> None:
-    machine = cluster(load("dgx-a100-80gb"), 2)
-    workload = load_workload("dlrm-mlperf")
-    ahead, within = (
-        predict(workload.with_(implementation__indices_ahead=is_ahead), hardware=[machine])
-        for is_ahead in (True, False)
-    )
-    assert within.results[0].step_us > 1.1 * ahead.results[0].step_us
-    assert "host" not in ahead.results[0].bound_by
-
-
 def test_between_nodes_an_exchange_takes_one_rank_of_each() -> None:
     graph = op_graph(load_workload("dlrm-dcnv2"), 2048, ranks=16, linked=8)
     exchanges = collectives(graph, "all_to_all")

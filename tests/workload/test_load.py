@@ -141,10 +141,6 @@ def test_settings_are_changed_by_their_key() -> None:
         ({"implementation__key_dtype": "int32"}, '"hugectr" sends int64 keys'),
         ({"table__histogram": [[0.9]]}, r"table.histogram\[1\]: expected a pair"),
         ({"table__histogram": [[0.9, 0.1]]}, '"hybrid" supports zipf and uniform'),
-        (
-            {"implementation__indices_ahead": False, "implementation__sharding": "planned"},
-            'only of sharding "hybrid", not "planned"',
-        ),
     ],
 )
 def test_changes_that_cannot_be_are_named(change: dict[str, object], message: str) -> None:

@@ -102,21 +102,6 @@ def test_cross_layers_copies_and_parts_of_tables_on_eight_ranks() -> None:
     assert after == pytest.approx(before, rel=0.02)
 
 
-def test_small_tables_in_parts_have_their_own_rows() -> None:
-    """3 rows in 8 parts are one on each of 8 ranks, of which 3 distinct ones are touched."""
-    asked = load_workload("dlrm-mlperf").with_(
-        implementation__name="torchrec", evaluation__included=False
-    )
-    found = again(asked, 8).workload
-    rows = [sorted(table.rows for table in each.tables) for each in (found, asked)]
-    assert rows[0][:8] == rows[1][:8] == [3, 4, 10, 14, 36, 63, 108, 155]
-    assert rows[0] == pytest.approx(rows[1], rel=0.002)
-    before, after = (
-        predict(each, hardware="dgx-a100-80gb").results[0].step_us for each in (asked, found)
-    )
-    assert after == pytest.approx(before, rel=0.01)
-
-
 def test_ranks_without_a_record_hold_as_much_as_the_others_where_nothing_tells() -> None:
     """One rank of four is recorded, no exchange, no interaction: 7 tables on each."""
     asked = load_workload("torchrec-golden").with_(batch=64)

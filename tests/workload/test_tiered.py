@@ -1,7 +1,5 @@
 """A placement and a pipeline as ops: the step of TorchRec, tables beside device memory."""
 
-from dataclasses import replace
-
 import pytest
 
 from perfmodel.embedding import MicroBatch, Pipeline
@@ -46,12 +44,6 @@ def test_process_groups_of_their_own_have_a_stream_each() -> None:
 
     together = Pipeline(input_ahead=True)
     assert set().union(*streams(together).values()) == {"comm"}
-    apart = streams(replace(together, own_groups=True))
-    assert apart == {
-        "distribute": {"comm keys"},
-        "all_to_all": {"comm"},
-        "all_reduce": {"comm dense"},
-    }
 
 
 def test_micro_batches_share_the_samples_out() -> None:

@@ -55,22 +55,22 @@ def deployment_of(
 
 
 def searched(
-    deployment: Deployment, beside: Sequence[str] = (), cached_fracs: Sequence[float] = CACHED_FRACS
+    deployment: Deployment, beside: bool = False, cached_fracs: Sequence[float] = CACHED_FRACS
 ) -> Deployment | None:
     """The deployment with its tables as the planner's linear programme has them, packed; None where
     memory does not hold that.
 
-    Tables that fill device memory may lie in the memories `beside` it, behind caches of
+    Tables that fill device memory may lie in the host's `beside` it, behind caches of
     `cached_fracs` of a shard.
     """
     plain = replace(deployment, notes=())
-    placement = _searched(plain, tuple(beside), tuple(cached_fracs), OWN_MODELS.get())
+    placement = _searched(plain, beside, tuple(cached_fracs), OWN_MODELS.get())
     return None if placement is None else replace(deployment, placement=placement)
 
 
 @lru_cache(maxsize=64)  # designs start from the same, and try less of themselves
 def _searched(
-    deployment: Deployment, beside: tuple[str, ...], cached_fracs: tuple[float, ...], _models: str
+    deployment: Deployment, beside: bool, cached_fracs: tuple[float, ...], _models: str
 ) -> Placement | None:
     """By the models in use, which `_models` names."""
     for problem in problems(deployment, beside, cached_fracs):

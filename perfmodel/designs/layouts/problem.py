@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,12 +61,10 @@ ANY, GROUP, EVERY = 0, 1, 2
 WHOLE = TablePlacement("table_wise", (0,))
 
 
-def ways(
-    deployment: Deployment, beside: Sequence[str] = (), cached_fracs: Sequence[float] = CACHED_FRACS
-) -> Iterator[Way]:
-    """Every way that the deployment's machine allows, table by table; also in the memories `beside`
-    the device's, behind caches of `cached_fracs` of the shard there. Tables of sequences lie in
-    shards alone."""
+def ways(deployment: Deployment, cached_fracs: Sequence[float] = ()) -> Iterator[Way]:
+    """Every way that the deployment's machine allows, table by table; also in host memory, behind
+    caches of `cached_fracs` of the shard in the device's. Tables of sequences lie in shards
+    alone."""
     ranks, linked = deployment.ranks, deployment.machine.linked_gpus
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
     unpooled = deployment.workload.sequence.layers > 0
@@ -94,15 +91,13 @@ def ways(
                 if size > MAX_REPLICATED_BYTES:
                     continue
             yield (way := Way(number, sharding, "hbm", parts, reach, shard, dtype, size))
-            for tier, cached in product(
-                beside, () if sharding == "data_parallel" else cached_fracs
-            ):
-                yield replace(way, tier=tier, cached_frac=cached)
+            for cached in () if sharding == "data_parallel" else cached_fracs:
+                yield replace(way, tier="host", cached_frac=cached)
 
 
 NO_KIND = -1
-MEMORIES = ("hbm", "host", "storage")
-HBM, HELD = 2, 5
+MEMORIES = ("hbm", "host")
+HBM, HELD = 2, 4
 """Of what a shard takes of its rank (work, exchange, bytes of each memory): device memory's place,
 and how many there are."""
 

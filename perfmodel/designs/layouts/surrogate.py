@@ -26,14 +26,13 @@ from perfmodel.designs.layouts.problem import (
     ways,
 )
 from perfmodel.embedding import RowDtype, TableAccess, TablePlacement, steady_use
-from perfmodel.embedding.placement import STORAGE
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.workload.layer_times import mlp_us, rows_of_ops
+from perfmodel.workload.layer_times import mlp_us
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
 from perfmodel.workload.tables import Table, state_bytes
@@ -65,8 +64,8 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way], end: End = "duration_
 
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
-    """Per way behind a cache, time of rows that it misses in the steady state: over the bus, from
-    drives as well, and in training as many back; else 0. `[ways]`."""
+    """Per way behind a cache, time of rows that it misses in the steady state over the bus, in
+    training of as many back; else 0. `[ways]`."""
     seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
     missed, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
     for number, way in enumerate(ways):
@@ -83,17 +82,7 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
         missed[number], row_bytes[number] = seen[key]
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
     turns = 2.0 if deployment.train else 1.0
-    times_us = missed * row_bytes * turns / bus
-    stored = [number for number, way in enumerate(ways) if way.tier == STORAGE]
-    together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
-    asked = [
-        {"rows": rows, "row_bytes": row_bytes[at]}
-        for at, rows in zip(stored, missed[stored] * together, strict=True)
-    ]
-    for op in ("storage_read", "storage_write")[: int(turns)] if stored else ():
-        rows = Rows.of([{"op": op, **each} for each in asked])
-        times_us[stored] += durations_of(rows, deployment.machine).duration_us / together
-    return times_us
+    return np.asarray(missed * row_bytes * turns / bus)
 
 
 def _shape(deployment: Deployment, way: Way) -> Shape:
@@ -174,7 +163,7 @@ STREAM_FRAC = 0.85
 DECIMALS = 6
 """Of microseconds: models may differ in the last bits from call to call, plans must not."""
 FILLED = 0.9
-"""Where tables fill more of all memories considered, so is the next: hosts', drives."""
+"""Where tables fill more of device memory, the hosts' is considered."""
 
 
 RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
@@ -184,36 +173,29 @@ fits: what its activations take is known only then."""
 
 def problems(
     deployment: Deployment,
-    beside: Sequence[str] = ("host", "storage"),
+    beside: bool = True,
     cached_fracs: Sequence[float] = CACHED_FRACS,
 ) -> Iterator[Problem]:
     """The problem of laying out the deployment's tables, with more and more of each device's memory
-    kept free, as long as the tables may fit. Where they fill more than the rest, they may lie in
-    the memories `beside` it, behind caches there of `cached_fracs` of a shard."""
+    kept free, as long as the tables may fit. Where they nearly fill it, they may lie in the host's
+    memory `beside` it, behind caches there of `cached_fracs` of a shard."""
     other_bytes = beside_bytes(deployment)
     deployment = _as_asked(deployment)
-    node = deployment.machine.node
-    room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
-    if node.storage is not None:
-        room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
+    node, ranks = deployment.machine.node, deployment.ranks
+    host_bytes = (node.host_memory_bytes or 0) / node.gpus if beside else 0.0
     here = tuple(ways(deployment))
     whole = sum(way.size_bytes for way in here if way.sharding == "table_wise")
-    known: dict[tuple[str, ...], Problem] = {}
+    known: dict[bool, Problem] = {}
     for reserved in RESERVED_FRACS:
         hbm_bytes = max((1 - reserved) * node.device.hbm_bytes - other_bytes, 1.0)
-        needed, nearer = list[str](), hbm_bytes
-        for tier in beside:
-            if whole > FILLED * nearer * deployment.ranks and room[tier]:
-                needed.append(tier)
-            nearer += room[tier]
-        if whole > nearer * deployment.ranks:
+        if whole > (hbm_bytes + host_bytes) * ranks:
             return
-        key = tuple(needed)
-        if key not in known:
-            more = tuple(ways(deployment, key, cached_fracs)) if key else here
-            known[key] = timed(deployment, more)
-        room_bytes = (hbm_bytes, max(room["host"], 1.0), max(room["storage"], 1.0))
-        yield replace(known[key], room_bytes=room_bytes)
+        on_host = host_bytes > 0 and whole > FILLED * hbm_bytes * ranks
+        if on_host not in known:
+            known[on_host] = timed(
+                deployment, tuple(ways(deployment, cached_fracs)) if on_host else here
+            )
+        yield replace(known[on_host], room_bytes=(hbm_bytes, max(host_bytes, 1.0)))
 
 
 def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us") -> Problem:
@@ -328,10 +310,10 @@ def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
 
 
 def _beside(deployment: Deployment) -> FixedTimes:
-    """Layers before lookups and behind them, both ways, and the sum of their gradients."""
+    """Layers before lookups and behind them, both ways, and the sum of their gradients. Of recorded
+    layers only that sum is known before they are scheduled."""
     workload, train = deployment.workload, float(deployment.train)
-    taken_us = _mlps_us if workload.recorded is None else _recorded_us
-    bottom, top, top_back, bottom_back = taken_us(deployment)
+    bottom, top, top_back, bottom_back = (0.0,) * 4 if workload.recorded else _mlps_us(deployment)
     size = workload.dense_parameters * FP32_BYTES
     fixed, per_byte = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
     reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
@@ -351,11 +333,3 @@ def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
     count = len(workload.model.bottom_mlp)
     bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
     return bottom, top, 2.0 * top, 2.0 * bottom
-
-
-def _recorded_us(deployment: Deployment) -> tuple[float, ...]:
-    workload, machine = deployment.workload, deployment.machine
-    assert workload.recorded is not None
-    stages = workload.recorded.at(deployment.samples).stages
-    rows = (rows_of_ops(ops, workload, machine) for ops in stages)
-    return tuple(float(durations_of(each, machine).duration_us.sum()) for each in rows)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
@@ -45,7 +44,7 @@ from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.device_kernels import average_copies, finish_writes
+from perfmodel.workload.tiered.device_kernels import average_copies
 from perfmodel.workload.tiered.source import (
     POOLED,
     REDUCED,
@@ -114,23 +113,16 @@ def tiered(r: Recorder, run: Run) -> None:
     sources = [source_of(r, group) for group in groups_of(run)]
     parts = _micro_batches(run, pipeline)
     pairs = [list(zip(sources, groups_of(part), strict=True)) for part in parts]
-    if pipeline.rows_beside:  # own samples'; shards wait for keys of other ranks
-        for source, group in chain(*pairs[1:]):
-            if group.replicated:
-                source.fetch(r, group, _own_keys(r, group))
     before: list[Tensor] = []
-    for number, (part, own) in enumerate(zip(parts, pairs, strict=True)):
+    for number, (part, own) in enumerate(zip(parts, pairs, strict=True), 1):
         if run.train:
             r.tape = {}
             r.parameter(*layers.parameters, *(x for each in sources for x in each.parameters))
-        is_fetched = number > 0 and pipeline.rows_beside
-        loss = _micro_batch(r, part, layers, own, pipeline, is_fetched=is_fetched)
+        loss = _micro_batch(r, part, layers, own, pipeline)
         if loss is not None:
-            is_last = number == len(parts) - 1
-            before = _learn(r, part, layers, own, loss, before, is_last=is_last)
+            before = _learn(r, part, layers, own, loss, before, is_last=number == len(parts))
     if run.train:
         with r.during(OPTIMIZER):
-            finish_writes(r, run, sources)
             for source in sources:
                 source.finish(r, run)
             if pipeline.averages_copies and run.copies > 1:
@@ -150,7 +142,7 @@ def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:
 
 
 def _micro_batch(
-    r: Recorder, run: Run, layers: Layers, pairs: Pairs, pipeline: Pipeline, *, is_fetched: bool
+    r: Recorder, run: Run, layers: Layers, pairs: Pairs, pipeline: Pipeline
 ) -> Tensor | None:
     """The forward pass of a micro-batch; its loss, where it is trained."""
     is_ahead = pipeline.input_ahead
@@ -167,7 +159,7 @@ def _micro_batch(
         keys = received_keys(r, run) if is_ahead else finish_key_exchange(r, run, *sending)
     with r.label(LABEL):
         with_rows = layers.until_rows(r, run, brought)
-        rows = _rows(r, run, pairs, keys, is_ahead=is_ahead, is_fetched=is_fetched)
+        rows = _rows(r, run, pairs, keys, is_ahead=is_ahead)
         loss = with_rows(rows)
     if is_ahead and is_sharded:
         with r.with_attributes(DISTRIBUTED):
@@ -206,9 +198,7 @@ def _learn(
     return before or gradients
 
 
-def _rows(
-    r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, is_ahead: bool, is_fetched: bool
-) -> Tensor:
+def _rows(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, is_ahead: bool) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`, or side by side where
     dims differ, and for recorded layers, which take them apart as they do."""
     own = [pair for pair in pairs if not pair[1].replicated]
@@ -228,8 +218,7 @@ def _rows(
     for source, group in pairs:
         if group.replicated:
             own_keys = _own_keys(r, group)
-            if not is_fetched:
-                source.fetch(r, group, own_keys)
+            source.fetch(r, group, own_keys)
             parts.append(_by_sample(r, group, source.look_up(r, group, own_keys), run.batch))
     out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
     tables, dim = run.workload.tables, run.workload.dim

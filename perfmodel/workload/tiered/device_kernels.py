@@ -12,15 +12,14 @@ colossalai/legacy/nn/parallel/layers/cache_embedding/cache_mgr.py, `prepare_ids`
 without asynchronous copies; `torch.isin` by sorting, as PyTorch does where both sides are many.
 
 Of rows that adapters hold as well, that of the rank that asks looks into its cache before keys go
-out; the device of the rank that holds a table looks up the rest, in training updates all rows, and
-an all-gather writes those that adapters hold to them. Source: Guo et al. 2023 (ICS), as far as its
-abstract goes; what it leaves open is assumed: write-through, partial sums added in the adapter,
-which works row by row beside the device.
+out; the device of the rank that holds a table looks up the rest. Source: Guo et al. 2023 (ICS), as
+far as its abstract goes; what it leaves open is assumed: partial sums added in the adapter, which
+works row by row beside the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -28,11 +27,11 @@ from typing import Self
 from perfmodel.embedding.placement import HBM
 from perfmodel.errors import WorkloadError
 from perfmodel.lowering.rules.fbgemm import HOST_STATE
-from perfmodel.ops.dtypes import item_bytes, row_bytes
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use
-from perfmodel.workload.collectives import all_reduce, linked_collective
+from perfmodel.workload.collectives import all_reduce
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
 from perfmodel.workload.eager.embedding_bag import (
     Batched,
@@ -41,11 +40,10 @@ from perfmodel.workload.eager.embedding_bag import (
     embedding_bag,
     embedding_bag_backward,
     look_up,
-    update,
 )
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import reshape, to_device, transpose
-from perfmodel.workload.jagged import NIC, Jagged, offsets, record_row_op
+from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookup_attributes, lookups
 from perfmodel.workload.tiered.source import (
@@ -130,18 +128,14 @@ class KernelCache(DeviceTables):
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         use = device_use(group)
-        with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
-            self.find(r, use, keys, use.missed_rows)
-
-    def find(self, r: Recorder, use: RowCacheUse, keys: Jagged, moved_rows: float) -> None:
-        """The distinct keys, those of them that miss; `moved_rows` come over the bus."""
-        about = _about(use, self.state) | {"missed_rows": repr(moved_rows)}
-        linear = r.tensor(keys.values.shape, "int64")
         sizes, weights = self.tables.hash_sizes, self.tables.weights
-        given = (self.host_rows, sizes, linear, self.state, weights)
         kind = "lfu" if use.cache.policy in ("lfu", "static") else "lru"
-        r.leaf("fbgemm::linearize_cache_indices", (sizes, keys.values), linear)
-        r.leaf(f"fbgemm::{kind}_cache_populate", given, weights, about=about)
+        with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
+            linear = r.tensor(keys.values.shape, "int64")
+            given = (self.host_rows, sizes, linear, self.state, weights)
+            r.leaf("fbgemm::linearize_cache_indices", (sizes, keys.values), linear)
+            about = _about(use, self.state)
+            r.leaf(f"fbgemm::{kind}_cache_populate", given, weights, about=about)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         places, about = r.tensor(keys.values.shape, "int32"), _about(device_use(group), self.state)
@@ -193,11 +187,10 @@ class OperatorCache(Source):
         return (self.cache,)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows of one batch, or its part of a fetch for several, into the cache."""
+        """Rows of one batch into the cache."""
         use = device_use(group)
         unique, missed = max(round(use.unique_rows), 1), round(use.missed_rows)
-        every = self.held.shape[0]  # one batch's part, which a fetch for several passes over once
-        held = r.view(self.held, (max(min(every, -(-every // use.cache.batches_ahead)), 1),), (1,))
+        held = self.held
         numbers = _select(r, self.number_of, keys.values)
         distinct, repeats = (r.tensor((unique,), "int64") for _ in range(2))
         r.leaf("aten::_unique2", (numbers, True, False, True), distinct, None, repeats)
@@ -316,43 +309,8 @@ class AdapterCachedTables(DeviceTables):
         whole = lookups(group.tables, group.samples)
         left = replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
         rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
-        with r.untracked():
-            tables = self.tables.described(left.to_attributes())
-            out = look_up(r, tables, rest, offsets(r, keys), group.samples)
-        weights = (self.tables.weights,)
-
-        def learn(gradient: Tensor) -> Gradients:
-            """All rows updated; those that adapters hold are written through by `finish_writes`."""
-            every = self.tables.described(lookup_attributes(group.tables, group.samples))
-            update(r, every, keys.values, offsets(r, keys), gradient)
-            return [None]
-
-        return r.track("NicLookUpBackward", weights, out, learn)
-
-
-def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
-    """Rows that other ranks' adapters hold, as the step's updates left them, to all adapters, an
-    equal part from each rank."""
-    use, placement = adapter_use(run), run.placement
-    if use is None or placement is None:
-        return
-    weights = [each.tables.weights for each in sources if isinstance(each, AdapterCachedTables)]
-    held = list(zip(use.tables, run.workload.tables, placement.tables, strict=True))
-    rows = sum(each.held_rows for each, _, _ in held)
-    if rows < 1:
-        return
-    elements = sum(each.held_rows * table.dim for each, table, _ in held)
-    given = r.tensor((max(round(elements / run.ranks), 1),))
-    if weights:
-        own = r.tensor((max(round(rows / run.ranks), 1),), "int64")
-        r.leaf("aten::index_select", (weights[0], 0, own), given)
-    everyone = r.tensor((given.shape[0] * run.ranks,))
-    linked_collective(r, "all_gather", given, everyone, run.ranks)
-    sizes = (
-        each.held_rows * float(row_bytes(placed.dtype, table.dim)) for each, table, placed in held
-    )
-    dims = {"lookups": rows, "row_bytes": sum(sizes) / rows}
-    record_row_op(r, "nic_write", (everyone,), stream=NIC, dims=dims)
+        tables = self.tables.described(left.to_attributes())
+        return look_up(r, tables, rest, offsets(r, keys), group.samples)
 
 
 @TIERED.register("hbm")
@@ -361,6 +319,8 @@ def device_tables(r: Recorder, group: Group) -> DeviceTables:
     if not group.cached_at:
         return DeviceTables(table_batched(r, group))
     use = adapter_use(group.run)
-    if use is None or group.replicated:
-        raise WorkloadError("a cache in an adapter: there is no other rank that looks rows up")
+    if use is None or group.replicated or group.run.train:
+        no_other = "there is no other rank that looks rows up"
+        why = "rows that are trained are not written to it" if group.run.train else no_other
+        raise WorkloadError(f"a cache in an adapter: {why}")
     return AdapterCachedTables(table_batched(r, group), use)

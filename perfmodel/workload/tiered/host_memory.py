@@ -16,10 +16,7 @@ which is left out, and so is copying the dense parameters in each step.
 On drives, behind a cache in host memory: software-defined memory (Ardestani
 et al. 2021). Rows that the cache has not are read asynchronously, all tables' at once, then pooled
 with those that it has; pooled rows travel to the device. Updates go to the cache and, as rows leave
-it, to the drives. Behind a cache in the device's memory: FBGEMM's table-batched embeddings on SSD,
-and Neo's hierarchy of HBM, DDR and SSD (Mudigere et al. 2022): keys that miss go to the host, which
-reads their rows from its own cache or from drives and sends them; in training as many rows go the
-other way.
+it, to the drives.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
 from perfmodel.workload.tiered.device_kernels import (
-    FETCH_STREAM,
     KernelCache,
     OperatorCache,
     device_use,
@@ -223,47 +219,6 @@ def _missed(group: Group) -> dict[str, float]:
     return {"rows": sum(counts), "row_bytes": float(np.average(sizes, weights=counts))}
 
 
-@dataclass(frozen=True)
-class KernelCacheOverDrives(KernelCache):
-    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Rows that miss, from host memory or drives; in training as many the other way."""
-        use, dtype = device_use(group), group.placed.dtype
-        missed = behind = round(use.missed_rows)
-        if len(group.placed.caches) > 1:  # of those, rows that host memory has not either
-            behind = min(round(row_cache_use(group, group.placed.caches[1]).missed_rows), missed)
-        with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
-            self.find(r, use, keys, 0.0)
-        if not missed:
-            return
-        weights, size = self.tables.weights, {"row_bytes": use.row_bytes}
-        width = max(round(use.row_bytes / (2 if weights.dtype in ("fp16", "bf16") else 4)), 1)
-        shape, places = (missed, width), (max(weights.shape[0] // width, 1), width)
-        from_host = {"lookups": float(missed - behind), **size}
-        from_drives = {"rows": float(behind), **size}
-
-        def in_cache() -> tuple[Tensor, int, Tensor]:
-            return r.view(weights, places, (width, 1)), 0, r.tensor((missed,), "int64")
-
-        with r.with_attributes(prefetch_attributes(group)):
-            wanted = to_device(r, r.tensor((missed,), "int64"), HOST, non_blocking=True)
-            rows = r.tensor(shape, dtype, place=HOST)
-            if missed > behind:
-                given = (wanted,)
-                record_row_op(r, "host_gather", given, rows, stream=HOST_MEMORY, dims=from_host)
-            if behind:
-                _record(r, group, "storage_read", (self.host_rows, wanted), rows, from_drives)
-            came = to_device(r, rows, r.place, non_blocking=True)
-            r.leaf("aten::index_copy_", (*in_cache(), came), weights)
-            if not group.run.train:
-                return
-            leaving = r.made("aten::index_select", in_cache(), shape, dtype)
-            given, to = (to_device(r, leaving, HOST, non_blocking=True),), self.host_rows
-            if missed > behind:
-                record_row_op(r, "host_scatter", given, to, stream=HOST_MEMORY, dims=from_host)
-            if behind:
-                _record(r, group, "storage_write", given, to, from_drives)
-
-
 @TIERED.register("host")
 def host_tables(r: Recorder, group: Group) -> Source:
     """Weights in host memory, with a cache or hot rows in the device's or none."""
@@ -285,10 +240,8 @@ def host_tables(r: Recorder, group: Group) -> Source:
 
 @TIERED.register(STORAGE)
 def stored_tables(r: Recorder, group: Group) -> Source:
-    """Rows on drives. Tensors stand for those pooled by the host: what they
-    take, the placement's tiers say (`memory_tiers`), so that a machine of CPUs has them once."""
-    if group.placed.pooled_on == "device":
-        return KernelCacheOverDrives.of(r, group)
+    """Rows on drives, pooled by the host. What their tensors take, the placement's tiers say
+    (`memory_tiers`), so that a machine of CPUs has them once."""
     dtype = group.placed.dtype
     rows, cache = (r.tensor((1,), dtype, place=HOST) for _ in range(2))
     return OnDrives(cache, rows, r.tensor((group.lookups,), dtype, place=HOST))

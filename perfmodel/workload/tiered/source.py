@@ -116,7 +116,6 @@ _CACHED_AT = {
     ("hbm", "device"): ((), (NIC,)),
     ("host", "device"): ((), ("hbm",)),
     **{("host", by): ((),) for by in ("host", "operators", "one_process")},
-    (STORAGE, "device"): (("hbm",), ("hbm", "host")),
     (STORAGE, "host"): ((), ("host",)),
 }
 """Of a tier, by who pools: places of the caches that its rows can lie behind."""
@@ -258,9 +257,8 @@ MIN_ROWS = 0.5
 
 @dataclass(frozen=True)
 class RowCacheUse:
-    """Per batch, of a group's `lookups`: of its `unique_rows` how many are fetched. With
-    `cache.batches_ahead`, one batch's part of a fetch for several. `held_rows` of the cache are the
-    group's.
+    """Per batch, of a group's `lookups`: of its `unique_rows` how many are fetched. `held_rows` of
+    the cache are the group's.
     """
 
     cache: RowCache
@@ -274,16 +272,15 @@ class RowCacheUse:
 def row_cache_use(group: Group, name: str) -> RowCacheUse:
     """What `group` finds in the cache `name`, which it shares with others of its rank.
 
-    Raises `WorkloadError` where one fetch needs more rows than the cache holds.
+    Raises `WorkloadError` where a batch needs more rows than the cache holds.
     """
     assert group.run.placement is not None
     cache = group.run.placement.cache(name)
     sharing = [
         one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches
     ]
-    batches = cache.batches_ahead
     accesses = [
-        table.access(table.lookups(one.samples) * batches, row_bytes(table, one.placed.dtype))
+        table.access(table.lookups(one.samples), row_bytes(table, one.placed.dtype))
         for one in sharing
         for table in one.tables
     ]
@@ -295,18 +292,17 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     part = np.array([own[key] / every[key] for key in held])
     needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
-        count = f"{batches} batches" if batches > 1 else "one batch"
         raise WorkloadError(
-            f"cache {cache.name!r}: the rows of {count} take {needed / 1e9:.3g} GB, it holds "
+            f"cache {cache.name!r}: the rows of one batch take {needed / 1e9:.3g} GB, it holds "
             f"{cache.capacity_bytes / 1e9:.3g} GB: take a larger cache or a smaller batch (reading "
             "the others where they lie is not modelled)"
         )
     lookups = part * use.lookups
-    fetched = float(part @ use.fetched_rows) / batches
+    fetched = float(part @ use.fetched_rows)
     return RowCacheUse(
         cache,
-        float(lookups.sum()) / batches,
-        float(part @ use.distinct_rows) / batches,
+        float(lookups.sum()),
+        float(part @ use.distinct_rows),
         max(fetched, 1.0) if fetched >= MIN_ROWS else 0.0,
         float(part @ use.cached_rows),
         float(use.row_bytes @ lookups / lookups.sum()),

@@ -53,7 +53,7 @@ def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) 
         np.zeros(len(ways)),
         ranks,
         linked,
-        room_bytes=(total / ranks * room, np.inf, np.inf),
+        room_bytes=(total / ranks * room, np.inf),
         fixed_us=(5.0, 6.0, 7.0, 0.0),
         beside=FixedTimes(50.0, (5.0, 8.0), 20.0, 10.0),
     )

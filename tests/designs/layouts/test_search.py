@@ -119,4 +119,4 @@ def test_improving_never_harms_and_is_the_same_again() -> None:
 
 
 def test_nothing_fits_in_no_memory() -> None:
-    assert search(replace(problem(1, 4, 2, 2), room_bytes=(1e-3,) * 3)) == []
+    assert search(replace(problem(1, 4, 2, 2), room_bytes=(1e-3,) * 2)) == []

@@ -250,19 +250,6 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
 
 
 @pytest.mark.slow
-def test_drives_hold_what_hosts_cannot() -> None:
-    node = replace(load("dgx-a100-80gb"), storage=load("pm9a3"), drives=4, host_memory_bytes=400e9)
-    tables = (Table(400_000_000, 128, 2.0, 1.05),) * 11
-    found = plan_deployment(
-        deployment_of(replace(workload(), tables=tables), cluster(node, 1)), verified=2
-    )
-    assert {placed.tier for placed in found.placement.tables} == {"hbm", "host", "storage"}
-    tiers = {tier["tier"]: tier for tier in (found.result.memory or {})["tiers"]}
-    assert set(tiers) == {"hbm", "host", "storage"}
-    assert all(tier["fits"] for tier in tiers.values())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_dcnv2_is_within_twelve_percent_of_the_bound(nodes: int) -> None:
     """Of two nodes one holds the largest table by itself: their ranks differ."""
