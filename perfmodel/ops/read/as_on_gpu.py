@@ -16,6 +16,9 @@ _MIN_CUDNN_NORM_DIMS = 3
 """PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
 SUM = "aten::sum"
 """Sums of integers are of 64 bits, and its kernel reads such."""
+_DRAWN = {"aten::rand": "aten::uniform_", "aten::randn": "aten::normal_"}
+_DRAWN |= {f"{name}_like": drawn for name, drawn in _DRAWN.items()}
+_DRAWN |= dict.fromkeys(("aten::randint", "aten::randint_like", "aten::randperm"), "aten::random_")
 _SIDE_BY_SIDE = frozenset(
     f"aten::{name}"
     for name in ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
@@ -36,9 +39,12 @@ def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argumen
     return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
 
 
-def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
+def on_gpu(
+    name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+) -> tuple[str, tuple[Argument, ...]]:
     """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
-    training that have more than their channels, and a sparse gradient is kept, not copied."""
+    training that have more than their channels, a sparse gradient is kept, not copied, and what is
+    drawn at random is drawn into memory."""
     is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
     if is_norm and _by_cudnn(inputs[0], inputs[5]):
         return "aten::cudnn_batch_norm", inputs
@@ -46,6 +52,8 @@ def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument
         return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
     if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
         return "aten::detach", inputs
+    if name in _DRAWN:
+        return _DRAWN[name], outputs
     return name, inputs
 
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,13 +26,12 @@ from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
 from perfmodel.ops.read.assumed import Assumptions, check_shares
 from perfmodel.ops.read.collective_calls import reads_of_collectives
 from perfmodel.ops.read.recorder import Recorder
-from perfmodel.ops.read.structures import mapped
 from perfmodel.ops.read.tracing import (
     ModuleError,
     UnknownValueError,
     cast,
     fake,
-    faked,
+    mapped,
     pytorch,
     step,
     under_fake_tensors,
@@ -176,7 +176,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
             except UnknownValueError:  # it looks at weights: build it for real
                 with _disable_current_modes():
                     module = made(*init)
-                return faked(module)
+                return deepcopy(module)
 
     def inputs() -> list[Any]:
         given, function = program.inputs, "get_inputs"
@@ -221,7 +221,7 @@ def graph_of_module(
         from torch.utils._pytree import tree_map
 
         return _traced(
-            partial(faked, module), partial(tree_map, fake, list(inputs)), name, call, {}
+            partial(deepcopy, module), partial(tree_map, fake, list(inputs)), name, call, {}
         )
 
 
@@ -281,6 +281,7 @@ def _traced(
     def once(odds: float = 1.0) -> tuple[OpGraph, Assumptions]:
         recorder, assumptions = Recorder(torch), Assumptions(torch, call.assume, odds=odds)
         values = Values(torch, assumptions)
+        recorder.known = values.known
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with (
             warnings.catch_warnings(action="ignore"),

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import log
+from operator import sub
 from types import MappingProxyType
 from typing import Any
 
@@ -32,8 +32,7 @@ from perfmodel.ops.graph import (
 from perfmodel.ops.read.as_on_gpu import RECURRENT, SUM, copied_first, on_gpu, recurrent_facts
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
-from perfmodel.ops.read.structures import leaves, mapped
-from perfmodel.ops.read.tracing import cast, instead
+from perfmodel.ops.read.tracing import cast, instead, leaves, mapped
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -52,16 +51,13 @@ IN_FP32 = frozenset(
 )
 """What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
 RECURRENT_OP = "aten::_cudnn_rnn"
-EVEN, OFFSETS = "aten::arange", 2
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-"""What makes offsets of bags of one length, what reads them, and where among its inputs."""
 MASKED, INDEX_PUT = "aten::index", ("aten::index_put", "aten::_index_put_impl_", "aten::index_put_")
 """Of what is taken by masks, indices are found first; of what is put, where it accumulates, as the
 gradient of the former does."""
 _ACCUMULATE = 3
 ROWS_OF_BAGS, INDICES = "aten::_embedding_bag_backward", 1
 """Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
-_EULER_GAMMA = 0.5772156649
 OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
 """Methods that are operators of another name. Not indexing: it is views, or an operator below."""
 MODULE = "module"
@@ -89,8 +85,8 @@ class Recorder:
         self._numbers: Any = WeakTensorKeyDictionary()
         self._next = count()
         """Numbers of tensors. None is held: a gradient that something else holds is copied."""
-        self._steps: dict[int, int] = {}
-        """Tensors of numbers that rise by one step."""
+        self.known: Callable[[Any], list[Any]] = lambda tensor: []
+        """The values of a tensor; of none that is not known."""
         self._host: set[int] = set()
         """Storages in host memory."""
         self._lookups: dict[int, int] = {}
@@ -215,8 +211,8 @@ class Recorder:
         if not (self._is_silent or schema.name.startswith("prim::")):
             given = arguments_of(schema, args, kwargs)
             inputs = tuple(map(self._argument, given.values()))
-            name, inputs = on_gpu(schema.name, inputs)
             outputs = self.returned(answer)
+            name, inputs = on_gpu(schema.name, inputs, outputs)
             if (schema.name == _CONSTANT and not answer.dim()) or _of_host(inputs):
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
@@ -226,7 +222,7 @@ class Recorder:
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
-            about |= self._about_bags(name, inputs, outputs)
+            about |= self._about_bags(name, given, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
@@ -245,20 +241,18 @@ class Recorder:
         return (args[0], indices, *args[2:])
 
     def _about_bags(
-        self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        inputs: tuple[Argument, ...],
+        outputs: tuple[Argument, ...],
     ) -> dict[str, str]:
         """What shapes do not tell: how many rows a sparse gradient holds, and how long the longest
-        bag is. Of lengths of which only the mean is known, an exponential distribution assumes
-        least; the mean of the largest of n such is that of one times the n-th harmonic number."""
+        bag is."""
         read, made = list(tensors_in(inputs)), list(tensors_in(outputs))
-        if name == EVEN and len(inputs) > 2 and isinstance(inputs[2], int):
-            self._steps[made[0].tensor_id] = inputs[2]
-        if name in BAGS:
-            lookups, bags = read[INDICES].elements, read[OFFSETS].elements
-            step = self._steps.get(read[OFFSETS].tensor_id)
-            expected = lookups / max(bags, 1) * (log(max(bags, 1)) + _EULER_GAMMA)
-            longest = min(expected, float(lookups)) if bags > 1 else float(lookups)
-            return {"longest_bag": str(step or longest)}
+        if name in BAGS and (offsets := self.known(given["offsets"])):
+            lengths = map(sub, (*offsets[1:], read[INDICES].elements), offsets)
+            return {"longest_bag": str(max(lengths))}
         held = [self._lookups[t.tensor_id] for t in read if t.tensor_id in self._lookups]
         if name == ROWS_OF_BAGS and made[0].layout:
             held = [read[INDICES].elements]
