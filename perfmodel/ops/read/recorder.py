@@ -29,7 +29,16 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
-from perfmodel.ops.read.as_on_gpu import RECURRENT, SUM, copied_first, on_gpu, recurrent_facts
+from perfmodel.ops.read.as_on_gpu import (
+    RECURRENT,
+    REPLICATED,
+    REPLICATED_BACKWARD,
+    SUM,
+    copied_first,
+    of_table_batched,
+    on_gpu,
+    recurrent_facts,
+)
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.ops.read.tracing import cast, instead, leaves, mapped
@@ -138,6 +147,8 @@ class Recorder:
         dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
         if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
+        if REPLICATED.endswith(f"::{name}") and not self._is_silent:
+            return self._as_one(REPLICATED, func, args, kwargs, has_backward=True)
         if name in RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_dtype("cpu")
@@ -241,11 +252,7 @@ class Recorder:
         return (args[0], indices, *args[2:])
 
     def _about_bags(
-        self,
-        name: str,
-        given: Mapping[str, Any],
-        inputs: tuple[Argument, ...],
-        outputs: tuple[Argument, ...],
+        self, name: str, given: Mapping[str, Any], inputs: Any, outputs: Any
     ) -> dict[str, str]:
         """What shapes do not tell: how many rows a sparse gradient holds, and how long the longest
         bag is."""
@@ -271,9 +278,13 @@ class Recorder:
         *,
         has_backward: bool = False,
     ) -> Any:
-        packet = getattr(self._torch.ops.aten, func.__name__)
+        packet = getattr(self._torch.ops.aten, func.__name__, func)
         schema = getattr(packet, packet.overloads()[0])._schema
-        inputs = tuple(map(self._argument, arguments_of(schema, args, kwargs).values()))
+        named = arguments_of(schema, args, kwargs)
+        inputs = tuple(map(self._argument, named.values()))
+        if looked_up := of_table_batched(self._torch, name, named):
+            shape, dtype = looked_up
+            func = lambda *_, **__: self._torch.empty(shape, dtype=dtype)  # noqa: E731
         if has_backward:
             func = self._differentiable(name, func, inputs, about)
         answer = self._silently(func)(*args, **kwargs)
@@ -312,7 +323,8 @@ class Recorder:
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
             ]
             read = (*map(self._argument, gradients), *inputs)
-            self.ops.append(self._op(f"{name}_backward", read, self.returned(needed), about))
+            back = REPLICATED_BACKWARD if name == REPLICATED else f"{name}_backward"
+            self.ops.append(self._op(back, read, self.returned(needed), about))
             return None, *needed
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -320,7 +332,7 @@ class Recorder:
             return layer.apply(partial(func, *args, **kwargs), *tensors)
 
         parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        node = name.removeprefix("aten::").title().replace("_", "")
+        node = name.rpartition("::")[2].title().replace("_", "")
         layer: Any = type(node, (self._torch.autograd.Function,), parts)
         return called
 

@@ -6,7 +6,7 @@ import copy
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
@@ -103,18 +103,12 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         yield
 
 
-class _Stream:
+class _Stream(nullcontext[None]):
     """A stream or an event: work on any is taken to be on one. A time that is asked for is 1, as
     other numbers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        pass
+        super().__init__()
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None  # records and waits

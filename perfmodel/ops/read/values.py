@@ -320,7 +320,7 @@ class Values:
         named = arguments_of(func._schema, args, kwargs)
         looked_up = of_table_batched(self._torch, func._schema.name, named)
         if looked_up is not None:
-            *shape, dtype = looked_up or (None,)
+            shape, dtype = looked_up
             return self._torch.empty(shape, dtype=dtype) if dtype else None
         given, name = self._tensors((args, kwargs)), short(func)
         values = [self._value(each) for each in given]
