@@ -27,8 +27,7 @@ from perfmodel.ops.graph import BACKWARD, FORWARD, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.read.assumed import check_shares
 from perfmodel.ops.read.loop import LoopRecorder
 from perfmodel.ops.read.recorder import MODULE, Recorder
-from perfmodel.ops.read.structures import mapped
-from perfmodel.ops.read.tracing import ModuleError, instead, pytorch
+from perfmodel.ops.read.tracing import ModuleError, instead, mapped, pytorch
 from perfmodel.ops.vocabulary.movement import UNKNOWN
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
@@ -132,7 +131,7 @@ def predicting(
     torch = pytorch()
     check_shares(assume or {})
     machine = _machine(hardware, nodes, _ranks(torch))
-    step, recorder = LoopStep(machine), LoopRecorder(torch, machine.node.gpus, assume or {})
+    step, recorder = LoopStep(machine), LoopRecorder(torch, machine.node, assume or {})
     with recorder.of_loop(name):
         yield step
     step.graphs.append(recorder.graph(name))

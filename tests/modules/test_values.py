@@ -179,17 +179,6 @@ class Drops(Layer):
         return self.layer(x)
 
 
-class Sign(torch.optim.Optimizer):
-    def __init__(self, parameters, lr):
-        super().__init__(parameters, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for each in group["params"]:
-                each.add_(each.grad.sign(), alpha=-group["lr"])
-
-
 def tokens():
     return [torch.rand(256, 64)]
 
@@ -389,11 +378,11 @@ def test_a_batch_repeats_the_integers_that_are_given(path: Path) -> None:
     assert products(traced(path, "Masked", "lengths", batch=8)) == [70]
 
 
-@pytest.mark.parametrize("name", ["adam", "ADAMW", "Sign"])
-def test_optimizers_by_name_and_of_the_file(path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["adam", "ADAMW"])
+def test_optimizers_by_name_in_any_letters(path: Path, name: str) -> None:
     graph = traced(path, "Drops", "rows", training=True, optimizer=name)
     assert "optimizer" in {op.phase for op in graph.ops}
-    with pytest.raises(UsageError, match=r"one of SGD, .*RMSprop, sign$"):
+    with pytest.raises(UsageError, match=r"one of SGD, .*RMSprop$"):
         traced(path, "Drops", "rows", training=True, optimizer="nadam")
 
 

@@ -12,10 +12,16 @@ RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Functions of recurrent layers, and how many gates each has."""
 _ROW_DTYPES = {1: "float16", 5: "bfloat16"}
 """FBGEMM's numbers of types."""
+REPLICATED = "fbgemm::dense_embedding_codegen_lookup_function"
+REPLICATED_BACKWARD = "fbgemm::split_embedding_backward_codegen_dense"
+"""FBGEMM's lookup of tables whose gradients are tensors, and the operator that makes these."""
 _MIN_CUDNN_NORM_DIMS = 3
 """PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
 SUM = "aten::sum"
 """Sums of integers are of 64 bits, and its kernel reads such."""
+_DRAWN = {"aten::rand": "aten::uniform_", "aten::randn": "aten::normal_"}
+_DRAWN |= {f"{name}_like": drawn for name, drawn in _DRAWN.items()}
+_DRAWN |= dict.fromkeys(("aten::randint", "aten::randint_like", "aten::randperm"), "aten::random_")
 _SIDE_BY_SIDE = frozenset(
     f"aten::{name}"
     for name in ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
@@ -36,9 +42,12 @@ def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argumen
     return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
 
 
-def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
+def on_gpu(
+    name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+) -> tuple[str, tuple[Argument, ...]]:
     """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
-    training that have more than their channels, and a sparse gradient is kept, not copied."""
+    training that have more than their channels, a sparse gradient is kept, not copied, and what is
+    drawn at random is drawn into memory."""
     is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
     if is_norm and _by_cudnn(inputs[0], inputs[5]):
         return "aten::cudnn_batch_norm", inputs
@@ -46,6 +55,8 @@ def on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument
         return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
     if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
         return "aten::detach", inputs
+    if name in _DRAWN:
+        return _DRAWN[name], outputs
     return name, inputs
 
 
@@ -55,20 +66,23 @@ def _by_cudnn(values: Argument, training: Argument) -> bool:
     return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
 
 
-def of_table_batched(torch: Any, name: str, named: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Shape of what FBGEMM's table-batched lookup returns, and its type; that of `()` of an update,
-    which returns nothing. None of other operators. FBGEMM has no fake ones of those for CPUs."""
-    if not (name.startswith("fbgemm::split_embedding") and name.endswith("_pt2_wrapper")):
+def of_table_batched(
+    torch: Any, name: str, named: Mapping[str, Any]
+) -> tuple[tuple[int, ...], Any] | None:
+    """Shape of what FBGEMM's table-batched lookup returns, and its type; of an update, which
+    returns nothing, no type. None of other operators. FBGEMM has no fake ones of those for CPUs."""
+    is_fused = name.startswith("fbgemm::split_embedding") and name.endswith("_pt2_wrapper")
+    if not (is_fused or name == REPLICATED):
         return None
     if "_backward_" in name:
-        return ()
+        return (), None
     dtype = _ROW_DTYPES.get(named["output_dtype"], "float32")
     rows, dim = len(named["indices"]), named.get("D")
     if dim is None:
         rows, dim = (len(named["offsets"]) - 1) // (len(named["D_offsets"]) - 1), named["total_D"]
     if named.get("vbe_output_size", -1) >= 0:
         rows, dim = 1, named["vbe_output_size"]
-    return rows, int(dim), getattr(torch, dtype)
+    return (rows, int(dim)), getattr(torch, dtype)
 
 
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:

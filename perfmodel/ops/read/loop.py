@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain, count
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from perfmodel.errors import Note
+from perfmodel.hardware import Node
 from perfmodel.ops.graph import FORWARD, NO_OP, OPTIMIZER, OpGraph
 from perfmodel.ops.read.assumed import SHARES, Assumptions
 from perfmodel.ops.read.collective_calls import reads_of_collectives
@@ -24,7 +26,6 @@ from perfmodel.ops.read.tracing import (
     ModuleError,
     UnknownValueError,
     instead,
-    left_out,
     step,
     under_fake_tensors,
 )
@@ -32,7 +33,6 @@ from perfmodel.ops.read.values import Values
 
 _USUAL = {**SHARES, "item": 1.0}
 """Numbers that a loop asks for are logged, mostly."""
-_PARALLEL = "torch.nn.parallel.distributed:"
 _PIPELINE = "torch.distributed.pipelining.schedules:_PipelineSchedule."
 _SHARDING = "torch.distributed.tensor._sharding_prop:ShardingPropagator."
 
@@ -41,15 +41,24 @@ class LoopRecorder(Recorder):
     """The ops of a loop from the first call of a module on: what comes before builds. Where an
     optimizer steps more than once, those of its last period: later ones are as that is."""
 
-    def __init__(self, torch: Any, node_ranks: int, assume: Mapping[str, float]) -> None:
+    def __init__(self, torch: Any, node: Node, assume: Mapping[str, float]) -> None:
         from torch._guards import active_fake_mode
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        super().__init__(torch, node_ranks)
+        super().__init__(torch, node.gpus)
         self._assumptions = Assumptions(torch, assume, _USUAL)
         self._mode = active_fake_mode() or FakeTensorMode(allow_non_fake_inputs=True)
         self._names: Any = WeakKeyDictionary()
         """Modules, to their paths; one that is no more leaves its name to another."""
+        device = node.device
+        major, _, minor = (device.compute_capability or "0.0").partition(".")
+        self._properties = SimpleNamespace(
+            name=device.name,
+            total_memory=int(device.hbm_bytes),
+            multi_processor_count=device.sm_count,
+            major=int(major),
+            minor=int(minor),
+        )
         self._in_reducer = False
         self._has_begun = False
         self._undo = ExitStack()
@@ -67,15 +76,15 @@ class LoopRecorder(Recorder):
 
         hooks = self._torch.nn.modules.module
         changes = {
-            "torch.distributed:_verify_params_across_processes": left_out,
             "torch.distributed:Reducer.__init__": self._reducing,
             "torch.distributed:Reducer._set_static_graph": self._reducing,
-            "torch.distributed:Reducer._rebuild_buckets": left_out,
-            f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": _of_later_steps,
-            "torch.nn.utils.clip_grad:_has_foreach_support": lambda _: lambda *given: True,
+            "torch.nn.utils.clip_grad:_has_foreach_support": lambda _: lambda *_, **__: True,
             "torch.amp.grad_scaler:GradScaler.__init__": _enabled,
             "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
             "torch.optim:Optimizer.zero_grad": self._clearing,
+            # Other processes do it, on the host.
+            "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": self._silently,
+            "torch.cuda:get_device_properties": lambda _: lambda *_, **__: self._properties,
             f"{_PIPELINE}_warmup_p2p": _of_known_shapes,
             f"{_SHARDING}_propagate_tensor_meta": self._silently,
             f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
@@ -91,7 +100,9 @@ class LoopRecorder(Recorder):
                 optimizer.register_optimizer_step_post_hook(self._optimized),
             ):
                 undo.callback(handle.remove)
-            with Values(self._torch, self._assumptions).following(), self.recording():
+            values = Values(self._torch, self._assumptions)
+            self.known = values.known
+            with values.following(), self.recording():
                 yield
 
     def graph(self, name: str) -> OpGraph:
@@ -135,6 +146,8 @@ class LoopRecorder(Recorder):
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         answer = super().function(func, args, kwargs)
+        if not self._torch.is_grad_enabled():
+            return answer
         for each in answer if isinstance(answer, (tuple, list)) else (answer,):
             node = each.grad_fn if isinstance(each, self._torch.Tensor) else None
             if node is not None:
@@ -178,11 +191,6 @@ class LoopRecorder(Recorder):
             for path, part in module.named_modules():
                 self._names.setdefault(part, f"{root}.{path}".rstrip("."))
         self._modules.append(self._names[module])
-        is_parallel = isinstance(module, self._torch.nn.parallel.DistributedDataParallel)
-        if is_parallel and not module._comm_hooks:  # its own waits for what no fake group gives
-            module.register_comm_hook(
-                module.process_group, lambda group, bucket: _summed(group, bucket)
-            )
 
     def _leave(self, module: Any, inputs: Any, outputs: Any) -> None:
         self._modules.pop()
@@ -204,20 +212,6 @@ class LoopRecorder(Recorder):
         self._ended.setdefault(id(optimizer), []).append(len(self.ops))
 
 
-def _summed(group: Any, bucket: Any) -> Any:
-    """Gradients of a bucket, of fake tensors; others as DDP has them, which keeps its hook."""
-    import torch
-    from torch._guards import active_fake_mode
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    if active_fake_mode() is None:
-        return allreduce_hook(group, bucket)
-    torch.distributed.all_reduce(bucket.buffer(), group=group)
-    future: Any = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
-
-
 def _enabled(init: Callable[..., None]) -> Callable[..., None]:
     """A scaler for a GPU turns itself off where there is none."""
     return lambda scaler, device="cuda", *args, **kwargs: init(scaler, "cpu", *args, **kwargs)
@@ -232,11 +226,6 @@ def _of_finite_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
         return optimizer.step(*args, **kwargs)
 
     return stepped
-
-
-def _of_later_steps(run: Callable[..., Any]) -> Callable[..., Any]:
-    """DDP's first step has one bucket; its buckets are then built anew, of these sizes."""
-    return lambda config, **_: run(config, static_graph=False, find_unused_parameters=True)
 
 
 def _of_known_shapes(run: Callable[..., None]) -> Callable[..., None]:

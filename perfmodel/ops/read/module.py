@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,13 +26,12 @@ from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
 from perfmodel.ops.read.assumed import Assumptions, check_shares
 from perfmodel.ops.read.collective_calls import reads_of_collectives
 from perfmodel.ops.read.recorder import Recorder
-from perfmodel.ops.read.structures import mapped
 from perfmodel.ops.read.tracing import (
     ModuleError,
     UnknownValueError,
     cast,
     fake,
-    faked,
+    mapped,
     pytorch,
     step,
     under_fake_tensors,
@@ -51,11 +51,10 @@ class Call:
     """What of a module is traced.
 
     `training`: forward, backward of the sum of its outputs, and a step of `optimizer` (a class of
-    `torch.optim`, or of the file; what it keeps is there before), in place of the forward pass
-    alone. `dtype` is what the module
-    and its floating inputs are cast to; `autocast` the type that `torch.autocast` computes in;
-    `batch` the first dimension of every input; `assume`, by operator, what share of the booleans
-    that it makes of floats is true, or of the rows for which it chooses takes the first choice.
+    `torch.optim`; what it keeps is there before), in place of the forward pass alone. `dtype` is
+    what the module and its floating inputs are cast to; `autocast` the type that `torch.autocast`
+    computes in; `batch` the first dimension of every input; `assume`, by operator, what share of
+    the booleans that it makes of floats is true, or of the rows takes the first choice.
     """
 
     training: bool = False
@@ -176,7 +175,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
             except UnknownValueError:  # it looks at weights: build it for real
                 with _disable_current_modes():
                     module = made(*init)
-                return faked(module)
+                return deepcopy(module)
 
     def inputs() -> list[Any]:
         given, function = program.inputs, "get_inputs"
@@ -203,7 +202,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
                 f"{program.path}: no torch.nn.Module {program.class_name!r}; "
                 f"it has {', '.join(known) or 'none'}"
             )
-        return _traced(build, inputs, name, call, vars(source))
+        return _traced(build, inputs, name, call)
 
 
 def graph_of_module(
@@ -220,9 +219,7 @@ def graph_of_module(
         pytorch()
         from torch.utils._pytree import tree_map
 
-        return _traced(
-            partial(faked, module), partial(tree_map, fake, list(inputs)), name, call, {}
-        )
+        return _traced(partial(deepcopy, module), partial(tree_map, fake, list(inputs)), name, call)
 
 
 def _loaded(program: Program) -> ModuleType:
@@ -266,14 +263,9 @@ def _input(torch: Any, text: str) -> Any:
 
 
 def _traced(
-    build: Callable[[], Any],
-    inputs: Callable[[], list[Any]],
-    name: str,
-    call: Call,
-    kinds: Mapping[str, Any],
+    build: Callable[[], Any], inputs: Callable[[], list[Any]], name: str, call: Call
 ) -> OpGraph:
-    """The ops of a call, and where sizes depend on what is assumed, of two at other odds. `kinds`
-    are those of the file, optimizers perhaps."""
+    """The ops of a call, and where sizes depend on what is assumed, of two at other odds."""
     torch = pytorch()
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._pytree import tree_leaves, tree_map
@@ -281,6 +273,7 @@ def _traced(
     def once(odds: float = 1.0) -> tuple[OpGraph, Assumptions]:
         recorder, assumptions = Recorder(torch), Assumptions(torch, call.assume, odds=odds)
         values = Values(torch, assumptions)
+        recorder.known = values.known
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with (
             warnings.catch_warnings(action="ignore"),
@@ -288,6 +281,7 @@ def _traced(
             values.following(),
         ):
             module = build()
+            is_sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
             given = values.inputs(inputs)
             if call.training:
                 module.train()
@@ -304,10 +298,11 @@ def _traced(
                 autocast = torch.autocast("cpu", dtype=getattr(torch, DTYPES[call.autocast]))
             with recorder.recording(), step(name, "its call"), autocast:
                 if call.training:
-                    optimizer = _optimizer(torch, call.optimizer, module, kinds)
+                    optimizer = _optimizer(torch, call.optimizer, module)
                     _train(torch, module, given, optimizer, recorder, name)
-                    if optimizer is not None and optimizer.state:  # which only the first step makes
-                        optimizer.zero_grad()
+                    # What optimizers keep, and ranks tell one another, only the first step makes.
+                    if is_sharded or (optimizer is not None and optimizer.state):
+                        module.zero_grad()
                         recorder.restart()
                         _train(torch, module, given, optimizer, recorder, name)
                 else:
@@ -347,24 +342,14 @@ def _of_batch(torch: Any, value: Any, batch: int) -> Any:
     return value
 
 
-def _optimizer(torch: Any, word: str | None, module: Any, kinds: Mapping[str, Any]) -> Any:
-    """PyTorch's of that name in any letters, or one of `kinds`."""
+def _optimizer(torch: Any, word: str | None, module: Any) -> Any:
+    """PyTorch's of that name in any letters."""
     if word is None:
         return None
-    own = {
-        name.lower(): partial(kind, lr=0.01)
-        for name, kind in kinds.items()
-        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
-    }
-    usual = {
-        name.lower(): partial(getattr(torch.optim, name), lr=0.01, foreach=True)
-        for name in OPTIMIZERS
-    }
-    made = usual.get(word.lower(), own.get(word.lower()))
-    if made is None:
-        known = ", ".join((*OPTIMIZERS, *sorted(set(own) - set(usual))))
-        raise UsageError(f"optimizer {word!r}: one of {known}")
-    return made(module.parameters())
+    name = next((each for each in OPTIMIZERS if each.lower() == word.lower()), None)
+    if name is None:
+        raise UsageError(f"optimizer {word!r}: one of {', '.join(OPTIMIZERS)}")
+    return getattr(torch.optim, name)(module.parameters(), lr=0.01, foreach=True)
 
 
 def _train(

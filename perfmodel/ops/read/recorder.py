@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import log
+from operator import sub
 from types import MappingProxyType
 from typing import Any
 
@@ -29,11 +29,19 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
-from perfmodel.ops.read.as_on_gpu import RECURRENT, SUM, copied_first, on_gpu, recurrent_facts
+from perfmodel.ops.read.as_on_gpu import (
+    RECURRENT,
+    REPLICATED,
+    REPLICATED_BACKWARD,
+    SUM,
+    copied_first,
+    of_table_batched,
+    on_gpu,
+    recurrent_facts,
+)
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
-from perfmodel.ops.read.structures import leaves, mapped
-from perfmodel.ops.read.tracing import cast, instead
+from perfmodel.ops.read.tracing import cast, instead, leaves, mapped
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -52,16 +60,13 @@ IN_FP32 = frozenset(
 )
 """What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
 RECURRENT_OP = "aten::_cudnn_rnn"
-EVEN, OFFSETS = "aten::arange", 2
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-"""What makes offsets of bags of one length, what reads them, and where among its inputs."""
 MASKED, INDEX_PUT = "aten::index", ("aten::index_put", "aten::_index_put_impl_", "aten::index_put_")
 """Of what is taken by masks, indices are found first; of what is put, where it accumulates, as the
 gradient of the former does."""
 _ACCUMULATE = 3
 ROWS_OF_BAGS, INDICES = "aten::_embedding_bag_backward", 1
 """Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
-_EULER_GAMMA = 0.5772156649
 OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
 """Methods that are operators of another name. Not indexing: it is views, or an operator below."""
 MODULE = "module"
@@ -89,8 +94,8 @@ class Recorder:
         self._numbers: Any = WeakTensorKeyDictionary()
         self._next = count()
         """Numbers of tensors. None is held: a gradient that something else holds is copied."""
-        self._steps: dict[int, int] = {}
-        """Tensors of numbers that rise by one step."""
+        self.known: Callable[[Any], list[Any]] = lambda tensor: []
+        """The values of a tensor; of none that is not known."""
         self._host: set[int] = set()
         """Storages in host memory."""
         self._lookups: dict[int, int] = {}
@@ -142,6 +147,8 @@ class Recorder:
         dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
         if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
+        if REPLICATED.endswith(f"::{name}") and not self._is_silent:
+            return self._as_one(REPLICATED, func, args, kwargs, has_backward=True)
         if name in RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_dtype("cpu")
@@ -215,8 +222,8 @@ class Recorder:
         if not (self._is_silent or schema.name.startswith("prim::")):
             given = arguments_of(schema, args, kwargs)
             inputs = tuple(map(self._argument, given.values()))
-            name, inputs = on_gpu(schema.name, inputs)
             outputs = self.returned(answer)
+            name, inputs = on_gpu(schema.name, inputs, outputs)
             if (schema.name == _CONSTANT and not answer.dim()) or _of_host(inputs):
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
@@ -226,7 +233,7 @@ class Recorder:
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
-            about |= self._about_bags(name, inputs, outputs)
+            about |= self._about_bags(name, given, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
@@ -245,20 +252,14 @@ class Recorder:
         return (args[0], indices, *args[2:])
 
     def _about_bags(
-        self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+        self, name: str, given: Mapping[str, Any], inputs: Any, outputs: Any
     ) -> dict[str, str]:
         """What shapes do not tell: how many rows a sparse gradient holds, and how long the longest
-        bag is. Of lengths of which only the mean is known, an exponential distribution assumes
-        least; the mean of the largest of n such is that of one times the n-th harmonic number."""
+        bag is."""
         read, made = list(tensors_in(inputs)), list(tensors_in(outputs))
-        if name == EVEN and len(inputs) > 2 and isinstance(inputs[2], int):
-            self._steps[made[0].tensor_id] = inputs[2]
-        if name in BAGS:
-            lookups, bags = read[INDICES].elements, read[OFFSETS].elements
-            step = self._steps.get(read[OFFSETS].tensor_id)
-            expected = lookups / max(bags, 1) * (log(max(bags, 1)) + _EULER_GAMMA)
-            longest = min(expected, float(lookups)) if bags > 1 else float(lookups)
-            return {"longest_bag": str(step or longest)}
+        if name in BAGS and (offsets := self.known(given["offsets"])):
+            lengths = map(sub, (*offsets[1:], read[INDICES].elements), offsets)
+            return {"longest_bag": str(max(lengths))}
         held = [self._lookups[t.tensor_id] for t in read if t.tensor_id in self._lookups]
         if name == ROWS_OF_BAGS and made[0].layout:
             held = [read[INDICES].elements]
@@ -277,9 +278,13 @@ class Recorder:
         *,
         has_backward: bool = False,
     ) -> Any:
-        packet = getattr(self._torch.ops.aten, func.__name__)
+        packet = getattr(self._torch.ops.aten, func.__name__, func)
         schema = getattr(packet, packet.overloads()[0])._schema
-        inputs = tuple(map(self._argument, arguments_of(schema, args, kwargs).values()))
+        named = arguments_of(schema, args, kwargs)
+        inputs = tuple(map(self._argument, named.values()))
+        if looked_up := of_table_batched(self._torch, name, named):
+            shape, dtype = looked_up
+            func = lambda *_, **__: self._torch.empty(shape, dtype=dtype)  # noqa: E731
         if has_backward:
             func = self._differentiable(name, func, inputs, about)
         answer = self._silently(func)(*args, **kwargs)
@@ -318,7 +323,8 @@ class Recorder:
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
             ]
             read = (*map(self._argument, gradients), *inputs)
-            self.ops.append(self._op(f"{name}_backward", read, self.returned(needed), about))
+            back = REPLICATED_BACKWARD if name == REPLICATED else f"{name}_backward"
+            self.ops.append(self._op(back, read, self.returned(needed), about))
             return None, *needed
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -326,7 +332,7 @@ class Recorder:
             return layer.apply(partial(func, *args, **kwargs), *tensors)
 
         parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        node = name.removeprefix("aten::").title().replace("_", "")
+        node = name.rpartition("::")[2].title().replace("_", "")
         layer: Any = type(node, (self._torch.autograd.Function,), parts)
         return called
 

@@ -6,19 +6,23 @@ import copy
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.ops.read.structures import leaves, mapped
 
 OLDEST = (2, 4)
-_OF_STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream", "nvtx")
+_STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream")
+_LEFT_OUT = (
+    *("set_device", "synchronize", "reset_peak_memory_stats"),
+    *("nvtx.range_push", "nvtx.range_pop", "nvtx.mark"),
+)
+_PARALLEL = "torch.nn.parallel.distributed:"
 
 
 class ModuleError(PerfmodelError):
@@ -65,32 +69,55 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     from torch.overrides import TorchFunctionMode
 
     def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory, torch.Tensor.record_stream):
             return args[0]
         if func is torch.device:
-            made = func(*args, **(kwargs or {}))
-            return func("cpu") if made.type == "cuda" else made
+            is_gpu = any(map(_names_gpu, (*args, *(kwargs or {}).values())))
+            return func("cpu") if is_gpu else func(*args, **(kwargs or {}))
         return _staying(func, 1 if func is torch.Tensor.to else None)(*args, **(kwargs or {}))
 
     torch = pytorch()
     staying: Any = type("Staying", (TorchFunctionMode,), {"__torch_function__": function})
     changes: dict[str, Callable[[Any], Any]] = {
         "torch.nn:Module._apply": lambda _: _apply,
-        "torch.nn.parallel:DistributedDataParallel.__init__": _on_any_device,
+        f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
+        f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
+        f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": _of_later_steps,
+        "torch.distributed:_verify_params_across_processes": left_out,
+        "torch.distributed:Reducer._rebuild_buckets": left_out,
         "torch._C._nn:_parse_to": partial(_staying, at=0),
         "torch.amp:autocast.__init__": _on_cpu,
         "torch.distributed.device_mesh:DeviceMesh.__init__": _of_real_ranks,
-        "torch:Tensor.as_subclass": _of_known_class,
+        "torch:Tensor.as_subclass": _of_another_class,
+        "torch:Tensor.__deepcopy__": lambda _: _copied,
+        "torch.nn:Parameter.__deepcopy__": lambda _: _copied,
+        "torch:_VF._pad_packed_sequence": lambda _: _padded,
+        "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": lambda _: _in_this_process,
         "torch.cuda:current_device": lambda _: lambda: 0,
         "torch:save": left_out,
     }
-    changes |= {f"torch.cuda:{name}": left_out for name in ("set_device", "synchronize")}
-    # Work on any stream is taken to be on one; a time that is asked for is 1, as other numbers.
-    stand_in = MagicMock(**{"return_value.elapsed_time.return_value": 1.0})
-    changes |= {f"torch.cuda:{name}": lambda _: stand_in for name in _OF_STREAMS}
+    changes |= {f"torch.cuda:{name}": left_out for name in _LEFT_OUT}
+    changes |= {f"torch.cuda:{name}": lambda _: _Stream for name in _STREAMS}
     logger = logging.getLogger(type(mode).__module__)  # what it logs of errors is raised as well
     with patch.object(logger, "disabled", new=True), mode, instead(changes), staying():
         yield
+
+
+class _Stream(nullcontext[None]):
+    """A stream or an event: work on any is taken to be on one. A time that is asked for is 1, as
+    other numbers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None  # records and waits
+
+    def elapsed_time(self, end: Any) -> float:
+        return 1.0
+
+    def query(self) -> bool:
+        return True
 
 
 def left_out(run: Callable[..., Any]) -> Callable[..., None]:
@@ -102,8 +129,8 @@ def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
     import torch
 
     def here(value: Any, is_device: bool) -> Any:
-        names_gpu = isinstance(value, str | torch.device) and str(value).startswith("cuda")
-        return "cpu" if names_gpu or (is_device and type(value) is int) else value
+        named = isinstance(value, str | torch.device) or is_device
+        return "cpu" if named and _names_gpu(value) else value
 
     def called(*args: Any, **kwargs: Any) -> Any:
         given = [here(each, n == at) for n, each in enumerate(args)]
@@ -112,14 +139,55 @@ def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
     return called
 
 
-def _of_known_class(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A fake tensor has a class already."""
-    from torch._subclasses.fake_tensor import FakeTensor
+def _names_gpu(device: Any) -> bool:
+    return type(device) is int or str(device).startswith("cuda")
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """`copy.deepcopy` of a tensor, real or fake, as a fake one of the same kind."""
+    import torch
+
+    made = fake(value) if fake(value) is not value else value.detach().clone()
+    if isinstance(value, torch.nn.Parameter):
+        made = torch.nn.Parameter(made)
+    return memo.setdefault(id(value), made.requires_grad_(value.requires_grad))
+
+
+def _padded(data: Any, sizes: Any, batch_first: bool, padding: float, steps: int) -> Any:
+    """A packed sequence as a tensor, as PyTorch makes it in C++ where it has memory."""
+    import torch
+
+    made = data.new_full((max(steps, len(sizes)), int(sizes[0]), *data.shape[1:]), padding)
+    same, counts = sizes.unique_consecutive(return_counts=True)
+    parts = data.split((same * counts).tolist())
+    at = 0
+    for part, size, count in zip(parts, same.tolist(), counts.tolist(), strict=True):
+        made[at : at + count, :size] = part.view(count, size, *data.shape[1:])
+        at += count
+    lengths = (sizes[:, None] > torch.arange(int(sizes[0]))).sum(0)
+    return made.transpose(0, 1) if batch_first else made, lengths
+
+
+def _in_this_process(loader: Any) -> Any:
+    """A `DataLoader` without workers: fake tensors do not travel between processes."""
+    from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+    alone = copy.copy(loader)
+    alone.num_workers = alone.timeout = 0
+    return _SingleProcessDataLoaderIter(alone)
+
+
+def _of_another_class(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A fake tensor of a class of the program's own is of both."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
     def made(value: Any, kind: Any) -> Any:
-        if isinstance(value, FakeTensor):
-            raise ModuleError(f"{place()}: a tensor of the class {kind.__name__}: not covered")
-        return run(value, kind)
+        if not isinstance(value, FakeTensor):
+            return run(value, kind)
+        both = type(kind.__name__, (kind, FakeTensor), {})
+        with in_kernel_invocation_manager(value.fake_mode), torch.no_grad():
+            return FakeTensor.__new__(both, value.fake_mode, value, value.fake_device)
 
     return made
 
@@ -152,6 +220,39 @@ def _on_any_device(init: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
+def _with_sums(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._comm_hooks:
+            # DDP refuses another's annotations.
+            self.register_comm_hook(
+                self.process_group, lambda group, bucket: _summed(group, bucket)
+            )
+        return run(self, *args, **kwargs)
+
+    return called
+
+
+def _summed(group: Any, bucket: Any) -> Any:
+    """Gradients of a bucket, of fake tensors; others as DDP has them, which keeps its hook."""
+    import torch
+    from torch._guards import active_fake_mode
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    if active_fake_mode() is None:
+        return allreduce_hook(group, bucket)
+    torch.distributed.all_reduce(bucket.buffer(), group=group)
+    future: Any = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def _of_later_steps(run: Callable[..., Any]) -> Callable[..., Any]:
+    """DDP's first step has one bucket; its buckets are then built anew, of these sizes."""
+    return lambda config, **_: run(config, static_graph=False, find_unused_parameters=True)
+
+
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
     """`torch.autocast` in the type that it has on a GPU."""
 
@@ -176,13 +277,23 @@ def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> A
     return module
 
 
-def faked(module: Any) -> Any:
-    """A copy of a module that holds fake tensors of the same kind, registered or not."""
-    import torch
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with every item in its lists, tuples and dicts changed; named tuples become plain."""
+    if isinstance(value, (list, tuple)):
+        items = [mapped(change, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: mapped(change, item) for key, item in value.items()}
+    return change(value)
 
-    held = [value for part in module.modules() for value in leaves(vars(part))]
-    tensors = [value for value in held if isinstance(value, torch.Tensor)]
-    return copy.deepcopy(module, {id(value): _like(fake(value), value) for value in tensors})
+
+def leaves(value: Any) -> list[Any]:
+    """Every item in the lists, tuples and dicts of `value`."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return [value]
+    return [each for item in value for each in leaves(item)]
 
 
 def fake(value: Any) -> Any:

@@ -21,8 +21,7 @@ from perfmodel.ops.read.as_on_gpu import of_table_batched
 from perfmodel.ops.read.assumed import ALIKE, STAND_INS, Assumption, Assumptions, hint
 from perfmodel.ops.read.collective_calls import NAMESPACES, given_and_got, received
 from perfmodel.ops.read.recorder import arguments_of
-from perfmodel.ops.read.structures import leaves, mapped
-from perfmodel.ops.read.tracing import UnknownValueError, instead, place
+from perfmodel.ops.read.tracing import UnknownValueError, instead, leaves, mapped, place
 
 MAX_GUESSES = 20_000
 """Values that rest on what is assumed, asked for at a line: a loop until one changes has no end."""
@@ -109,6 +108,12 @@ class Values:
             if isinstance(each, self._fake) and _is_real(each):
                 self._value(each).memory.why = ""
         return given
+
+    def known(self, tensor: Any) -> list[Any]:
+        """The values of a tensor, computed now; of none that is not known."""
+        self._compute([value := self._value(tensor)])
+        with self._for_real():
+            return value.real.tolist() if value.is_known else []
 
     def _reading(self, name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
         def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -219,8 +224,7 @@ class Values:
             pairs = zip(infos, named.values(), strict=True)
             written = [arg for info, arg in pairs if is_sent or (info and info.is_write)]
             for each in self._tensors(written):
-                own = "" if is_sent and _is_real(each) else why
-                own = own or ("" if _is_real(each) else f"{func} ({place()})")
+                own = "" if _is_real(each) else why or f"{func} ({place()})"
                 self._value(each).memory.why = own
         for out in integers:
             if out not in self._of:
@@ -316,7 +320,7 @@ class Values:
         named = arguments_of(func._schema, args, kwargs)
         looked_up = of_table_batched(self._torch, func._schema.name, named)
         if looked_up is not None:
-            *shape, dtype = looked_up or (None,)
+            shape, dtype = looked_up
             return self._torch.empty(shape, dtype=dtype) if dtype else None
         given, name = self._tensors((args, kwargs)), short(func)
         values = [self._value(each) for each in given]

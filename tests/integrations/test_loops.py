@@ -1,0 +1,131 @@
+"""Training loops as people write them for a GPU: each runs, without one, under fake tensors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perfmodel.ops.graph import OpGraph
+
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+import perfmodel.torch as own  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Net(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(100, 64, padding_idx=0)
+        self.norm, self.out = nn.BatchNorm1d(64), nn.Linear(64, 10)
+
+    def forward(self, words: Any) -> Any:
+        return self.out(self.norm(self.words(words)))
+
+
+class Rows(Dataset):  # type: ignore[misc]
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        return torch.randn(64), row % 10
+
+
+def mixed_precision() -> None:
+    model = Net().cuda()
+    optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.cuda.amp.GradScaler()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    for _ in range(3):
+        words, labels = torch.randint(1, 100, (32,)).cuda(), torch.randint(10, (32,)).cuda()
+        with torch.cuda.amp.autocast():
+            loss = F.cross_entropy(model(words), labels)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        schedule.step()
+        optimizer.zero_grad()
+        assert scaler.get_scale() == 1.0
+
+
+def averaged_weights() -> None:
+    model = Net().cuda()
+    mean = copy.deepcopy(model).eval().requires_grad_(False)
+    assert mean.out.weight is not model.out.weight
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        model(torch.randint(100, (32,), device="cuda")).sum().backward()
+        optimizer.step()
+        averaged.update_parameters(model)
+        for old, new in zip(mean.state_dict().values(), model.state_dict().values(), strict=True):
+            old.copy_(new)
+
+
+def loader_with_workers() -> None:
+    model = nn.Linear(64, 10).cuda()
+    optimizer = torch.optim.SGD(model.parameters())
+    for rows, labels in DataLoader(Rows(), batch_size=16, num_workers=2, timeout=5):
+        loss = F.cross_entropy(model(rows.cuda()), labels.to("cuda", non_blocking=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def packed_words() -> None:
+    layer = nn.LSTM(16, 32, batch_first=True).cuda()
+    lengths = torch.tensor([3, 5, 1])
+    rows = nn.utils.rnn.pack_padded_sequence(
+        torch.randn(3, 5, 16), lengths, batch_first=True, enforce_sorted=False
+    )
+    padded, back = nn.utils.rnn.pad_packed_sequence(layer(rows)[0], batch_first=True)
+    assert padded.shape == (3, 5, 32)
+    assert back.tolist() == [3, 5, 1]
+    padded.sum().backward()
+
+
+def streams_and_figures() -> None:
+    found = torch.cuda.get_device_properties(0)
+    assert (torch.cuda.get_device_name(), found.multi_processor_count) == ("h100-sxm", 132)
+    assert torch.cuda.get_device_capability() == (9, 0)
+    model, stream = nn.Linear(64, 64).to(torch.device(0)), torch.cuda.Stream()
+    with torch.cuda.nvtx.range("step"), torch.cuda.stream(stream):
+        x = torch.randn(32, 64, device="cuda")
+        x.record_stream(stream)
+        model(x).sum().backward()
+    assert isinstance(torch.cuda.current_stream(), torch.cuda.Stream)
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.reset_peak_memory_stats()
+
+
+@pytest.mark.parametrize(
+    ("loop", "products", "drawn"),
+    [
+        (mixed_precision, 3, 2),
+        (averaged_weights, 3, 1),
+        (loader_with_workers, 2, 0),  # workers draw on the host; no gradient of the rows
+        (packed_words, None, 0),
+        (streams_and_figures, 2, 0),  # what comes before the step is not of it
+    ],
+)
+def test_loops_run(loop: Callable[[], None], products: int | None, drawn: int) -> None:
+    with own.predicting("h100-sxm") as step:
+        loop()
+    assert step.step_us > 0
+    assert "aten::rand" not in str(step.prediction.warnings)  # without a rule
+    names = [op.name for op in step.graph.ops]
+    assert products in (None, count(step.graph, "mm"))
+    assert sum(name in ("aten::normal_", "aten::random_") for name in names) == drawn
+
+
+def count(graph: OpGraph, product: str) -> int:
+    """Of these products, and those that add a bias."""
+    return sum(op.name in (f"aten::{product}", f"aten::add{product}") for op in graph.ops)
