@@ -136,7 +136,7 @@ def test_a_rule_without_its_arguments_falls_back() -> None:
 
 def test_elements_are_looked_up_where_indices_were_not_recorded() -> None:
     (piece,) = lower(graph(Op("aten::index", (T((8, 4, 4)), None))), "cuda").pieces
-    assert (piece.op, piece.dims["by_elements"], piece.guessed) == ("gather", 4.0, True)
+    assert (piece.op, piece.dims["rows"], piece.guessed) == ("gather", 8.0 * 4 * 4, True)
     assert lower(graph(Op("aten::index", (X, None))), "cuda").unknown == {"aten::index": 1}
 
 
