@@ -39,7 +39,6 @@ ANALYSES: dict[str, Analyse] = {
     "jagged_attention": attention.analyse_jagged_attention,
     "optimizer": rates.analyse,
     "pooling": convolution.analyse_pooling,
-    "recurrent": attention.analyse_recurrent,
     "sort": embedding.analyse_sorting,
     "transfer": rates.analyse_transfers,
 } | {family: physics.analyse for family, physics in PHYSICS.items()}

@@ -37,7 +37,6 @@ from perfmodel.cost.learned.features import (
     interval_blend,
     same_maker,
     similarity,
-    transferred_log_factors,
 )
 from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
@@ -126,7 +125,6 @@ class Answer(NamedTuple):
     high_us: Floats
     inside: Floats
     hot_us: Floats
-    measured: Floats
     similar: float
     source: NDArray[np.object_]
 
@@ -198,14 +196,12 @@ class Part:
         base_us = columns.base_us
         if not cell.near:
             return at_least(base_us + columns.extra_us, columns.analysis, device), 0.0 * base_us
-        near, own, alike = self.fitted.devices[cell.near], describe(device), similarity(cell.away)
+        near, alike = self.fitted.devices[cell.near], similarity(cell.away)
         matrix = columns.matrix((*self.fitted.features, *COLUMNS), near)
         learned = self.trees[OTHERS].predict(matrix)
         if cell.near in self.trees and alike > 0.0:
             alone = self.trees[cell.near].predict(matrix[:, : len(self.fitted.features)])
             learned = learned + (1.0 - _SHARED_FRAC) * alike * (alone - learned)
-        if cell.away >= SAME:
-            learned = transferred_log_factors(learned, columns.on_chip_frac, near, own)
         below = np.log(cell.measured["base_us"] / np.maximum(base_us, 1e-300))
         for name in NOT_BELOW.get(self.fitted.family, ()):
             below = np.maximum(below, cell.measured[name] - columns.features[name])
@@ -270,8 +266,7 @@ class Part:
         source = np.where(untold, _FORWARD_ALONE, said).astype(object)
         source = np.where(support > _MOSTLY, source, DATASHEET)
         high_us = us * high * np.maximum(hot / us, 1.0)
-        measured = similarity(cell.away) * support  # a changed device takes its original's times
-        return Answer(us, low_us, high_us, inside, hot, measured, similar, source)
+        return Answer(us, low_us, high_us, inside, hot, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
         columns = FEATURES[self.fitted.family](rows, device)
@@ -292,7 +287,7 @@ class Learned:
 
     def _answered(self, rows: Rows, device: Device) -> tuple[Estimate, list[tuple[Ints, Answer]]]:
         us, answers, source = np.zeros((3, len(rows))), [], np.full(len(rows), DATASHEET, object)
-        known, left = np.zeros(len(rows)), np.ones(len(rows), bool)
+        left = np.ones(len(rows), bool)
 
         def place(kind: Kind) -> tuple[int, str, str, str]:
             own = (at for at, part in enumerate(self.parts) if part.answers_for(*kind[:2], device))
@@ -305,11 +300,11 @@ class Learned:
                 us[:, index] = found.duration_us, found.low_us, found.high_us
             else:
                 answer = self.parts[at].answer(rows.take(index), device)
-                us[:, index], known[index], left[index] = answer[:3], answer.measured, False
+                us[:, index], left[index] = answer[:3], False
                 source[index] = answer.source
                 answers.append((index, answer))
         name = self.heuristic.name if left.all() else self.name
-        return Estimate(us[0], us[1], us[2], name, source, known, left), answers
+        return Estimate(us[0], us[1], us[2], name, source, left), answers
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row: the heuristic's reasons around the learned duration.

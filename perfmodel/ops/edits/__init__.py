@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from perfmodel.ops.edits.batch import rebatch
-from perfmodel.ops.edits.named import Edited, cast, cuda_graphs, remove
+from perfmodel.ops.edits.named import Edited, cast, cuda_graphs
 
-__all__ = ["Edited", "cast", "cuda_graphs", "rebatch", "remove"]
+__all__ = ["Edited", "cast", "cuda_graphs", "rebatch"]
