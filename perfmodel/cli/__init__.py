@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return stop.exit_code
     except BaseException as error:
         if DEBUG in given:
-            raise
+            traceback.print_exc()
         return report_failure(error)
     finally:
         LINE.reset(before)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import LINE, Console
-from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, reading
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
-from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
+from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.errors import UsageError
 from perfmodel.reporting import tables
 from perfmodel.reporting.broken_down import MAX_SHOWN, BreakdownPage, show_gains
@@ -33,8 +33,8 @@ def breakdown(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     check_figure(figure)
-    options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
-    given = reading(steps, steps_by, strict=strict, max_memory=max_memory)
+    about: dict[str, Any] = {"strict": strict, "max_memory": max_memory}
+    options = PredictionOptions(steps=steps, steps_by=steps_by, **about)
 
     from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.breakdown.job import breakdown as break_down
@@ -42,8 +42,8 @@ def breakdown(
     from perfmodel.prediction.gains import predict_words
     from perfmodel.trace import read
 
-    content, _ = read_named(trace, **given, context=1)
-    with working(f"breaking {trace or DEMO_SOURCE} down"):
+    content = options.read(trace, context=1)
+    with working(f"breaking {content.source} down"):
         eager = read(capture, max_bytes=max_bytes(max_memory)) if capture else None
         whole = break_down(content, profiler_us_per_event=profiler_overhead, capture=eager)
         selected = _selected(whole, content.chosen, rank)

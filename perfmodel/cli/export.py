@@ -76,7 +76,7 @@ def report(
         content = options.content(trace)
         prediction = options.predict(content)
         if options.steps and trace != "-":  # which can be read once
-            near, _ = options.read(trace, context=1)
+            near = options.read(trace, context=1)
     quiet_figures()
     with working("writing the page"):
         words = options.reading_words()

@@ -184,6 +184,8 @@ def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
             word = text.replace(place[0], told) if place else text
             said.append(word.removeprefix("perfmodel ").strip())
     line = " ".join(said)
+    if "-" in said or " - " in line:  # standard input, which was read
+        return None
     return line if len(json.dumps(line)) <= _MAX_COMMAND else None
 
 

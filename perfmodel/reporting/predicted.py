@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.reporting import tables
@@ -30,9 +30,7 @@ _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
 
-def prediction_blocks(
-    prediction: Prediction, demo: Mapping[str, Any] | None = None, *, in_full: bool = False
-) -> Iterator[str | Table]:
+def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Iterator[str | Table]:
     """What it is of, the verdict, the results and what was measured, then steps, ranks, the
     critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
@@ -60,14 +58,8 @@ def prediction_blocks(
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
-        left_out_us = demo["left_out_us"] if demo and first["mode"] == "replay" else ()
-        yield _steps_table(first, rank, left_out_us)
-        yield from _lines_of_steps(first["steps"])
-    if demo:
-        keys = ("unprofiled_us", "unprofiled_p10_us", "unprofiled_p90_us")
-        middle, p10, p90 = (human_us(demo[key]) for key in keys)
-        yield f"\n{demo['model']}; captured on {demo['machine']}"
-        yield f"Without the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
+        yield _steps_table(first, rank)
+        yield from _lines_of_steps(first)
     for result, (name, answer) in zip(results, named, strict=True):
         if len(answer["per_rank"]) > 1:
             yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
@@ -229,8 +221,9 @@ def _name(result: Result) -> str:
     return PurePath(result.hardware).name
 
 
-def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
+def _lines_of_steps(answer: Record) -> Iterator[str]:
     """What the median of the steps leaves out; of steps left out, the errors and the nulls'."""
+    steps = answer["steps"]
     rows = [(s["name"], s["role"], s["measured_us"] or s["step_us"]) for s in steps]
     yield tables.excluded_steps(rows)
     left_out = [
@@ -239,6 +232,8 @@ def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
         if step["left_out"] and step["measured_us"] and step["role"] == tables.STEADY
     ]
     if not left_out:
+        if answer["mode"] == "replay" and answer["gain_us"] is None:
+            yield "Scheduled with each step's own times; with those of others: --leave-one-step-out"
         return
     errors = []
     for key, name in ({"step_us": "replay"} | _NULLS).items():
@@ -254,28 +249,23 @@ def _error_pct(predicted_us: float, measured_us: float | None) -> float | None:
     return 100 * (predicted_us / measured_us - 1) if measured_us else None
 
 
-def _steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = ()) -> Table:
-    """The slowest rank's steps and what was measured or is without the what-if; with
-    `left_out_us`, also as predicted from the other steps."""
+def _steps_table(answer: Record, rank: str = "") -> Table:
+    """The slowest rank's steps and what was measured or is without the what-if."""
     steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
     records: list[Record] = []
-    for at, step in enumerate(steps):
+    for step in steps:
         record = {
             **step,
             **(step["left_out"] or {}),
             "step": tables.step_name(step["name"], step["role"]),
         }
-        if left_out_us:
-            record["others_us"] = left_out_us[at]
-            record["others_pct"] = _error_pct(left_out_us[at], step["measured_us"])
         if answer["mode"] == "model" or any(each["left_out"] for each in steps):
             record["measured_host_frac"] = None
         records.append(record)
     nulls = ";".join(f"{key}={head}:us" for key, head in _NULLS.items())
     heads = (
         f"step=;step_us={step_us}:us;baseline_us=without:us;{_GAIN};{_MEASURED};"
-        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;{nulls};"
-        "measured_host_frac=measured host:share"
+        f"{nulls};measured_host_frac=measured host:share"
     )
     return Table(f"Steps{rank}", heads, records)
 

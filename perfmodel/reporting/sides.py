@@ -34,7 +34,7 @@ STEP, PATH, PIECE, FAMILY, MODULE, DESIGN = GROUPS = (
 time by kernel family; time of modules by their place in the model; steps of designs."""
 MEMORY = "memory"
 ASKED = ("workload", "devices", "ranks", "batch", "training")
-"""What a comparison and a plan say of the step that they are of."""
+"""What a prediction of a workload, a comparison and a plan say of the step that they are of."""
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
 """Of fewer steps the scatter is half of their range; of more, outliers do not count."""
@@ -77,7 +77,7 @@ class Side:
     gaps: Sequence[Gap] = ()
     """What the recording behind it cannot tell."""
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """Of a comparison or a plan: the step that it is of."""
+    """Of a workload: the step that it is of."""
 
 
 def side_of(
@@ -211,7 +211,9 @@ def _predicted_side(answer: _Answer) -> Side:
     def figures_of(rank: int) -> Figures:
         return figures | {(STEP, name): us for name, us in found[rank].items()}
 
-    return Side("", _text(result, "hardware"), slowest, ranks, figures_of)
+    about = answer["source"] if "workload" in answer["source"] else {}
+    asked = {key: about[key] for key in ("workload", "batch", "training") if key in about}
+    return Side("", _text(result, "hardware"), slowest, ranks, figures_of, asked=asked)
 
 
 def _broken_down_side(answer: _Answer) -> Side:

@@ -265,7 +265,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def source_text(source: str) -> str:
-    return "standard input" if source == "-" else source
+    return {"-": "standard input", "demo:": "bundled demo"}.get(source, source)
 
 
 def merged(names: Sequence[Any]) -> str:

@@ -288,7 +288,7 @@ def test_no_verb_writes_over_what_it_reads(
 
 def test_kernels_of_a_trace_without_a_gpu(run: Run) -> None:
     ran = run("predict", "--hardware", "h100-sxm", "--mode", "transfer")
-    refused(ran, "bundled demo", "h100-sxm", "use mode model")
+    refused(ran, "demo:", "h100-sxm", "use mode model")
 
 
 def test_unknown_verb_and_missing_argument(run: Run) -> None:
