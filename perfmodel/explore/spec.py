@@ -128,7 +128,8 @@ def _input(key: str, given: Any, folder: Path) -> Any:
     if given is None or isinstance(given, OBJECTS[key]):
         return given
     named: str = convert(str, str(given) if isinstance(given, Path) else given, key, UsageError)
-    is_path = (key == "trace" and not named.startswith(DEMO)) or named.endswith(".toml") or "/" in named
+    is_trace = key == "trace" and not named.startswith(DEMO)
+    is_path = is_trace or named.endswith(".toml") or "/" in named
     return str(folder / named) if is_path else named
 
 

@@ -103,7 +103,7 @@ def _short(value: Any) -> Any:
         return [_short(each) for each in value]
     if isinstance(value, str):
         return shortened(one_line(value), _MAX_TEXT)
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return float(f"{value:.6g}") + 0.0 if isinstance(value, float) else value
 
 
 def _at(holder: Any, path: str) -> list[Any]:

@@ -14,7 +14,6 @@ from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.reporting.sides import (
-    DESIGN,
     GROUPS,
     MEMORY,
     MODULE,
@@ -337,8 +336,8 @@ def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
 
 
 def _comparable(*sides: Figures) -> list[Figures]:
-    """Both sides, of what both tell: figures of the step, and groups; modules and designs where
-    half of the time of each goes by a name that both have.
+    """Both sides, of what both tell: figures of the step, and groups; modules where half of the
+    time of each goes by a name that both have.
 
     Modules that hold others count again, on both sides.
     """
@@ -347,7 +346,7 @@ def _comparable(*sides: Figures) -> list[Figures]:
         parts = [{key for key in each if key[0] == group} for each in sides]
         if group == STEP:
             kept |= set.intersection(*parts)
-        elif all(parts) and (group not in (MODULE, DESIGN) or _are_alike(group, *sides)):
+        elif all(parts) and (group != MODULE or _are_alike(group, *sides)):
             kept |= set.union(*parts)
     return [{key: us for key, us in each.items() if key in kept} for each in sides]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from statistics import median
@@ -47,11 +48,11 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
         lines = () if several else _lines_of(source, answer)
         yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
         if not several or in_full:
-            yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
+            yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield _near_best(answers)
         assumed = [each for answer in answers for each in answer["assumed"]]
-        yield "" if in_full else tables.assumed_text("all machines", assumed, in_full=False)
+        yield "" if in_full else assumed_text("all machines", assumed, in_full=False)
     if len(named) > MAX_DETAILED:
         yield "Where the time of one goes: --hardware NAME"
         return
@@ -210,7 +211,7 @@ def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) 
     machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;" if costs else ""
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
     device = device if len(results) <= MAX_DETAILED else ""
-    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
+    heads = f"name=:name;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
     return Table(f"Per batch{per}", heads.strip(";"), records)
 
 
@@ -309,3 +310,30 @@ def _measured_step_us(result: Result) -> float | None:
     own = ranks_of(truth.graph).index(base.rank.rank)
     steps_us = by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]
     return float(median(steps_us.tolist()))
+
+
+def assumed_text(name: str, figures: Sequence[Record], *, in_full: bool) -> str:
+    """How many of `figures` (`Read.to_dict`) are assumed or recalled; `in_full` which, with their
+    values, and their parts where several have a figure of that name. Empty without any."""
+    from perfmodel.hardware.reads import ASSUMED, RECALLED
+
+    count = Counter(each["figure"] for each in figures)
+    texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
+    for each in figures:
+        if each["grounds"] in texts:
+            part = f"{each['part']} " if count[each["figure"]] > 1 else ""
+            text = f"{part}{each['figure']} {tables.number_text(each['value'])}"
+            texts[each["grounds"]].append(text)
+    said = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
+    if not said or in_full:
+        hint = "sources: perfmodel hardware NAME, or --format json"
+        return f"{name}: hardware values {'; '.join(said)} ({hint})" if said else ""
+    guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
+    is_one = unchecked == 1
+    of = "" if guesses else " hardware value" if is_one else " hardware values"
+    verb = "was not checked against its" if is_one else "were not checked against their"
+    parts = [f"{unchecked}{of} {verb} source"] * bool(unchecked)
+    if guesses:
+        are = " is a guess" if guesses == 1 else "s are guesses"
+        parts.insert(0, f"{guesses} hardware value{are}")
+    return f"{name}: {', '.join(parts)} (--sources)"

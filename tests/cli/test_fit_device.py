@@ -21,12 +21,11 @@ def test_a_machine_is_fitted_and_predicts_steps(run: Run, tmp_path: Path) -> Non
     table, machine = _write(tmp_path / "kernels.csv", _frame()), tmp_path / "mine.toml"
     ran = run(
         *("fit", "device", "--data", table, "--hardware", "generic-cpu"),
-        *("-o", machine, "--format", "json"),
+        *("-o", machine),
     )
     assert ran.status == 0, ran.err
-    answer = json.loads(ran.out)
-    check_schema("fit.device", answer)
-    assert answer["held_out"][0]["family"] == "vector"
+    assert "Errors on a half held out" in ran.out
+    assert "vector" in ran.out
     truth = _table(tmp_path / "truth.csv", ROW)
     ran = run("evaluate", "steps", "--truth", truth, "--hardware", machine, "--format", "json")
     assert ran.status == 0, ran.err
