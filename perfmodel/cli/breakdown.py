@@ -58,7 +58,7 @@ def breakdown(
     def table(console: Console) -> None:
         page = BreakdownPage(selected, top or tables.MAX_SHOWN)
         detailed = [*selected.ranks] if rank else [selected.slowest]
-        console.say(about(selected))
+        console.say(about(whole))
         console.verdict(verdict(detailed[0], helps))
         console.show_blocks(page.ranks())
         if len(detailed) < len(selected.ranks):

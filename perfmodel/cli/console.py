@@ -132,6 +132,9 @@ class Console:
         """A row for each figure or coefficient that was read, with its source."""
         if read:
             every = ("part", "figure", "name", "value", "unit", "source")
-            heads = ";".join(key for key in every if key in read[0])
+            typed = ("part", "figure", "name", "unit")
+            heads = ";".join(
+                f"{key}:name" if key in typed else key for key in every if key in read[0]
+            )
             records = [dict(each) | {"value": tables.number_text(each["value"])} for each in read]
             self.show(Table(title, heads, records, full_names=True))

@@ -249,7 +249,7 @@ def test_a_ladder_has_a_row_for_each_step(run: Run) -> None:
     shown = run(*asked).out
     for row in answer["designs"]:
         assert row["step"] in shown
-    assert "+ smartnic has no effect here: not applied" in shown
+    assert "+ smartnic changes nothing here: not applied" in shown
 
 
 def test_steps_that_cannot_be_for_one_reason_say_it_once(run: Run) -> None:
