@@ -128,7 +128,10 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
         rows = records_of(answer)
-        parts = [(str(row["design"]), row["bound_by"]) for row in rows if row.get("bound_by")]
+        titles = ([row.get("design") or row.get("hardware"), row.get("step")] for row in rows)
+        named_rows = zip((": ".join(filter(None, each)) for each in titles), rows, strict=True)
+        bound = ((title, row.get("bound_by")) for title, row in named_rows)
+        parts = [(title, us) for title, us in bound if us and isinstance(us, Mapping)]
         of_designs = [tables.parts_table("Critical path by what bounds it", parts)] if parts else []
         contents = {
             "answer": "".join((*_of_records(summary), *map(sortable, of_designs))),

@@ -65,14 +65,14 @@ def test_a_stored_comparison_makes_a_page_with_its_bars(
         assert words in text
 
 
-def test_each_step_of_a_stored_ladder_has_its_bar() -> None:
+def test_each_step_of_a_stored_ladder_has_its_column() -> None:
     steps = ("today", "fp16_rows", "cache")
     rows = [
         {"design": "neo", "step": step, "step_us": 9.0, "bound_by": {"hbm": 9.0}} for step in steps
     ]
     text = answer_html({"schema": "perfmodel.compare/1", "designs": rows}, "compared.json")
     for step in steps:
-        assert f"neo: {step}</text>" in text
+        assert f"neo: {step}</button>" in text
 
 
 @pytest.mark.parametrize(
