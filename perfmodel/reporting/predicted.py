@@ -260,7 +260,9 @@ def _steps_table(answer: Record, rank: str = "") -> Table:
             **(step["left_out"] or {}),
             "step": tables.step_name(step["name"], step["role"]),
         }
-        if answer["mode"] == "model" or any(each["left_out"] for each in steps):
+        if answer["mode"] == "model":  # of shapes: no step is one of the trace's
+            record |= dict.fromkeys(("measured_host_frac", "baseline_us", "gain_us", "gain_frac"))
+        elif any(each["left_out"] for each in steps):
             record["measured_host_frac"] = None
         records.append(record)
     nulls = ";".join(f"{key}={head}:us" for key, head in _NULLS.items())
