@@ -257,7 +257,6 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
         ("diff", "FILE", "other.json"),
         ("diff", "other.json", "FILE"),
         ("evaluate", "traces", "FILE"),
-        ("evaluate", "ops", "FILE"),
         ("evaluate", "kernels", "--data", "FILE"),
         ("evaluate", "steps", "--truth", "FILE", "--hardware", "epyc-7742"),
         ("evaluate", "steps", "--truth", "other.csv", "--hardware", "FILE"),
