@@ -121,7 +121,6 @@ def compare(
     max_delay_ms: float | None = None,
     usd_per_kwh: float | None = None,
     usd_per_hour: float | None = None,
-    over: str | Sequence[str] = (),
     overheads: str | None = None,
     plan: str | Path | None = None,
     kernels: Kernels | None = None,
@@ -140,7 +139,6 @@ def compare(
             `max_delay_ms`, whose oldest sample has waited so long.
         p99_ms: finds the batch that serves the rate within that 99th percentile, or without a rate
             the largest one.
-        over: designs that speed-ups are over.
         plan: a file with the layout that all start from.
         ladder: each design's steps one on top of the other, each with its gain.
 
@@ -150,7 +148,7 @@ def compare(
     Example: `perfmodel.compare("criteo-kaggle", "dgx-a100-80gb", ["default", "neo"])`.
     """
     from perfmodel.cost.chosen import using_kernels
-    from perfmodel.designs.composed import UNDESIGNED, composed
+    from perfmodel.designs.composed import composed
     from perfmodel.hardware import KINDS
     from perfmodel.prediction.compare import compare_designs, with_default
     from perfmodel.prediction.request import as_list, changed_workload, hardware_part
@@ -158,9 +156,7 @@ def compare(
     from perfmodel.prediction.step import cluster_of
 
     serving = _serving(rate_per_s, p99_ms, max_delay_ms, train=train)
-    baselines, names = _names(over) if over else [], _names(designs)
-    names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
-    texts = as_list(settings)
+    names, texts = _names(designs), as_list(settings)
     own = _of_designs(texts, names)
     asked = [composed(name, own) for name in names]
     model = changed_workload(workload, texts)
@@ -173,11 +169,10 @@ def compare(
 
         placement = read_plan(plan, model, machine)
     stepped = [design for design in asked if design.designs]
-    if ladder and (baselines or not stepped):
-        what = "--over" if baselines else ", ".join(names)
-        raise UsageError(f"--ladder: {what}: a ladder is of designs, each over its own start")
+    if ladder and not stepped:
+        raise UsageError(f"--ladder: {', '.join(names)}: a ladder is of designs")
     with using_kernels(kernels):
-        compared = compare_designs(
+        return compare_designs(
             model,
             machine,
             stepped if ladder else with_default(asked, model),
@@ -187,13 +182,8 @@ def compare(
             prices=Prices(**prices, usd_per_hour=usd_per_hour),
             overheads=overheads,
             placement=placement,
-            over=baselines,
             ladder=ladder,
         )
-    missing = [name for name in baselines if name not in [row.design for row in compared.rows]]
-    if missing:
-        raise UsageError(f"--over: {missing[0]} is not among the designs compared")
-    return compared
 
 
 def plan(

@@ -1,9 +1,11 @@
-"""Device time of single operators from their shapes alone against what was measured: the runner of
-`perfmodel evaluate ops`.
+"""Device time of single operators from their shapes alone against what was measured.
+
+python -m benchmarks.published.ops [--by-op] [--only PATTERN] TRACE|FOLDER...
 """
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -63,3 +65,11 @@ def evaluate_ops(
         except (TraceError, HardwareError) as error:
             warnings.append(f"{LEFT_OUT}{job.name}: {error}")
     return op_errors(pd.concat(frames), warnings)
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser()
+    parser.add_argument("traces", nargs="+")
+    parser.add_argument("--by-op", action="store_true")
+    parser.add_argument("--only", default="*")
+    print(evaluate_ops(**vars(parser.parse_args())).to_frame().to_string(index=False))

@@ -1,9 +1,11 @@
-"""One program traced on two machines, each trace moved to the other's device and compared: the
-runner of `perfmodel evaluate pairs`.
+"""One program traced on two machines, each trace moved to the other's device and compared.
+
+python -m benchmarks.published.pairs ONE OTHER ...
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,3 +120,7 @@ def _transferred(source: _Side, target: _Side) -> dict[str, Any]:
             row(name, *(each.get(name, 0.0) for each in (after, before, true))) for name in families
         ],
     }
+
+
+if __name__ == "__main__":
+    print(evaluate_pairs(sys.argv[1:]).to_frame().to_string(index=False))

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.resources import files
 from typing import Annotated
 
 import typer
@@ -55,6 +56,11 @@ def collect(context: typer.Context) -> None:
         raise typer.Exit(status)
 
 
+def skill() -> None:
+    """What an agent or a script has to know, as this package holds it."""
+    sys.stdout.write(files("perfmodel").joinpath("AGENTS.md").read_text("utf-8"))
+
+
 _MAX_WORD = 4000
 """Of one word: below what Python makes a number of, and systems a path."""
 DEBUG = "--debug"
@@ -75,6 +81,9 @@ def application(word: str | None = None) -> typer.Typer:
     for name in (word,) if word in every else every:
         if name == "collect":
             app.command(context_settings=COLLECTOR)(collect)
+            continue
+        if name == "skill":
+            app.command(cls=Command)(described(skill, name))
             continue
         module = import_module(f"perfmodel.cli.{_FILES.get(name, name)}")
         if name not in GROUPS:
@@ -145,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return stop.exit_code
     except BaseException as error:
         if DEBUG in given:
-            raise
+            traceback.print_exc()
         return report_failure(error)
     finally:
         LINE.reset(before)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import LINE, Console
-from perfmodel.cli.options import DEFAULT_MAX_GB, reading
+from perfmodel.cli.options import DEFAULT_MAX_GB
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
-from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
+from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.errors import UsageError
 from perfmodel.reporting import tables
-from perfmodel.reporting.broken_down import MAX_SHOWN, BreakdownPage, show_gains
+from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.job import Breakdown
@@ -24,7 +24,6 @@ def breakdown(
     steps_by: str | None = None,
     rank: list[int] | None = None,
     top: int | None = None,
-    full_names: bool = False,
     profiler_overhead: float = 0.0,
     figure: Path | None = None,
     target: Output = STDOUT,
@@ -32,16 +31,17 @@ def breakdown(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     check_figure(figure)
-    options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
-    given = reading(steps, steps_by, strict=strict, max_memory=max_memory)
+    options = PredictionOptions(
+        steps=steps, steps_by=steps_by, strict=strict, max_memory=max_memory
+    )
 
     from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.breakdown.job import breakdown as break_down
     from perfmodel.prediction.breakdown.tables import MAX_ROWS
     from perfmodel.prediction.gains import predict_words
 
-    content, _ = read_named(trace, **given, context=1)
-    with working(f"breaking {trace or DEMO_SOURCE} down"):
+    content = options.read(trace, context=1)
+    with working(f"breaking {content.source} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
         selected = _selected(whole, content.chosen, rank)
         words = predict_words(whole.timeline.graph, trace, options=options.reading_words())
@@ -53,12 +53,23 @@ def breakdown(
     save_figure(figure, lambda: whole.plot(shown.rank, step.index))
 
     def table(console: Console) -> None:
-        page = BreakdownPage(console, selected, top or MAX_SHOWN, full_names)
+        page = BreakdownPage(selected, top or tables.MAX_SHOWN)
         detailed = [*selected.ranks] if rank else [selected.slowest]
-        page.begin(detailed, helps)
-        show_gains(console, helps, next(iter(lost), whole.unrecorded))
-        page.hotspots()
-        page.details(detailed, in_full=LINE.get().notes)
+        console.say(about(whole))
+        console.verdict(verdict(detailed[0], helps))
+        console.show_blocks(page.ranks())
+        if len(detailed) < len(selected.ranks):
+            rest = "causes and details; others: --rank N"
+            console.say(f"Below, of rank {detailed[0].rank}: {rest}")
+        for each in detailed:
+            console.show_blocks(page.causes(each))
+        console.show_blocks(gain_blocks(helps, next(iter(lost), whole.unrecorded)))
+        console.show_blocks(page.hotspots())
+        if not LINE.get().notes:
+            console.show_blocks(["\nEach step, rates by shape and host overheads: -v"])
+            return
+        for each in detailed:
+            console.show_blocks(page.details(each))
 
     def answer() -> dict[str, Any]:
         return selected.to_dict(top or MAX_ROWS, (helps, lost))

@@ -66,7 +66,6 @@ def compare(
     max_delay_ms: float | None = None,
     usd_per_kwh: float | None = None,
     usd_per_hour: float | None = None,
-    over: str | None = None,
     settings: list[str] | None = None,
     overheads: str | None = None,
     plan: Path | None = None,
@@ -99,7 +98,6 @@ def compare(
             max_delay_ms=max_delay_ms,
             usd_per_kwh=usd_per_kwh,
             usd_per_hour=usd_per_hour,
-            over=over or (),
             overheads=overheads,
             plan=plan,
             ladder=ladder,
@@ -257,7 +255,7 @@ MAX_SHOWN = 12
 _COLUMNS = "name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s"
 _TITLES = (
     *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
-    *("Modules, by what they launch", "Designs"),
+    "Modules, by what they launch",
 )
 """Of the groups of changes."""
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfmodel.errors import Note
-from perfmodel.reporting.tables import Table, assumed_text, counted, folded, number_text, one_line
+from perfmodel.reporting import tables
+from perfmodel.reporting.predicted import assumed_text
+from perfmodel.reporting.tables import Block, Table, counted, one_line
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4
@@ -65,7 +67,7 @@ class Console:
     def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None:
         """Text, on a page with a width broken between words unless `whole`."""
         form = _STYLES[style] if style and self._coloured else "{}"
-        lines = [text] if whole or self._width is None else folded(text, self._width)
+        lines = [text] if whole or self._width is None else tables.folded(text, self._width)
         self._lines += [form.format(line.rstrip()) for line in lines]
 
     def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None:
@@ -113,19 +115,26 @@ class Console:
         """Of `figures` (`Read.to_dict`) those that are guesses, or were not checked."""
         self.say(assumed_text(name, figures, in_full=LINE.get().sources))
 
-    def show_blocks(self, blocks: Iterable[str | Table]) -> None:
+    def show_blocks(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
             if isinstance(block, Table):
                 self.show(block)
                 continue
             if block.startswith("\n"):
                 self.print()
-            self.say(block)
+            is_typed, style = (
+                isinstance(block, tables.Command),
+                "bold" * isinstance(block, tables.Heading),
+            )
+            self.say(block, style=style, whole=is_typed, before="    " * is_typed)
 
     def show_read(self, title: str, read: Sequence[Mapping[str, Any]]) -> None:
         """A row for each figure or coefficient that was read, with its source."""
         if read:
             every = ("part", "figure", "name", "value", "unit", "source")
-            heads = ";".join(key for key in every if key in read[0])
-            records = [dict(each) | {"value": number_text(each["value"])} for each in read]
+            typed = ("part", "figure", "name", "unit")
+            heads = ";".join(
+                f"{key}:name" if key in typed else key for key in every if key in read[0]
+            )
+            records = [dict(each) | {"value": tables.number_text(each["value"])} for each in read]
             self.show(Table(title, heads, records, full_names=True))

@@ -41,10 +41,6 @@ _KINDS = {
 }
 """What a prediction had seen; of all other kinds the steps were held out."""
 _COLLECTIVES = "collective;where;curves:d;median_pct=median %:.1f;within_frac=coverage:share"
-_OPS = (
-    "source=of;device;name;n:,d;gmae_pct=GMAE:.1f;mape_pct=MAPE:.1f;median_pct=median:.1f;"
-    "bias_pct=bias:+.1f;total_pct=total:+.1f"
-)
 _PREDICTED = "predicted_us=predicted:human;measured_us=measured:human"
 _MODULES = (
     f"program=module;mode;is_training=training;{_PREDICTED};error_pct=error %:+.1f;"
@@ -53,9 +49,6 @@ _MODULES = (
 _STEPS = (
     f"name=configuration;{_PREDICTED};low_us=from:human;high_us=to:human;"
     "error_pct=error %:+.1f;spread_pct=spread %:.1f"
-)
-_PAIRS = (
-    f"source=from;target=to;name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f"
 )
 _LIN = (
     f"name;device;{_PREDICTED};error_pct=error %:+.1f;paper_error_pct=the paper's:+.1f;"
@@ -183,27 +176,6 @@ def collectives(
     _write(target, evaluation, title, _COLLECTIVES, rows="summary")
 
 
-def ops(
-    traces: list[str] | None = None,
-    by_op: bool = False,
-    only: str = "*",
-    target: Output = STDOUT,
-    max_memory: float = DEFAULT_MAX_GB,
-) -> None:
-    if not traces:
-        raise UsageError("nothing to evaluate: give a trace or a folder")
-
-    runner, asked = _published("ops"), {"only": only, "by_op": by_op}
-    limit = max_bytes(max_memory)
-    with working("evaluating") as begin:
-        evaluation = runner.evaluate_ops(traces, **asked, max_bytes=limit, begin=begin)
-    if not evaluation.rows:
-        why = next(iter(evaluation.warnings), "needs traces of GPUs, with shapes")
-        raise UsageError(f"{', '.join(traces)}: no op with a measured device time: {why}")
-    title = "Device time per op from shapes alone, errors in percent"
-    _write(target, evaluation, title, _OPS, sums=("all",))
-
-
 def modules(
     table: Path,
     programs: Path,
@@ -247,13 +219,6 @@ def steps(
             listed, on or machine, overheads=overheads, blind=blind, begin=begin
         )
     _write(target, evaluation, "Steps", _STEPS, sums=("device", "summary"))
-
-
-def pairs(traces: list[str], target: Output = STDOUT, max_memory: float = DEFAULT_MAX_GB) -> None:
-    runner, limit = _published("pairs"), max_bytes(max_memory)
-    with working("evaluating") as begin:
-        evaluation = runner.evaluate_pairs(traces, max_bytes=limit, begin=begin)
-    _write(target, evaluation, _TITLE, _PAIRS, sums=("directions", "summary"))
 
 
 def designs(
@@ -338,4 +303,4 @@ def _show_check(console: Console, held: Comparison, *, baseline: Path, written: 
         console.say(f"and {counted(len(held.failing) - _MAX_CHANGES, 'figure')} more")
 
 
-NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs, lin)
+NOUNS = (collectives, traces, kernels, modules, steps, designs, lin)

@@ -5,46 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.files import atomic_write
 from perfmodel.cli.options import max_bytes
-from perfmodel.cli.output import check_target, quiet_figures, working, wrote
+from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.reporting.written import What, documents, exported, page_of, require_page
+from perfmodel.reporting import written
+from perfmodel.reporting.written import CHAKRA, GRAPH, TIMELINE
 
 if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 _USES = {
-    What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
-    What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
-    What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
+    TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
+    GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
+    CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
 }
 _PAGE = "one page; open it in a browser, or send it"
 
 
-def export(
-    trace: str,
-    output: Path | None = None,
-    what: What | None = None,
-    options: PredictionOptions = DEFAULTS,
-) -> None:
-    chosen = exported(output, what)
+def export(trace: str, output: Path = Path("-"), options: PredictionOptions = DEFAULTS) -> None:
+    chosen = written.exported(output)
     check_target(output)
-    if chosen is not What.TIMELINE:
+    if chosen != TIMELINE:
         options.refuse_beside(f"a {chosen}: it is for a timeline", OF_READING)
     if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
     options.check()
-    content = options.content(trace)
-    source = options.predict(content) if chosen is What.TIMELINE else content
+    content: Any = options.content(trace)
+    if chosen == TIMELINE:
+        content = options.predict(content)
     with working("exporting"):
-        written = documents(chosen, source, output)
-    for path, document in written.items():
-        with atomic_write(path or Path("-")) as file:
-            file.write(document)
-        if path:
-            wrote(path, _USES[chosen])
+        files = written.export(content, output)
+    for path in files:
+        wrote(path, _USES[chosen])
 
 
 def report(
@@ -53,7 +46,7 @@ def report(
     workload: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    require_page(output)
+    written.require_page(output)
     check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
@@ -76,9 +69,8 @@ def report(
         content = options.content(trace)
         prediction = options.predict(content)
         if options.steps and trace != "-":  # which can be read once
-            near, _ = options.read(trace, context=1)
-    quiet_figures()
+            near = options.read(trace, context=1)
     with working("writing the page"):
         words = options.reading_words()
-        page = page_of(prediction, content, trace, options.hardware or (), words, near)
+        page = written.page_of(prediction, content, trace, options.hardware or (), words, near)
         wrote(output, _PAGE, page)

@@ -7,45 +7,28 @@ from typing import Any
 
 import typer
 
-from perfmodel.cli.console import Console, page_width
-from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
-from perfmodel.cli.output import Output, check_target, working, wrote
+from perfmodel.cli.console import LINE, Console, page_width
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
+from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.plot.names import named
 from perfmodel.reporting.tables import Table, one_line
 
-SCHEMA = "perfmodel.fit.device/1"
 _DEVICE = (
     "n=steps:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
     "spread_pct=spread %:.1f"
 )
 
 
-def device(
-    data: list[Path],
-    output: Path,
-    hardware: str | None = None,
-    seed: int = 0,
-    format: Format | None = None,
-) -> None:
-    target = Output(format)
+def device(data: list[Path], output: Path, hardware: str | None = None, seed: int = 0) -> None:
     check_target(output)
     fit = _fitted("device", data, output, hardware=hardware, seed=seed)
     wrote(output, "the device; use it with --hardware")
-    answer = {
-        "schema": SCHEMA,
-        "device": fit.device.name,
-        "file": str(output),
-        "seed": fit.seed,
-        "held_out": fit.errors,
-        "warnings": fit.notes,
-    }
-
-    def table(console: Console) -> None:
-        console.say(f"{output}: {fit.device.name}{', fitted to all rows' if fit.errors else ''}")
-        if fit.errors:
-            console.show(Table("Errors on a half held out", _DEVICE, fit.errors))
-
-    target.write(lambda: answer, lambda: fit.errors, table, fit.notes)
+    console = Console(page_width())
+    console.say(f"{output}: {fit.device.name}{', fitted to all rows' if fit.errors else ''}")
+    if fit.errors:
+        console.show(Table("Errors on a half held out", _DEVICE, fit.errors))
+    console.show_warnings(fit.notes, every=LINE.get().notes)
+    typer.echo(console.text, nl=False)
 
 
 def kernels(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
@@ -11,7 +11,7 @@ from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import NOTHING, Table, columns
 
 if TYPE_CHECKING:
-    from perfmodel.hardware import Figure, Part
+    from perfmodel.hardware import Part
 
 
 SCHEMA = "perfmodel.hardware/1"
@@ -19,7 +19,7 @@ LIST, SHOW = ACTIONS = ("list", "show")
 LISTED = {
     "device": "sm_count=sm count:s;hbm_bytes=hbm|GB:s;hbm_gb_per_s=hbm|GB/s:s;"
     "fp32_tflop_per_s=fp32|TFLOP/s:s;fp16_tflop_per_s=fp16|TFLOP/s:s;link_gb_per_s=link|GB/s:s;"
-    "tdp_w=tdp|W:s",
+    "tdp_w=tdp|W:s;price_usd=price|USD:s",
     "host": "cores:s;boost_mhz=boost|MHz:s;single_thread_ratio=single thread|ratio:s;"
     "dram_gb_per_s=dram|GB/s:s",
     "link": "gb_per_s=rate|GB/s:s",
@@ -37,11 +37,10 @@ LISTED = {
 def hardware(
     what: list[str] | None = None,
     kind: str | None = None,
-    settings: list[str] | None = None,
-    nodes: int | None = None,
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.hardware import find
+    from perfmodel.hardware.catalogue import parts_named
 
     words = what or [LIST]
     action, *names = words if words[0] in ACTIONS else (SHOW, *words)
@@ -49,15 +48,13 @@ def hardware(
         raise UsageError(f"hardware {action} needs at least one name or file")
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")
-    if (settings or nodes is not None) and action != SHOW:
-        raise UsageError(f"--set and --nodes are for `hardware {SHOW}`")
     if action == LIST:
         parts, show = find(" ".join(names), kind), _show_list
         if not parts:
             where = f"{kind}s" if kind else "parts"
             raise UsageError(f"none of the catalogue's {where} holds {' and '.join(names)!r}")
     else:
-        parts = [part for name in names for part in _shown(name, settings or [], nodes)]
+        parts = [part for name in names for part in parts_named(name)]
         show = _show_parts
     answers = list(map(part_dict, parts))
     target.write(
@@ -69,21 +66,6 @@ def hardware(
         ],
         lambda console: show(console, parts),
     )
-
-
-def _shown(name: str, settings: list[str], nodes: int | None) -> list[Part]:
-    """What goes by `name`; with settings of its node, or a number of nodes, the whole machine."""
-    from perfmodel.hardware import Device, cluster, load, node, with_settings
-    from perfmodel.hardware.catalogue import parts_named
-
-    if nodes is not None:
-        return [with_settings(cluster(name, nodes), settings)]
-    if not settings:
-        return parts_named(name)
-    part = load(name)
-    of_device = all(setting.strip().startswith("device.") for setting in settings)
-    whole = node(part) if isinstance(part, Device) and not of_device else part
-    return [with_settings(whole, settings)]
 
 
 def part_dict(part: Part) -> dict[str, Any]:
@@ -103,19 +85,9 @@ def part_dict(part: Part) -> dict[str, Any]:
     }
 
 
-def _within(part: Part, path: str = "") -> Iterator[tuple[str, Figure]]:
-    """Every figure of a part and of the parts within it, with its path there."""
-    from perfmodel.hardware import figures
-    from perfmodel.hardware.parts import parts_of
-
-    yield from ((f"{path}{figure.key}", figure) for figure in figures(part))
-    for key, inner in parts_of(part).items():
-        yield from _within(inner, f"{path}{key}.")
-
-
 def _show_list(console: Console, parts: Sequence[Part]) -> None:
     """One table per kind, in it the makers one after the other; bytes in GB."""
-    from perfmodel.hardware import KINDS, kind_of
+    from perfmodel.hardware import KINDS, Device, kind_of
     from perfmodel.hardware.parts import parts_of
 
     def brief(key: str, value: float | None) -> str | None:
@@ -138,11 +110,17 @@ def _show_list(console: Console, parts: Sequence[Part]) -> None:
             records.append(record | {"maker": "" if maker == last else maker, "name": part.name})
             last = maker
         console.show(Table(kind, heads, records))
+        prices = [part.price_usd for part in of_kind if isinstance(part, Device)]
+        if unpriced := prices.count(None):
+            console.say(
+                f"{unpriced} of {len(prices)} have no price; a cost needs that of the device, its "
+                "host and its adapter, or of the node"
+            )
 
 
 def _show_parts(console: Console, parts: Sequence[Part]) -> None:
-    """Every figure of each part, and those of the parts within that a user gave, with sources."""
-    from perfmodel.hardware import kind_of
+    """Every figure of each part, with its source."""
+    from perfmodel.hardware import figures, kind_of
     from perfmodel.hardware.parts import parts_of, texts_of
 
     for part in parts:
@@ -154,11 +132,7 @@ def _show_parts(console: Console, parts: Sequence[Part]) -> None:
         words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
         console.say(f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
         rows = [(key, texts[key], part.sources[key]) for key in texts if key in part.sources]
-        rows += [
-            (path, _whole(figure.value), figure.source)
-            for path, figure in _within(part)
-            if path == figure.key or figure.source.startswith("given in")
-        ]
+        rows += [(each.key, _whole(each.value), each.source) for each in figures(part)]
         records = [dict(zip(("figure", "value", "source"), row, strict=True)) for row in rows]
         console.show(Table("", "figure:name;value:s;source", records, full_names=True))
         if part is not parts[-1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -291,13 +292,6 @@ def save_figure(path: Path | None, draw: Callable[[], Figure]) -> None:
         wrote(path, "the figure")
 
 
-def quiet_figures() -> None:
-    """Keep Matplotlib's remarks on a home that it cannot write to off the screen."""
-    import logging
-
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-
-
 def check_target(*paths: Path | None) -> None:
     """Raise `PerfmodelError` where a file cannot be written, or is what another word of the command
     line names: an input, or another output."""
@@ -324,7 +318,7 @@ def _is_named(word: str, path: Path) -> bool:
 def check_figure(*paths: Path | None, option: str = "--figure") -> None:
     """Raise `PerfmodelError` where no figure can be written; said before any is drawn."""
     for path in filter(None, paths):
-        quiet_figures()
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of a home that it cannot write to
         library("matplotlib")
         if path.suffix.lower() not in FIGURE_SUFFIXES:
             known = ", ".join(FIGURE_SUFFIXES)

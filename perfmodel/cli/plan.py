@@ -88,7 +88,7 @@ def _show(console: Console, planned: Plan) -> None:
     console.verdict(
         f"{result.hardware}: {human_us(result.step_us)} a step ({bounds}), "
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
-        f"at most {planned.gap_frac:.1%} above the optimum (quick estimate)"
+        f"at most {tables.percent(planned.gap_frac, 1)} above the optimum (quick estimate)"
     )
     console.say(f"{result.hardware}: {_software(planned)}")
     fullest, mean, left = (size / BYTES_PER_GB for size in planned.memory.values())
@@ -156,11 +156,11 @@ _ELASTICITIES = "axis:name;objective;base:,.6g;at_base:,.6g;elasticity:,.6g"
 _UNITS = {
     "step_us": ("step", TIME, 1.0),
     "samples_per_s": ("samples/s", SIZE, 1.0),
-    "cost_usd_per_million": ("USD per\nmillion", SIZE, 1.0),
-    "energy_j_per_sample": ("kWh per\nmillion", SIZE, 1e6 / J_PER_KWH),
+    "cost_usd_per_million": ("USD per\n{}", SIZE, 1.0),
+    "energy_j_per_sample": ("kWh per\n{}", SIZE, 1e6 / J_PER_KWH),
     "power_w": ("power (W)", SIZE, 1.0),
 }
-"""Heads and forms of objectives, in the units of `compare`, and their factors."""
+"""Heads and forms of objectives, in the units of `compare`, and their factors to a million."""
 
 
 def sweep(
@@ -212,13 +212,15 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
     if len(rows) > MAX_ROWS:
         rows = [row for number in front for row in rows if row["point"] == number]
         title, is_marked = "Pareto front" if several else "Best point", False
-    units = {name: _UNITS[name] for name in found.objectives}
-    records = []
-    for row in rows:
-        sizes = {name: row[name] and row[name] * factor for name, (_, _, factor) in units.items()}
-        records.append({**row, **sizes, "mark": "*" if row["point"] in front else ""})
     heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
-    heads += [Column(name, head, form) for name, (head, form, _) in units.items()]
+    records = [{**row, "mark": "*" if row["point"] in front else ""} for row in rows]
+    for name in found.objectives:
+        head, form, factor = _UNITS[name]
+        sizes = [row[name] and row[name] * factor for row in rows]
+        more, many = tables.per_samples(sizes) if "{}" in head else (1.0, "")
+        for record, size in zip(records, sizes, strict=True):
+            record[name] = size and size * more
+        heads.append(Column(name, head.format(many), form))
     return title, records, heads
 
 

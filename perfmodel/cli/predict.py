@@ -6,7 +6,6 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +15,15 @@ from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
-    Demo,
-    Mode,
     PredictionOptions,
     refuse_conflicting,
 )
-from perfmodel.errors import PerfmodelError, UsageError, prefixed
+from perfmodel.errors import UsageError, prefixed
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from perfmodel.ops.graph import OpGraph
     from perfmodel.prediction import Request
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-CATALOGUE = {"gpus": ("device",), "nodes": ("node",), "all": ("device", "node")}
-"""What `--hardware` may say instead of a name: kinds of the catalogue's machines with GPUs."""
 WORKLOADS = "perfmodel.workloads/1"
 SCHEMA = "perfmodel.explanation/1"
 LIST = "list"
@@ -106,8 +101,8 @@ def predict(
     from perfmodel.ops.read.module import Call, assumed, program_of
     from perfmodel.plot import breakdown_figure
     from perfmodel.prediction.breakdown.completeness import incomplete
+    from perfmodel.prediction.catalogue import cheapest_first, machines
     from perfmodel.prediction.run import largest_batch_of
-    from perfmodel.timeline.schedule import StepRole
 
     check_figure(figure)
     arguments = []
@@ -126,12 +121,10 @@ def predict(
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
     if largest_batch:
         refuse_conflicting("--largest-batch", {"batch": options.batch})
-    named = options.hardware or []
-    kinds = [kind for name in named for kind in CATALOGUE.get(name, ())]
-    if kinds:
+    every = machines(options.hardware or [])
+    if every:
         refuse_conflicting("--hardware gpus, nodes or all", {"largest_batch": largest_batch})
-        options = replace(options, hardware=machines(kinds, named))
-    demo: Demo | None = None
+        options = replace(options, hardware=every)
     content: Trace | None = None
     if program is not None:
         refuse_conflicting("FILE.py:CLASS", {"workload": workload, **of_workloads})
@@ -144,7 +137,7 @@ def predict(
     else:
         refuse_conflicting("a trace", of_workloads)
         options.check()
-        content, demo = options.read(trace)
+        content = options.read(trace)
 
     @cache
     def traced(batch: int | None) -> OpGraph:
@@ -167,18 +160,10 @@ def predict(
 
     if largest_batch:
         prediction = largest_batch_of(again)
-    elif kinds:
-        every = options.hardware or []
+    elif every:
         prediction = cheapest_first(every, lambda name: answered(replace(options, hardware=[name])))
     else:
         prediction = answered(options)
-    first = prediction.results[0]
-    steady = [step for step in first.rank.steps if step.role == StepRole.STEADY]
-    if demo and content and first.mode == Mode.REPLAY and steady[1:]:
-        # its steps, left out one by one
-        left_out = options.predict(content, leave_one_step_out=True).results[0]
-        demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
-        prediction = replace(prediction, source=prediction.source | {"demo": demo})
     if content and options.strict:
         refuse_cautions(content.source, prediction.cautions)
     save_figure(
@@ -189,7 +174,7 @@ def predict(
         return
 
     def show(page: Console, found: Prediction) -> None:
-        title, verdict, *blocks = prediction_blocks(found, demo, in_full=LINE.get().sources)
+        title, verdict, *blocks = prediction_blocks(found, in_full=LINE.get().sources)
         page.say(str(title))
         page.verdict(str(verdict))
         page.show_blocks(blocks)
@@ -203,44 +188,6 @@ def predict(
         cautions += told
         prediction = replace(prediction, warnings=[*told, *prediction.warnings])
     target.write_result(prediction, show, prediction.warnings, cautions)
-
-
-def machines(kinds: Sequence[str], named: Sequence[str]) -> list[str]:
-    """Machines of the catalogue that have GPUs, of these kinds, and those that are named. Raises
-    `UsageError` for a name that is none."""
-    from perfmodel.hardware import cluster, find
-
-    found: list[Any] = [part for kind in dict.fromkeys(kinds) for part in find("", kind)]
-    with_gpus = [each.name for each in found if getattr(each, "device", each).target != "cpu"]
-    named = [name for name in named if name not in CATALOGUE]
-    for name in named:
-        cluster(name)
-    return list(dict.fromkeys([*with_gpus, *named]))
-
-
-def cheapest_first(machines: Sequence[str], on: Callable[[str], Prediction]) -> Prediction:
-    """The predictions `on` each of `machines` in one, what costs least per sample first, those
-    without a price by their step; what cannot be predicted is a warning. Raises the error of the
-    last where none can."""
-    from perfmodel.prediction.running_cost import billed
-
-    found, lines = list["Prediction"](), list[str]()
-    refused: PerfmodelError | None = None
-    for name in machines:
-        try:
-            found.append(on(name))
-        except PerfmodelError as error:
-            lines.append(f"left out {name}: {error}")
-            refused = error
-    if refused and not found:
-        raise refused
-    results, source = [result for each in found for result in each.results], found[0].source
-    if "serving" in source:
-        source = source | {"serving": [row for each in found for row in each.source["serving"]]}
-    results = billed(source, results)
-    results.sort(key=lambda each: ((each.cost or {}).get("usd_per_million") or inf, each.step_us))
-    lines += [line for each in found for line in each.warnings]
-    return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))
 
 
 def _list(target: Output) -> None:

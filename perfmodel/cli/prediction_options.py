@@ -1,10 +1,9 @@
-"""The options of a trace's prediction, which several verbs share, and the bundled demo."""
+"""The options of a trace's prediction, which several verbs share."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,40 +18,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Request
     from perfmodel.prediction.request import Source
     from perfmodel.trace import Trace
-
-
-DEMO_SOURCE = "bundled demo"
-Demo = dict[str, Any]
-"""What a bundled trace itself does not say, as JSON has it: `left_out_us` are its steps, each
-predicted with the host costs of the others; `unprofiled` ones are of the same run."""
-
-
-def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
-    """The trace, and of a bundled one what is known of its capture; `options` of `read`."""
-    from perfmodel.trace import read
-    from perfmodel.trace.files import DEMO, located
-
-    name = DEMO if trace is None else trace
-    with working(f"reading {DEMO_SOURCE if name == DEMO else name}"):
-        content = read(name, **options)
-    if not name.startswith(DEMO):
-        return content, None
-    capture = located(name)
-    described = capture.with_name(capture.name.replace("_kineto.json.gz", ".json"))
-    if not described.is_file():
-        return content, None
-    facts = json.loads(described.read_text(encoding="utf-8"))
-    workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]
-    threads = f"{machine['intra_op_threads']} threads"
-    demo = {
-        "model": f"{workload['model']} ({workload['preset']}), batch {workload['batch_per_rank']}",
-        "machine": f"{machine['device']}, {threads}, torch {machine['torch']}",
-        "unprofiled_us": unprofiled["median_us"],
-        "unprofiled_p10_us": unprofiled["p10_us"],
-        "unprofiled_p90_us": unprofiled["p90_us"],
-        "left_out_us": (),
-    }
-    return (replace(content, source=DEMO_SOURCE) if name == DEMO else content), demo
 
 
 class Mode(StrEnum):
@@ -125,7 +90,7 @@ class PredictionOptions(KernelOptions):
 
         program = program_of(named or "")
         if program is None:
-            return self.read(named)[0]
+            return self.read(named)
         return self.traced(program, Call(batch=self.batch))
 
     def traced(self, program: Program, call: Call) -> OpGraph:
@@ -139,14 +104,18 @@ class PredictionOptions(KernelOptions):
         with working(f"tracing {program.name}"):
             return as_run(graph_of_program(program, call), self.mode or Mode.EAGER)
 
-    def read(self, trace: str | None, context: int = 0) -> tuple[Trace, Demo | None]:
-        """The trace, or the bundled demo and what is known about it; `context` as of `read`."""
+    def read(self, trace: str | None, context: int = 0) -> Trace:
+        """The trace, or the bundled demo; `context` as of `read`."""
+        from perfmodel.trace import read
+        from perfmodel.trace.files import DEMO
+
         given = self._reading() | {"context": context}
-        content, demo = read_named(trace, **given)
+        with working(f"reading {trace or DEMO}"):
+            content = read(trace or DEMO, **given)
         if self.et:
             limits = {key: given[key] for key in ("strict", "max_bytes")}
             content = content.with_execution_trace(self.et, **limits)
-        return content, demo
+        return content
 
     def request(self, source: Source, **changes: Any) -> Request:
         """What is asked of `source`: the options that have a value, under `changes`."""

@@ -261,14 +261,15 @@ def without_effect(whole: Composed, start: Deployment) -> list[str]:
                 continue
             if same_step(other, deployed):
                 acts_on = each.metadata.get(ACTS_ON, "")
-                told.append(f"{name}.{each.name} {idle(acts_on, deployed)}")
+                value = words(getattr(design, each.name))
+                told.append(f"{name}.{each.name}={value} {idle(acts_on, deployed)}")
     return told
 
 
 def idle(acts_on: str, deployed: Deployment) -> str:
     """That a setting has no effect, what it would have one on, and what its design says of it."""
     would = (f"it acts on {acts_on}",) if acts_on else ()
-    return ": ".join(("has no effect here", *would, *deployed.without_gain))
+    return ": ".join(("changes nothing here", *would, *deployed.without_gain))
 
 
 def _steps(design: Design) -> list[Field[Any]]:

@@ -17,6 +17,7 @@ from perfmodel.explore.axes import Points, name_of
 from perfmodel.hardware import Part
 from perfmodel.prediction.running_cost import Prices
 from perfmodel.trace import Trace
+from perfmodel.trace.files import DEMO
 from perfmodel.workload import Workload
 
 
@@ -127,7 +128,8 @@ def _input(key: str, given: Any, folder: Path) -> Any:
     if given is None or isinstance(given, OBJECTS[key]):
         return given
     named: str = convert(str, str(given) if isinstance(given, Path) else given, key, UsageError)
-    is_path = key == "trace" or named.endswith(".toml") or "/" in named
+    is_trace = key == "trace" and not named.startswith(DEMO)
+    is_path = is_trace or named.endswith(".toml") or "/" in named
     return str(folder / named) if is_path else named
 
 

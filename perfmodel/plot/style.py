@@ -9,7 +9,6 @@ Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -141,13 +140,6 @@ def save(figure: Figure, path: Path | str) -> None:
         raise UsageError(f"{path}: figures are written as one of {known}; found '{path.suffix}'")
     with atomic_write(path) as file:
         file.write(_drawn(figure, suffix))
-
-
-def svg_text(figure: Figure) -> str:
-    """`figure` as an `<svg>` element, no wider than its place; its height follows, texts stay."""
-    document = _drawn(figure, "svg").decode()
-    head, rest = document[document.index("<svg") :].strip().split(">", 1)
-    return re.sub(r' height="[^"]*"', "", head) + ' role="img">' + rest
 
 
 class Frame(Protocol):

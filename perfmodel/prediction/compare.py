@@ -131,14 +131,12 @@ def compare_designs(
     prices: Prices | None = None,
     overheads: str | None = None,
     placement: Placement | None = None,
-    over: Sequence[str] = (),
     ladder: bool = False,
 ) -> Comparison:
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
     `serving` asks for latency from a sample's arrival to its batch's answer.
-    `over`: the designs over which speed-ups are; else the fastest baseline among them.
     `ladder`: of each design its steps, one on top of the other and each as it is set, from a
     deployment that has none of them.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
@@ -168,7 +166,7 @@ def compare_designs(
             else _compared(design, start, asked)
             for design in designs
         )
-        return Comparison(source, tuple(rows), tuple(over))
+        return Comparison(source, tuple(rows))
     firsts = [(design, started(plain(workload, design))) for design in designs]
     names = [DEFAULT if same_step(first, start) else PLAIN_START for _, first in firsts]
     steps = [_ladder(*each, asked, name) for each, name in zip(firsts, names, strict=True)]

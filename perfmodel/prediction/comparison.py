@@ -161,12 +161,10 @@ SAME = 1e-9
 
 @dataclass(frozen=True)
 class Comparison:
-    """Designs in the order given; the first that can be is what others are against. `over`: the
-    baselines that were asked for."""
+    """Designs in the order given; the first that can be is what others are against."""
 
     source: Mapping[str, Any]
     rows: tuple[DesignResult, ...]
-    over: tuple[str, ...] = ()
     own_models: str = field(default_factory=OWN_MODELS.get, repr=False)
 
     @cached_property
@@ -198,9 +196,7 @@ class Comparison:
 
     @cached_property
     def baselines(self) -> tuple[str, ...]:
-        """Those asked for; else the fastest that is there, a user's honest alternative."""
-        if self.over:
-            return self.over
+        """The fastest that is there: a user's honest alternative."""
         known = [row for row in self.rows if row.design in BASELINES and row.samples_per_s]
         best = max(known, key=lambda row: row.samples_per_s or 0.0, default=self.reference)
         return () if best is None else (best.design,)

@@ -39,8 +39,9 @@ class Request:
             or itself), which runs in its own software; a workload as it is deployed; an op graph;
             or the module `FILE.py:CLASS`, whose file is executed.
         hardware: devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
-            without any a trace stays on its own machine. All devices of a node or cluster are
-            ranks of a workload, a device by itself is one rank.
+            without any a trace stays on its own machine. `gpus`, `nodes` or `all`: those of the
+            catalogue, the cheapest per sample first. All devices of a node or cluster are ranks of
+            a workload, a device by itself is one rank.
         settings: changed figures of them, or of the workload: `{"node.gpus": 4,
             "workload.table.alpha": 0.8}`, or texts `KIND.KEY=VALUE`.
         nodes: so many equal nodes, among which collectives run.

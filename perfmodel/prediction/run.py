@@ -29,6 +29,7 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import program_of
 from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction.breakdown.completeness import completeness
+from perfmodel.prediction.catalogue import cheapest_first, machines
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
@@ -55,6 +56,10 @@ Options = ParamSpec("Options")
 def predicted(request: Request) -> Prediction:
     """The answer to `request`. Raises `PerfmodelError` with one line where something does not
     fit: `WorkloadError` for what does not fit into memory."""
+    if names := machines(request.targets):
+        known = replace(request, hardware=(), settings=()).settled()
+        on = partial(replace, known, settings=request.settings)
+        return cheapest_first(names, lambda name: predicted(on(hardware=name)))
     with using_kernels(request.kernels):
         settled = request.settled()
         found = _answer(settled.source, settled)

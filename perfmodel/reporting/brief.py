@@ -103,7 +103,7 @@ def _short(value: Any) -> Any:
         return [_short(each) for each in value]
     if isinstance(value, str):
         return shortened(one_line(value), _MAX_TEXT)
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return float(f"{value:.6g}") + 0.0 if isinstance(value, float) else value
 
 
 def _at(holder: Any, path: str) -> list[Any]:
@@ -184,6 +184,8 @@ def _next(words: Sequence[str], scope: Mapping[str, Any]) -> str | None:
             word = text.replace(place[0], told) if place else text
             said.append(word.removeprefix("perfmodel ").strip())
     line = " ".join(said)
+    if "-" in said or " - " in line:  # standard input, which was read
+        return None
     return line if len(json.dumps(line)) <= _MAX_COMMAND else None
 
 

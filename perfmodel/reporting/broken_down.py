@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.plot.names import named
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import Table
+from perfmodel.reporting.tables import Block, Command, Heading, Table
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.job import Breakdown
@@ -18,18 +18,7 @@ if TYPE_CHECKING:
     from perfmodel.timeline.memory import MemoryTimeline
 
 
-class Console(Protocol):
-    """What lines and tables are written to: a terminal, or a page."""
-
-    def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None: ...
-    def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None: ...
-    def show(self, *tables: Table) -> None: ...
-    def verdict(self, text: str) -> None: ...
-
-
 CPU = "cpu"
-MAX_SHOWN = 10
-"""Rows of a table for people."""
 _KERNELS = (
     "device_us=time:us;step_frac=of step:share;device_frac=of GPU:share;count:count;"
     "mean_us=mean us:,.1f"
@@ -63,34 +52,19 @@ _OVERHEADS = (
 class BreakdownPage:
     """A breakdown as tables of at most so many `rows`, in the same order for one rank and many."""
 
-    console: Console
     of: Breakdown
     rows: int
-    full_names: bool
 
-    def begin(self, detailed: Sequence[RankBreakdown], helps: Sequence[Gain]) -> None:
-        """What it is, the verdict, and causes."""
-        self.console.say(about(self.of))
-        self.console.verdict(verdict(detailed[0], helps))
-        self.ranks()
-        if len(detailed) < len(self.of.ranks):
-            hint = f"Below, of rank {detailed[0].rank}: causes and details; others: --rank N"
-            self.console.say(hint)
-        for rank in detailed:
-            self.causes(rank)
-
-    def ranks(self) -> None:
+    def ranks(self) -> Iterator[Block]:
         """The ranks in one table, who holds them up, and which steps medians leave out."""
-        say, found = self.console.say, self.of
-        self.console.show(_ranks(found))
-        say(tables.straggler_text(found.waiting.to_dict() if found.waiting else None))
-        steps = found.slowest.steps
-        say(tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps]))
+        found, steps = self.of, self.of.slowest.steps
+        yield _ranks(found)
+        yield tables.straggler_text(found.waiting.to_dict() if found.waiting else None)
+        yield tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps])
 
-    def causes(self, rank: RankBreakdown) -> None:
+    def causes(self, rank: RankBreakdown) -> Iterator[Block]:
         """Communication and memory of a rank; idle time and path by cause."""
-        for line in _summary_lines(rank):
-            self.console.say(line)
+        yield from _summary_lines(rank)
         step = tables.median_step(rank.steps)
         where = self._where(rank) + (f", median step {step.name}" if rank.steps[1:] else "")
         for title, time_us, share in (
@@ -98,54 +72,40 @@ class BreakdownPage:
             ("Critical path by kind", step.critical_path_by_kind, "of step"),
         ):
             if time_us:
-                self.console.show(tables.parts_table(title + where, [("", time_us)], share))
+                yield tables.parts_table(title + where, [("", time_us)], share)
 
     def _where(self, rank: RankBreakdown) -> str:
         """Behind a title, which rank it is of, where there are several."""
         return f", rank {rank.rank}" if len(self.of.ranks) > 1 else ""
 
-    def details(self, detailed: Sequence[RankBreakdown], *, in_full: bool) -> None:
-        """The steps, rates and host overheads of ranks; or that there are such."""
-        if not in_full:
-            self.console.print()
-            self.console.say("Each step, rates by shape and host overheads: -v")
-            return
-        for rank in detailed:
-            records = [
-                asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
-                for step in rank.steps
-            ]
-            heads = _STEPS if rank.device != CPU else _STEPS[:2]
-            self.console.show(Table(f"Steps{self._where(rank)}", heads, records))
-            self._rates(rank)
-            self._overheads(tables.median_step(rank.steps))
+    def details(self, rank: RankBreakdown) -> Iterator[Block]:
+        """The steps, rates and host overheads of a rank."""
+        records = [
+            asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
+            for step in rank.steps
+        ]
+        heads = _STEPS if rank.device != CPU else _STEPS[:2]
+        yield Table(f"Steps{self._where(rank)}", heads, records)
+        yield from self._rates(rank)
+        yield from _overheads(tables.median_step(rank.steps))
 
-    def _table(self, title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> None:
-        if records:
-            title = f"{title}, per step"
-            self.console.show(Table(title, heads, records, full_names=self.full_names))
-
-    def hotspots(self) -> None:
+    def hotspots(self) -> Iterator[Table]:
         """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
         names = ("top_kernels", "top_operators", "annotations", "modules", "collectives")
         kernels, operators, ranges, modules, collectives = (
             self.of.rows(name, self.rows) for name in names
         )
-        device, name = _DEVICE if kernels else "", "name" if self.full_names else "short_name"
-        has_backward = any(row.get("backward_device_us") for row in operators)
-        backward = "backward_device_us=backward:us;" if has_backward else ""
-        shown = f"name=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
-        self._table("Top kernels", f"{name}=kernel;{_KERNELS}", kernels)
-        self._table("Top operators", shown, operators)
+        device, backward = _DEVICE if kernels else "", _backward(modules)
         ranges = [row for row in ranges if row["kind"] != "module"]
-        self._table("Annotated ranges", f"name=range;{device}{_HOST}", ranges)
-        has_backward = any(row.get("backward_device_us") for row in modules)
-        backward = "backward_device_us=backward:us;" if has_backward else ""
-        device = "device_us=forward:us;" if has_backward else device
-        self._table("Modules", f"name=module;{device}{backward}{_HOST}", tree(modules))
-        self._table("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
+        of_operators = f"{device}{_backward(operators)}{_HOST};host_total_us=with calls:us"
+        of_modules = f"{'device_us=forward:us;' if backward else device}{backward}{_HOST}"
+        yield from _per_step("Top kernels", f"short_name=kernel;{_KERNELS}", kernels)
+        yield from _per_step("Top operators", f"name=operator;{of_operators}", operators)
+        yield from _per_step("Annotated ranges", f"name=range;{device}{_HOST}", ranges)
+        yield from _per_step("Modules", f"name=module;{of_modules}", tree(modules))
+        yield from _per_step("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
 
-    def _rates(self, rank: RankBreakdown) -> None:
+    def _rates(self, rank: RankBreakdown) -> Iterator[Block]:
         """What operators with shapes reached, against what the device could."""
         rates = rank.rates
         if rank.device == CPU:
@@ -154,27 +114,38 @@ class BreakdownPage:
         for row in records:
             row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
             row["rate"] = row["tflop_per_s"] if row["flop"] else None
-        self._table("Rates by shape", _RATES, records)
+        yield from _per_step("Rates by shape", _RATES, records)
         if records:
             peaks = f" Roofline of {rates.device}." if rates.device else ""
             rated = tables.percent(rates.rated_frac, 1)
-            self.console.say(f"{rated} of the kernel time has a rate.{peaks}")
+            yield f"{rated} of the kernel time has a rate.{peaks}"
         if rates.note:
-            self.console.say(f"Rates by shape: {rates.note}")
+            yield f"Rates by shape: {rates.note}"
 
-    def _overheads(self, step: StepBreakdown) -> None:
-        """Host overheads per thread and type, as recorded and without ops that blocked."""
-        records: list[Mapping[str, Any]] = []
-        for thread, variants in step.overheads.items():
-            for kind, cell in variants["raw"].items():
-                if cell["count"]:
-                    rest = variants["no_blocking"].get(kind) or {"count": 0}
-                    rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
-                    records.append({"thread": thread, "type": named(kind), **cell, **rest})
-                    thread = ""
-        if records:
-            title = "Host overhead per op (us); not blocked: without ops that waited"
-            self.console.show(Table(title, _OVERHEADS, records))
+
+def _per_step(title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
+    if records:
+        yield Table(f"{title}, per step", heads, records)
+
+
+def _backward(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The column of backward passes, where one has any."""
+    return "backward_device_us=backward:us;" * any(row.get("backward_device_us") for row in rows)
+
+
+def _overheads(step: StepBreakdown) -> Iterator[Table]:
+    """Host overheads per thread and type, as recorded and without ops that blocked."""
+    records: list[Mapping[str, Any]] = []
+    for thread, variants in step.overheads.items():
+        for kind, cell in variants["raw"].items():
+            if cell["count"]:
+                rest = variants["no_blocking"].get(kind) or {"count": 0}
+                rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
+                records.append({"thread": thread, "type": named(kind), **cell, **rest})
+                thread = ""
+    if records:
+        title = "Host overhead per op (us); not blocked: without ops that waited"
+        yield Table(title, _OVERHEADS, records)
 
 
 def tree(modules: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -223,7 +194,7 @@ def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
     """Where the time of a rank's steps goes, the largest cause, and what would gain most."""
     summary, path_us = rank.summary, tables.median_step(rank.steps).critical_path_by_kind
     has_device = rank.device != CPU
-    text = f"{human_us(summary.step_us)} a step"
+    text = f"{human_us(tables.median_us(rank.steps))} a step"
     if has_device:
         text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
     text += tables.path_text(path_us, has_device=has_device)
@@ -258,16 +229,15 @@ def _memory(timeline: MemoryTimeline) -> str:
     )
 
 
-def show_gains(console: Console, listed: Sequence[Gain], unrecorded: str = "") -> None:
+def gain_blocks(listed: Sequence[Gain], unrecorded: str = "") -> Iterator[str]:
     """The list, each line with its command below; or why there is none."""
-    console.print()
     if not listed:
         why = unrecorded or "no what-if alone gains more than 1 % of the step."
-        console.say(f"Largest gains: {why}")
+        yield f"\nLargest gains: {why}"
         return
-    console.say("Largest gains (simulated one at a time)", style="bold")
+    yield Heading("\nLargest gains (simulated one at a time)")
     times = tables.Times(gain.gain_us for gain in listed)
     for gain in listed:
         saved = f"-{times(gain.gain_us)} {times.unit}, {tables.percent(gain.gain_frac, 1)}"
-        console.say(f"{gain.name}: {saved}: {gain.advice}")
-        console.say(gain.command, whole=True, before="    ")
+        yield f"{gain.name}: {saved}: {gain.advice}"
+        yield Command(gain.command)

@@ -14,7 +14,6 @@ from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.reporting.sides import (
-    DESIGN,
     GROUPS,
     MEMORY,
     MODULE,
@@ -314,6 +313,9 @@ def _notes(a: Side, b: Side, pairs: list[tuple[int, int]]) -> Iterator[str]:
             yield f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone"
         if side.is_window:
             yield f"nothing marks steps in {name}: its figures are of all that was recorded"
+    before, after = (each.figures_of(rank) for each, rank in zip((a, b), first, strict=True))
+    if not _are_alike(PIECE, before, after):
+        yield "less than half of their critical paths goes by names that both have: two programs?"
     for key in (key for key in a.asked if key in b.asked):
         if a.asked[key] != b.asked[key]:
             yield f"another question: {key} {a.asked[key]} in A, {b.asked[key]} in B"
@@ -334,18 +336,26 @@ def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
 
 
 def _comparable(*sides: Figures) -> list[Figures]:
-    """Both sides, of what both tell: figures of the step, and groups; modules and designs where
-    half of the time of each goes by a name that both have.
+    """Both sides, of what both tell: figures of the step, and groups; modules where half of the
+    time of each goes by a name that both have.
 
     Modules that hold others count again, on both sides.
     """
     kept = set[tuple[str, str]]()
     for group in GROUPS:
-        parts = [{key: us for key, us in each.items() if key[0] == group} for each in sides]
-        shared = set.intersection(*map(set, parts))
-        of_all = LIKE_FRAC if group in (MODULE, DESIGN) else 0.0
+        parts = [{key for key in each if key[0] == group} for each in sides]
         if group == STEP:
-            kept |= shared
-        elif all(sum(own[key] for key in shared) >= of_all * sum(own.values()) for own in parts):
-            kept |= set().union(*parts) if all(parts) else set()
+            kept |= set.intersection(*parts)
+        elif all(parts) and (group != MODULE or _are_alike(group, *sides)):
+            kept |= set.union(*parts)
     return [{key: us for key, us in each.items() if key in kept} for each in sides]
+
+
+def _are_alike(group: str, *sides: Figures) -> bool:
+    """Whether half of a group's time on each side goes by a name that both have, or one has none of
+    it."""
+    parts = [{key: us for key, us in each.items() if key[0] == group} for each in sides]
+    shared = set.intersection(*map(set, parts))
+    return not all(parts) or all(
+        sum(own[key] for key in shared) >= LIKE_FRAC * sum(own.values()) for own in parts
+    )

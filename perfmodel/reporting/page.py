@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -18,27 +17,23 @@ import numpy as np
 
 from perfmodel import __version__
 from perfmodel.base.units import human_us
-from perfmodel.errors import LibraryError
-from perfmodel.plot import breakdown_figure
 from perfmodel.plot.names import named
-from perfmodel.plot.style import svg_text
 from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
 from perfmodel.prediction.run import REPLAY
 from perfmodel.prediction.shapes import MODEL
+from perfmodel.reporting import tables
 from perfmodel.reporting.brief import brief, lines_of, records_of
-from perfmodel.reporting.broken_down import BreakdownPage, about, show_gains, verdict
+from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.stored import sound
-from perfmodel.reporting.tables import Column, Table, columns, form_of, median_step
+from perfmodel.reporting.tables import Block, Column, Table
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.breakdown.job import Breakdown
     from perfmodel.prediction.gains import Helps
@@ -57,7 +52,6 @@ TITLES = {
     "answer": "Answer",
     "hotspots": "Kernels, operators, modules",
     "summary": "Predicted",
-    "why": "Critical path by cause",
     "tables": "Critical path by piece",
     "records": "Tables",
     "details": "Steps, rates, host overheads",
@@ -66,8 +60,8 @@ TITLES = {
 MAX_RANKS = 8
 """Ranks whose details the page shows, the one that the others wait for first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
-_PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
-_BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
+_PATH = tables.columns("us=time:us;frac=share:share;count:count;kind;piece")
+_BOUNDS = tables.columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
 
 def page_html(
@@ -85,11 +79,10 @@ def page_html(
     title, headline, *blocks = prediction_blocks(prediction)
     facts, headline = [str(title)], str(headline)
     contents = {
-        "summary": Html(blocks).text,
+        "summary": _html(blocks),
         "gains": "".join(_gains(prediction, helps, found)),
         "timeline": _asset("timeline.html")
         + data("timeline-data", _timeline(prediction, trace, found)),
-        "why": "".join(_pictures(prediction)),
         "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
         "notes": "".join(_notes(prediction)),
     }
@@ -105,39 +98,25 @@ def page_html(
 def _measured(found: Breakdown) -> dict[str, str]:
     """Sections of what `perfmodel breakdown -v` prints; of other ranks than the slowest, causes
     stand with their details."""
-    measured_, hotspots, details = Html(), Html(), Html()
-    page = partial(BreakdownPage, of=found, rows=MAX_ROWS, full_names=False)
-    page(measured_).ranks()
-    page(measured_).causes(found.slowest)
-    page(hotspots).hotspots()
-    for rank in sorted(found.ranks, key=lambda rank: rank is not found.slowest)[:MAX_RANKS]:
-        if rank is not found.slowest:
-            page(details).causes(rank)
-        page(details).details([rank], in_full=True)
-    return {"measured": measured_.text, "hotspots": hotspots.text, "details": details.text}
+    page, slowest = BreakdownPage(found, MAX_ROWS), found.slowest
+    details = ""
+    for rank in sorted(found.ranks, key=lambda rank: rank is not slowest)[:MAX_RANKS]:
+        causes = () if rank is slowest else page.causes(rank)
+        details += _html([*causes, *page.details(rank)])
+    measured_ = _html([*page.ranks(), *page.causes(slowest)])
+    return {"measured": measured_, "hotspots": _html(page.hotspots()), "details": details}
 
 
-class Html:
-    """A part of the page that grows, of lines and tables as a terminal shows them."""
-
-    def __init__(self, blocks: Iterable[str | Table] = ()) -> None:
-        self.text = ""
-        for block in blocks:
-            if isinstance(block, Table):
-                self.show(block)
-            else:
-                self.say(block)
-
-    def say(self, text: str = "", *, style: str = "", whole: bool = False, **_: str) -> None:
-        """A paragraph; a line that is to stay `whole` is a command."""
-        if text:
-            tag = "code" if whole else "strong" if style else "span"
-            self.text += f"<p><{tag}>{escape(text)}</{tag}></p>"
-
-    print = verdict = say
-
-    def show(self, *tables: Table) -> None:
-        self.text += "".join(map(sortable, tables))
+def _html(blocks: Iterable[Block]) -> str:
+    """Lines and tables, as a terminal shows them."""
+    tags = {tables.Heading: "strong", tables.Command: "code"}
+    return "".join(
+        sortable(block)
+        if isinstance(block, Table)
+        else f"<p><{(tag := tags.get(type(block), 'span'))}>{escape(block.strip())}</{tag}></p>"
+        for block in blocks
+        if block
+    )
 
 
 def answer_html(answer: Mapping[str, Any], name: str) -> str:
@@ -149,16 +128,13 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
         rows = records_of(answer)
-        titles = (
-            ": ".join(filter(None, (row.get("design") or row.get("hardware"), row.get("step"))))
-            for row in rows
-        )
-        bound = ((title, row.get("bound_by")) for title, row in zip(titles, rows, strict=True))
-        bars = {title: us for title, us in bound if us and isinstance(us, Mapping)}
-        bound_by = partial(breakdown_figure, bars, title="Bound by")
+        titles = ([row.get("design") or row.get("hardware"), row.get("step")] for row in rows)
+        named_rows = zip((": ".join(filter(None, each)) for each in titles), rows, strict=True)
+        bound = ((title, row.get("bound_by")) for title, row in named_rows)
+        parts = [(title, us) for title, us in bound if us and isinstance(us, Mapping)]
+        of_designs = [tables.parts_table("Critical path by what bounds it", parts)] if parts else []
         contents = {
-            "answer": "".join(_of_records(summary)),
-            "why": _picture(bound_by, "What the step waits for.") if bars else "",
+            "answer": "".join((*_of_records(summary), *map(sortable, of_designs))),
             "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }
@@ -176,7 +152,7 @@ def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
         for key in dict.fromkeys(chain.from_iterable(shown)):
             kinds = {type(each.get(key)) for each in shown} - {type(None)}
             if kinds and kinds <= {int, float}:
-                words, form, unit = form_of(key)
+                words, form, unit = tables.form_of(key)
                 form = form or (",.6g" if float in kinds else ",d")
                 heads.append(Column(key, f"{words}{unit}", form))
             elif kinds == {str}:
@@ -224,19 +200,21 @@ def _items(texts: Iterable[str]) -> str:
 
 def sortable(table: Table) -> str:
     """A table that the page's script sorts, filters and links to the timeline: numbers keep their
-    full value to sort by, rows the full name of what they are of."""
+    full value to sort by, rows the full name of what they are of; shares are bars."""
 
-    def cell(value: object, text: str) -> str:
-        about = ""
+    def cell(column: Column, value: object, text: str) -> str:
+        about = "" if column.is_text else ' class="number"'
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            about = f' class="number" data-value="{value!r}"'
+            about += f' data-value="{value!r}"'
+            if column.form == tables.SHARE:
+                about += f' style="--share:{100 * value:.1f}%"'
         elif value is not None and str(value) != text:
-            about = f' title="{escape(str(value))}"'
+            about += f' title="{escape(str(value))}"'
         return f"<td{about}>{escape(text)}</td>"
 
     def row(name: object, values: Sequence[object], texts: Sequence[str]) -> str:
         named = f' data-name="{escape(name)}"' if isinstance(name, str) and name else ""
-        return f"<tr{named}>{''.join(map(cell, values, texts))}</tr>"
+        return f"<tr{named}>{''.join(map(cell, table.columns, values, texts))}</tr>"
 
     head = "".join(
         f'<th scope="col" aria-sort="none"{"" if column.is_text else " class=number"}>'
@@ -263,12 +241,12 @@ def _gains(
     """Per result the list, and of several or with what-ifs, of which step."""
     unrecorded = found.unrecorded if found else ""
     for result, (listed, lost) in zip(prediction.results, helps, strict=False):
-        html, base = Html(), result.baseline or result
+        base, why = result.baseline or result, next(iter(lost), unrecorded)
+        blocks = list(gain_blocks(listed, why))
         if base.mode != REPLAY or result.baseline:
             given = ", without the what-ifs of this page" if result.baseline else ""
-            html.say(f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}:")
-        show_gains(html, listed, next(iter(lost), unrecorded))
-        yield html.text
+            blocks.insert(0, f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}:")
+        yield _html(blocks)
 
 
 def _timeline(
@@ -287,7 +265,7 @@ def _timeline(
         if is_of_trace and not real:
             timeline = measured((before or result).timeline.graph)
             if found is not None:
-                marks, step = timeline.graph.marks, median_step(found.slowest.steps)
+                marks, step = timeline.graph.marks, tables.median_step(found.slowest.steps)
                 named_so = np.array(marks.name, object) == step.name
                 rows = np.flatnonzero(named_so & (marks.rank == found.slowest.rank))
                 mark = int(rows[0]) if len(rows) else mark
@@ -298,21 +276,6 @@ def _timeline(
 def _is_replay(prediction: Prediction) -> bool:
     """Whether it is of what was measured, and nothing else."""
     return all(result.mode == REPLAY and not result.baseline for result in prediction.results)
-
-
-def _pictures(prediction: Prediction) -> Iterator[str]:
-    """The critical path of the median step by cause, measured and predicted."""
-    paths = partial(breakdown_figure, prediction.paths_by_cause(), title="Critical path by cause")
-    yield _picture(paths, "Every microsecond of the step has one cause; the bars sum to the step.")
-
-
-def _picture(draw: Callable[[], Figure], caption: str) -> str:
-    """A figure as SVG; without matplotlib, that it is not drawn."""
-    try:
-        drawn = svg_text(draw())
-    except LibraryError as error:
-        return _paragraph(f"{caption} Not drawn: {error}")
-    return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _tables(result: Result) -> Iterator[Table]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.reporting import tables
@@ -24,9 +25,7 @@ _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
 
-def prediction_blocks(
-    prediction: Prediction, demo: Mapping[str, Any] | None = None, *, in_full: bool = False
-) -> Iterator[str | Table]:
+def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Iterator[str | Table]:
     """What it is of, the verdict, the results and what was measured, then steps, ranks, the
     critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
@@ -43,25 +42,19 @@ def prediction_blocks(
         lines = () if several else _lines_of(source, answer)
         yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
         if not several or in_full:
-            yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
+            yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield _near_best(answers)
         assumed = [each for answer in answers for each in answer["assumed"]]
-        yield "" if in_full else tables.assumed_text("all machines", assumed, in_full=False)
+        yield "" if in_full else assumed_text("all machines", assumed, in_full=False)
     if len(named) > MAX_DETAILED:
         yield "Where the time of one goes: --hardware NAME"
         return
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
-        left_out_us = demo["left_out_us"] if demo and first["mode"] == "replay" else ()
-        yield _steps_table(first, rank, left_out_us)
-        yield from _lines_of_steps(first["steps"])
-    if demo:
-        keys = ("unprofiled_us", "unprofiled_p10_us", "unprofiled_p90_us")
-        middle, p10, p90 = (human_us(demo[key]) for key in keys)
-        yield f"\n{demo['model']}; captured on {demo['machine']}"
-        yield f"Without the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
+        yield _steps_table(first, rank)
+        yield from _lines_of_steps(first)
     for result, (name, answer) in zip(results, named, strict=True):
         if len(answer["per_rank"]) > 1:
             yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
@@ -212,7 +205,7 @@ def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) 
     machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;" if costs else ""
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
     device = device if len(results) <= MAX_DETAILED else ""
-    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
+    heads = f"name=:name;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
     return Table(f"Per batch{per}", heads.strip(";"), records)
 
 
@@ -223,8 +216,9 @@ def _name(result: Result) -> str:
     return PurePath(result.hardware).name
 
 
-def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
+def _lines_of_steps(answer: Record) -> Iterator[str]:
     """What the median of the steps leaves out; of steps left out, the errors and the nulls'."""
+    steps = answer["steps"]
     rows = [(s["name"], s["role"], s["measured_us"] or s["step_us"]) for s in steps]
     yield tables.excluded_steps(rows)
     left_out = [
@@ -233,6 +227,8 @@ def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
         if step["left_out"] and step["measured_us"] and step["role"] == tables.STEADY
     ]
     if not left_out:
+        if answer["mode"] == "replay" and answer["gain_us"] is None:
+            yield "Scheduled with each step's own times; with those of others: --leave-one-step-out"
         return
     errors = []
     for key, name in (("step_us", "replay"), ("null_mean_us", "others' mean")):
@@ -248,26 +244,23 @@ def _error_pct(predicted_us: float, measured_us: float | None) -> float | None:
     return 100 * (predicted_us / measured_us - 1) if measured_us else None
 
 
-def _steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = ()) -> Table:
-    """The slowest rank's steps and what was measured or is without the what-if; with
-    `left_out_us`, also as predicted from the other steps."""
+def _steps_table(answer: Record, rank: str = "") -> Table:
+    """The slowest rank's steps and what was measured or is without the what-if."""
     steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
     records: list[Record] = []
-    for at, step in enumerate(steps):
+    for step in steps:
         record = {
             **step,
             **(step["left_out"] or {}),
             "step": tables.step_name(step["name"], step["role"]),
         }
-        if left_out_us:
-            record["others_us"] = left_out_us[at]
-            record["others_pct"] = _error_pct(left_out_us[at], step["measured_us"])
-        if answer["mode"] == "model" or any(each["left_out"] for each in steps):
+        if answer["mode"] == "model":  # of shapes: no step is one of the trace's
+            record |= dict.fromkeys(("measured_host_frac", "baseline_us", "gain_us", "gain_frac"))
+        elif any(each["left_out"] for each in steps):
             record["measured_host_frac"] = None
         records.append(record)
     heads = (
         f"step=;step_us={step_us}:us;baseline_us=without:us;{_GAIN};{_MEASURED};"
-        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;"
         "null_mean_us=others' mean:us;measured_host_frac=measured host:share"
     )
     return Table(f"Steps{rank}", heads, records)
@@ -312,3 +305,30 @@ def _measured_step_us(result: Result) -> float | None:
     own = ranks_of(truth.graph).index(base.rank.rank)
     steps_us = by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]
     return float(median(steps_us.tolist()))
+
+
+def assumed_text(name: str, figures: Sequence[Record], *, in_full: bool) -> str:
+    """How many of `figures` (`Read.to_dict`) are assumed or recalled; `in_full` which, with their
+    values, and their parts where several have a figure of that name. Empty without any."""
+    from perfmodel.hardware.reads import ASSUMED, RECALLED
+
+    count = Counter(each["figure"] for each in figures)
+    texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
+    for each in figures:
+        if each["grounds"] in texts:
+            part = f"{each['part']} " if count[each["figure"]] > 1 else ""
+            text = f"{part}{each['figure']} {tables.number_text(each['value'])}"
+            texts[each["grounds"]].append(text)
+    said = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
+    if not said or in_full:
+        hint = "sources: perfmodel hardware NAME, or --format json"
+        return f"{name}: hardware values {'; '.join(said)} ({hint})" if said else ""
+    guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
+    is_one = unchecked == 1
+    of = "" if guesses else " hardware value" if is_one else " hardware values"
+    verb = "was not checked against its" if is_one else "were not checked against their"
+    parts = [f"{unchecked}{of} {verb} source"] * bool(unchecked)
+    if guesses:
+        are = " is a guess" if guesses == 1 else "s are guesses"
+        parts.insert(0, f"{guesses} hardware value{are}")
+    return f"{name}: {', '.join(parts)} (--sources)"

@@ -19,7 +19,6 @@ from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
-from perfmodel.reporting.brief import records_of
 from perfmodel.reporting.stored import sound, stored_answer
 from perfmodel.timeline.critical_path import DeviceWork, account
 from perfmodel.timeline.graph import build_graph
@@ -27,14 +26,12 @@ from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import StepRole, measured, steady_steps, step_bounds
 from perfmodel.trace import Trace, read
 
-STEP, PATH, PIECE, FAMILY, MODULE, DESIGN = GROUPS = (
-    *("step", "critical path", "on the path", "device", "module", "design"),
+STEP, PATH, PIECE, FAMILY, MODULE = GROUPS = (
+    *("step", "critical path", "on the path", "device", "module"),
 )
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
-time by kernel family; time of modules by their place in the model; steps of designs."""
+time by kernel family; time of modules by their place in the model."""
 MEMORY = "memory"
-ASKED = ("workload", "devices", "ranks", "batch", "training")
-"""What a comparison and a plan say of the step that they are of."""
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
 """Of fewer steps the scatter is half of their range; of more, outliers do not count."""
@@ -77,7 +74,7 @@ class Side:
     gaps: Sequence[Gap] = ()
     """What the recording behind it cannot tell."""
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """Of a comparison or a plan: the step that it is of."""
+    """Of a workload: the step that it is of."""
 
 
 def side_of(
@@ -211,7 +208,9 @@ def _predicted_side(answer: _Answer) -> Side:
     def figures_of(rank: int) -> Figures:
         return figures | {(STEP, name): us for name, us in found[rank].items()}
 
-    return Side("", _text(result, "hardware"), slowest, ranks, figures_of)
+    about = answer["source"] if "workload" in answer["source"] else {}
+    asked = {key: about[key] for key in ("workload", "batch", "training") if key in about}
+    return Side("", _text(result, "hardware"), slowest, ranks, figures_of, asked=asked)
 
 
 def _broken_down_side(answer: _Answer) -> Side:
@@ -234,25 +233,9 @@ def _broken_down_side(answer: _Answer) -> Side:
     return Side("", device, slowest, ranks, paths.__getitem__, is_trace=True)
 
 
-def _best_side(answer: _Answer) -> Side:
-    """The fastest design, or the plan; of designs each one's step."""
-    records = [each for each in records_of(answer) if each["step_us"] is not None]
-    if not records:
-        raise ValueError("no design has a step")
-    step = {STEP: _number(records[0], "step_us")}
-    designs = [each for each in records if "design" in each]
-    every = {(DESIGN, _text(each, "design")): _number(each, "step_us") for each in designs}
-    every[STEP, STEP] = step[STEP]
-    asked = {key: answer[key] for key in ASKED if key in answer}
-    ranks = {0: RankSteps(step, {})}
-    return Side("", _text(answer, "hardware"), 0, ranks, lambda rank: every, asked=asked)
-
-
 _SIDES: Mapping[str, Callable[[_Answer], Side]] = {
     SCHEMA: _predicted_side,
     "perfmodel.breakdown/1": _broken_down_side,
-    "perfmodel.compare/1": _best_side,
-    "perfmodel.plan/1": _best_side,
 }
 """By schema, of which no constant is imported here: it would load what makes such an answer."""
 

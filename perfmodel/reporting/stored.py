@@ -25,11 +25,9 @@ def stored_answer(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> dict[
         return None
     if schema not in kinds():
         name = schema.partition("/")[0]
-        own = next((each for each in kinds() if each.partition("/")[0] == name), "whole answers")
-        raise UsageError(
-            f"{path}: {schema}: perfmodel {__version__} reads {own}; "
-            "make the answer anew with this version, as JSON"
-        )
+        own = next((each for each in kinds() if each.partition("/")[0] == name), "")
+        hint = f"{own}: make the answer anew" if own else "answers in full (--format json) alone"
+        raise UsageError(f"{path}: {schema}: perfmodel {__version__} reads {hint}")
     with sound(schema, str(path)):
         text = read_bytes(path, max_bytes=max_bytes)
         answer: dict[str, Any] = json.loads(text, parse_constant=_refuse)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.plot.names import named, shortened_apart
@@ -24,6 +23,8 @@ Record = Mapping[str, Any]
 NOTHING = "-"
 STEADY, INCOMPLETE = "steady", "incomplete"
 """Roles of steps."""
+MAX_SHOWN = 10
+"""Rows of a table for people."""
 MAX_NAME = 64
 """Characters of a name in a table; of a longer one, both ends are shown."""
 TIME, HUMAN, SHARE, GB = "us", "human", "share", "gb"
@@ -41,6 +42,14 @@ _MIN_US, _MAX_PARTS = 1e-3, 12
 _BEFORE_UNIT, _HELD = re.compile(r"(?<=\d) (?=(?:%|us|ms|s|GB)\b|%)"), "\N{NO-BREAK SPACE}"
 GAP, MIN_NAME = 2, 12
 """Blanks between columns, and the columns that a folded name keeps."""
+
+
+class Heading(str):
+    """A line of text that stands out."""
+
+
+class Command(str):
+    """A line of text that is typed: it stays whole."""
 
 
 class Column(NamedTuple):
@@ -101,11 +110,17 @@ class Table:
         self.title = f"{title} ({self._times.unit})" if at else title
 
     def text(self, value: Any, form: str) -> str:
-        """A value as its column shows it; texts in place of numbers stay as they are."""
+        """A value as its column shows it; texts in place of numbers stay as they are, and what is
+        rounded to zero has no minus."""
         if value is None:
             return NOTHING
         if isinstance(value, str):
             return value
+        text = self._number(value, form)
+        is_zero = text.startswith("-") and not text.strip("-0., %")
+        return text.replace("-", "+" if "+" in form else "") if is_zero else text
+
+    def _number(self, value: Any, form: str) -> str:
         if form == TIME:
             return self._times(value)
         if form == HUMAN:
@@ -180,6 +195,10 @@ class Table:
                 break
             widths[max(wide, key=widths.__getitem__)] -= 1
         return kept
+
+
+Block: TypeAlias = str | Table
+"""What a page consists of; a text that begins with a line end has one above it."""
 
 
 def folded(text: str, width: int) -> list[str]:
@@ -265,7 +284,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def source_text(source: str) -> str:
-    return "standard input" if source == "-" else source
+    return {"-": "standard input", "demo:": "bundled demo"}.get(source, source)
 
 
 def merged(names: Sequence[Any]) -> str:
@@ -302,11 +321,19 @@ def parts_table(
     return Table(title, heads, records)
 
 
+def steady_of(steps: Sequence[StepBreakdown]) -> Sequence[StepBreakdown]:
+    """Those that medians are of."""
+    return [step for step in steps if step.role == STEADY] or steps
+
+
+def median_us(steps: Sequence[StepBreakdown]) -> float:
+    return median([step.accounting.step_us for step in steady_of(steps)])
+
+
 def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
     """The step whose duration is closest to the median of the steady ones; the first of equals."""
-    steady = [step for step in steps if step.role == STEADY] or steps
-    middle_us = median([step.accounting.step_us for step in steady])
-    return min(steady, key=lambda step: abs(step.accounting.step_us - middle_us))
+    middle_us = median_us(steps)
+    return min(steady_of(steps), key=lambda step: abs(step.accounting.step_us - middle_us))
 
 
 def step_name(name: str, role: str) -> str:
@@ -366,30 +393,3 @@ def number_text(value: Any) -> str:
     if not isinstance(value, int | float):
         return f"{len(value)} values"
     return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
-
-
-def assumed_text(name: str, figures: Sequence[Record], *, in_full: bool) -> str:
-    """How many of `figures` (`Read.to_dict`) are assumed or recalled; `in_full` which, with their
-    values, and their parts where several have a figure of that name. Empty without any."""
-    from perfmodel.hardware.reads import ASSUMED, RECALLED
-
-    count = Counter(each["figure"] for each in figures)
-    texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
-    for each in figures:
-        if each["grounds"] in texts:
-            part = f"{each['part']} " if count[each["figure"]] > 1 else ""
-            text = f"{part}{each['figure']} {number_text(each['value'])}"
-            texts[each["grounds"]].append(text)
-    said = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
-    if not said or in_full:
-        hint = "sources: perfmodel hardware NAME, or --format json"
-        return f"{name}: hardware values {'; '.join(said)} ({hint})" if said else ""
-    guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
-    is_one = unchecked == 1
-    of = "" if guesses else " hardware value" if is_one else " hardware values"
-    verb = "was not checked against its" if is_one else "were not checked against their"
-    parts = [f"{unchecked}{of} {verb} source"] * bool(unchecked)
-    if guesses:
-        are = " is a guess" if guesses == 1 else "s are guesses"
-        parts.insert(0, f"{guesses} hardware value{are}")
-    return f"{name}: {', '.join(parts)} (--sources)"

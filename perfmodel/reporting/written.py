@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,33 +109,23 @@ def gains_of(
     return helps
 
 
-class What(StrEnum):
-    """What can be exported."""
-
-    TIMELINE = "timeline"
-    GRAPH = "graph"
-    CHAKRA = "chakra"
+TIMELINE, GRAPH, CHAKRA = ("timeline", "graph", "linked trace")
+"""What can be exported."""
+_BY_SUFFIX = {".graphml": GRAPH, ".et": CHAKRA}
 
 
-_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA}
+def exported(path: Path) -> str:
+    """What a file of that name is for."""
+    return _BY_SUFFIX.get(suffix_of(path), TIMELINE)
 
 
-def exported(path: Path | None, what: str | None = None) -> What:
-    """What a file of that name is for, unless `what` says it. Raises `UsageError`."""
-    if what is not None and what not in list(What):
-        raise UsageError(f"export: unknown {what!r}; one of {', '.join(What)}")
-    return What(what or _BY_SUFFIX.get(suffix_of(path) if path else "", What.TIMELINE))
-
-
-def export(
-    source: str | Path | Trace | Prediction, path: str | Path, what: str | None = None
-) -> list[Path]:
+def export(source: str | Path | Trace | Prediction, path: str | Path) -> list[Path]:
     """Write a timeline, a linked trace or a graph for other tools.
 
     Parameters:
-        what: `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
-            `graph` (GraphML) or `chakra` (a linked trace, a file per rank) of a trace; by default
-            the suffix of `path` decides.
+        path: the suffix says what is written: `.graphml` a graph, `.et` a linked trace of Chakra, a
+            file per rank, of a trace; any other a timeline (JSON for ui.perfetto.dev: of a
+            prediction beside what was measured).
 
     Returns: the files written.
     Raises: `PerfmodelError` for what cannot be read, predicted or written.
@@ -147,20 +136,20 @@ def export(
     from perfmodel.prediction.types import Prediction
 
     path = Path(path)
-    check_writable(path, source if isinstance(source, (str, Path)) else None)
-    chosen = exported(path, what)
+    if not is_stdout(path):
+        check_writable(path, source if isinstance(source, (str, Path)) else None)
+    what = exported(path)
     content: Any = source if isinstance(source, Prediction) else sourced(source)
-    if chosen is What.TIMELINE and not isinstance(content, Prediction):
+    if what == TIMELINE and not isinstance(content, Prediction):
         content = predict(content)
-    found = documents(chosen, content, path)
+    found = _documents(what, content, path)
     for each, document in found.items():
-        assert each is not None
         with atomic_write(each) as file:
             file.write(document)
-    return [each for each in found if each]
+    return list(found)
 
 
-def documents(what: What, content: Any, path: Path | None) -> dict[Path | None, bytes]:
+def _documents(what: str, content: Any, path: Path) -> dict[Path, bytes]:
     """What is written, by file: the timeline of a prediction (what was measured, where it was, what
     is predicted, and of a what-if also without it), else of a trace; ranks of a linked trace have a
     file each."""
@@ -171,7 +160,7 @@ def documents(what: What, content: Any, path: Path | None) -> dict[Path | None, 
     from perfmodel.timeline.schedule import measured
     from perfmodel.trace import Trace
 
-    if what is What.TIMELINE:
+    if what == TIMELINE:
         result = content.results[0]
         before, shown = result.baseline, {}
         if result.mode != MODEL:
@@ -183,15 +172,13 @@ def documents(what: What, content: Any, path: Path | None) -> dict[Path | None, 
         return {path: perfetto_json(shown)}
     if not isinstance(content, Trace):
         raise UsageError(f"a {what} is of a trace, not of a prediction or FILE.py:CLASS")
-    if what is What.GRAPH:
+    if what == GRAPH:
         return {path: graphml(build_graph(content))}
     if not content.ranks:
         raise UsageError(f"{content.source}: an execution trace alone has no times of kernels")
     several = len(content.ranks) > 1
-    if path is None and several:
-        raise UsageError(f"{len(content.ranks)} ranks are a file each: give -o NAME.et")
     return {
-        path.with_suffix(f".{rank.rank}{path.suffix}") if path and several else path: (
+        path.with_suffix(f".{rank.rank}{path.suffix}") if several else path: (
             chakra_linked(build_rank(rank, links), rank)
         )
         for rank, links in zip(content.ranks, content.links, strict=True)

@@ -257,7 +257,6 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
         ("diff", "FILE", "other.json"),
         ("diff", "other.json", "FILE"),
         ("evaluate", "traces", "FILE"),
-        ("evaluate", "ops", "FILE"),
         ("evaluate", "kernels", "--data", "FILE"),
         ("evaluate", "steps", "--truth", "FILE", "--hardware", "epyc-7742"),
         ("evaluate", "steps", "--truth", "other.csv", "--hardware", "FILE"),
@@ -288,7 +287,7 @@ def test_no_verb_writes_over_what_it_reads(
 
 def test_kernels_of_a_trace_without_a_gpu(run: Run) -> None:
     ran = run("predict", "--hardware", "h100-sxm", "--mode", "transfer")
-    refused(ran, "bundled demo", "h100-sxm", "use mode model")
+    refused(ran, "demo:", "h100-sxm", "use mode model")
 
 
 def test_unknown_verb_and_missing_argument(run: Run) -> None:

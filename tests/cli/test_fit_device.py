@@ -19,14 +19,9 @@ from perfmodel.workload import op_graph
 
 def test_a_machine_is_fitted_and_predicts_steps(run: Run, tmp_path: Path) -> None:
     machine = tmp_path / "mine.toml"
-    ran = run(
-        *("fit", "device", "--data", TABLE, "--hardware", "generic-cpu"),
-        *("-o", machine, "--format", "json"),
-    )
+    ran = run("fit", "device", "--data", TABLE, "--hardware", "generic-cpu", "-o", machine)
     assert ran.status == 0, ran.err
-    answer = json.loads(ran.out)
-    check_schema("fit.device", answer)
-    assert answer["held_out"][0]["n"] >= 8
+    assert "Errors on a half held out" in ran.out
     truth = _table(tmp_path / "truth.csv", ROW)
     ran = run("evaluate", "steps", "--truth", truth, "--hardware", machine, "--format", "json")
     assert ran.status == 0, ran.err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli.conftest import Run
@@ -70,28 +69,6 @@ def test_texts_have_their_source(run: Run) -> None:
     assert set(part["text_sources"]) == {"architecture", "compute_capability", "memory_kind"}
 
 
-def test_settings_and_nodes(run: Run) -> None:
-    def shown(*arguments: str) -> dict[str, Any]:
-        answer = json.loads(run("hardware", "show", *arguments, "--format", "json").out)
-        check_schema("hardware", answer)
-        (part,) = answer["parts"]
-        return part
-
-    def figure(part: dict[str, Any], key: str) -> float:
-        return next(each["value"] for each in part["figures"] if each["key"] == key)
-
-    device = shown("h100-sxm", "--set", "device.sm_count=100")
-    assert (device["kind"], figure(device, "sm_count")) == ("device", 100)
-    node = shown("h100-sxm", "--set", "node.gpus=4", "--set", "device.sm_count=100")
-    assert (node["kind"], figure(node, "gpus")) == ("node", 4)
-    assert figure(node["parts"]["device"], "sm_count") == 100
-    cluster = shown("dgx-h100", "--nodes", "4", "--set", "node.gpus=2")
-    assert (cluster["kind"], figure(cluster, "nodes")) == ("cluster", 4)
-    assert figure(cluster["parts"]["node"], "gpus") == 2
-    ran = run("hardware", "show", "dgx-h100", "--nodes", "4", "--set", "device.sm_count=100")
-    assert ran.out.splitlines()[-1].split()[:2] == ["node.device.sm_count", "100"]
-
-
 @pytest.mark.parametrize("arguments", [("show", "h100-sxm"), ("h100-sxm",)])
 def test_show_names_the_source_of_each_figure(run: Run, arguments: tuple[str, ...]) -> None:
     ran = run("hardware", *arguments)
@@ -144,11 +121,6 @@ def test_a_file_that_does_not_hold(run: Run, mine: Path, text: str, said: str) -
         ("h900",),
         ("show",),
         ("list", "no-such-thing"),
-        ("list", "--set", "device.sm_count=1"),
-        ("list", "h100-sxm", "--nodes", "2"),
-        ("h100-sxm", "--nodes", "0"),
-        ("h100-sxm", "--set", "sm_count=1"),
-        ("epyc-7742", "--set", "nic.gb_per_s=1"),
         ("--kind", "gpu"),
         ("h100-sxm", "--kind", "device"),
     ],

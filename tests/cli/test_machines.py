@@ -9,25 +9,29 @@ import pytest
 from cli.conftest import Run
 from cli.test_predict import GPUS, answer_of
 
-from perfmodel.cli.predict import cheapest_first, machines
 from perfmodel.prediction import predict
+from perfmodel.prediction.catalogue import cheapest_first, machines
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.workload import load_workload
 
 
 def test_machines_of_the_catalogue_are_those_with_gpus() -> None:
     """By kind, each once, and those that are named beside them."""
-    nodes = machines(["node"], ["nodes", "t4"])
+    nodes = machines(["nodes", "t4"])
     assert {"dgx-h100", "hgx-mi300x", "t4"} < set(nodes)
     assert {"h100-sxm", "hotline-cpus", "nodes"}.isdisjoint(nodes)
-    assert set(machines(["device"], ["gpus"])) == {each.name for each in GPUS}
+    assert machines(["t4"]) == []
+    assert set(machines(["gpus"])) == {each.name for each in GPUS}
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue of four: p5en has no price, a trace of two ranks is too much for one T4."""
     names = ["p5en", "dgx-1", "t4", "dgx-a100-80gb"]
-    monkeypatch.setattr("perfmodel.cli.predict.machines", lambda kinds, named: names)
+    every = {"nodes": names, "all": names}
+    found = lambda named: every.get(next(iter(named), ""), [])  # noqa: E731
+    for where in ("prediction.catalogue", "prediction.run"):
+        monkeypatch.setattr(f"perfmodel.{where}.machines", found)
 
 
 @pytest.mark.usefixtures("few")
@@ -54,6 +58,16 @@ def test_the_cheapest_comes_first_and_who_cannot_be_told_from_it_is_named() -> N
     assert any(
         text.startswith(f"Within the 90 % interval of the best, {names[0]}") for text in blocks
     )
+
+
+@pytest.mark.usefixtures("few")
+def test_python_knows_the_groups_as_well() -> None:
+    """Settings of the workload and a batch hold on each machine."""
+    asked = {"workload.table.alpha": 0.8}
+    found = predict("criteo-kaggle", hardware="nodes", settings=asked, batch=4096)
+    assert {each.hardware for each in found.results} == {"p5en", "dgx-1", "t4", "dgx-a100-80gb"}
+    alone = predict("criteo-kaggle", hardware="dgx-1", settings=asked, batch=4096)
+    assert alone.results[0].step_us in [each.step_us for each in found.results]
 
 
 @pytest.mark.usefixtures("few")

@@ -96,23 +96,23 @@ def test_a_start_that_does_not_fit_says_so_and_gains_are_over_the_first_that_doe
 def test_a_design_that_cannot_be_applied_says_why() -> None:
     links = api.compare("criteo-kaggle", "dgx-a100-80gb", "smartnic", ladder=True)
     why = links.rows[-1].without_gain[0]
-    assert why.startswith("+ smartnic has no effect here")
+    assert why.startswith("+ smartnic changes nothing here")
     assert why.endswith("links join all devices, no lookup crosses an adapter")
 
 
-@pytest.mark.parametrize(("names", "over"), [("default", ""), ("neo", "default")])
-def test_a_ladder_is_of_designs(names: str, over: str) -> None:
+def test_a_ladder_is_of_designs() -> None:
     with pytest.raises(UsageError, match="ladder: "):
-        api.compare("criteo-kaggle", "dgx-a100-80gb", names, over=over, ladder=True)
+        api.compare("criteo-kaggle", "dgx-a100-80gb", "default", ladder=True)
 
 
 def test_a_setting_that_changes_nothing_says_on_what_it_would_act() -> None:
     set_ = composed("neo", {"neo": {"cache_frac": 0.4, "wire": "fp32"}})
     assert without_effect(set_, start()) == [
-        "neo.cache_frac has no effect here: it acts on tables that device memory does not hold"
+        "neo.cache_frac=0.4 changes nothing here: "
+        "it acts on tables that device memory does not hold"
     ]
     assert without_effect(composed("neo"), start()) == []
     adapter = composed("software_cache+smartnic", {"smartnic": {"cache_gib": 2.0}})
     (why,) = without_effect(adapter, start())
-    assert why.startswith("smartnic.cache_gib has no effect here: not applied")
+    assert why.startswith("smartnic.cache_gib=2 changes nothing here: not applied")
     assert why.endswith("links join all devices, no lookup crosses an adapter")

@@ -17,13 +17,12 @@ from tiny import Tiny
 
 import perfmodel.prediction.gains as gains_module
 from perfmodel import breakdown, predict, read
-from perfmodel.cli.prediction_options import read_named
 from perfmodel.prediction import Prediction
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
-from perfmodel.reporting.broken_down import BreakdownPage, show_gains, verdict
-from perfmodel.reporting.page import Html, data, page_html, sortable
+from perfmodel.reporting.broken_down import BreakdownPage, gain_blocks, verdict
+from perfmodel.reporting.page import data, page_html, sortable
 from perfmodel.reporting.predicted import prediction_blocks
-from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.tables import Block, Table, columns
 from perfmodel.reporting.tracks import Shown, Source, Tables
 from perfmodel.reporting.written import gains_of, page_of
 
@@ -37,8 +36,7 @@ QUIET = (
 
 @pytest.fixture(scope="module")
 def prediction() -> Prediction:
-    trace, _ = read_named(None)
-    return predict(trace)
+    return predict("demo:")
 
 
 def test_a_replay_on_a_cpu_claims_no_device(prediction: Prediction) -> None:
@@ -48,8 +46,7 @@ def test_a_replay_on_a_cpu_claims_no_device(prediction: Prediction) -> None:
 
 
 def test_a_prediction_from_shapes_has_both() -> None:
-    trace, _ = read_named(None)
-    page = page_html(predict(trace, hardware=["v100-sxm2-16gb"]))
+    page = page_html(predict("demo:", hardware=["v100-sxm2-16gb"]))
     assert ">low<" in page
     assert "GPU active" in page
 
@@ -88,47 +85,31 @@ def test_the_page_needs_nothing_else(prediction: Prediction) -> None:
     found = Checked(page)
     assert found.opened == []
     assert all(place.startswith(("#", "data:,")) for place in found.loads)
-    assert {"summary", "timeline", "why", "tables", "notes"} <= set(found.ids)
-
-
-class Written(Html):
-    """What is written of a breakdown, as a terminal gets it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[Table] = []
-        self.lines: list[str] = []
-
-    def print(self, text: str = "", **_: Any) -> None:
-        self.lines.append(text)
-
-    def show(self, *tables: Table) -> None:
-        self.tables += tables
+    assert {"summary", "timeline", "tables", "notes"} <= set(found.ids)
 
 
 def test_the_page_of_a_trace_has_all_that_breakdown_prints(reference: Path) -> None:
     trace = read(reference / "traces" / "dlrm_v100x8")
-    prediction, found, written = predict(trace), breakdown(trace), Written()
+    prediction, found = predict(trace), breakdown(trace)
     helps = gains_of(prediction, "name")
     ((gains, _),) = helps
     page = page_html(prediction, helps, trace, found)
-    tables = BreakdownPage(written, found, MAX_ROWS, full_names=False)
-    ranks = sorted(found.ranks, key=lambda rank: rank is not found.slowest)
-    tables.begin(ranks, gains)
-    show_gains(written, gains)
-    tables.hotspots()
-    tables.details(found.ranks, in_full=True)
-    assert len(written.tables) > 20
-    assert [each.title for each in written.tables if sortable(each) not in page] == []
-    assert [line for line in written.lines if escape(line.strip()) not in page] == []
+    shown = BreakdownPage(found, MAX_ROWS)
+    blocks: list[Block] = [*shown.ranks(), *gain_blocks(gains), *shown.hotspots()]
+    for rank in found.ranks:
+        blocks += [*shown.causes(rank), *shown.details(rank)]
+    tables = [each for each in blocks if isinstance(each, Table)]
+    assert len(tables) > 20
+    assert [each.title for each in tables if sortable(each) not in page] == []
+    lines = [each for each in blocks if isinstance(each, str)]
+    assert [line for line in lines if escape(line.strip()) not in page] == []
     title = re.search(r"<h1>(.*?)</h1>", page)
     assert title
     assert escape(verdict(found.slowest, gains)) == title[1]
 
 
 def test_families_of_predicted_kernels_are_named_in_gains() -> None:
-    trace, _ = read_named(None)
-    ((gains, lost),) = gains_of(predict(trace, hardware=["v100-sxm2-16gb"]), None)
+    ((gains, lost),) = gains_of(predict("demo:", hardware=["v100-sxm2-16gb"]), None)
     assert gains
     assert not lost
     assert {gain.command for gain in gains} == {""}
