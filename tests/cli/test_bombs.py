@@ -25,7 +25,6 @@ VERBS = (
     ("report", "{}", "-o", "{out}/x.html"),
     ("diff", "{}", "{}"),
     ("evaluate", "traces", "{}"),
-    ("evaluate", "ops", "--trace", "{}"),
     ("check", "{}", "--baseline", "{out}/none.json"),
     ("fit", "overheads", "{}", "-o", "{out}/o.json"),
 )

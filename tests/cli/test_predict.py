@@ -220,7 +220,6 @@ def test_an_edit_of_a_workload_is_named_in_the_answer(run: Run) -> None:
             ["breakdown"],
             ["report"],
             ["export", "-o", "out.json"],
-            ["evaluate", "ops"],
         ),
         *(["diff", "a.json"], ["fit", "overheads", "-o", "out.json"]),
     ],
