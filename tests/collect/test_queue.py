@@ -1,4 +1,4 @@
-"""The commands of benchmarks/gpu_queue.md are ones that the collector takes, within their limits."""
+"""The commands of benchmarks/gpu_queue.md are ones that the collector takes, within limits."""
 
 import os
 import re
