@@ -109,7 +109,7 @@ def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:
 
 
 def test_improving_never_harms_and_is_the_same_again() -> None:
-    it = problem(20, 12, 8, 4)
+    it = problem(20, 8, 4, 2)
     start = search(it)[-1]
     first, second = improved(start), improved(start)
     assert first.fits
