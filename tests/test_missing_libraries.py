@@ -15,9 +15,9 @@ from perfmodel.errors import LibraryError
 HIDDEN = ("matplotlib", "pyarrow", "numba", "sklearn", "xgboost", "joblib")
 
 
-def without(*lines: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str]:
+def without(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     hide = f"import sys; sys.modules.update(dict.fromkeys({HIDDEN!r}))\n"
-    code = f"{hide}from perfmodel.cli import main; sys.exit(max(map(main, {lines!r})))"
+    code = f"{hide}from perfmodel.cli import main; sys.exit(main({[*map(str, words)]!r}))"
     return subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -37,22 +37,26 @@ def test_what_needs_one_says_in_a_line_how_to_install_it(
 ) -> None:
     trace = Path(perfmodel.__file__).parent / "demo" / "gpu"
     (tmp_path / "a.toml").write_text(f'trace = "{trace}"\n[axes]\nhardware = ["h100-sxm"]\n')
-    ran = without(words, folder=tmp_path)
+    ran = without(*words, folder=tmp_path)
     assert ran.returncode == 2
     assert ran.stderr.strip().endswith(f"is not installed: `pip install {named}`")
     assert ran.stderr.count("\n") == 1
     assert [each.name for each in tmp_path.iterdir()] == ["a.toml"]
 
 
-def test_ordinary_answers_need_none(tmp_path: Path) -> None:
-    ran = without(
+@pytest.mark.parametrize(
+    "words",
+    [
         ("breakdown", "demo:2rank"),
         ("predict", "--workload", "dlrm-dcnv2", "--hardware", "dgx-h100"),
         ("report", "demo:2rank", "-o", "a.html"),
-        folder=tmp_path,
-    )
+    ],
+)
+def test_ordinary_answers_need_none(words: tuple[str, ...], tmp_path: Path) -> None:
+    ran = without(*words, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "Not drawn: matplotlib is not installed" in (tmp_path / "a.html").read_text()
+    if words[0] == "report":
+        assert "Not drawn: matplotlib is not installed" in (tmp_path / "a.html").read_text()
 
 
 def test_a_library_that_is_there_is_the_module() -> None:
