@@ -8,6 +8,7 @@ The wheel is installed alone into an environment that finds its dependencies in 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,9 @@ COMMANDS = (
     ("report", "-o", "page.html"),
 )
 """Each reads other files that are shipped beside the code."""
+OTHERS = """import json, sys
+from perfmodel.cli import main
+sys.exit(any(map(main, json.loads(sys.argv[1]))))"""
 
 
 def package_files() -> set[str]:
@@ -73,8 +77,9 @@ def works(wheel: Path, folder: Path) -> None:
     where = _ask(python, "import perfmodel; print(perfmodel.__file__)", empty)
     if not Path(where).is_relative_to(home):
         sys.exit(f"the wheel is not what runs: {where}")
-    for words in COMMANDS:
-        command = [str(python), "-m", "perfmodel", *words]
+    first, *others = COMMANDS
+    for code in (["-m", "perfmodel", *first], ["-c", OTHERS, json.dumps(others)]):
+        command = [str(python), *code]
         subprocess.run(command, check=True, cwd=empty, env=_clean(), stdout=subprocess.DEVNULL)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shlex
@@ -73,6 +72,7 @@ def asked_on_the_start_page() -> Iterator[str]:
 
 PAGE = (ROOT / "perfmodel" / "AGENTS.md").read_text()
 TABLE = questions(PAGE)
+OF_MODELS = [question for question, (command, _) in TABLE.items() if "MODEL" in command]
 
 
 def test_the_page_is_printed_and_has_every_question_of_the_start_page(run: Run) -> None:
@@ -82,15 +82,26 @@ def test_the_page_is_printed_and_has_every_question_of_the_start_page(run: Run) 
     assert all(f"`perfmodel.{name}`" in PAGE for name in IN_PYTHON)
 
 
-@pytest.mark.parametrize("question", slow_but(4, TABLE))
+@pytest.mark.parametrize("question", slow_but(4, [each for each in TABLE if each not in OF_MODELS]))
 def test_a_script_answers(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
-    command, place = TABLE[question]
-    if "MODEL" in command and importlib.util.find_spec("torch") is None:
-        pytest.skip("needs PyTorch: the CPU build is enough")
-    monkeypatch.chdir(tmp_path)
+    answered(run, tmp_path, monkeypatch, question)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", OF_MODELS)
+def test_a_script_answers_of_a_module(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     (tmp_path / "model.py").write_text(NET)
+    answered(run, tmp_path, monkeypatch, question)
+
+
+def answered(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+    command, place = TABLE[question]
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.toml").write_text(SPEC)
     write(tmp_path / "before.json", document())
     write(tmp_path / "after.json", document())

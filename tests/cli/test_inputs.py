@@ -31,6 +31,9 @@ def test_no_verb_writes_over_what_it_reads_in_a_folder(
 ) -> None:
     for verb in VERBS:
         refused(run(verb, tmp_path, "-o", trace), "is an input")
+
+
+def test_no_program_is_written_over(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     program, table = tmp_path / "net.py", tmp_path / "calls.csv"
     program.write_text(PROGRAM)

@@ -11,6 +11,8 @@ import pytest
 from cli.conftest import Run
 from cli.samples import check_schema
 
+from perfmodel.errors import UsageError
+
 
 @pytest.fixture
 def spec(trace: Path) -> Path:
@@ -32,7 +34,7 @@ def spec(trace: Path) -> Path:
 
 
 def test_the_answer(run: Run, spec: Path) -> None:
-    status, out, _ = run("sweep", spec, "--format", "json", "--sensitivity", "--workers", "2")
+    status, out, _ = run("sweep", spec, "--format", "json", "--sensitivity")
     assert status == 0
     answer = json.loads(out)
     check_schema("sweep", answer)
@@ -51,6 +53,18 @@ def test_the_answer(run: Run, spec: Path) -> None:
         if row["objective"] == "step_us"
     }
     assert -1 <= elasticity["host.single_thread_ratio"] < 0
+
+
+def test_workers_are_as_many_as_asked(
+    run: Run, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That they give the same rows is `tests/explore/test_run.py`."""
+
+    def swept(*_: object, workers: int, **__: object) -> None:
+        raise UsageError(f"{workers} processes")
+
+    monkeypatch.setattr("perfmodel.explore.sweep", swept)
+    assert run("sweep", spec, "--workers", "2").err == "perfmodel: 2 processes\n"
 
 
 def test_the_table_and_the_figure(run: Run, spec: Path, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def test_more_multiprocessors_at_the_same_rates_say_why_they_are_slower() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("check", sense.CHECKS)
 def test_random_cases_make_sense(check: str) -> None:
-    pairs = list(sense.found([check], 2, seed=1))
-    assert len(pairs) > 20
+    pairs = list(sense.found([check], 1, seed=1))
+    assert len(pairs) > 10
     assert not unexplained(pairs), unexplained(pairs)
 
 

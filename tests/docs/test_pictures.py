@@ -1,4 +1,4 @@
-"""Pictures show what is true: each says what can be read on it, and is compared with that."""
+"""Pictures say what can be read on them; `pictures.py --check` compares that with what is true."""
 
 from __future__ import annotations
 
@@ -10,21 +10,12 @@ from docs.pages import PAGES
 
 from docs import pictures
 
-SECONDS = ("report.png", "timeline.png")
-"""Those that are worked out in seconds; `.ci/run` checks all."""
-
 
 def test_every_picture_is_drawn_by_the_script_and_stands_on_a_page() -> None:
     names = {path.name for path in pictures.IMAGES.iterdir()}
     assert names == {*pictures.DRAWN, *pictures.MEASURED}
     linked = {name for page in PAGES for name in re.findall(r"images/([\w.]+)\)", page.read_text())}
     assert linked == names
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SECONDS)
-def test_a_picture_is_not_stale(name: str, reference: Path) -> None:
-    assert list(pictures.update(name, check=True)) == []
 
 
 def test_a_stale_picture_is_told_by_its_content(

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 
 class Block(nn.Module):
-    """Grouped queries and a gated MLP, as models of 70 billion parameters have them."""
+    """Grouped queries and a gated MLP, as models of 70 billion parameters have them; 20 of 80."""
 
     def __init__(self, width=8192, heads=64, groups=8, hidden=28672):
         super().__init__()
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 class Language(nn.Sequential):
     def __init__(self, words=128256, width=8192):
-        blocks = (Block() for _ in range(80))
+        blocks = (Block() for _ in range(20))
         head = nn.Linear(width, words, bias=False)
         super().__init__(nn.Embedding(words, width), *blocks, nn.RMSNorm(width), head)
 
@@ -101,7 +101,7 @@ print(json.dumps(used), file=sys.stderr)
     ("name", "given", "least_gb"),
     [
         ("Images", ["64x3x224x224", "--training", "--optimizer", "SGD"], 0.3),
-        ("Language", ["1x2048:int64", "--dtype", "bf16"], 139.0),
+        ("Language", ["1x2048:int64", "--dtype", "bf16"], 38.0),
     ],
 )
 def test_seconds_and_memory(name: str, given: list[str], least_gb: float, tmp_path: Path) -> None:

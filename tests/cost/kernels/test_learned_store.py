@@ -103,14 +103,6 @@ def test_what_the_trees_say_of_one_makers_devices_is_not_said_of_anothers(folder
     assert width > (own["high_us"] / own["low_us"]).iloc[0]
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_trees(folder: Path, tmp_path: Path) -> None:
-    fitted = fit_kernels([folder.parent / "data.csv"], rows_per_group=200)
-    save(tmp_path / "again", fitted.models, fitted.about)
-    for path in sorted(folder.iterdir()):
-        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
-
-
 def test_the_manifest_says_what_the_models_rest_on(folder: Path) -> None:
     about = json.loads((folder / "manifest.json").read_text())["about"]
     assert about["data"][0]["rows"] == 2 * 4 * 150
