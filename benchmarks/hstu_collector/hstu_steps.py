@@ -31,7 +31,7 @@ BATCHES = {
     "wide": 128,
     "narrow": 384,
 }
-"""Preset and batch, as benchmarks/gpu_queue.md runs them."""
+"""Preset and batch, as docs/gpu-queue.md runs them."""
 PARTS = {"attention": "attention", "matmul": "products", "memcpy_host": "copies"}
 
 

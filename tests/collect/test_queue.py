@@ -1,4 +1,4 @@
-"""The commands of benchmarks/gpu_queue.md are ones that the collector takes, within limits."""
+"""The commands of docs/gpu-queue.md are ones that the collector takes, within limits."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.collect.cli import build_parser
 
-PAGE = Path(__file__).parents[2] / "benchmarks" / "gpu_queue.md"
+PAGE = Path(__file__).parents[2] / "docs" / "gpu-queue.md"
 LIMIT_S = 540
 STUBS = """
 timeout() { echo "timeout $1" >> "$OUT/limits"; shift; "$@"; }

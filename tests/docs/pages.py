@@ -41,6 +41,7 @@ LINKED = ("traces", "benchmarks")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     "README.md": "the two commands of the quick start: .ci/run runs them in a fresh environment",
+    "docs/gpu-queue.md": "needs a CUDA machine; tests/collect checks its command lines",
     "docs/ci.md": "the job installs perfmodel first; its perfmodel commands stand in other pages",
 }
 NEEDS_TORCH = re.compile(r"perfmodel\.collect|^import torch|^from torch|\w\.py:\w", re.M)
