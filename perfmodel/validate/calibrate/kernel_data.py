@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel import hardware
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.base.files import read_bytes
-from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
+from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
 from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
@@ -46,7 +46,6 @@ def read_measurements(path: Path) -> tuple[pd.DataFrame, str]:
     content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
     try:
         frame = frame_of(content)
-        require_all_rows(path, frame)
     except ValueError as problem:
         raise ModelError(f"{path}: cannot be read as a table: {problem}") from None
     if missing := ", ".join(name for name in NEEDED if name not in frame):
