@@ -43,7 +43,7 @@ def collect(context: typer.Context) -> None:
     \b
     Examples:
       perfmodel collect --help                      what can be measured
-      perfmodel collect kernels --device cpu --minutes 5
+      perfmodel collect kernels --device cuda --minutes 5
       perfmodel collect steps --device cpu --minutes 5
     """
     from perfmodel.collect.cli import main

@@ -18,7 +18,8 @@ from perfmodel.collect.backend import Backend, describe_cpu
 
 COLUMNS = (
     *("op", "device", "dtype", "direction", "timing", "cache", "variant", "b", "m", "n", "k"),
-    *("layout", "bias", "rows", "cols", "elements", "tensors", "batch", "hash_size", "dim"),
+    *("layout", "bias", "rows", "cols", "elements", "tensors", "batch", "in_channels"),
+    *("out_channels", "kernel_size", "input_size", "stride", "padding", "hash_size", "dim"),
     *("pooling", "zipf_alpha", "tokens", "pairs", "heads"),
     *("head_dim", "value_dim", "max_length", "lengths", "reads", "writes", "flop_per_element"),
     *("duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us", "unique_rows"),

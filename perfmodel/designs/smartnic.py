@@ -45,7 +45,9 @@ class SmartNic(settings.Checked, of="smartnic"):
             table.tier == "hbm" and not table.caches and table.sharding in WHOLE
             for table in deployment.placement.tables
         ]
-        if deployment.ranks == deployment.machine.linked_gpus:
+        if deployment.train:
+            why = "training would write the rows that it changes to every adapter"
+        elif deployment.ranks == deployment.machine.linked_gpus:
             why = "links join all devices, no lookup crosses an adapter"
         elif nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
             why = (
@@ -56,8 +58,6 @@ class SmartNic(settings.Checked, of="smartnic"):
             why = "no table in device memory is whole or in columns and without a cache"
         elif self.cache_gib == 0:
             why = "no rows in adapters are asked for (smartnic.cache_gib 0)"
-        elif deployment.train:
-            why = "training would write the rows that it changes to every adapter"
         else:
             return self._cached(deployment.with_(machine=machine), served)
         return deployment.unchanged("smartnic", f"the step is as without it: {why}")
