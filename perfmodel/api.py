@@ -50,7 +50,6 @@ def predict_module(
     mode: str = "eager",
     assume: Mapping[str, float] = MappingProxyType({}),
     kernels: Kernels | None = None,
-    training: bool | None = None,
 ) -> Prediction:
     """Per-call time of a `torch.nn.Module` in memory on each machine.
 
@@ -62,7 +61,6 @@ def predict_module(
         inputs: what `module` is called with.
         train: its backward pass too, and a step of `optimizer`, where one is named.
         mode: `eager`, `compiled` by Inductor, in CUDA `graphs`, or both (`reduce-overhead`).
-        training: the earlier name of `train`.
 
     Returns: a `Prediction` of one pass.
     Raises: `PerfmodelError` for a call that fails, and for an operator that depends on values which
@@ -71,8 +69,7 @@ def predict_module(
     from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict
 
-    is_training = train if training is None else training
-    call = Call(is_training, optimizer, dtype, autocast, batch, assume)
+    call = Call(train, optimizer, dtype, autocast, batch, assume)
     graph = as_run(graph_of_module(module, inputs, call), mode)
     return predict(graph, hardware=hardware, kernels=kernels)
 
@@ -162,7 +159,6 @@ def compare(
     model = changed_workload(workload, texts)
     part = hardware_part(hardware, [text for text in texts if _first(text) in KINDS])
     machine = cluster_of(part, nodes)
-    prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
     if plan is not None:
         from perfmodel.explore.torchrec import read_plan
@@ -179,7 +175,7 @@ def compare(
             batch=batch,
             train=train,
             serving=serving,
-            prices=Prices(**prices, usd_per_hour=usd_per_hour),
+            prices=Prices(usd_per_hour, usd_per_kwh),
             overheads=overheads,
             placement=placement,
             ladder=ladder,

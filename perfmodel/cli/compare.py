@@ -255,7 +255,6 @@ MAX_SHOWN = 12
 _COLUMNS = "name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s"
 _TITLES = (
     *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
-    "Modules, by what they launch",
 )
 """Of the groups of changes."""
 

@@ -99,7 +99,6 @@ def predict(
     target: Output = STDOUT,
 ) -> None:
     from perfmodel.ops.read.module import Call, assumed, program_of
-    from perfmodel.plot import breakdown_figure
     from perfmodel.prediction.breakdown.completeness import incomplete
     from perfmodel.prediction.catalogue import cheapest_first, machines
     from perfmodel.prediction.run import largest_batch_of
@@ -166,9 +165,7 @@ def predict(
         prediction = answered(options)
     if content and options.strict:
         refuse_cautions(content.source, prediction.cautions)
-    save_figure(
-        figure, lambda: breakdown_figure(prediction.paths_by_cause(), title="Critical path")
-    )
+    save_figure(figure, prediction.plot)
     if explain is not None:
         _write_explanation(prediction, explain, target)
         return
@@ -299,7 +296,7 @@ def _show_explained(console: Console, answer: Record) -> None:
     if waits:
         console.say(
             f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge, "
-            f"lag {human_us(waits['lag_us'])}: {waits['lag_source']}"
+            f"lag {human_us(waits['lag_us'])}"
         )
     console.print()
     console.say(f"{reason['what']}: {human_us(reason['duration_us'])}")

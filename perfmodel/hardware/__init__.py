@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.catalogue import devices as devices
     from perfmodel.hardware.catalogue import figures as figures
     from perfmodel.hardware.catalogue import find as find
-    from perfmodel.hardware.catalogue import frame as frame
     from perfmodel.hardware.catalogue import from_driver_name as from_driver_name
     from perfmodel.hardware.catalogue import host as host
     from perfmodel.hardware.catalogue import load as load

@@ -9,7 +9,6 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, get_origin
 
 from perfmodel.base.schema import Table, read_toml
 from perfmodel.errors import HardwareError
@@ -24,10 +23,6 @@ from perfmodel.hardware.schema import (
     expand,
     fields_of,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FOLDER = Path(__file__).parent / "catalogue"
 _MAX_EXTENDS = 10
@@ -316,28 +311,3 @@ def cluster(given: str | Path | Part, nodes: int | None = None) -> Cluster:
     one = node(part)
     source = MappingProxyType({"nodes": "given"})
     return Cluster(name=one.name, maker=one.maker, node=one, nodes=nodes or 1, sources=source)
-
-
-def frame(words: str = "", kind: str = "device") -> pd.DataFrame:
-    """The catalogue's parts of one kind that `find` finds, one row each, one column per figure.
-
-    Index: name; columns: maker, texts, names of the parts within, then figures (NaN where a part
-    has none). Raises `HardwareError` for an unknown kind.
-    """
-    import pandas as pd
-
-    result = find(words, kind)
-    entries = fields_of(KINDS[kind])
-    texts = [  # what one word says: a text, a choice, or a part by its name
-        key
-        for key, entry in entries.items()
-        if entry.type is str or entry.is_part or get_origin(entry.type) is Literal
-    ]
-    numbers = [key for key, entry in entries.items() if entry.is_figure]
-    rows = [
-        {key: None if (value := getattr(part, key)) is None else str(value) for key in texts}
-        | {key: getattr(part, key) for key in numbers}
-        for part in result
-    ]
-    columns = pd.DataFrame(rows, columns=[*texts, *numbers]).set_index("name")
-    return columns.astype(dict.fromkeys(numbers, "float64"))

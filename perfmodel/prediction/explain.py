@@ -37,8 +37,6 @@ class Explainer(Protocol):
         """The operator of each node; empty where it has none."""
         ...
 
-    def lag_source(self, edge: EdgeKind) -> str: ...
-
     def reason(self, node: int) -> Reason: ...
 
 
@@ -79,7 +77,7 @@ class Explained:
     `duration_us`, `slack_us` (how much later it could end without its step ending later; None: no
     step waits for it) and `on_critical_path`."""
     waits_for: dict[str, Any] | None
-    """What decided when it could start: `number label edge lag_us lag_source`."""
+    """What decided when it could start: `number label edge lag_us`."""
     reason: Reason
 
     @property
@@ -149,7 +147,6 @@ def explain(
             "label": graph.labels[before],
             "edge": edge.name.lower(),
             "lag_us": float(deciding.lag_us[node]),
-            "lag_source": explainer.lag_source(edge),
         }
     path = () if mark == NONE else critical_path(timeline, mark)
     about = {

@@ -20,7 +20,7 @@ from perfmodel.prediction.explain import Reason, Terms, reason_of_row
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, ScheduledSteps, host_ratio
 from perfmodel.prediction.transferred import BASES, TransferredDurations
 from perfmodel.prediction.what_if import Scale
-from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.kinds import Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
@@ -50,12 +50,6 @@ class ModelExplainer:
     """By rank, what the trace's host times are multiplied with."""
     kernels: Chosen = field(default_factory=kernels_in_use)
     """Models that were chosen by name."""
-
-    def lag_source(self, edge: EdgeKind) -> str:
-        return (
-            "lowering/draft.py: one constant per kind of edge, near the middle of what replays of "
-            "traces on V100, A100, H100 and RTX 2080 Ti find"
-        )
 
     def ops(self) -> Sequence[str]:
         """Of a piece the operator that launched it."""
@@ -113,7 +107,7 @@ def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: Ho
         f"{kind} on {thread}": (kind, None, thread),
     }
     filed_under = next((text for text, key in keys.items() if key in profile.rows), f"any {kind}")
-    statistic, origin = profile.statistic(kind, op, thread), profile.provenance
+    statistic = profile.statistic(kind, op, thread)
     taken_us = float(getattr(statistic, costs.statistic))
     terms: Terms = {
         "overhead": f"{kind}, {DESCRIPTIONS[kind]}",
@@ -122,18 +116,12 @@ def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: Ho
         "samples": statistic.count,
         "statistic": costs.statistic,
         costs.statistic: taken_us,
-        "p10_us": statistic.p10_us,
-        "p90_us": statistic.p90_us,
         "host_ratio": costs.ratio,
     }
-    terms |= {name: ", ".join(getattr(origin, name)) or None for name in _ORIGIN}
     formula = f"{costs.statistic} of the profile's samples x host_ratio"
     if costs.recorded_on is not None:
         formula += f" ({HOST_SPEED} of the profile's host over the target's)"
     return Reason("host overheads", formula, taken_us * costs.ratio, terms, host_figures(costs))
-
-
-_ORIGIN = ("traces", "devices", "hosts")
 
 
 def host_figures(costs: HostCosts) -> tuple[FigureRead, ...]:
@@ -151,15 +139,9 @@ class MeasuredExplainer:
     graph: ExecutionGraph
     duration_us: Floats
     edits: Sequence[Scale] = ()
-    overheads: tuple[str, Profile] | None = None
-    """Name and profile of what took the place of the measured host costs."""
+    overheads: str | None = None
+    """The profile that took the place of the measured host costs."""
     moved: TransferredDurations | None = None
-
-    def lag_source(self, edge: EdgeKind) -> str:
-        return (
-            "the middle of the trace's edges of this kind that decided a start, 0 where such an "
-            "edge has no delay of its own; the same on other machines"
-        )
 
     def ops(self) -> Sequence[str]:
         """Of device work the operator that launched it."""
@@ -180,12 +162,9 @@ class MeasuredExplainer:
         nodes, taken_us = self.graph.nodes_, float(self.duration_us[node])
         if nodes.kind[node] == NodeKind.MARK:
             return _boundary(taken_us)
+        terms = self._event(node) | {"measured_us": float(nodes.duration_us[node])}
         if self.overheads is not None and overhead_of(self.graph, node):
-            name, profile = self.overheads
-            costs = HostCosts(profile, 1.0, "", name=name)
-            terms = profile_reason(self.graph, node, profile, costs).terms
-        else:
-            terms = self._event(node) | {"measured_us": float(nodes.duration_us[node])}
+            terms = {"profile": self.overheads}
         figures: tuple[FigureRead, ...] = ()
         if self.moved is not None:
             machines = (self.moved.source, self.moved.target)

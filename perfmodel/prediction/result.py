@@ -339,13 +339,8 @@ def _mean_of_other_steps(group: Ints, step: Ints, duration_us: Floats, counts: M
 def null_mean_us(measured: Timeline, steady: Ints) -> Floats:
     """Of every step of a measured trace what needs no model, `[rank, step]` in microseconds: the
     mean of the other `steady` steps; nan where there is none."""
-    return _mean_of_others(by_rank_and_step(measured.graph, measured.step_us), steady)
-
-
-def _mean_of_others(values: Floats, steady: Ints) -> Floats:
-    """Per rank and step, the mean of the steady steps but the step itself."""
-    own = np.where(np.isin(np.arange(values.shape[1]), steady), values, 0.0)
-    count = len(steady) - np.isin(np.arange(values.shape[1]), steady)
-    total = own.sum(axis=1, keepdims=True) - own
-    means: Floats = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    values = by_rank_and_step(measured.graph, measured.step_us)
+    is_steady = np.isin(np.arange(values.shape[1]), steady)
+    own, count = np.where(is_steady, values, 0.0), len(steady) - is_steady
+    means: Floats = (own.sum(axis=1, keepdims=True) - own) / np.where(count > 0, count, np.nan)
     return means

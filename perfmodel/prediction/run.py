@@ -196,9 +196,9 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     if left_out and len(steady_steps(measured(graph))) < 2:
         raise UsageError(f"{trace.source}: leaving a step out takes two steady steps")
     given = plain = graph, graph.nodes_.duration_us
-    host = None if request.profile is None else (request.profile, load_profile(request.profile))
+    host = request.profile
     if host is not None:
-        given = profiled(*given, host[1])
+        given = profiled(*given, load_profile(host))
     edited = bool(scales or codecs or host)
     apart = None
     if mode == REPLAY and edited and not request.keep_contention:

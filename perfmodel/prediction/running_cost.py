@@ -40,15 +40,15 @@ REST_FRAC = 0.32
 known: the mean of the catalogue's eight whole machines that say (0.09 to 0.54)."""
 MEMORY_W_PER_GB, MEMORY_USD_PER_GB = 0.375, 4.0
 """3 W per 8 GB of DDR4 (Crucial, recalled). Assumed: about what registered DDR4 cost in 2020-23."""
+YEARS, FACILITY_RATIO, USD_PER_KWH = 4.0, 1.1, 0.08
+"""Over which a purchase is spread, and how many times the machine's energy a building takes."""
 ASSUMED = {
     "years": "assumed: 4 years, the usual life of servers in books of cloud companies",
     "used_frac": "assumed: the machine does nothing else, and always this",
     "usd_per_kwh": "US industrial average of 2023, about (EIA), recalled",
     "facility_ratio": "assumed: a modern data centre's PUE",
 }
-"""Where the defaults of `Prices` come from."""
-BOUGHT = ("purchase_usd", "years", "usd_per_kwh", "facility_ratio")
-"""Prices that a rent includes."""
+"""Where these come from."""
 HOURS_PER_YEAR = 8_766.0
 SECONDS_PER_HOUR = 3_600.0
 J_PER_KWH = 3.6e6
@@ -58,33 +58,20 @@ Number = float | NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prices:
-    """What a user says of money; what is None comes from the catalogue.
-
-    `usd_per_hour` rents one node, electricity included; else `purchase_usd` buys it, spread over
-    `years` of which the machine works `used_frac`, plus energy, `facility_ratio` times what the
-    machine draws. Raises `UsageError` for what no price can be, and for both together.
-    """
+    """What a user says of money: `usd_per_hour` rents one node, electricity included; else it is
+    bought, or rented, at the catalogue's price (of another, `price_usd` of a node). Raises
+    `UsageError` for what no price can be, and for both together."""
 
     usd_per_hour: float | None = None
-    purchase_usd: float | None = None
-    years: float = 4.0
-    used_frac: float = 1.0
-    usd_per_kwh: float = 0.08
-    facility_ratio: float = 1.1
+    usd_per_kwh: float | None = None
 
     def __post_init__(self) -> None:
         for part in fields(self):
             value = getattr(self, part.name)
             if value is not None and not (isfinite(value) and value >= 0):
                 raise UsageError(f"prices: {part.name} of {value:g}: expected 0 or more")
-        said = [name for name in BOUGHT if not self.is_default(name)]
-        if said and self.usd_per_hour is not None:
-            raise UsageError(f"prices: {said[0]} beside usd_per_hour: a rent includes it")
-        if not (self.years > 0 and 0 < self.used_frac <= 1):
-            raise UsageError("prices: expected years above 0 and a used_frac above 0, at most 1")
-
-    def is_default(self, name: str) -> bool:
-        return bool(getattr(self, name) == getattr(Prices, name))
+        if None not in (self.usd_per_hour, self.usd_per_kwh):
+            raise UsageError("prices: usd_per_kwh beside usd_per_hour: a rent includes it")
 
 
 @dataclass(frozen=True)
@@ -102,10 +89,6 @@ class Activity:
             if not ((value >= 0) & (value <= 1 + 1e-9)).all():
                 raise UsageError(f"activity: {part.name} of {value.max():g}: expected 0 to 1")
 
-    def scaled(self, frac: float) -> Activity:
-        """Of a machine that works `frac` of the time."""
-        return Activity(*(frac * getattr(self, part.name) for part in fields(self)))
-
 
 @dataclass(frozen=True)
 class OperatingCosts:
@@ -117,7 +100,7 @@ class OperatingCosts:
     held_usd_per_hour: float | None
     """The rent, or the purchase spread over its years; None where nobody knows a price."""
     is_rented: bool
-    prices: Prices
+    usd_per_kwh: float
     sources: dict[str, str] = field(compare=False)
     """Per figure, where it comes from."""
     working_limit_w: float = inf
@@ -134,7 +117,7 @@ class OperatingCosts:
         """What all nodes cost while they draw `power_w`; None where that is not known."""
         if self.held_usd_per_hour is None or self.is_rented:
             return self.held_usd_per_hour
-        energy_usd = power_w / 1e3 * self.prices.facility_ratio * self.prices.usd_per_kwh
+        energy_usd = power_w / 1e3 * FACILITY_RATIO * self.usd_per_kwh
         return self.held_usd_per_hour + energy_usd
 
     def economics(self, samples_per_s: Number, activity: Activity | None = None) -> Economics:
@@ -194,7 +177,7 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
     parts = _parts(node, share)
     sources = {part.kind: part.source for part in parts}
-    sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
+    sources |= ASSUMED | ({} if said.usd_per_kwh is None else {"usd_per_kwh": "given"})
     sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
     scale = 1 + REST_FRAC
     sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
@@ -212,24 +195,23 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         of_one = busy_w["device_frac"] / rates.working_w(stock)
         busy_w["device_frac"] = of_one * rates.working_w(node.device)
         limit_w = of_one * max(node.device.tdp_w - rates.idle_w(stock), 0.0)
-    asked = {"usd_per_hour": said.usd_per_hour, "purchase_usd": said.purchase_usd}
-    key, price = next(((k, usd) for k, usd in asked.items() if usd is not None), ("", None))
-    source, is_rent = "given", node.price_usd is None
-    if not key and not (is_rent and node.price_usd_per_hour is None):
-        own = "price_usd_per_hour" if is_rent else "price_usd"
-        key = "usd_per_hour" if is_rent else "purchase_usd"
+    price, source = said.usd_per_hour, "given"
+    own = "price_usd_per_hour" if node.price_usd is None else "price_usd"
+    unpriced = [part.name for part in parts if part.price_usd is None]
+    is_rented = price is not None
+    if not is_rented and getattr(node, own) is not None:
         price, source = getattr(node, own) * share, node.sources.get(own, "not stated")
-    elif not key:
-        key, unpriced = "purchase_usd", [part.name for part in parts if part.price_usd is None]
+        is_rented = node.price_usd is None
+    elif not is_rented and unpriced:
+        source = f"not known: {', '.join(unpriced)} without a price"
+    elif not is_rented:
         price = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
         source = "sum of the parts, without boards, case and power supplies"
-        if unpriced:
-            price, source = None, f"not known: {', '.join(unpriced)} without a price"
-    sources[key] = source
-    hours = 1.0 if key == "usd_per_hour" else said.years * HOURS_PER_YEAR
-    held = None if price is None else price * count / hours / said.used_frac
-    is_rented = key == "usd_per_hour"
-    return OperatingCosts(idle_w, busy_w, held, is_rented, said, sources, limit_w)
+    sources["usd_per_hour" if is_rented else "purchase_usd"] = source
+    hours = 1.0 if is_rented else YEARS * HOURS_PER_YEAR
+    held = None if price is None else price * count / hours
+    usd_per_kwh = USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh
+    return OperatingCosts(idle_w, busy_w, held, is_rented, usd_per_kwh, sources, limit_w)
 
 
 def _parts(node: Node, share: float) -> list[_Part]:

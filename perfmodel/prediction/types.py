@@ -161,13 +161,6 @@ class Result:
         closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
         return int(np.flatnonzero(self.timeline.graph.marks.rank == self.rank.rank)[closest])
 
-    def path_by_cause(self) -> dict[str, float]:
-        """Microseconds per cause along the critical path."""
-        found: dict[str, float] = {}
-        for piece in self.critical_path:
-            found[piece.kind] = found.get(piece.kind, 0.0) + piece.duration_us
-        return found
-
     @property
     def device(self) -> Device | None:
         """What its kernels run on, where shapes say how long."""
@@ -265,25 +258,6 @@ class Prediction:
     @property
     def cautions(self) -> list[str]:
         return list(dict.fromkeys(line for result in self.results for line in result.cautions))
-
-    def paths_by_cause(self) -> dict[str, dict[str, float]]:
-        """Microseconds per cause along the typical step: measured, of each result and baseline."""
-        from perfmodel.timeline.critical_path import PathWalker
-        from perfmodel.timeline.period import DeviceLags
-        from perfmodel.timeline.schedule import measured, steady_steps
-
-        first, found = self.results[0], dict[str, dict[str, float]]()
-        if first.mode != "model":
-            truth = measured((first.baseline or first).timeline.graph)
-            path = DeviceLags.of(truth, steady_steps(truth)).path
-            found["measured"] = path(first.median_mark, PathWalker(truth)).by_cause()
-        for result in self.results:
-            name = "predicted" if result.mode == "replay" else result.hardware
-            if result.baseline is not None:
-                found[name] = result.baseline.path_by_cause()
-                name = f"{name}, what-if"
-            found[name] = result.path_by_cause()
-        return found
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/prediction.json` describes it."""

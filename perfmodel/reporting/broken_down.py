@@ -96,7 +96,6 @@ class BreakdownPage:
             self.of.rows(name, self.rows) for name in names
         )
         device, backward = _DEVICE if kernels else "", _backward(modules)
-        ranges = [row for row in ranges if row["kind"] != "module"]
         of_operators = f"{device}{_backward(operators)}{_HOST};host_total_us=with calls:us"
         of_modules = f"{'device_us=forward:us;' if backward else device}{backward}{_HOST}"
         yield from _per_step("Top kernels", f"short_name=kernel;{_KERNELS}", kernels)

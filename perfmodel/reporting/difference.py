@@ -16,7 +16,6 @@ from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.reporting.sides import (
     GROUPS,
     MEMORY,
-    MODULE,
     PIECE,
     STEP,
     Figures,
@@ -26,12 +25,11 @@ from perfmodel.reporting.sides import (
 
 SCHEMA = "perfmodel.diff/2"
 COLUMNS = ("group", "name", "a_us", "b_us", "change_us", "scatter_frac")
-MAX_SHOWN, MAX_MOVED = 12, 5
-"""Changes of each group for people, and changes that a comment names."""
+MAX_MOVED = 5
+"""Changes that a comment names."""
 MAX_OVER, MAX_ROWS = 4, 12
 """Figures over their limit that a verdict names, and rows of a comment."""
 _LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")
-LIKE_FRAC = 0.5
 ROUNDING_FRAC = 5e-4
 """What is shown as 0.0 %."""
 
@@ -214,14 +212,6 @@ class Difference:
         said = f"step {' to '.join(self.step.size_texts)}"
         return f"Difference({self.a.source!r}, {self.b.source!r}: {said})"
 
-    def _repr_html_(self) -> str:
-        from perfmodel.plot import table_html
-
-        frame = self.changes.drop(columns="scatter_frac")
-        shown = frame[(frame.a_us != 0) | (frame.b_us != 0)].groupby("group").head(MAX_SHOWN)
-        title = f"{self.a.source} against {self.b.source}"
-        return table_html(shown.to_numpy().tolist(), list(shown), title)
-
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/diff.json` describes it."""
         return {
@@ -313,9 +303,6 @@ def _notes(a: Side, b: Side, pairs: list[tuple[int, int]]) -> Iterator[str]:
             yield f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone"
         if side.is_window:
             yield f"nothing marks steps in {name}: its figures are of all that was recorded"
-    before, after = (each.figures_of(rank) for each, rank in zip((a, b), first, strict=True))
-    if not _are_alike(PIECE, before, after):
-        yield "less than half of their critical paths goes by names that both have: two programs?"
     for key in (key for key in a.asked if key in b.asked):
         if a.asked[key] != b.asked[key]:
             yield f"another question: {key} {a.asked[key]} in A, {b.asked[key]} in B"
@@ -336,26 +323,12 @@ def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
 
 
 def _comparable(*sides: Figures) -> list[Figures]:
-    """Both sides, of what both tell: figures of the step, and groups; modules where half of the
-    time of each goes by a name that both have.
-
-    Modules that hold others count again, on both sides.
-    """
+    """Both sides, of what both tell: figures of the step, and groups."""
     kept = set[tuple[str, str]]()
     for group in GROUPS:
         parts = [{key for key in each if key[0] == group} for each in sides]
         if group == STEP:
             kept |= set.intersection(*parts)
-        elif all(parts) and (group != MODULE or _are_alike(group, *sides)):
+        elif all(parts):
             kept |= set.union(*parts)
     return [{key: us for key, us in each.items() if key in kept} for each in sides]
-
-
-def _are_alike(group: str, *sides: Figures) -> bool:
-    """Whether half of a group's time on each side goes by a name that both have, or one has none of
-    it."""
-    parts = [{key: us for key, us in each.items() if key[0] == group} for each in sides]
-    shared = set.intersection(*map(set, parts))
-    return not all(parts) or all(
-        sum(own[key] for key in shared) >= LIKE_FRAC * sum(own.values()) for own in parts
-    )

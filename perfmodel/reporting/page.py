@@ -29,9 +29,7 @@ from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.stored import sound
 from perfmodel.reporting.tables import Block, Column, Table
 from perfmodel.reporting.tracks import Shown, timeline_data
-from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import measured
-from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
-EXPLAINED = 10
-"""Of its longest nodes, how many are explained."""
 ASSETS = "assets"
 TITLES = {
     "measured": "Measured",
@@ -61,7 +57,6 @@ MAX_RANKS = 8
 """Ranks whose details the page shows, the one that the others wait for first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
 _PATH = tables.columns("us=time:us;frac=share:share;count:count;kind;piece")
-_BOUNDS = tables.columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 
 
 def page_html(
@@ -279,7 +274,7 @@ def _is_replay(prediction: Prediction) -> bool:
 
 
 def _tables(result: Result) -> Iterator[Table]:
-    """The critical path by piece, and why its longest nodes take what they take."""
+    """The critical path by piece."""
     name = result.hardware
     pieces = defaultdict[tuple[str, str], list[float]](list)
     for each in result.critical_path:
@@ -291,27 +286,6 @@ def _tables(result: Result) -> Iterator[Table]:
     ]
     caption = f"Critical path by piece, the first {min(len(records), PATH_ROWS)}, {name}"
     yield Table(caption, _PATH, records[:PATH_ROWS])
-    if result.explainer is not None and (reasons := list(_reasons(result))):
-        title = "Critical path: its longest nodes and their bounds (more: predict --explain NODE)"
-        yield Table(f"{title}, {name}", _BOUNDS, reasons)
-
-
-def _reasons(result: Result) -> Iterator[dict[str, Any]]:
-    """Why the longest nodes of the critical path take what they take."""
-    assert result.explainer is not None
-    path = critical_path(result.timeline, result.median_mark)
-    taken = {piece.node: piece.end_us - piece.start_us for piece in path if piece.edge == NONE}
-    for node in sorted(taken, key=lambda node: -taken[node])[:EXPLAINED]:
-        reason = result.explainer.reason(node)
-        yield {
-            "us": taken[node],
-            "node": node,
-            "by": reason.what,
-            "bound": reason.terms.get("bound_by", ""),
-            "source": reason.terms.get("source") or reason.terms.get("profile") or "",
-            "piece": result.timeline.graph.labels[node],
-            "formula": reason.formula,
-        }
 
 
 def _notes(prediction: Prediction) -> Iterator[str]:

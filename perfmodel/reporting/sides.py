@@ -15,8 +15,6 @@ from perfmodel.base.arrays import median
 from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import Gap, completeness
-from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.tables import range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
 from perfmodel.reporting.stored import sound, stored_answer
@@ -26,11 +24,9 @@ from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import StepRole, measured, steady_steps, step_bounds
 from perfmodel.trace import Trace, read
 
-STEP, PATH, PIECE, FAMILY, MODULE = GROUPS = (
-    *("step", "critical path", "on the path", "device", "module"),
-)
+STEP, PATH, PIECE, FAMILY = GROUPS = ("step", "critical path", "on the path", "device")
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
-time by kernel family; time of modules by their place in the model."""
+time by kernel family."""
 MEMORY = "memory"
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
@@ -113,10 +109,7 @@ def _measured_side(trace: Trace) -> Side:
 
     def figures_of(number: int) -> Figures:
         result = job if number == job.rank.rank else of_rank(number)
-        ran = Hotspots(*recorded[number], tuple(steady.tolist()))
-        by = "device_us" if len(ran.links.device_rows) else "host_us"
-        modules = {(MODULE, r["name"].strip("/")): r[by] for r in range_rows(ran.modules)}
-        return _figures_of_result(result.to_dict()) | modules
+        return _figures_of_result(result.to_dict())
 
     job, ranks = of_rank(None), {}
     for rank in job.ranks:

@@ -161,54 +161,6 @@ def test_of_windows_it_is_said_that_nothing_marks_steps(run: Run, tmp_path: Path
     ]
 
 
-def _with_module(content: dict[str, Any]) -> dict[str, Any]:
-    """The operators of each step within a module."""
-    for mark in [e for e in content["traceEvents"] if e["name"].startswith(STEP)]:
-        begun = mark["ts"]
-        module = event("python_function", "nn.Module: Tower_0", begun + 1, begun + mark["dur"] - 1)
-        content["traceEvents"].append(module | {"args": {"Python id": 1}})
-    return content
-
-
-def test_modules_that_both_have_are_compared(run: Run, tmp_path: Path) -> None:
-    before, after = (_with_module(loop([us] * 3)) for us in (1000, 1200))
-    _, answer = diff(run, tmp_path, before, after)
-    modules = [row for row in answer["changes"] if row["group"] == "module"]
-    assert [(row["name"], row["change_us"]) for row in modules] == [("Tower", 100)]
-    _, answer = diff(run, tmp_path, before, loop([1000] * 3))
-    assert not [row for row in answer["changes"] if row["group"] == "module"]
-
-
-def _with_tree(content: dict[str, Any], wrapper: str = "", layers: int = 2) -> dict[str, Any]:
-    """A module within a model (within a wrapper); each step has a kernel in its second layer."""
-    for mark in [e for e in content["traceEvents"] if e["name"].startswith(STEP)]:
-        begun, us = mark["ts"], mark["dur"]
-        places = [(wrapper, 1.0, us - 1)] * bool(wrapper) + [("Bert_0", 1.5, us - 1.5)]
-        places += [(f"Layer_{7 * n}", 2 + n / 4, 2 + n / 4 + 0.2) for n in range(layers - 1)]
-        places += [("Layer_70", 4, us - 2)]
-        for name, start, end in places:
-            module = event("python_function", f"nn.Module: {name}", begun + start, begun + end)
-            content["traceEvents"].append(module | {"args": {"Python id": 1}})
-    return content
-
-
-def test_modules_are_aligned_by_their_place(run: Run, tmp_path: Path) -> None:
-    """Whatever number the profiler gave each, and whatever wraps the model."""
-    before = _with_tree(loop([1000] * 3))
-    after = _with_tree(loop([1200] * 3), wrapper="OptimizedModule_0")
-    _, answer = diff(run, tmp_path, before, after)
-    modules = {r["name"]: r["change_us"] for r in answer["changes"] if r["group"] == "module"}
-    assert modules == {"Bert": 100, "Bert/Layer#1": 100, "Bert/Layer": 0}
-
-
-def test_modules_of_other_trees_are_not_compared(run: Run, tmp_path: Path) -> None:
-    other = _with_tree(loop([1200] * 3))
-    for each in other["traceEvents"]:
-        each["name"] = each["name"].replace("Bert_0", "Other_0")
-    _, answer = diff(run, tmp_path, _with_tree(loop([1000] * 3)), other)
-    assert not [row for row in answer["changes"] if row["group"] == "module"]
-
-
 @pytest.mark.parametrize(
     "text", ["step", "step=5", "step=%", "step=-5%", "=5%", "step=5%,step=6%", "step=5%,", "a=1%"]
 )

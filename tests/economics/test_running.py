@@ -62,19 +62,15 @@ def test_equal_parts_draw_alike_whether_or_not_a_data_sheet_says() -> None:
 
 
 def test_money_by_hand() -> None:
-    box = machine(power_w=1000.0)
-    bought = operating_costs(
-        box, Prices(purchase_usd=35_064.0, usd_per_kwh=0.1, facility_ratio=1.5)
-    )
+    box = machine(power_w=1000.0, price_usd=35_064.0)
+    bought = operating_costs(box, Prices(usd_per_kwh=0.1))
     found = bought.economics(1000.0, BUSY)
     assert found.energy_j_per_sample == pytest.approx(1.0)
     assert found.kwh_per_million_samples == pytest.approx(1 / 3.6)
-    assert found.usd_per_hour == pytest.approx(1.0 + 0.15)
-    assert found.usd_per_million_samples == pytest.approx(1.15 / 3.6)
+    assert found.usd_per_hour == pytest.approx(1.0 + 0.11)
+    assert found.usd_per_million_samples == pytest.approx(1.11 / 3.6)
     rented = operating_costs(box, Prices(usd_per_hour=7.2)).economics(1000.0)
     assert rented.usd_per_million_samples == pytest.approx(2.0)
-    half = operating_costs(box, Prices(usd_per_hour=7.2, used_frac=0.5)).economics(1000.0)
-    assert half.usd_per_million_samples == pytest.approx(4.0)
 
 
 def test_each_figure_says_where_it_comes_from() -> None:
@@ -82,9 +78,8 @@ def test_each_figure_says_where_it_comes_from() -> None:
     assert found.sources["years"].startswith("assumed")
     assert found.sources["power_w"] == load("dgx-a100-80gb").sources["power_w"]
     assert found.sources["device"].startswith("a100-sxm-80gb: ")
-    given_usd = operating_costs(cluster("dgx-a100-80gb"), Prices(purchase_usd=1.0, years=3)).sources
-    assert given_usd["purchase_usd"] == "given"
-    assert "years" not in given_usd
+    given_usd = operating_costs(cluster("dgx-a100-80gb"), Prices(usd_per_hour=1.0)).sources
+    assert given_usd["usd_per_hour"] == "given"
 
 
 def test_without_a_price_money_is_not_known() -> None:
@@ -128,10 +123,7 @@ def test_more_work_never_draws_less(low: float, high: float, rate: float) -> Non
     ("settings_", "word"),
     [
         ({"usd_per_kwh": -0.1}, "usd_per_kwh"),
-        ({"purchase_usd": -1.0}, "purchase_usd"),
         ({"usd_per_hour": float("nan")}, "usd_per_hour"),
-        ({"years": 0.0}, "years"),
-        ({"used_frac": 2.0}, "used_frac"),
         ({"usd_per_hour": 7.2, "usd_per_kwh": 0.2}, "usd_per_kwh beside usd_per_hour"),
     ],
 )

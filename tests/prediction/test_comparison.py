@@ -42,7 +42,7 @@ def test_latency_at_the_rate_that_was_asked_for_stands_in_the_row(found: Compari
     row = found.rows[0]
     assert row.load is not None
     result: Any = row.result
-    assert row.load.p50_us == pytest.approx(20_475 + result.latency_us, rel=1e-6)
+    assert row.load.p50_us == pytest.approx(20_475 + result.latency_us, rel=1e-3)
     assert "samples wait 20.48 ms on average until batches of 4,096 are full" in str(row.notes)
     assert found.rows[2].load is None
 

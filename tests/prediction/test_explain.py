@@ -88,7 +88,7 @@ def test_a_replayed_kernel_is_its_event_and_the_what_ifs() -> None:
     assert plain.reason.what == "measured event"
     assert plain.reason.terms["event_us"] == 400.0
     assert plain.waits_for is not None
-    assert "that decided a start" in plain.waits_for["lag_source"]
+    assert plain.waits_for["lag_us"] >= 0
     scaled = predict(_tiny().trace(), scale=["gpu=0.5"]).results[0].explain("aten::mm")
     assert scaled.duration_us == scaled.reason.duration_us == 200.0
     assert scaled.reason.terms == plain.reason.terms | {"gpu=0.5 factor": 0.5}

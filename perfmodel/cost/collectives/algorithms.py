@@ -49,7 +49,7 @@ class Plan:
     is_alone: Mask | bool = False
     """Whether one rank's adapter carries `net_bytes`."""
     own_bytes: Floats | float = 0.0
-    """A rank's own piece, that it copies; its rate is a share of the links'."""
+    """A rank's own piece, that it copies: at a share of the links' rate, alone at its memory's."""
     is_multicast: bool = False
     is_direct: bool = False
     peers: Floats | float = 0.0
@@ -251,6 +251,8 @@ def _parts(
         net_frac = net_frac * constants[f"net.{protocol}_factor"]
     moved = plan.link_bytes / link_frac + plan.own_bytes * constants["link.own_factor"]
     link_us = moved / (calls.link_gb_per_s * BYTES_PER_US)
+    copy_us = 2.0 * calls.size_bytes / (calls.memory_gb_per_s * BYTES_PER_US)
+    link_us = np.where(calls.is_copy, copy_us, link_us)
     nic = np.where(plan.is_alone, calls.rank_nic_gb_per_s, calls.nic_gb_per_s)
     net_us = plan.net_bytes / (np.maximum(nic, 1e-9) * net_frac * BYTES_PER_US)
     fill_us = np.zeros(len(calls))

@@ -49,6 +49,8 @@ class Fabric:
     """Share of the adapters' rate that an all-to-all was measured to reach; None: as is usual."""
     link_peers: Count | None = None
     """Of a mesh, ranks that one is wired to; None: all others of the domain."""
+    memory_gb_per_s: Rate = 0.0
+    """Reached by a rank alone, which copies its input; 0 where none is asked of."""
 
     @property
     def has_multicast(self) -> bool:
@@ -73,6 +75,7 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         nics=(node.nics or 1) if node.nic else 0,
         exchange_frac=node.nic.exchange_frac if node.nic else None,
         link_peers=node.link.peers if node.link else None,
+        memory_gb_per_s=node.device.stream_gb_per_s,
     )
 
 
@@ -95,6 +98,8 @@ class Calls:
     """Per rank, those of its links together that lead to ranks of the call, one direction."""
     link_peers: Floats
     """Ranks over whose links that rate is split; 1 where any pair has all of it."""
+    memory_gb_per_s: Floats
+    """What a rank alone copies its input with, reads and writes together."""
     architecture: Texts
     has_multicast: Mask
     network: Texts
@@ -140,6 +145,11 @@ class Calls:
     def is_empty(self) -> Mask:
         """Whether one rank has its result already; other ops have it copied from their input."""
         return np.isin(self.op, IN_PLACE) & np.equal(self.ranks, 1)
+
+    @property
+    def is_copy(self) -> Mask:
+        """Whether one rank copies its input within its memory."""
+        return np.equal(self.ranks, 1) & ~self.is_empty
 
     @property
     def is_remote(self) -> Mask:
@@ -194,6 +204,7 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         link=np.full(n, fabric.link),
         link_gb_per_s=fabric.link_gb_per_s * link_share,
         link_peers=peers,
+        memory_gb_per_s=np.full(n, max(fabric.memory_gb_per_s, 1e-9)),
         architecture=np.full(n, fabric.architecture),
         has_multicast=np.full(n, fabric.has_multicast),
         network=np.full(n, fabric.network or ""),

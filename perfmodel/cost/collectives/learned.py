@@ -177,7 +177,7 @@ class Learned:
             np.interp(latency_frac(costs), LATENCY_FRACS, self.spreads[kind])
             for kind in (ONE_NODE, SEVERAL)
         )
-        is_fitted = np.where(calls.is_remote, far, near)
+        is_fitted = np.where(calls.is_remote, far, near) & ~calls.is_copy
         spread = np.where(calls.is_remote, several, one)
         return np.log(costs.total_us) + np.where(is_fitted, factor, 0.0), spread
 
@@ -223,7 +223,7 @@ class Learned:
         costs, duration_us = costs_of(calls, self.constants), self.estimate(calls).duration_us
         total, longest = costs.total_us, np.maximum(costs.link_us, costs.net_us)
         by = np.where(costs.net_us > costs.link_us, "network", "links")
-        by = np.where(longest < total / 2, "latency", by)
+        by = np.where(calls.is_copy, "memory", np.where(longest < total / 2, "latency", by))
         moved = calls.size_bytes * (calls.ranks - 1) / calls.ranks
         terms = {
             "base_us": costs.base_us,

@@ -61,6 +61,15 @@ def test_one_rank_has_its_result_already(op: str, is_free: bool) -> None:
     assert all((us < 1e-9) == is_free for us in times)
 
 
+@pytest.mark.parametrize("machine", ["hgx-h100", "t4"])
+def test_one_rank_alone_copies_at_the_rate_of_its_memory(machine: str) -> None:
+    """Not of links to others, which may be a bus."""
+    asked, there = rows("all_gather", np.array([1e9]), 1, 1), node(machine)
+    copy_us = 2e9 / (there.device.stream_gb_per_s * 1e3)
+    assert collective_durations(asked, there).duration_us[0] == pytest.approx(copy_us, rel=0.02)
+    assert explain_collectives(asked, there)[0].bound_by.startswith("memory")
+
+
 def test_a_measured_share_of_the_adapters_rate_is_that_of_exchanges_alone() -> None:
     """Of 25 GB/s per rank 0.28 are reached: 7 GB/s."""
     measured = cluster("zionex-16")
