@@ -50,6 +50,7 @@ def predict_module(
     mode: str = "eager",
     assume: Mapping[str, float] = MappingProxyType({}),
     kernels: Kernels | None = None,
+    training: bool | None = None,
 ) -> Prediction:
     """Per-call time of a `torch.nn.Module` in memory on each machine.
 
@@ -61,6 +62,7 @@ def predict_module(
         inputs: what `module` is called with.
         train: its backward pass too, and a step of `optimizer`, where one is named.
         mode: `eager`, `compiled` by Inductor, in CUDA `graphs`, or both (`reduce-overhead`).
+        training: the earlier name of `train`.
 
     Returns: a `Prediction` of one pass.
     Raises: `PerfmodelError` for a call that fails, and for an operator that depends on values which
@@ -69,7 +71,8 @@ def predict_module(
     from perfmodel.ops.read.module import Call, as_run, graph_of_module
     from perfmodel.prediction.run import predict
 
-    call = Call(train, optimizer, dtype, autocast, batch, assume)
+    is_training = train if training is None else training
+    call = Call(is_training, optimizer, dtype, autocast, batch, assume)
     graph = as_run(graph_of_module(module, inputs, call), mode)
     return predict(graph, hardware=hardware, kernels=kernels)
 
