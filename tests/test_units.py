@@ -31,8 +31,6 @@ DIMENSIONLESS = {
     "zipf_alpha_of": "as alpha",
     "stream_alpha": "as alpha",
     "share": "of a range or a whole, 0 to 1",
-    "load": "share of a server's time",
-    "sizes": "samples of a batch",
     "chance": "a probability",
     "kept_by_counts": "chance of each row to be in a cache",
     "rate": "accesses of a row per access",

@@ -11,7 +11,6 @@ from perfmodel.embedding import RowCache
 from perfmodel.embedding.placement import STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware.parts import Storage
-from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
 
 GIB = 2**30
@@ -23,13 +22,10 @@ MIN_GIB = 1 / 32  # of a cache, less than this is not tried in the place of more
 class SoftwareMemory(settings.Checked, of="software_memory"):
     """Tables on drives, their rows read by the host behind a cache of rows in its memory.
 
-    `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
-    lookups per byte move first, until those that stay take at most `keep_gib` per rank; replicas
-    that training updates stay. `cache_gib` of each node's host memory (0: none) holds rows of
+    `drive` and `drives` per node replace what the node has (`""`: its own). All tables move but
+    replicas that training updates. `cache_gib` of each node's host memory (0: none) holds rows of
     those on drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
-    during this step; `writes_behind`: rows go back during the next. In inference, moved tables are
-    looked up once per `items_per_query` samples (a user's features are those of all items; pooled
-    rows are still sent per item).
+    during this step; `writes_behind`: rows go back during the next.
 
     Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
     (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
@@ -37,21 +33,21 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     drive: str = "pm9a3"
     drives: settings.SomeCount = 2
-    keep_gib: settings.Amount = settings.budget(0.0, settings.instead(0.0))
     cache_gib: settings.Amount = settings.step(16.0, plain=0.0, less=settings.halves(MIN_GIB))
     rows_ahead: bool = settings.step(True, plain=False)
     writes_behind: bool = settings.step(True, plain=False, acts_on=TRAINING)
-    items_per_query: settings.SomeCount = settings.step(1, plain=1)
 
     parts: ClassVar = {"drive": Storage}
 
     def apply(self, deployment: Deployment) -> Deployment:
-        held, kept_bytes = deployment.table_bytes, self.keep_gib * GIB * deployment.ranks
-        moved = self._moved(deployment, held, kept_bytes)
-        if not moved and sum(held) > kept_bytes:
-            raise WorkloadError("software_memory: replicas that training updates stay: none moves")
+        held, tables = deployment.table_bytes, deployment.placement.tables
+        moved = frozenset(
+            number
+            for number, placed in enumerate(tables)
+            if not (deployment.train and placed.sharding == "data_parallel")
+        )
         if not moved:
-            raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
+            raise WorkloadError("software_memory: replicas that training updates stay: none moves")
         fullest = _fullest(deployment, moved)
         machine = deployment.machine
         if self.drive:
@@ -84,41 +80,12 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         ahead, behind = self.rows_ahead, self.writes_behind
         return deployment.with_(
             note,
-            workload=self._asked(deployment, moved),
             machine=machine,
             placement=deployment.placement.edited(
                 lambda number, _: place if number in moved else {}, caches=tuple(caches)
             ),
             pipeline=replace(deployment.pipeline, rows_ahead=ahead, writes_behind=behind),
         )
-
-    def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:
-        """The workload with what of the moved tables is really looked up."""
-        if self.items_per_query == 1:
-            return deployment.workload
-        if deployment.train:
-            raise WorkloadError(
-                "software_memory: training updates the rows of every sample: items_per_query is of "
-                "inference"
-            )
-        tables = list(deployment.workload.tables)
-        for number in moved:
-            pooling = tables[number].pooling / self.items_per_query
-            tables[number] = replace(tables[number], pooling=pooling)
-        return replace(deployment.workload, tables=tuple(tables))
-
-    def _moved(
-        self, deployment: Deployment, held: list[float], kept_bytes: float
-    ) -> frozenset[int]:
-        """Numbers of the tables on drives: fewest lookups per byte first."""
-        tables, left, moved = deployment.workload.tables, sum(held), []
-        for number in sorted(range(len(tables)), key=lambda n: tables[n].pooling / held[n]):
-            sharding = deployment.placement.tables[number].sharding
-            is_free = not (deployment.train and sharding == "data_parallel")
-            if is_free and left > kept_bytes:
-                moved.append(number)
-                left -= held[number]
-        return frozenset(moved)
 
 
 def _fullest(deployment: Deployment, moved: frozenset[int]) -> float:

@@ -53,9 +53,9 @@ def step_us(found: Deployment) -> float:
     return predict(found).results[0].step_us
 
 
-def test_large_tables_move_and_small_ones_stay(plain: Deployment) -> None:
-    found = SoftwareMemory(keep_gib=1.0, cache_gib=1.0).apply(plain)
-    assert [table.tier for table in found.placement.tables] == ["storage", "storage", "hbm", "hbm"]
+def test_all_tables_move(plain: Deployment) -> None:
+    found = SoftwareMemory(cache_gib=1.0).apply(plain)
+    assert [table.tier for table in found.placement.tables] == ["storage"] * 4
     assert found.machine.node.drives == 2
     assert plain.table_bytes[0] == 40_000_000 * 512
 
@@ -81,16 +81,6 @@ def test_a_step_takes_no_less_than_its_reads(plain: Deployment) -> None:
     found = predict(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain)).results[0]
     reads_us = next(row["time_us"] for row in found.families if row["family"] == "storage")
     assert found.step_us >= reads_us
-
-
-def test_one_user_for_many_items_is_looked_up_once(plain: Deployment) -> None:
-    each = SoftwareMemory("p3700", 1, cache_gib=1.0)
-    once = replace(each, items_per_query=16)
-    assert step_us(once.apply(plain)) < step_us(each.apply(plain))
-    found = once.apply(plain).workload.tables
-    assert [table.pooling for table in found] == [10 / 16] * 4
-    with pytest.raises(WorkloadError, match="of inference"):
-        once.apply(plain.with_(train=True))
 
 
 def test_as_many_rows_are_written_as_are_read(plain: Deployment) -> None:
@@ -119,17 +109,15 @@ def test_on_processors_alone(plain: Deployment) -> None:
     """Their memory is the device's: tables on drives are slower, not refused."""
     machine = cluster("epyc-7742")
     start = deployment_of(plain.workload, machine, 512, train=False)
-    found = SoftwareMemory(cache_gib=1.0, keep_gib=0.0).apply(start)
+    found = SoftwareMemory(cache_gib=1.0).apply(start)
     assert step_us(found) > step_us(start)
 
 
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"keep_gib": 100.0}, "all tables fit"),
         ({"cache_gib": -1.0}, "cache_gib: .*got -1"),
         ({"drives": 0}, "drives: .*got 0"),
-        ({"items_per_query": 0}, "items_per_query: .*got 0"),
         ({"drive": "", "cache_gib": 1.0}, "no drives"),
     ],
 )

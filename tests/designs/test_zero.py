@@ -61,7 +61,6 @@ WITHOUT: dict[tuple[str, str], Reference] = {
     ("smartnic", "cache_gib"): as_it_is,
     ("software_cache", "cache_frac"): uncached("software_cache"),
     ("software_memory", "cache_gib"): uncached("software_memory"),
-    ("software_memory", "keep_gib"): made("software_memory"),
     ("stashed_activations", "most_gib"): as_it_is,
     ("stashed_activations", "nodes_ahead"): made("stashed_activations", nodes_ahead=0),
 }

@@ -75,7 +75,6 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[float, ...], tuple[Any, ...]]]
         LARGE,
     ),
     ("software_memory", {}, "cache_gib", (0.32, 0.64, 1.28), SMALL),
-    ("software_memory", {"cache_gib": 0.24}, "keep_gib", (0.0, 0.06, 0.12), ASKED),
 ]
 NETWORKED: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
     ({}, ("table_wise", 1.0, False)),
