@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.base.compiled import compiled
 from perfmodel.base.units import US_PER_S
 from perfmodel.errors import UsageError
 
@@ -153,6 +152,8 @@ def _in_full_batches(arrived_us: Floats, most: int, steps: BatchSteps) -> Floats
 @lru_cache(maxsize=1)
 def _followed() -> Callable[..., Floats]:
     """Batches that need not be full: compiled, for which others do not wait."""
+    from perfmodel.base.compiled import compiled  # Numba, which not every install has
+
     return compiled()(_answered_us)
 
 

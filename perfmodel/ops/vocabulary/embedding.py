@@ -183,7 +183,6 @@ bag(f"host_{OPERATOR}", family=HOST_OPERATORS, defaults={**BAG_DEFAULTS, PROCESS
 
 
 NIC = "nic"
-_DELIVERED = {"delivered_bytes": 0.0}
 # A tag of 16 bytes: a key and where its row lies, beside its neighbours in a set. assumed
 op(
     "nic_lookup",
@@ -192,16 +191,7 @@ op(
     flop="lookups*dim",
     read="probes*16 + lookups*row_bytes",
     written="bags*dim*item",
-    defaults={"lookups": 0, "row_bytes": 0, "bags": 0, "dim": 0, **_DELIVERED},
-)
-# Rows into the cache: fetched ones after a miss, or changed ones as they are written through.
-op(
-    "nic_write",
-    NIC,
-    "lookups row_bytes",
-    read="lookups*16",
-    written="lookups*(row_bytes + 16)",
-    defaults=_DELIVERED,
+    defaults={"lookups": 0, "row_bytes": 0, "bags": 0, "dim": 0, "delivered_bytes": 0.0},
 )
 
 
