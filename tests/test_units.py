@@ -14,7 +14,7 @@ from tiny import GEMM, STREAM, Tiny
 
 from perfmodel import breakdown, durations, predict
 from perfmodel.base.units import UNITS, unit_of
-from perfmodel.hardware import Device, find, frame, kind_of
+from perfmodel.hardware import Device, find, kind_of
 from perfmodel.hardware.catalogue import figures
 from perfmodel.lowering.host import load_profile
 from perfmodel.lowering.host.profile import CATALOGUE
@@ -158,12 +158,11 @@ def _frames() -> dict[str, pd.DataFrame]:
         "timeline": found.results[0].timeline.to_frame(),
         "breakdown": breakdown(trace).to_frame(),
         "durations": durations(op, "t4"),
-        "hardware": frame(),
         "profile": load_profile("h100-inference").frame(),
     }
 
 
-@pytest.mark.parametrize("name", ["predict", "timeline", "breakdown", "durations", "hardware"])
+@pytest.mark.parametrize("name", ["predict", "timeline", "breakdown", "durations"])
 def test_columns_tell_their_unit(name: str) -> None:
     floats = _frames()[name].select_dtypes("float")
     untold = [column for column in floats if not _is_told(str(column))]
