@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.configurations import DIMS, FIGURES, calibration_configs, dims_of, figures_of
 from perfmodel.collect.models import Training
-from perfmodel.collect.models.dlrm import DlrmConfig, read_configs, train_dlrm
+from perfmodel.collect.models.dlrm import DlrmConfig, train_dlrm
 from perfmodel.collect.runs import Run, add_common, count
 from perfmodel.collect.timing import time_step
 
@@ -101,14 +100,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         help=f"how many models to train in turns (default: {PER_MINUTE} per minute)",
     )
-    parser.add_argument("--configs", type=Path, help="JSON file of DLRMs to train instead")
 
 
 def run(arguments: argparse.Namespace) -> None:
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
     configs = tuple(islice(calibration_configs(), wanted))
-    if arguments.configs:
-        configs = read_configs(arguments.configs)
     current = Run("steps", arguments, open_backend(arguments.device))
     turns = Turns(current, configs)
     try:

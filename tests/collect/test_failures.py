@@ -71,13 +71,6 @@ def needs_torch() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
 
-@pytest.fixture
-def configs(tmp_path: Path) -> str:
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps([TINY]))
-    return str(path)
-
-
 KERNELS = (
     *("kernels", "--families", "copies,elementwise", "--device", "cpu"),
     *("--cache", "warm"),  # emptying a large cache before every call takes a second
@@ -87,10 +80,8 @@ KERNELS = (
 
 @pytest.mark.usefixtures("needs_torch")
 @pytest.mark.parametrize("verb", ["steps", "kernels"])
-def test_a_disk_that_fills_leaves_whole_files_or_none(
-    verb: str, configs: str, tmp_path: Path
-) -> None:
-    chosen = ("--families", "copies") if verb == "kernels" else ("--configs", configs)
+def test_a_disk_that_fills_leaves_whole_files_or_none(verb: str, tmp_path: Path) -> None:
+    chosen = ("--families", "copies") if verb == "kernels" else ("--configurations", "1")
     words = (verb, *chosen, "--minutes", "0.05", "--device", "cpu", "--name", "t")
     full = partial(small_disk, TINY_FILE_BYTES)
     status, error = ended(started(tmp_path, *words, before=full))

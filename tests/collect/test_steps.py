@@ -20,7 +20,7 @@ from perfmodel.collect.configurations import (
     rough_step_us,
 )
 from perfmodel.collect.families import kronecker
-from perfmodel.collect.models.dlrm import DlrmConfig, read_configs, train_dlrm
+from perfmodel.collect.models.dlrm import DlrmConfig, train_dlrm
 from perfmodel.collect.steps import Turns
 
 
@@ -56,13 +56,6 @@ def test_the_defaults_of_the_verb() -> None:
     assert (parsed.minutes, parsed.configurations, parsed.name) == (5.0, None, "steps")
 
 
-def test_a_bad_list_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
-    words = ["steps", "--configs", str(tmp_path / "none.json"), "--device", "cpu"]
-    assert main([*words, "-o", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("perfmodel: --configs")
-
-
 def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,9 +68,7 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(
         return train_dlrm(backend, config)
 
     monkeypatch.setattr(steps, "train_dlrm", trained)
-    (tmp_path / "c.json").write_text(json.dumps([TINY]))
-    (tiny,) = read_configs(tmp_path / "c.json")
-    listed = [replace(tiny, name="gone"), replace(tiny, name="vast", rows=(10**14,)), tiny]
+    listed = [replace(TINY, name="gone"), replace(TINY, name="vast", rows=(10**14,)), TINY]
     turns = Turns(a_run("steps", cpu, tmp_path), listed)
     turns.take(1)
     assert turns.run.skipped == {"gone": "out of memory", "vast": "needs 1600000.0 GB"}
@@ -87,26 +78,28 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(
     assert nothing.rows() == []
 
 
-def _measured(tmp_path: Path, *configs: dict[str, Any]) -> tuple[int, list[dict[str, str]]]:
+def _measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *configs: DlrmConfig
+) -> tuple[int, list[dict[str, str]]]:
     """The exit status, and the table."""
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
-    (tmp_path / "c.json").write_text(json.dumps(configs))
-    words = ["steps", "--configs", str(tmp_path / "c.json"), "--minutes", "5", "--device", "cpu"]
-    status = main([*words, "-o", str(tmp_path), "--name", "t"])
+    monkeypatch.setattr(steps, "calibration_configs", lambda: iter(configs))
+    words = ["steps", "--minutes", "5", "--device", "cpu", "-o", str(tmp_path), "--name", "t"]
+    status = main(words)
     with (tmp_path / "t.csv").open() as file:
         return status, list(csv.DictReader(file))
 
 
 def test_a_tiny_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "MAX_ROUNDS", 2)
-    status, rows = _measured(tmp_path, TINY, {**TINY, "name": "two"})
+    status, rows = _measured(tmp_path, monkeypatch, TINY, replace(TINY, name="two"))
     assert status == 0
     assert [row["name"] for row in rows] == ["tiny", "two"]
     assert {row["rounds"] for row in rows} == {"2"}
     assert all(float(row["p10_us"]) > 0 for row in rows)
     meta = json.loads((tmp_path / "t_meta.json").read_text())
     assert meta["rounds"] == 4
-    assert meta["command"].endswith("--configs c.json --device cpu --minutes 5.0 --name t")
+    assert meta["command"].endswith("--device cpu --minutes 5.0 --name t")
 
 
 def test_an_interrupted_run_has_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,5 +110,5 @@ def test_an_interrupted_run_has_its_table(tmp_path: Path, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Turns, "take", interrupted)
-    status, (row,) = _measured(tmp_path, TINY)
+    status, (row,) = _measured(tmp_path, monkeypatch, TINY)
     assert (status, row["rounds"]) == (130, "1")

@@ -2,21 +2,12 @@
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from perfmodel.collect.backend import Backend
+from perfmodel.collect.models.dlrm import DlrmConfig
 from perfmodel.collect.runs import Run
 
-TINY: dict[str, Any] = {
-    "name": "tiny",
-    "tables": 3,
-    "rows": 50,
-    "dim": 4,
-    "pooling": 2,
-    "batch": 8,
-    "bottom": [4, 8, 4],
-    "top": [8, 1],
-}
+TINY = DlrmConfig((4, 8, 4), (8, 1), (50,) * 3, dim=4, pooling=2, batch=8, name="tiny")
 
 
 def a_run(verb: str, backend: Backend, folder: Path) -> Run:

@@ -1,25 +1,20 @@
 """DLRM in plain PyTorch: `nn.EmbeddingBag`, dot interaction, SGD (Naumov et al. 2019).
 
-Configurations are those that were published, and what a file lists.
+Configurations are those that were published.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.files import read_bytes
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.models import MODELS, Options, Training, chosen
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import UsageError
 
 FP32_BYTES, INT64_BYTES = 4, 8
 DISTINCT_BATCHES = 8
@@ -123,49 +118,6 @@ def zipf_indices(
     while np.gcd(permuting, rows) != 1:
         permuting += 1
     return integers * permuting % rows
-
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
-_EXPECTED = (
-    "expected `name` (a-z, 0-9, _), integers above 0 in `dim`, `pooling`, `batch`, lists of them "
-    "in `rows` (or one number and `tables`), `bottom` that ends in dim, `top` that ends in 1, and "
-    "perhaps `zipf_alpha` below 10"
-)
-
-
-def read_configs(path: Path) -> tuple[DlrmConfig, ...]:
-    """The configurations in the JSON file `path`: a list of objects with the fields above.
-
-    `rows` may be one number beside `tables`. Raises `UsageError` where they cannot be used.
-    """
-    try:
-        configs = tuple(map(_from_json, json.loads(read_bytes(path))))
-    except PerfmodelError as error:
-        raise UsageError(f"--configs {error}") from None
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UsageError(f"--configs {path}: {reason}; {_EXPECTED}") from None
-    names = {config.name for config in configs}
-    if len(names) < max(1, len(configs)):
-        raise UsageError(f"--configs {path}: holds no configuration, or two of one name")
-    return configs
-
-
-def _from_json(item: Mapping[str, Any]) -> DlrmConfig:
-    """Raises `ValueError`, `TypeError`, `KeyError` or `IndexError` where it describes no DLRM."""
-    values = dict(item)
-    if "tables" in values:
-        values["rows"] = [values["rows"]] * values.pop("tables")
-    for key in ("rows", "bottom", "top"):
-        values[key] = tuple(values[key])
-    config = DlrmConfig(**values)
-    sizes = (*config.rows, *config.bottom, *config.top, config.dim, config.pooling, config.batch)
-    is_sized = bool(config.rows) and all(type(each) is int and each > 0 for each in sizes)
-    is_closed = config.bottom[1:][-1] == config.dim and config.top[-1] == 1
-    is_named = _NAME.fullmatch(values["name"]) is not None
-    if not (is_sized and is_closed and is_named and 0 <= config.zipf_alpha < 10):
-        raise ValueError(f"{config.name!r} is no DLRM")
-    return config
 
 
 LEARNING_RATE = 0.01
