@@ -200,11 +200,7 @@ def _both(names: str) -> str:
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
-_STREAMED, _MOVE, _WRITE = (
-    "stream reads=all writes=out",
-    "move reads=x writes=out",
-    "write writes=x",
-)
+_STREAMED, _MOVE = "stream reads=all writes=out", "move reads=x writes=out"
 # What the measurement table has by name where operands are alike (`perfmodel.lowering.rules`).
 _add(f"{_both(NAMED)} pow threshold_backward", "x[*s]", _STREAMED)
 _add(
