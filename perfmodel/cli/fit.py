@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from perfmodel.cli.console import LINE, Console, page_width
+from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.plot.names import named
@@ -24,10 +24,8 @@ def device(data: list[Path], output: Path, hardware: str | None = None, seed: in
     fit = _fitted("device", data, output, hardware=hardware, seed=seed)
     wrote(output, "the device; use it with --hardware")
     console = Console(page_width())
-    console.say(f"{output}: {fit.device.name}{', fitted to all rows' if fit.errors else ''}")
-    if fit.errors:
-        console.show(Table("Errors on a half held out", _DEVICE, fit.errors))
-    console.show_warnings(fit.notes, every=LINE.get().notes)
+    console.say(f"{output}: {fit.device.name}, fitted to all rows")
+    console.show(Table("Errors on a half held out", _DEVICE, fit.errors))
     typer.echo(console.text, nl=False)
 
 

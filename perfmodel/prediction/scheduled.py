@@ -238,7 +238,6 @@ def _as_measured(timeline: Timeline) -> Timeline:
 
 
 ON_DEVICE = ("kernel", "copy")
-MATRIX = ("matmul", "convolution", "attention")
 
 
 def kernels_of(steps: ScheduledSteps, rank: int) -> pd.DataFrame:

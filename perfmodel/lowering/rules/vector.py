@@ -131,7 +131,7 @@ def over_lists(op: Op) -> Sequence[Piece]:
         return (Piece("foreach", dims, dtype, launches=multi_tensor_launches(sizes, 1)),)
     if name in FUSED:
         launches = multi_tensor_launches(sizes, sum(held[0].shape != () for held in alike))
-        return (Piece(FUSED[name], {**dims, "fused": 1.0}, dtype, "update", launches=launches),)
+        return (Piece(FUSED[name], dims, dtype, "update", launches=launches),)
     launches = multi_tensor_launches(sizes, len(alike) + (not name.endswith("_")))
     reads, is_norm = len(alike) - name.endswith(("zero_", "copy_")), "norm" in name
     dims |= {"reads": float(reads), "writes": float(not is_norm)}

@@ -134,7 +134,6 @@ class DeviceFit:
     device: Device
     errors: list[dict[str, Any]]
     seed: int
-    notes: list[str]
 
 
 def fit_any_device(
@@ -194,7 +193,7 @@ def fit_device(
     within = np.expm1(np.quantile(np.abs(np.log(predicted / true)), COVERED_FRAC))
     spread = {"spread_frac": float(np.clip(within, 0.005, 3.0))}
     tables[section_of(HOST, STEP)] |= spread
-    return DeviceFit(_calibrated(base, tables), [errors], seed, [])
+    return DeviceFit(_calibrated(base, tables), [errors], seed)
 
 
 def _calibrated(base: Device, tables: Tables) -> Device:
