@@ -35,6 +35,8 @@ class Estimate:
     high_us: Floats
     model: str
     source: str | NDArray[np.object_]
+    measured_frac: Floats | float = 0.0
+    """How far measurements of a row's op in its dtype tell of the device: 1 of it, 0 not at all."""
     by_physics: Mask | bool = False
     """Whether nothing but physics answers, which knows no cold caches of calls in turn."""
 
@@ -133,6 +135,7 @@ _GPU_GROUPS = {
     "jagged_attention": ("attention", "streaming"),
     "matmul": ("matmul",),
     "pooling": ("convolution", "streaming"),
+    "recurrent": ("recurrent", "matmul"),
     "sort": ("jagged", "streaming"),
 }
 """Of a family, groups of `coefficients/gpu.toml` besides; of others, those of vectors."""

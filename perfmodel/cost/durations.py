@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from perfmodel.cost.learned.store import load_models
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def cost_model(family: str, machine: Cluster, models: Models | None = None) -> C
         return OfHosts(model)
     if family == TRANSFER:
         return OnDevice(model, over_uplink=True)
-    return InProgram(model) if is_gpu else OnDevice(model)
+    return InProgram(model, streams=model_of(VECTOR, device, models)) if is_gpu else OnDevice(model)
 
 
 def model_of(family: str, device: Device, models: Models | None = None) -> KernelModel:
@@ -168,16 +168,22 @@ class OnDevice:
 
 
 ROUNDING_FRAC = 1e-9
+_STREAM = Rows.of([{"op": "add", "rows": 2.0**14, "cols": 2.0**13}])
+"""Long enough to show a device's bandwidth."""
+_LEAST, _MOST = 0.9, 2.0
 COLD = "memory (cold cache)"
 """What bounds a kernel that would be faster if it were called over and over (`repeated_us`)."""
 
 
+@dataclass(frozen=True)
 class InProgram(OnDevice):
     """A kernel model of a GPU, corrected for the cold caches of a program where it tells of kernels
-    called over and over."""
+    called over and over. `streams` is the model that knows the device's bandwidth."""
+
+    streams: KernelModel = field(kw_only=True)
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        content = id(self.model), rows.content
+        content = id(self.model), id(self.streams), rows.content
         return _estimate(OfDevice(content, machine.node.device, (self, rows)))
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
@@ -190,7 +196,17 @@ class InProgram(OnDevice):
 def _estimate(asked: OfDevice) -> Estimate:
     (by, rows), device = asked.by, asked.device
     rows = replace(rows)  # what is worked out of them goes when the answer is known
-    return in_program(rows, device, by.model.estimate(rows, device))
+    pace = _stream_slowdown(OfDevice((id(by.streams),), device, by.streams))
+    return in_program(rows, device, by.model.estimate(rows, device), pace)
+
+
+@lru_cache(maxsize=256)
+def _stream_slowdown(asked: OfDevice) -> float:
+    """Time of long streams on a device over that of physics, as far as measurements tell of it."""
+    found = asked.by.estimate(_STREAM, asked.device)
+    physics = PHYSICS[VECTOR].estimate(_STREAM, asked.device)
+    slowdown = (found.duration_us / physics.duration_us) ** found.measured_frac
+    return float(np.clip(slowdown[0], _LEAST, _MOST))
 
 
 NETWORK = "network"

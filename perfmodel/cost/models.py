@@ -39,6 +39,7 @@ ANALYSES: dict[str, Analyse] = {
     "jagged_attention": attention.analyse_jagged_attention,
     "optimizer": rates.analyse,
     "pooling": convolution.analyse_pooling,
+    "recurrent": attention.analyse_recurrent,
     "sort": embedding.analyse_sorting,
     "transfer": rates.analyse_transfers,
 } | {family: physics.analyse for family, physics in PHYSICS.items()}

@@ -72,6 +72,8 @@ class Lowered:
     where only what it calls becomes something."""
     unknown: Counter[str]
     """Names of the ops that the fallback stands in for, and how often."""
+    undivided: Counter[str]
+    """Names of the ops whose rule stands for all that they called, what an edit removed as well."""
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -111,9 +113,11 @@ class Lowered:
             if piece.guessed and piece.op != UNKNOWN
         )
         on = self.target
+        together = "what an edit removed of it stays in their time"
         counted = (
             (self.unknown, "calls", f"no rule on {on}: taken to stream their operands"),
             (guessed, "pieces", "sizes that the graph does not tell: guessed"),
+            (self.undivided, "calls", f"one rule for all that they call on {on}: {together}"),
         )
         return tuple(
             f"{count} {what} of {name} have {why}"
@@ -131,7 +135,9 @@ def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lo
     `device` and `graph.tf32`, PyTorch's switch, decide whether fp32 products run in TF32.
     """
     ops = complete_ops(graph)
-    kept, answered = pieces_by_op(ops, target)
+    kept, answered = pieces_by_op([*ops, *graph.removed], target)
+    undivided = {at for at in answered[len(ops) :] if 0 <= at < len(ops)}
+    kept = {index: pieces for index, pieces in kept.items() if index < len(ops)}
     last, outermost = last_called(ops), outermost_of(ops)
     order = sorted(kept, key=lambda index: (last[index], -index))
     owner = [index for index in order for _ in kept[index]]
@@ -142,8 +148,9 @@ def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lo
         tuple(in_units(pieces, device, bool(graph.tf32))),
         np.array(owner, np.int64),
         np.array([outermost[index] for index in owner], np.int64),
-        np.array(answered, np.int64),
+        np.array(answered[: len(ops)], np.int64),
         Counter(ops[index].name for index in order if kept[index][0].op == UNKNOWN),
+        Counter(ops[index].name for index in undivided),
     )
 
 

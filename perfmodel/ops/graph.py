@@ -102,6 +102,9 @@ class OpGraph:
     """Where it came from: a file, or a workload's name."""
     notes: tuple[str, ...] = ()
     """What was dropped, guessed or could not be determined."""
+    removed: tuple[Op, ...] = ()
+    """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
+    `parent` counts through `ops`, then through these."""
     tf32: bool | None = None
     """Whether products of fp32 tensors run in TF32 on a device that has it; None: not known."""
     held: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))

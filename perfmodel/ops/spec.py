@@ -80,6 +80,7 @@ _KERNELS_OF_FAMILY = {
     "channel": "norm",
     "jagged": "gather_scatter",
     "jagged_attention": "attention",
+    "recurrent": "matmul",
     "collective": "communication",
     "transfer": "memcpy_host",
     "recorded": "other",

@@ -233,7 +233,7 @@ def test_a_configuration_is_no_trace(run: Run, words: list[str], named: str) -> 
 
 @pytest.mark.parametrize(
     ("edit", "said"),
-    [("melt", "unknown edit 'melt'"), ("ranks=0", "a number of 2 or more")],
+    [("melt", "unknown edit 'melt'"), ("remove=aten::nothing", "changes nothing: no op is called")],
 )
 def test_an_edit_that_cannot_be_is_one_line(run: Run, edit: str, said: str) -> None:
     ran = run("predict", "--hardware", "h100-sxm", "--edit", edit)

@@ -127,7 +127,7 @@ X = T((8, 32))
         (
             "aten::gather",
             (X, 1, T((8, 2), "int64")),
-            "gather rows=16 cols=1 hash_size=256",
+            "gather rows=16 cols=1 hash_size=256 by_elements=8",
         ),
         (
             "aten::_cudnn_attention_forward",

@@ -114,6 +114,15 @@ def test_integers_are_summed_as_64_bits() -> None:
     assert (total.op, total.dtype) == ("sum", "int64")
 
 
+def test_a_column_of_ids_is_looked_up_element_by_element() -> None:
+    table, ids = torch.nn.Embedding(100, 64), torch.zeros(32, 4, dtype=torch.int64)
+    ((_, dims),) = pieces(Of(lambda x: table(x[:, 1])), ids)
+    assert dims["by_elements"] == 8
+    for whole in (lambda x: table(x), lambda x: table(x.flatten())):
+        ((_, dims),) = pieces(Of(whole), ids)
+        assert "by_elements" not in dims
+
+
 @pytest.mark.parametrize(("offsets", "longest"), [([0], 30), ([0, 1, 3], 27), ([0, 20, 20], 20)])
 def test_the_longest_bag_is_that_of_the_offsets(offsets: list[int], longest: int) -> None:
     table, ids = torch.nn.EmbeddingBag(50, 8), torch.zeros(30, dtype=torch.int64)

@@ -112,7 +112,7 @@ class _AtPeak:
         for op, index in rows.groups():
             flop[index] = OPS[op].flop(rows.dims_of(op, index))
         us = flop / (device.fp32_tflop_per_s * 1e6)
-        return Estimate(us, us, us, "at peak", "its data sheet")
+        return Estimate(us, us, us, "at peak", "its data sheet", measured_frac=1.0)
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Its FLOP."""

@@ -60,6 +60,26 @@ def test_a_cpu_names_the_data_loading_that_is_missing() -> None:
     assert any("0.70 ms of data loading per step are missing" in w for w in found.warnings)
 
 
+def test_an_edit_takes_the_gap_of_what_it_removes_and_leaves_the_loading() -> None:
+    t = Tiny()
+    t.step(1, 0, 1000)
+    t.note(LOADER, 0, 300)
+    t.product(310, (330, 340))
+    t.op("aten::relu", 500, 520, **float_inputs([64, 16]))
+    t.launch(505, 510, kernel=(515, 525))
+    t.product(530, (550, 560))
+    whole, without = (
+        predict(t.trace(), mode="model", edit=edit).results[0]
+        for edit in ((), ("remove=aten::relu",))
+    )
+    given = [
+        float(r.timeline.graph.nodes_.duration_us[r.timeline.graph.nodes_.row >= 0].sum())
+        for r in (whole, without)
+    ]
+    assert given[0] - given[1] == pytest.approx(500 - 330)
+    assert _of_cause(without, Cause.DATA_LOADING) == _of_cause(whole, Cause.DATA_LOADING) > 0
+
+
 def _graph_launch() -> Trace:
     t = Tiny()
     t.step(1, 0, 1000)

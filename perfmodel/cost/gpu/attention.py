@@ -1,4 +1,4 @@
-"""Physics of layers over sequences: fused attention, plain and jagged (HSTU)."""
+"""Physics of layers over sequences: fused attention, plain and jagged (HSTU), recurrent layers."""
 
 from __future__ import annotations
 
@@ -123,4 +123,35 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         kernel_us=of_kernel(_C.table("call_us")) + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": products + elementwise, "cache": loads, "memory": memory},
         features={"peak_us": flop / peak},
+    )
+
+
+_RECURRENT = coefficients("gpu.recurrent")
+
+
+@analyse_by_group
+def analyse_recurrent(group: Group, device: Device) -> Analysis:
+    """Turns of a chain, each as many clocks, however much the device could move or compute.
+
+    A persistent layer has a block per sequence with a thread per gate, which keeps a row of the
+    weights in registers; each step goes over the state, value after value, and as many blocks run
+    at a time as registers hold. The gradient of its bias has a block of 32 x 32 threads per 32
+    units, which goes over all steps and sequences, 32 at a time.
+    """
+    dims = group.dims
+    if group.op == "persistent_rnn":
+        registers = dims["gates"] * dims["hidden"] * (dims["hidden"] + _RECURRENT.own_registers)
+        at_once = np.maximum(np.floor(_RECURRENT.registers / registers), 1.0)
+        waves = np.ceil(dims["batch"] / (device.sm_count * at_once))
+        loads = dims["hidden"] * group.item_bytes / _RECURRENT.value_bytes
+        clocks = waves * dims["steps"] * loads * _RECURRENT.value_clocks
+    else:
+        turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)
+        clocks = turns * _RECURRENT.bias_clocks
+    chain = clocks / device.boost_mhz
+    bound = bound_us(group.moved_bytes, device)
+    return group.analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(chain, bound),
+        shares={"memory": bound, "latency": chain},
     )

@@ -86,6 +86,14 @@ def _rows_us(
     return {"memory": memory_us, "cache": cache_bytes / (known * l2_bytes_per_us(device))}
 
 
+def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
+    """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
+    of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
+    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _C.pass_bytes, 1.0))))
+    each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
+    return np.asarray(lookups * each * LANES["cuda"] / (_C.issued_frac * issued_per_us(device)))
+
+
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     """Microseconds by resource, and `start` for what comes on top of the longest."""
     nothing = np.zeros_like(use.lookups)
@@ -99,7 +107,7 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
     if "tables" not in dims:  # PyTorch's own kernels, whose sort is a piece of its own
-        everywhere, start = np.ones(len(memory), bool), np.full_like(memory, _KERNEL.start_us)
+        everywhere, start = np.ones(len(memory), bool), np.full_like(memory, _C.one_table_us)
         terms = _rows_us(memory, _C.update_frac, through_cache, everywhere, device)
         return {**terms, "latency": nothing, "start": start}
     # A warp per lookup, whatever the runs, of which most find nothing to do.
@@ -161,11 +169,13 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     one_bag = longest * _C.hit_us + different * (_C.miss_us - _C.hit_us)
     in_turn_us = np.maximum(one_bag, waited / np.minimum(use.bags, at_once))
     early = dims.get("early", np.zeros_like(longest)) > 0
+    more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < 2.0, _C.rows_ahead, 1.0)
     terms = _rows_us(missed_bytes + others, _C.lookup_frac, looked_up + others, early, device)
     return {
         **terms,
-        "latency": in_turn_us / ahead,
+        "latency": in_turn_us / ahead + _C.bag_us * more_waves,
+        "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
         "start": np.where(early, _KERNEL.start_us, _C.start_us),
     }
 
@@ -226,10 +236,11 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
 
 @analyse_by_group
 def analyse_jagged(group: Group, device: Device) -> Analysis:
-    """Bytes at the memory's rate, against waves of warps that wait for their loads."""
+    """Bytes in pieces of sectors, against waves of warps that wait for their loads."""
     dims, op = group.dims, group.op
     segments = np.minimum(dims["segments"], dims["elements"])
-    memory = group.moved_bytes / stream_bytes_per_us(device)
+    fragments = SECTOR_BYTES * _J.usual_streams * segments
+    memory = (group.moved_bytes + fragments) / stream_bytes_per_us(device)
     warps = segments / _J.table("segments_per_warp").get(op, 1.0)
     waves = np.maximum(1.0, warps / resident_warps(device))
     longest = _C.longest * dims["elements"] / segments
@@ -246,21 +257,30 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
 @analyse_by_group
 def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
-    op, moved = group.op, group.moved_bytes
-    passes, latency = np.ones(len(moved)), np.full(len(moved), _KERNEL.start_us)
-    if op == "topk":  # keys counted digit by digit, then those found gathered
-        passes = np.ceil(8.0 * group.item_bytes / _J.radix_bits) + 1.0
-        latency = latency * passes
+    op, dims, moved = group.op, group.dims, group.moved_bytes
+    passes = np.full(len(moved), 2.0 if op in _TWICE else 1.0)
+    latency = np.full(len(moved), _J.table("latency_us").get(op, _KERNEL.start_us))
+    clocks = np.zeros(len(moved))  # while keys move
+    if op == "bucketize":
+        latency = latency + _J.step_us * np.log2(dims["boundaries"] + 1.0)
+    elif op == "cumsum":  # along several rows: a tree of sums with barriers for every few columns
+        clocks = np.where(dims["rows"] > 1.0, _J.scan_clocks * dims["rows"] * dims["cols"], 0.0)
+    elif op == "topk":  # keys counted digit by digit, then those found gathered
+        latency = _KERNEL.start_us * (1.0 + _J.pass_shorts * passes)
+        digits = np.ceil(8.0 * group.item_bytes / _J.radix_bits)
+        each = digits / _J.counted_per_sm_per_clock + 1.0 / _J.found_per_sm_per_clock
+        clocks = dims["rows"] * dims["cols"] * each
     elif op in ("sort", "sort_pairs", "unique"):
-        passes, latency = _sort(group, device)
-        passes = passes + 2.0 * (op == "unique")  # runs are found, then counted
-    else:
-        latency = np.full(len(moved), _J.table("latency_us").get(op, _KERNEL.start_us))
+        sorts, latency = _sort(group, device)
+        is_unique = op == "unique"
+        passes = passes * is_unique + sorts
+        latency = latency + _J.unique_us * is_unique
     memory = transfer_us(passes * moved, device)
     bound = bound_us(moved, device)
+    counting = clocks / (device.sm_count * device.boost_mhz)
     return group.analysis(
         bound_us=bound,
-        kernel_us=np.maximum(memory, bound) + latency,
+        kernel_us=np.maximum.reduce([memory, bound, counting]) + latency,
         shares={"memory": memory, "latency": latency},
         features={"passes": passes},
     )
@@ -279,6 +299,10 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     start_us = starts[nearest_known(device.architecture, starts) or USUAL]
     block_us = start_us + _J.on_chip_pass_us * np.ceil(bits / _J.on_chip_bits)
     return (
-        np.where(on_chip, 1.0, _J.scattered * radix),
-        np.where(on_chip, blocks * block_us, _J.pass_us * (radix + 1.0)),
+        np.where(on_chip, 1.0, _J.histogram_passes + _J.scattered * radix),
+        np.where(on_chip, blocks * block_us, _J.histogram_us + _J.pass_us * radix),
     )
+
+
+_TWICE = ("unique", "topk")
+"""Ops that do more than read and write their keys, apart from a sort."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import (
@@ -29,10 +29,13 @@ from perfmodel.cost.gpu.analysis import (
 from perfmodel.cost.gpu.rates import (
     LANES,
     SECTOR_BYTES,
+    USUAL,
+    missed_share,
     stream_bytes_per_us,
     transfer_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.hardware.originals import nearest_known
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
@@ -97,6 +100,13 @@ def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool)
     return Launch(each / parts, grid * parts / resident, parts, adders)
 
 
+def load_us(group: Group, device: Device) -> Floats:
+    """A turn of loads: from memory, or what fits there from the L2, where the kernel before wrote
+    it."""
+    missed = np.where(group.flushed, 1.0, missed_share(group.moved_bytes, device))
+    return _R.cached_load_us + missed * (_R.load_us - _R.cached_load_us)
+
+
 def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """Turns of blocks whose threads wait for their values, a few at a time, while bytes move; then
     what adds the parts of an output that several blocks share.
@@ -109,12 +119,14 @@ def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     found = launch(length, outputs, device, by_columns=by_columns)
     loads = np.ceil(found.values / _R.loads_at_once)
     turns = np.maximum(found.turns, 1.0)
-    loads_us, turn_us = _R.load_us * loads, moving_us / turns
+    loads_us, turn_us = load_us(group, device) * loads, moving_us / turns
     apart = 1.0 - np.minimum(found.turns, 1.0) * (1.0 - 1.0 / loads)
     turn_us = np.maximum(turn_us, loads_us) + apart * np.minimum(turn_us, loads_us)
+    power = _R.together_exponent  # more than the longer, and less than both
+    later_us = (turn_us**power + _R.block_us**power) ** (1.0 / power)
     added_us = _R.parted_us + _R.part_us * np.ceil(found.parts / found.adders)
     added_us = np.where(found.parts > 1.0, added_us, 0.0)
-    return np.asarray(turn_us * turns + added_us)
+    return np.asarray(turn_us + later_us * (turns - 1.0) + added_us)
 
 
 def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
@@ -131,7 +143,7 @@ def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     step_us = np.where(is_odd | is_apart, _C.strided * step_us, step_us)
     steps_us = step_us * group.dims["rows"] * cols / threads
     product_us = _KERNEL.start_us + moving_us if is_second else 0.0
-    return np.maximum(moving_us, steps_us) + _R.load_us * passes + product_us
+    return np.maximum(moving_us, steps_us) + load_us(group, device) * passes + product_us
 
 
 WIDENED_ONE_BY_ONE = ("cuda",)
@@ -147,27 +159,69 @@ def indexing_us(group: Group, device: Device) -> Floats:
         return none
     clocks = size(dims) / (device.sm_count * device.boost_mhz)
     widened = dims.get("widened", none) * (device.target in WIDENED_ONE_BY_ONE)
-    found = np.maximum.reduce([widened, *(dims.get(each, none) for each in ("apart", "broadcast"))])
-    return np.asarray(clocks * found / _S.table("indexed_per_sm_per_clock")[device.target])
+    each = np.maximum(dims.get("apart", none), widened)
+    indexed = dims.get("broadcast", none) / _S.table("indexed_per_sm_per_clock")[device.target]
+    return clocks * np.maximum(indexed, each / _S.table("apart_per_sm_per_clock")[device.target])
+
+
+def chunks_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """One block for each chunk of a tensor, however few there are: the longest chunk, a load of
+    each list after the other."""
+    dims = group.dims
+    largest = np.where(dims["largest"] > 0, dims["largest"], dims["elements"])
+    turns = np.ceil(np.minimum(largest, _S.chunk_elements) / _S.chunk_turn_elements)
+    lists = group.moved_bytes / (dims["elements"] * dims["tensors"] * group.item_bytes)
+    return np.maximum(moving_us, _S.chunk_list_us * lists * turns)
 
 
 def joined_us(group: Group, device: Device, moving_us: Floats) -> Floats:
-    """As many blocks start for each tensor as the largest takes, of which every thread reads a
-    vector; or, by elements, few threads for the largest tensor, however large.
-
-    Source: aten/src/ATen/native/cuda/Shape.cu (`CatArrayBatchedCopy_vectorized`, PyTorch 2.9; the
-    traces at hand on ROCm are of an earlier one).
-    """
+    """As many blocks start for each tensor as the largest takes; or, by elements, few threads for
+    the largest tensor, however large."""
     dims = group.dims
     largest = np.where(dims["largest"] > 0, dims["largest"], dims["rows"] * dims["cols"])
     vectors = largest * group.item_bytes / (_S.vector_bytes * _S.cat_threads)
     blocks = np.minimum(np.ceil(vectors), _S.cat_blocks_per_sm * device.sm_count)
     started_us = dims["tensors"] * blocks / (_S.blocks_per_clock * device.boost_mhz)
     steps = largest / (_S.threads_per_sm * device.sm_count)
-    step_us = np.where(dims["strided"] > 0, _C.strided, 1.0) * _S.cat_load_us
-    by_elements_us = step_us * steps
-    by_vectors = (dims["by_elements"] <= 0) & (dims["strided"] <= 0) & (device.target == "cuda")
+    step_us = np.where(dims["strided"] > 0, _S.cat_strided_load_us, _S.cat_load_us)
+    by_elements_us = _S.cat_tensor_us * dims["tensors"] + step_us * steps
+    by_vectors = joined_by_vectors(group, device)
     return np.maximum(moving_us, np.where(by_vectors, started_us, by_elements_us))
+
+
+def joined_by_vectors(group: Group, device: Device) -> Mask:
+    """Of which calls of `cat` every thread reads a vector, so that each operand moves once.
+
+    Source: aten/src/ATen/native/cuda/Shape.cu (`CatArrayBatchedCopy_vectorized`, PyTorch 2.9; the
+    traces at hand on ROCm are of an earlier one).
+    """
+    by_elements = (group.dims["by_elements"] > 0) | (group.dims["strided"] > 0)
+    return ~by_elements & (device.target == "cuda")
+
+
+def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """Rows of whole vectors by a block of threads each, as fast as blocks start; of others each
+    thread takes several elements, one after another: finds where one lies, then what is there."""
+    rows, cols = group.dims["rows"], group.dims["cols"]
+    row_bytes, elements = cols * group.item_bytes, rows * cols
+    blocks = rows * np.ceil(row_bytes / _S.select_block_bytes)
+    started_us = blocks / (_S.blocks_per_clock * device.boost_mhz)
+    each = np.minimum(np.ceil(elements / _S.element_threads), _S.select_turns)
+    resident = resident_blocks(_S.element_threads, device)
+    waves = np.maximum(elements / (_S.element_threads * _S.select_turns) / resident, 1.0)
+    single_us = _S.element_loads * load_us(group, device) * each * waves
+    is_by_rows = row_bytes % _S.vector_bytes == 0
+    return np.maximum(moving_us, np.where(is_by_rows, started_us, single_us))
+
+
+def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """A warp per row that is added, however short it is."""
+    each = np.ceil(group.dims["cols"] / _S.row_per_warp)
+    known = _S.table("accumulate_us")
+    turn_us = known[nearest_known(device.architecture, known) or USUAL]
+    warps = resident_warps(device)
+    waited_us = turn_us * each * group.dims["rows"] / warps
+    return np.maximum(moving_us, waited_us)
 
 
 def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
@@ -190,12 +244,14 @@ def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
 def programs_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """Rows by a block of threads each: as fast as blocks start, or as many at once as there is room
-    for, each for as long as one lives."""
-    rows = group.dims["by_rows"]
-    started_us = rows / (_S.blocks_per_clock * device.boost_mhz)
+    for, each for as long as one lives; or by a few blocks, one after another."""
+    rows, resident = group.dims["by_rows"], group.dims["resident"]
+    one_us, next_us = _S.tuples("program_us")[device.target]
+    started = rows / (_S.blocks_per_clock * device.boost_mhz)
     turns = np.maximum(rows / resident_blocks(group.dims["threads"], device), 1.0)
-    waited_us = np.where(rows > 0, turns * _S.program_us, 0.0)
-    return np.asarray(np.maximum.reduce([moving_us, started_us, waited_us]))
+    in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
+    waited_us = np.where(resident > 0, in_turn, np.maximum(started, turns * one_us))
+    return np.maximum(moving_us, np.where(rows > 0, waited_us, 0.0))
 
 
 @dataclass(frozen=True)
@@ -210,52 +266,64 @@ class OpBehaviour:
     """How often the operands move, or how badly they use what moves."""
     sectors: bool = False
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
+    by_vectors: Callable[[Group, Device], Mask] | None = None
+    """Which calls move whole vectors, so that each operand moves once however it lies."""
     whole_us: Callable[[Group, Device, Floats], Floats] | None = None
     """What it takes once started, if moving everything takes so long."""
 
 
 _REDUCTION, _SOFTMAX = OpBehaviour(2.0, whole_us=reduced_us), OpBehaviour(1.0, whole_us=softmax_us)
-_ROWS = OpBehaviour(1.0, sectors=True)
+_SELECT = OpBehaviour(sectors=True, whole_us=selected_us)
+_SCATTER = OpBehaviour(1.0, sectors=True)
+_FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
     "copy": OpBehaviour(shortest_waits=0.0),
     "layer_norm": OpBehaviour(2.0),
     "rms_norm": OpBehaviour(2.0, _C.strided),
+    "split": OpBehaviour(traffic=_C.joined),
     "transpose_copy": OpBehaviour(traffic=_C.strided),
-    "cat": OpBehaviour(1.0, whole_us=joined_us),
+    "cat": OpBehaviour(1.0, _C.joined, whole_us=joined_us, by_vectors=joined_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
-    **dict.fromkeys(("index_select", "embedding", "gather"), _ROWS),
-    **dict.fromkeys(("index_put", "scatter", "index_put_accumulate"), _ROWS),
-    **dict.fromkeys(("index_add", "scatter_add"), replace(_ROWS, whole_us=added_us)),
+    **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
+    **dict.fromkeys(("index_put", "scatter"), _SCATTER),
+    **dict.fromkeys(("index_add", "scatter_add"), replace(_SCATTER, whole_us=added_us)),
+    **dict.fromkeys(("foreach", *_FUSED), OpBehaviour(whole_us=chunks_us)),
     "elementwise": OpBehaviour(whole_us=programs_us),
+    "index_put_accumulate": OpBehaviour(1.0, sectors=True, whole_us=accumulated_us),
 }
 """Of ops that do more than stream."""
 ROWS_ANYWHERE = frozenset(op for op, own in OP_BEHAVIOUR.items() if own.sectors)
 _PLAIN = OpBehaviour()
 
 
-def in_program(rows: Rows, device: Device, estimate: Estimate) -> Estimate:
+def in_program(rows: Rows, device: Device, estimate: Estimate, pace: float = 1.0) -> Estimate:
     """`estimate`, raised for kernels behind other work, by a profiler or by events, to what moving
     every operand from and to memory takes once; for kernels called over and over, of which only
     physics tells, to what the op does in addition to moving.
 
+    `pace` is how much longer this device's long streams take than usual ones. As far as
+    measurements tell of an op (`measured_frac`), what it does in addition is in `estimate` already.
+
     Source: kernels of traces on A100, H100 and MI300X: 1.1 to 1.6 times bytes over peak bandwidth
     where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
     """
-    cold_us = _cold_us(rows, device)
+    known_frac = np.broadcast_to(estimate.measured_frac, len(rows))
+    cold_us = _cold_us(rows, device, pace, known_frac)
     at = np.flatnonzero((among_others(rows) | estimate.by_physics) & (cold_us > 0.0))
-    raised = estimate.duration_us + _started_us(rows, device)
+    raised = estimate.duration_us + _started_us(rows, device, known_frac)
     raised[at] = np.maximum(raised[at], measured_us(cold_us[at], *floors_of(rows)[:, at]))
     ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
     low_us, high_us = estimate.low_us * ratio, estimate.high_us * ratio
     return replace(estimate, duration_us=raised, low_us=low_us, high_us=high_us)
 
 
-def _started_us(rows: Rows, device: Device) -> Floats:
-    """What products take to start among other kernels: their code is long, and comes from memory
-    like their first tiles, which calls over and over do not show."""
+def _started_us(rows: Rows, device: Device, measured_frac: Floats) -> Floats:
+    """What products take to start among other kernels, as far as no measurement tells of ones so
+    short: their code is long, and comes from memory like their first tiles."""
     is_product = rows.of_kinds(lambda kind: OPS[kind.op].family == MATMUL, bool)
-    return np.asarray((is_product & among_others(rows)) * _C.table("product_us")[device.target])
+    unknown = (is_product & among_others(rows)) * (1.0 - measured_frac)
+    return unknown * _C.table("product_us")[device.target]
 
 
 def shortest_kernel_us(launched_us: float) -> float:
@@ -263,9 +331,9 @@ def shortest_kernel_us(launched_us: float) -> float:
     return max(launched_us - TIMINGS[BEHIND_WORK].offset_us, 0.0) / _C.least
 
 
-def _cold_us(rows: Rows, device: Device) -> Floats:
+def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> Floats:
     cold = np.zeros(len(rows))
-    rate, wait_us, start_us = stream_bytes_per_us(device), _C.wait_us, _S.start_us
+    rate = stream_bytes_per_us(device) / pace
     for group in groups_of(rows):
         if OPS[group.op].family not in STREAMING_FAMILIES:
             continue
@@ -278,13 +346,17 @@ def _cold_us(rows: Rows, device: Device) -> Floats:
             sectors = dims["rows"] * np.maximum(row_bytes, SECTOR_BYTES)
             taken = np.minimum(sectors, np.maximum(table_bytes, whole_bytes))
             moved = moved + passes * (taken - whole_bytes)
-        traffic: Floats | float = own.traffic
-        if "strided" in group.dims:
+        unknown = 1.0 - measured_frac[group.index]
+        traffic = 1.0 + unknown * (own.traffic - 1.0)
+        if own.by_vectors:
+            traffic = np.where(own.by_vectors(group, device), 1.0, traffic)
+        elif "strided" in group.dims:
             traffic = traffic * np.where(group.dims["strided"] > 0, _C.strided, 1.0)
         once_us = np.where(group.in_program, moved / rate, transfer_us(moved, device))
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)
+        wait_us, start_us = unknown * _C.wait_us, _S.start_us
         # AMD's shortest kernels wait as well.
         loads = max(own.waits, own.shortest_waits) * (device.target == "cuda")
         shortest_us = _C.least * device.kernel_floor_us + loads * wait_us

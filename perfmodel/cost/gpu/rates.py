@@ -189,7 +189,7 @@ def transfer_us(total_bytes: Floats, device: Device) -> Floats:
     return np.maximum(total_bytes / l2_bytes_per_us(device), missed / stream_bytes_per_us(device))
 
 
-_STREAM, _KERNEL = coefficients("gpu.streaming"), coefficients("gpu.kernel")
+_STREAM = coefficients("gpu.streaming")
 _AS = {"rms_norm": "layer_norm", "log_softmax": "softmax"}
 """Ops whose kernels go over their rows as another's."""
 ROW_KERNELS = frozenset(_STREAM.tuples("row_kernels")) | frozenset(_AS)
@@ -230,7 +230,7 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
     memory = passes * channel_bytes * channels / drawn
     memory = np.where(has_statistics, memory, group.moved_bytes / rate)
     blocks_us = np.where(has_statistics, _STREAM.table("channel_block_us")[device.target], 0.0)
-    latency = _KERNEL.start_us + blocks_us * np.ceil(channels / at_once)
+    latency = _STREAM.channel_start_us + blocks_us * np.ceil(channels / at_once)
     bound = bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,

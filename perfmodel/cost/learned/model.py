@@ -126,6 +126,7 @@ class Answer(NamedTuple):
     high_us: Floats
     inside: Floats
     hot_us: Floats
+    measured: Floats
     similar: float
     source: NDArray[np.object_]
 
@@ -269,7 +270,8 @@ class Part:
         source = np.where(untold, _FORWARD_ALONE, said).astype(object)
         source = np.where(support > _MOSTLY, source, DATASHEET)
         high_us = us * high * np.maximum(hot / us, 1.0)
-        return Answer(us, low_us, high_us, inside, hot, similar, source)
+        measured = similarity(cell.away) * support  # a changed device takes its original's times
+        return Answer(us, low_us, high_us, inside, hot, measured, similar, source)
 
     def _lattice_us(self, rows: Rows, device: Device) -> Floats:
         columns = FEATURES[self.fitted.family](rows, device)
@@ -290,7 +292,7 @@ class Learned:
 
     def _answered(self, rows: Rows, device: Device) -> tuple[Estimate, list[tuple[Ints, Answer]]]:
         us, answers, source = np.zeros((3, len(rows))), [], np.full(len(rows), DATASHEET, object)
-        left = np.ones(len(rows), bool)
+        known, left = np.zeros(len(rows)), np.ones(len(rows), bool)
 
         def place(kind: Kind) -> tuple[int, str, str, str]:
             own = (at for at, part in enumerate(self.parts) if part.answers_for(*kind[:2], device))
@@ -303,11 +305,11 @@ class Learned:
                 us[:, index] = found.duration_us, found.low_us, found.high_us
             else:
                 answer = self.parts[at].answer(rows.take(index), device)
-                us[:, index], left[index] = answer[:3], False
+                us[:, index], known[index], left[index] = answer[:3], answer.measured, False
                 source[index] = answer.source
                 answers.append((index, answer))
         name = self.heuristic.name if left.all() else self.name
-        return Estimate(us[0], us[1], us[2], name, source, left), answers
+        return Estimate(us[0], us[1], us[2], name, source, known, left), answers
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row: the heuristic's reasons around the learned duration.

@@ -4,6 +4,7 @@ over all inputs, then step after step."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, numbers, size, tensor, tensors
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
@@ -114,6 +115,14 @@ _FACTS = ("steps", "batch", "inputs", "hidden", "gates", "layers", "directions")
 """Attributes of the op (`perfmodel.ops.read.recorder`), since its weights are one flat list."""
 STEP_READS = 2.0
 """Per gate and hidden unit: its share of the inputs' product and of the states' product."""
+MAX_UNITS = {"fwd": (384, 192), "bwd": (256, 128)}
+"""Up to how many hidden units all steps are one kernel, of plain layers and of others; not of
+packed sequences.
+
+Source: aten/src/ATen/native/cudnn/RNN.cpp (`use_rnn_persist_small_h`), which asks for that.
+"""
+GRU_GATES = 3
+"""Of LSTMs no profile shows how cuDNN sums the gradients of biases."""
 
 
 @LOWERINGS.register(*entries("_cudnn_rnn _cudnn_rnn_backward"))
@@ -133,12 +142,15 @@ def recurrent(op: Op) -> Sequence[Piece]:
     )
     if not min(steps, batch, inputs, hidden, gates, layers, directions):
         return ()
-    has_biases = op.attributes.get("biases", "1") != "0"
+    has_biases, is_packed = (op.attributes.get(name, "1") != "0" for name in ("biases", "packed"))
     dtype = tensors(op, 1)[0].dtype  # of the first gradient that is told, backward
     usual, dtype = dtype if dtype != TF32 else FP32, TF32 if dtype == FP32 else dtype
     wide, rows, passes = gates * hidden, steps * batch, layers * directions
     read = [inputs] * directions + [hidden * directions] * (passes - directions)
     direction = "bwd" if op.name.endswith("_backward") else "fwd"
+    persists = hidden <= MAX_UNITS[direction][gates > 1] and not is_packed
+    chain = {"steps": steps, "batch": batch, "hidden": hidden, "gates": gates}
+    one_kernel = Piece("persistent_rnn", {name: float(n) for name, n in chain.items()}, usual)
 
     def product(m: int, n: int, k: int) -> Piece:
         return Piece("mm", {"b": 1.0, "m": float(m), "n": float(n), "k": float(k)}, dtype)
@@ -149,12 +161,20 @@ def recurrent(op: Op) -> Sequence[Piece]:
 
     if direction == "fwd":
         of_inputs = [product(rows, wide, k) for k in read]
+        if persists:
+            return [*of_inputs, *[pointwise(steps, 1.0, 1.0), one_kernel] * passes]  # biases first
         step = [product(batch, wide, hidden), pointwise(1, STEP_READS, 1.0 / gates)]
         return of_inputs + step * (steps * passes)
     step = [pointwise(1, STEP_READS, 1.0), product(batch, hidden, wide)]
-    found = step * (steps * passes)
+    found = [one_kernel] * passes if persists else step * (steps * passes)
     for k in read:
         found += [product(rows, k, wide), product(wide, k, rows), product(wide, hidden, rows)]
-        if has_biases:
-            found.append(Piece("sum_rows", {"rows": float(rows), "cols": float(wide)}, usual))
+        if has_biases and gates == GRU_GATES:
+            found.append(replace(one_kernel, op="rnn_bias_gradient"))
     return found
+
+
+@LOWERINGS.register(*entries("_cudnn_rnn _cudnn_rnn_backward", target="rocm"))
+def recurrent_on_rocm(op: Op) -> Sequence[Piece]:
+    """The same without the kernels that are cuDNN's own."""
+    return recurrent(replace(op, attributes={**op.attributes, "packed": "1", "biases": "0"}))

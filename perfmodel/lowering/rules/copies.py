@@ -84,7 +84,7 @@ LOWERINGS.register(
 )(nothing)
 
 
-TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads")
+TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
 
 
 @LOWERINGS.register(

@@ -23,13 +23,24 @@ from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 
-def gathered(name: str, table: Tensor, rows: int, cols: int) -> Sequence[Piece]:
+def gathered(
+    name: str, table: Tensor, rows: int, cols: int, *, by_elements: float = 0.0
+) -> Sequence[Piece]:
     """`rows` rows of `cols` elements from or to a table."""
     if not rows * cols:
         return ()
     held = size(table.shape) // max(cols, 1)
     dims = {"rows": float(rows), "cols": float(cols), "hash_size": float(held)}
+    if by_elements:
+        dims[BY_ELEMENTS] = by_elements
     return (Piece(name, dims, table.dtype),)
+
+
+INDEX_TURNS, GATHER_TURNS = 4.0, 8.0
+"""Elements that a thread looks up one after another, of `index` and of `gather`.
+
+Source: aten/src/ATen/native/cuda/IndexKernel.cu and ScatterGatherKernel.cu (`thread_work_size`).
+"""
 
 
 def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
@@ -47,15 +58,22 @@ def looked_up(op: Op) -> Sequence[Piece]:
     """`index_select(table, dim, index)`, which today calls `gather`, and `embedding(table, index)`;
     the index may have any shape. `gather(table, dim, index)`: an element per index, or as many as
     it is expanded to.
+
+    Rows are whole where no dimension is before them and their indices lie side by side (a column of
+    ids does not; of more dimensions they are made to).
     """
     name, table, dim = op.name.removeprefix("aten::"), tensor(op, 0), integer(op, 1) or 0
     if name not in ("index_select", "embedding"):
         table, index = tensors(op, 2)
-        rows = stored(index)
-        return gathered("gather", table, rows, size(index.shape) // max(rows, 1))
+        rows, is_whole = stored(index), size(table.shape[:dim]) == 1
+        turns, cols = 0.0 if is_whole else GATHER_TURNS, size(index.shape) // max(rows, 1)
+        return gathered("gather", table, rows, cols, by_elements=turns)
     index, dim = (tensor(op, 1), 0) if name == "embedding" else (op.tensors[-1], dim)
     held = length(table, dim) if table.shape else 1
-    return gathered(name, table, size(index.shape), size(table.shape) // max(held, 1))
+    longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
+    is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
+    cols, turns = size(table.shape) // max(held, 1), 0.0 if is_whole else GATHER_TURNS
+    return gathered(name, table, size(index.shape), cols, by_elements=turns)
 
 
 @LOWERINGS.register(
@@ -114,10 +132,12 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
 
+    Behind other dimensions, elements are looked up one by one.
     Source: aten/src/ATen/native/cuda/IndexKernel.cu.
     """
-    table, _, rows, cols = _indexed(op)
-    return gathered("gather", table, rows, cols)
+    table, tuples, rows, cols = _indexed(op)
+    turns = 0.0 if rows == tuples else INDEX_TURNS
+    return gathered("gather", table, rows, cols, by_elements=turns)
 
 
 @LOWERINGS.register(

@@ -125,7 +125,9 @@ def over_lists(op: Op) -> Sequence[Piece]:
     sizes = [size(t.shape) for t in lists[0] if size(t.shape)]
     if not sizes:
         return ()
-    dims = {"elements": sum(sizes) / len(sizes), "tensors": float(len(sizes))}
+    mean, largest = sum(sizes) / len(sizes), max(sizes)
+    dims = {"elements": mean, "tensors": float(len(sizes))}
+    dims |= {"largest": float(largest)} if largest > mean else {}
     alike = [tensors for tensors in lists if len(tensors) == len(lists[0])]
     if name == _UNSCALE:
         return (Piece("foreach", dims, dtype, launches=multi_tensor_launches(sizes, 1)),)

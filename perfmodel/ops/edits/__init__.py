@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from perfmodel.ops.edits.batch import rebatch
-from perfmodel.ops.edits.named import Edited, cast, cuda_graphs
+from perfmodel.ops.edits.named import Edited, cast, cuda_graphs, remove
 
-__all__ = ["Edited", "cast", "cuda_graphs", "rebatch"]
+__all__ = ["Edited", "cast", "cuda_graphs", "rebatch", "remove"]

@@ -1,15 +1,20 @@
 """Edits by the text of a what-if, `KIND` or `KIND=VALUE`, as `--edit` has them: narrower number
-types; CUDA graphs; other numbers of ranks."""
+types; CUDA graphs; other numbers of ranks; ops taken out, whose users then wait for their
+producers."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.ops.graph import OPTIMIZER, WAITING, Argument, OpGraph, Tensor
+from perfmodel.ops.graph import NO_OP, OPTIMIZER, WAITING, Argument, Op, OpGraph, Tensor
 
 
 class Edited(NamedTuple):
@@ -17,6 +22,57 @@ class Edited(NamedTuple):
 
     graph: OpGraph
     skipped: tuple[str, ...] = ()
+
+
+def remove(graph: OpGraph, pattern: str) -> Edited:
+    """`graph` without the ops whose name fits `pattern` (`aten::dropout*`), and what they call.
+
+    Calls of an op that stays which are gone are remembered (`removed`).
+    """
+    gone: set[int] = set()
+    for at, op in enumerate(graph.ops):  # callers stand before what they call
+        if op.parent in gone or fnmatchcase(op.name, pattern):
+            gone.add(at)
+    if not gone:
+        return Edited(graph, (f"no op is called {pattern}",))
+    kept = [at for at in range(len(graph)) if at not in gone]
+    new_of = {old: new for new, old in enumerate(kept)}
+    ops = [graph.ops[at] for at in kept]
+    edited = replace(
+        graph,
+        ops=tuple(replace(op, parent=new_of.get(op.parent, NO_OP)) for op in ops),
+        data=_between(graph.data, new_of),
+        waits=None if graph.waits is None else _between(graph.waits, new_of),
+        removed=_removed(graph, new_of),
+        held={},
+        notes=(*graph.notes, f"{len(gone)} ops removed ({pattern})"),
+    )
+    return Edited(edited)
+
+
+def _removed(graph: OpGraph, new_of: Mapping[int, int]) -> tuple[Op, ...]:
+    """What the ops that stay called in `graph`, or before, and call no more."""
+    removed: list[Op] = []
+    place: dict[int, int] = {}
+    for old, op in enumerate((*graph.ops, *graph.removed)):
+        above = place.get(op.parent, new_of.get(op.parent))
+        if old not in new_of and above is not None:
+            place[old] = len(new_of) + len(removed)
+            removed.append(replace(op, parent=above))
+    return tuple(removed)
+
+
+def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.int64]:
+    """Dependencies by new indices, those through ops that are gone joined."""
+    between: set[tuple[int, int]] = set()
+    producers: defaultdict[int, list[int]] = defaultdict(list)
+    for producer, consumer in sorted(edges.tolist(), key=lambda edge: edge[1]):
+        sources = [producer] if producer in new_of else producers[producer]
+        if consumer in new_of:
+            between.update((new_of[source], new_of[consumer]) for source in sources)
+        else:
+            producers[consumer] += [s for s in sources if s not in producers[consumer]]
+    return np.array(sorted(between), np.int64).reshape(-1, 2)
 
 
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16")
@@ -154,6 +210,7 @@ KINDS: dict[str, Kind] = {
         _cast,
     ),
     "cuda-graphs": Kind("", (), lambda graph, _: cuda_graphs(graph)),
+    "remove": Kind("PATTERN", (), remove),
     "ranks": Kind("COUNT", (), ranks),
 }
 

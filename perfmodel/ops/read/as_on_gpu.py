@@ -103,4 +103,5 @@ def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
         "batch": str(int(values.shape[batches]) if values.dim() > 2 else batch),
         "inputs": str(int(values.shape[-1])),
         "biases": str(int(args[4] if packed else args[3])),
+        "packed": str(int(packed)),
     }

@@ -1,4 +1,4 @@
-"""Matrix products, attention and convolutions.
+"""Matrix products, attention, convolutions and recurrent layers.
 
 `s_kv` keys per sequence (0: `past + s`), `kv_heads` heads of keys and values (0: as many as
 queries), a `window_size` (0: all keys), `causal` = 1 for a triangular mask.
@@ -97,6 +97,28 @@ op(
     },
     defaults={"cutlass": 0, "sequences": 0},
 )
+
+# All steps of a recurrent layer in one kernel, each sequence a block that keeps the weights; and
+# the gradient of its biases, the sum of its gates' over all steps and sequences.
+_GATES = "steps*batch*gates*hidden"
+op(
+    "persistent_rnn",
+    "recurrent",
+    "steps batch hidden gates",
+    flop=f"2*({_GATES})*hidden",
+    read=f"item*({_GATES} + gates*hidden**2)",
+    written=f"item*({_GATES})/gates",
+)
+op(
+    "rnn_bias_gradient",
+    "recurrent",
+    "steps batch hidden gates",
+    kernels="reduction",
+    flop=_GATES,
+    read=f"item*({_GATES})",
+    written="item*gates*hidden",
+)
+
 
 CONVOLUTION = "convolution"
 _OWN = {f"{name}_{side}": 0.0 for name in ("kernel", "input", "stride", "pad") for side in "hw"}

@@ -47,11 +47,13 @@ op(
     defaults={"strided": 0, "largest": 0, "by_elements": 0},
 )
 
-# Rows read from a table.
+# Rows read from a table; `by_elements` (0: whole rows): how many elements a thread looks up, one
+# after another.
 _rows = partial(_rows, kernels="gather_scatter", defaults={"hash_size": 0})
+_READ = {"hash_size": 0, "by_elements": 0}
 _MOVED = streaming(ROWS_COLS, flop="0", read_too="8*rows")
-_rows("index_select gather", **_MOVED)
-_rows("embedding", **_MOVED, directions="fwd bwd")
+_rows("index_select gather", **_MOVED, defaults=_READ)
+_rows("embedding", **_MOVED, defaults=_READ, directions="fwd bwd")
 _rows("index_put scatter", **_MOVED)
 # Adds into a table: the rows to add, and the rows they are added to, read and written. Where that
 # is by atomics, `most_repeated` is how often the row comes that comes most often (0: as the mean);

@@ -38,7 +38,8 @@ _rows("rotary_embedding", **streaming(ROWS_COLS, reads="2", flop="3"))
 # Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast
 # counts for the share that it is of a full one, one of another dtype for its share of bytes.
 # `random`: calls of Philox per element, each of which gives four random numbers. `by_rows`: rows
-# that a block of `threads` each takes (0: not by rows).
+# that a block of `threads` each takes, or `resident` blocks per multiprocessor in turn (0: one
+# each).
 _ANY = {"reads": 1.0, "writes": 1.0}
 op(
     "elementwise",
@@ -47,12 +48,12 @@ op(
     **streaming("elements", "reads", "writes", "flop_per_element"),
     defaults=_ANY
     | {"flop_per_element": 1, "random": 0, "widened": 0}
-    | {"by_rows": 0, "threads": 128}
+    | {"by_rows": 0, "threads": 128, "resident": 0}
     | _LAYOUT,
 )
 op("random", VECTOR, "elements", kernels="random", **streaming("elements", reads="0", flop="10"))
 
-# Many small tensors in few launches: `elements` of each of `tensors`.
+# Many small tensors in few launches: `elements` of each of `tensors`, `largest` of the largest.
 _ALL = "elements*tensors"
 op(
     "foreach",
@@ -60,7 +61,7 @@ op(
     "elements tensors",
     kernels="optimizer",
     **streaming(_ALL, "reads", "writes"),
-    defaults=_ANY,
+    defaults={**_ANY, "largest": 0},
 )
 
 # Two logarithms per element forward, a division backward.
@@ -88,6 +89,7 @@ for _name, (_states, _flop) in _OPTIMIZERS.items():
         "elements tensors",
         **streaming(_ALL, f"{2 + _states}", f"{1 + _states}", f"{_flop}"),
         directions="update",
+        defaults={"largest": 0},
     )
 
 # A maximum keeps where in its window it was, as int64. Windows have `sides`.

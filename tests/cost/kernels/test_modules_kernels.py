@@ -34,6 +34,12 @@ def test_pooling_counts_outputs_and_windows() -> None:
     assert work_us(18) == pytest.approx(per_output_us * (0.58 + 0.42 * 2))
 
 
+def test_sums_along_many_rows_take_clocks_per_element() -> None:
+    found = physics_us("cumsum", rows=32_768, cols=32_768)
+    assert found == pytest.approx(32_768**2 / (SMS * MHZ), rel=0.01)
+    assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
+
+
 def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: float) -> float:
     row = {"op": op, "dtype": dtype, "timing": "profiler_kernel", "direction": direction, **dims}
     machine = Cluster(name="one", node=node_of(H200), nodes=1)
@@ -43,7 +49,7 @@ def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: 
 def test_a_block_per_channel_draws_what_it_can() -> None:
     # 64 channels of 100,000 values of 4 bytes on 132 multiprocessors, read twice and written
     assert STREAMING.channel_kept_bytes < 4e5
-    expected_us = coefficients("gpu.kernel").start_us + STREAMING.table("channel_block_us")["cuda"]
+    expected_us = STREAMING.channel_start_us + STREAMING.table("channel_block_us")["cuda"]
     expected_us += 3 * 4e5 / STREAMING.table("channel_bytes_per_us")["cuda"]
     assert physics_us("batch_norm", rows=1e5, cols=64) == pytest.approx(expected_us)
 
@@ -80,14 +86,14 @@ def test_broadcast_operands_are_found_by_division() -> None:
 
 @pytest.mark.parametrize("way", ["apart", "widened"])
 def test_elements_are_loaded_one_by_one(way: str) -> None:
-    waited_us = 1e8 / (STREAMING.table("indexed_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    waited_us = 1e8 / (STREAMING.table("apart_per_sm_per_clock")["cuda"] * SMS * MHZ)
     found = in_program_us("elementwise", elements=1e8, reads=0.5, **{way: 1.0})
     assert found == pytest.approx(waited_us + STREAMING.start_us)
 
 
 def test_a_copy_of_stretches_that_lie_apart_moves_elements_one_by_one() -> None:
     """Its `elements` are those read and those written."""
-    waited_us = 1e8 / (STREAMING.table("indexed_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    waited_us = 1e8 / (STREAMING.table("apart_per_sm_per_clock")["cuda"] * SMS * MHZ)
     found = in_program_us("copy", elements=2e8, apart=1.0)
     assert found == pytest.approx(waited_us + STREAMING.start_us)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pandas as pd
 import pytest
 
 from perfmodel import durations
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.contract import Estimate
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.learned.store import default_models
+from perfmodel.cost.gpu.program import in_program
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 
@@ -99,12 +103,25 @@ def test_the_interval_moves_along() -> None:
     assert found.low_us[0] < found.duration_us[0] < found.high_us[0]
 
 
-def test_a_product_starts_cold_in_a_program_however_well_it_was_measured() -> None:
-    row = {"op": "linear", "m": 8, "n": 1024, "k": 1024, "dtype": "bf16"}
-    rows = Rows.of([row, row | {"timing": "cuda_graph_replay"}])
-    alone = default_models()["matmul"].estimate(rows, H100).duration_us
-    added_us = durations_of(rows, H100).duration_us - alone
-    assert added_us.tolist() == pytest.approx([3.0, 0.0])
+def test_long_streams_of_a_measured_device_take_what_was_measured() -> None:
+    v100 = device("v100-pcie-32gb")
+    long = {"op": "add", "rows": 1 << 17, "cols": 1024}
+    inside, alone = (
+        float(durations_of(Rows.of([long | {"timing": timing}]), v100).duration_us[0])
+        for timing in ("profiler_kernel", "cuda_graph_replay")
+    )
+    assert inside == pytest.approx(alone, rel=0.01)
+
+
+def test_of_what_norms_take_beside_moving_measurements_take_away_their_share() -> None:
+    rows = Rows.of([{"op": "layer_norm", "rows": 1 << 15, "cols": 1024}])
+    found = Estimate(*np.full((3, 1), 1e-3), "", "")
+    none, half, all_ = (
+        in_program(rows, H100, replace(found, measured_frac=share)).duration_us[0]
+        for share in (0.0, 0.5, 1.0)
+    )
+    assert half == pytest.approx((none + all_) / 2)
+    assert none > all_
 
 
 def test_events_behind_work_show_a_kernel_and_its_start() -> None:

@@ -1,4 +1,4 @@
-"""Edits: ops of another type, as CUDA graphs."""
+"""Edits: ops removed, fused, of another type, updated otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits import cast, cuda_graphs
+from perfmodel.ops.edits import cast, cuda_graphs, remove
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
@@ -36,6 +36,21 @@ def names(graph: OpGraph) -> list[str]:
 
 def edges(graph: OpGraph) -> set[tuple[str, str]]:
     return {(graph.ops[a].name[6:], graph.ops[b].name[6:]) for a, b in graph.data.tolist()}
+
+
+def test_remove_takes_what_it_calls_and_joins_what_remains() -> None:
+    graph, skipped = remove(chain(), "aten::relu")
+    assert names(graph) == ["mm", "sigmoid", "sum"]
+    assert len(graph) == 3
+    assert not skipped
+    assert ("mm", "sigmoid") in edges(graph)
+
+
+def test_remove_of_nothing_says_so() -> None:
+    graph = chain()
+    found = remove(graph, "aten::gelu")
+    assert found.graph is graph
+    assert found.skipped == ("no op is called aten::gelu",)
 
 
 def test_unknown_types_are_refused() -> None:
