@@ -166,7 +166,7 @@ X = T((8, 32))
         (
             "aten::_fused_adam_",
             ((X, X),) * 4,
-            "optimizer_adam.update elements=256 tensors=2 fused=1",
+            "optimizer_adam.update elements=256 tensors=2",
         ),
         (
             "fbgemm::asynchronous_complete_cumsum",

@@ -29,7 +29,7 @@ def test_sequences_are_those_of_the_workload_file(preset: str, batch: int, tmp_p
 
 @pytest.mark.skipif(not find_spec("torch"), reason="needs PyTorch: pip install torch")
 def test_it_trains_on_a_cpu() -> None:
-    torch, backend = import_module("torch"), open_backend("cpu", threads=1)
+    torch, backend = import_module("torch"), open_backend("cpu")
     training = MODELS["hstu"](backend, Options(preset="tiny", batch=4))
     model = training.step.__self__  # type: ignore[attr-defined]
     before, weight = model.tables[0].clone(), model.layers[0][1].weight.detach().clone()
