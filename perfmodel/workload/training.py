@@ -213,16 +213,15 @@ def backward_and_update(
                 by_tensor |= reducer.views(r)
             else:
                 reducer.copy_out(r)
-        sums = [r.tensor(weight.shape) for weight in replicated]
-        for total in sums:
-            all_reduce(r, total, run.world, group=group)
+        for weight in replicated:
+            all_reduce(r, r.tensor(weight.shape), run.world, group=group)
     optimizer = run.workload.training.dense_optimizer
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]
     with r.during(OPTIMIZER):
         with r.label(label):
             gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
-            optimizer_step(r, optimizer, run.style, [*dense, *replicated], [*gradients, *sums])
+            optimizer_step(r, optimizer, run.style, dense, gradients)
         if table_step is not None:
             with r.label(label):
                 table_step(by_tensor)
