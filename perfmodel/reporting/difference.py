@@ -25,8 +25,8 @@ from perfmodel.reporting.sides import (
 
 SCHEMA = "perfmodel.diff/2"
 COLUMNS = ("group", "name", "a_us", "b_us", "change_us", "scatter_frac")
-MAX_MOVED = 5
-"""Changes that a comment names."""
+MAX_SHOWN, MAX_MOVED = 12, 5
+"""Changes of each group for people, and changes that a comment names."""
 MAX_OVER, MAX_ROWS = 4, 12
 """Figures over their limit that a verdict names, and rows of a comment."""
 _LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")
@@ -211,6 +211,14 @@ class Difference:
     def __repr__(self) -> str:
         said = f"step {' to '.join(self.step.size_texts)}"
         return f"Difference({self.a.source!r}, {self.b.source!r}: {said})"
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        frame = self.changes.drop(columns="scatter_frac")
+        shown = frame[(frame.a_us != 0) | (frame.b_us != 0)].groupby("group").head(MAX_SHOWN)
+        title = f"{self.a.source} against {self.b.source}"
+        return table_html(shown.to_numpy().tolist(), list(shown), title)
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/diff.json` describes it."""

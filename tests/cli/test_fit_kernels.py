@@ -66,16 +66,16 @@ def test_a_regressor_of_the_users_is_fitted_stored_and_predicts_where_it_is_trus
     run: Callable, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("my_regressors.py").write_text(
+    Path("their_regressors.py").write_text(
         "from sklearn.neighbors import KNeighborsRegressor\n"
         "class Mine(KNeighborsRegressor):\n"
         "    pass\n"
     )
-    options = ("--data", table, "--rows", 200, "--estimator", "my_regressors:Mine")
+    options = ("--data", table, "--rows", 200, "--estimator", "their_regressors:Mine")
     fitted = run("fit", "kernels", *options, "-o", "models")
     assert fitted.status == 0, fitted.err
     assert json.loads(Path("models/manifest.json").read_text())["about"]["estimator"] == (
-        "my_regressors:Mine"
+        "their_regressors:Mine"
     )
     asked = ("kernel", "mm", "m=4096", "n=4096", "k=4096", "--hardware", "t4", "--format", "json")
     usual, refused, mine = (
