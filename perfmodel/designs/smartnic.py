@@ -45,10 +45,10 @@ class SmartNic(settings.Checked, of="smartnic"):
             table.tier == "hbm" and not table.caches and table.sharding in WHOLE
             for table in deployment.placement.tables
         ]
-        if deployment.train:
-            why = "training would write the rows that it changes to every adapter"
-        elif deployment.ranks == deployment.machine.linked_gpus:
+        if deployment.ranks == deployment.machine.linked_gpus:
             why = "links join all devices, no lookup crosses an adapter"
+        elif deployment.train:
+            why = "training would write the rows that it changes to every adapter"
         elif nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
             why = (
                 f"the adapter {nic.name if nic else '(none)'} has no memory for rows: set "

@@ -21,7 +21,7 @@ from perfmodel.timeline.offered import (
 
 _SHRINKS, _SIZES, _ROUNDS = 4, 5, 9
 """Sizes of batches that are predicted: each a quarter of the next; halvings of a range of rates."""
-_LIMITED, _FULL = (1e-6,), tuple((at + 1) / 25 for at in range(24))
+_LIMITED, _FULL = (1e-6,), (0.005, 0.01, 0.02, *((at + 1) / 25 for at in range(24)))
 """Loads that are tried first. With a limit to the delay the 99th percentile grows with the rate;
 batches that wait until they are full take longest at low rates, too."""
 

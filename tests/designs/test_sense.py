@@ -71,24 +71,6 @@ def test_cases_are_of_many_kinds() -> None:
     assert {case.start.machine.nodes > 1 for case in found} == {True, False}
 
 
-def test_more_multiprocessors_at_the_same_rates_say_why_they_are_slower() -> None:
-    """dlrm-dcnv2 on a DGX A100 with 119 in the place of 108: products fill as many waves."""
-    from perfmodel.hardware import with_settings
-    from perfmodel.prediction import predict
-
-    machine = cluster("dgx-a100-80gb")
-    plain, fewer_each = (
-        predict("dlrm-dcnv2", hardware=[each])
-        for each in (machine, with_settings(machine, ["device.sm_count=119"]))
-    )
-    ratio = sense.us(fewer_each) / sense.us(plain)
-    said = [note for note in fewer_each.warnings if sense.SLOWER_EACH in note]
-    assert 1.005 < ratio < 1.05
-    assert len(said) == 1
-    assert "a100-sxm-80gb with 119 multiprocessors in the place of 108" in said[0]
-    assert not any(sense.SLOWER_EACH in note for note in plain.warnings)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("check", sense.CHECKS)
 def test_random_cases_make_sense(check: str) -> None:

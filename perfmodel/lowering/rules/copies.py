@@ -14,6 +14,7 @@ from perfmodel.lowering.arguments import (
     flag,
     host_device_copy,
     numbers,
+    output,
     pointwise,
     tensor,
 )
@@ -65,9 +66,6 @@ PASSING_ON = (
 )
 """Nodes of the backward pass that launch nothing themselves; where they do, what they call is in
 the graph."""
-COPYING = (
-    "to type_as float half double cpu cuda reshape flatten ravel item _reshape_copy"  # if they do
-)
 LOWERINGS.register(
     *entries(VIEWS, ALLOCATIONS, QUERIES),
     *(f"any/{name}" for name in ("detach", "detach_", "requires_grad_")),  # as old profiles do
@@ -78,7 +76,6 @@ LOWERINGS.register(
     ),
     *entries("torch::autograd::AccumulateGrad torch::autograd::GraphRoot", scope=LEAF),
     *entries("torch::autograd::CopyBackwards torch::autograd::CopySlices", scope=LEAF),
-    *entries(COPYING, scope=LEAF),
     f"any/{LEAF}{AUTOGRAD_NODE}*",
     f"cpu/{WHOLE}{OF_PROFILE}*",  # a CPU has no counterpart of a GPU's kernel
 )(nothing)
@@ -127,6 +124,20 @@ def copy_(op: Op) -> Sequence[Piece]:
         pinned = op.attributes.get("pinned") == "1"
         return host_device_copy(name, target, non_blocking=bool(flag(op, 2)), pinned=pinned)
     return copy_pieces(target, source, non_blocking=bool(flag(op, 2)))
+
+
+@LOWERINGS.register(
+    *entries("to", "type_as", "float", "half", "double", "cpu", "cuda", "reshape", scope=LEAF),
+    *entries("flatten", "ravel", "item", "_reshape_copy", scope=LEAF),
+)
+def maybe_copied(op: Op) -> Sequence[Piece]:
+    """A copy only where the output is another tensor; a graph that records calls has it below."""
+    source, result = op.tensors[:1], output(op)
+    if not source or result is None or result.device == source[0].device == "":
+        return ()
+    if (result.dtype, result.device) == (source[0].dtype, source[0].device):
+        return ()
+    return copy_pieces(result, source[0])
 
 
 @LOWERINGS.register(*entries("_local_scalar_dense"))
