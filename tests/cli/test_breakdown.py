@@ -234,11 +234,14 @@ def test_top_bounds_every_table(run: Run, trace: Path) -> None:
     assert run("breakdown", trace, "--top", 0).status == 2
 
 
-def test_communication_is_said_and_in_the_answer(run: Run, trace: Path) -> None:
+def test_overlap_is_in_the_answer(run: Run, trace: Path) -> None:
     answer = json.loads(run("breakdown", trace, "--format", "json").out)
-    (rank,) = answer["summary"]
-    shown = (rank["comm_us"], rank["exposed_comm_us"], rank["hidden_comm_frac"])
-    assert shown == (20, 20, 0)
+    assert answer["overlap"] == {
+        "comm_us": 20,
+        "hidden_us": 0,
+        "exposed_us": 20,
+        "hidden_frac": 0,
+    }
     assert "Communication: 20" in run("breakdown", trace).out
 
 

@@ -15,14 +15,13 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.prediction.breakdown.tables import NamedSums, once, summed
+from perfmodel.prediction.breakdown.tables import MODULE_NAME, NamedSums, once, summed
 from perfmodel.timeline.critical_path import interval_union
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, by_thread, differentiated_ops, innermost, thread_keys
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD, NUMBERED_MARK
 
-_MODULE_NAME = re.compile(r"nn\.Module: ")
 _WRAPPER_MODULE = re.compile(
     r"OptimizedModule|CheckpointWrapper|(Distributed)?DataParallel"
     r"|FullyShardedDataParallel|DistributedModelParallel"
@@ -165,20 +164,40 @@ class Hotspots:
 
     @cached_property
     def ranges(self) -> NamedSums:
-        """By annotation (`record_function`, the profiler's own) but the marks of steps.
+        """By annotation (`record_function`, the profiler's own) and class of module.
 
         Times are those of the ranges; `device_us` that of what was launched in them, on their own
         thread or, for those of the main thread, by the autograd threads meanwhile;
         `backward_device_us` that of what differentiates the operators in them, as far as it is not
-        among that. A range within one of its name adds nothing.
+        among that. Modules count by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a
+        range within one of its name adds nothing.
         """
+        both = [self._of_ranges(rows, *self.range_names(rows)) for rows in self.range_rows]
+        sums = NamedSums.over(both)
+        return self._sums(sums.names, sums.columns)
+
+    @cached_property
+    def range_rows(self) -> tuple[Ints, Ints]:
+        """Annotations but the marks of steps, and modules."""
         rank = self.rank
         notes = rank.of(Category.ANNOTATION)
-        rows = notes[~rank.name_matches(NUMBERED_MARK)[notes]]
-        codes, of_row = np.unique(rank.name[rows], return_inverse=True)
-        key = np.full(len(rank), NONE, np.int64)
-        key[rows] = of_row
-        return self._of_ranges(rows, self._texts(codes), key)
+        modules = rank.of(Category.PYTHON)
+        return (
+            notes[~rank.name_matches(NUMBERED_MARK)[notes]],
+            modules[rank.name_matches(MODULE_NAME)[modules]],
+        )
+
+    def range_names(self, rows: Ints) -> tuple[tuple[str, ...], Ints]:
+        """The names of ranges, modules by class, and per row of the rank which it has, or -1."""
+        codes, of_row = np.unique(self.rank.name[rows], return_inverse=True)
+        names = [
+            _NUMBER_OF_MODULE.sub("", text) if MODULE_NAME.match(text) else text
+            for text in self._texts(codes)
+        ]
+        known = {name: at for at, name in enumerate(dict.fromkeys(names))}
+        key = np.full(len(self.rank), NONE, np.int64)
+        key[rows] = np.array([known[name] for name in names], np.int64)[of_row]
+        return tuple(known), key
 
     @cached_property
     def modules(self) -> NamedSums:
@@ -186,9 +205,7 @@ class Hotspots:
         `#n` counts the modules of a class within their parent, from 0, which is left out. What
         wraps a model to compile or distribute it is no place."""
         rank = self.rank
-        of_python = rank.of(Category.PYTHON)
-        rows = of_python[rank.name_matches(_MODULE_NAME)[of_python]]
-        nesting = Nesting(rank, rows)
+        nesting = Nesting(rank, self.range_rows[1])
         places, known = {NONE: ""}, defaultdict[tuple[str, str], dict[str, int]](dict)
         for row in nesting.rows.tolist():
             module = rank.text(row).partition(": ")[2]
@@ -203,7 +220,7 @@ class Hotspots:
         index = {name: at for at, name in enumerate(names)}
         key = np.full(len(rank), NONE, np.int64)
         key[nesting.rows] = [index.get(places[row], NONE) for row in nesting.rows.tolist()]
-        return self._of_ranges(rows, names, key)
+        return self._of_ranges(self.range_rows[1], names, key)
 
     def _of_ranges(self, rows: Ints, names: Sequence[str], key: Ints) -> NamedSums:
         us = np.zeros(len(self.rank))

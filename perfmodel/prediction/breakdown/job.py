@@ -28,6 +28,7 @@ from perfmodel.prediction.breakdown.rank import (
     HotTables,
     RankBreakdown,
     StepBreakdown,
+    communication_overlap,
 )
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.prediction.breakdown.tables import (
@@ -119,6 +120,7 @@ class Breakdown(HotTables):
             "ranks": [rank.to_dict(most) for rank in self.ranks],
             "straggler": None if self.waiting is None else self.waiting.to_dict(),
             **self.hot_tables(most),
+            "overlap": communication_overlap(*(rank.summary for rank in self.ranks)),
             "gains": [gain.to_dict() for gain in gains],
         }
 

@@ -21,6 +21,7 @@ from perfmodel.prediction.breakdown.tables import (
     Records,
     collective_rows,
     kernel_rows,
+    module_rows,
     operator_rows,
     range_rows,
     rate_rows,
@@ -36,7 +37,7 @@ ROWS = {
     "top_kernels": kernel_rows,
     "top_operators": operator_rows,
     "annotations": range_rows,
-    "modules": range_rows,
+    "modules": module_rows,
     "collectives": collective_rows,
     "rates": rate_rows,
 }
@@ -223,5 +224,18 @@ class RankBreakdown(HotTables):
             **self.meets_us,
             "steps": [step.to_dict() for step in self.steps],
             **self.hot_tables(most),
+            "overlap": communication_overlap(self.summary),
             "memory": [each.to_dict() for each in self.memory],
         }
+
+
+def communication_overlap(*ranks: Summary) -> dict[str, float | None]:
+    """Communication in the mean over ranks, and how much of it other device work hides."""
+    comm_us = float(np.mean([rank.comm_us for rank in ranks]))
+    exposed_us = float(np.mean([rank.exposed_comm_us for rank in ranks]))
+    return {
+        "comm_us": round(comm_us, 3),
+        "hidden_us": round(comm_us - exposed_us, 3),
+        "exposed_us": round(exposed_us, 3),
+        "hidden_frac": round(1 - exposed_us / comm_us, 6) if comm_us else None,
+    }

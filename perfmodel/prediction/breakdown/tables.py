@@ -14,6 +14,7 @@ from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.errors import PerfmodelError
 from perfmodel.ops.families import family_of_kernel
 
+MODULE_NAME = re.compile(r"nn\.Module: ")
 _WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
 _NS_DIGITS = 3
 """Totals that are the same nanoseconds tie, in whatever order they were added up."""
@@ -126,8 +127,16 @@ def operator_rows(sums: NamedSums, most: int | None = None) -> Records:
 
 
 def range_rows(sums: NamedSums, most: int | None = None) -> Records:
-    """Annotations, or modules by their place in the tree, longest on the host first."""
-    return sums.rows(("host_us", "device_us"), most)
+    """The ranges, longest on the host first."""
+    return [
+        {**row, "kind": "module" if MODULE_NAME.match(row["name"]) else "annotation"}
+        for row in sums.rows(("host_us", "device_us"), most)
+    ]
+
+
+def module_rows(sums: NamedSums, most: int | None = None) -> Records:
+    """Modules by their place in the tree, longest on the host first."""
+    return [{**row, "kind": "module"} for row in sums.rows(("host_us", "device_us"), most)]
 
 
 def collective_rows(sums: NamedSums, most: int | None = None) -> Records:

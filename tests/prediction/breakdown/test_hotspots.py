@@ -116,7 +116,7 @@ def test_ranges_and_modules_of_one_trace_keep_their_own_times() -> None:
         t.launch(at + 45, at + 50, (at + 50, at + 65))
     rows = {row["name"]: row for row in range_rows(hot(t).ranges)}
     assert (rows["exchange"]["count"], rows["exchange"]["host_us"]) == (1, 30)
-    (linear,) = range_rows(hot(t).modules)
+    linear = rows["nn.Module: Linear"]
     assert (linear["count"], linear["host_us"], linear["device_us"]) == (1, 20, 15)
     assert linear["step_frac"] == pytest.approx(0.2)
 
@@ -142,12 +142,12 @@ def test_backward_time_of_a_module_is_joined_by_sequence_number() -> None:
     differentiated(t, 100, 42, 1, 20)
     differentiated(t, 130, 41, 1, 30)
     differentiated(t, 170, 7, 1, 10)  # its forward operator was not recorded
-    rows = [*range_rows(hot(t).ranges), *range_rows(hot(t).modules)]
-    found = {row["name"]: (row["device_us"], row["backward_device_us"]) for row in rows}
+    rows = {row["name"]: row for row in range_rows(hot(t).ranges)}
+    found = {name: (row["device_us"], row["backward_device_us"]) for name, row in rows.items()}
     assert found == {
         "iteration": (80, 0),  # it holds the backward pass itself
-        "/Tower": (10, 30),
-        "/Head": (10, 20),
+        "nn.Module: Tower": (10, 30),
+        "nn.Module: Head": (10, 20),
     }
 
 
@@ -174,7 +174,7 @@ def test_rows_that_tie_stand_by_name() -> None:
     assert [row["name"] for row in operators] == ["my::alpha", "my::charlie", "my::delta"]
 
 
-def test_modules_stand_in_their_tree() -> None:
+def test_modules_count_by_class_and_a_module_within_its_class_once() -> None:
     t = Tiny()
     t.step(0, 0, 100)
     for name, start, end in (
@@ -186,11 +186,14 @@ def test_modules_stand_in_their_tree() -> None:
     t.event("python_function", "nn/modules/module.py(1): forward", (0, 60), MAIN)
     t.op("aten::addmm", 15, 35)
     t.launch(20, 25, (30, 50))
-    rows = {row["name"]: row for row in range_rows(hot(t).modules)}
-    inner = "/Sequential/Sequential"
-    assert set(rows) == {"/Sequential", inner, f"{inner}/Linear"}
-    assert [row["host_us"] for row in rows.values()] == [60, 45, 30]
-    assert {row["device_us"] for row in rows.values()} == {20}
+    rows = {row["name"]: row for row in range_rows(hot(t).ranges)}
+    assert set(rows) == {"nn.Module: Sequential", "nn.Module: Linear"}
+    sequential = rows["nn.Module: Sequential"]
+    assert (sequential["count"], sequential["host_us"], sequential["device_us"]) == (2, 60, 20)
+    assert (rows["nn.Module: Linear"]["kind"], rows["nn.Module: Linear"]["device_us"]) == (
+        "module",
+        20,
+    )
 
 
 def test_of_several_ranks_the_mean_and_the_slowest() -> None:
