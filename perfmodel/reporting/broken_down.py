@@ -95,6 +95,7 @@ class BreakdownPage:
         kernels, operators, ranges, modules, collectives = (
             self.of.rows(name, self.rows) for name in names
         )
+        ranges = [row for row in ranges if row["kind"] != "module"]  # which have their own table
         device, backward = _DEVICE if kernels else "", _backward(modules)
         of_operators = f"{device}{_backward(operators)}{_HOST};host_total_us=with calls:us"
         of_modules = f"{'device_us=forward:us;' if backward else device}{backward}{_HOST}"

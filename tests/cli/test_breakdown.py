@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli import samples
 from cli.conftest import Run
 from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 from cli.test_bad_input import refused
@@ -232,6 +233,24 @@ def test_top_bounds_every_table(run: Run, trace: Path) -> None:
     whole = json.loads(run("breakdown", trace, "--format", "json").out)
     assert {row["name"] for row in whole["top_kernels"]} == {KERNEL, ALL_REDUCE}
     assert run("breakdown", trace, "--top", 0).status == 2
+
+
+def test_modules_stand_in_their_own_table_and_in_json_by_class(run: Run, tmp_path: Path) -> None:
+    content = document()
+    for at in range(3):
+        begun = 1000 + 100 * at
+        ranges = (("python_function", "nn.Module: Net_0"), ("user_annotation", "forward"))
+        content["traceEvents"] += [samples.event(*each, begun + 2, begun + 90) for each in ranges]
+    path = write(tmp_path / "modules.json", content)
+    tables = run("breakdown", path).out.split("\n\n")
+    (ranges,) = (table for table in tables if table.startswith("Annotated ranges"))
+    (modules,) = (table for table in tables if table.startswith("Modules"))
+    assert "forward" in ranges
+    assert "Net" not in ranges
+    assert "Net" in modules
+    answer = json.loads(run("breakdown", path, "--format", "json").out)
+    kinds = {row["name"]: row["kind"] for row in answer["annotations"]}
+    assert kinds == {"forward": "annotation", "nn.Module: Net": "module"}
 
 
 def test_overlap_is_in_the_answer(run: Run, trace: Path) -> None:

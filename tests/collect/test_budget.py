@@ -13,6 +13,7 @@ from perfmodel.collect.families import (
     log_points,
     round_robin,
 )
+from perfmodel.collect.timing import COLUMNS
 
 CPU = Scope("cpu", ("fp32", "bf16", "int8"))
 GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"), max_bytes=8e9, max_flop=4e12)
@@ -41,6 +42,12 @@ def test_groups_of_all_families_take_turns() -> None:
 def test_layouts_of_a_product_take_turns() -> None:
     groups = {c.group for c in FAMILIES["matmul"].cases(CPU) if c.op == "mm" and c.dtype == "fp32"}
     assert {group[3] for group in groups} == {"nn", "nt", "tn"}
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_every_dim_of_a_case_has_its_column(family: str) -> None:
+    """The table drops others without a word; `fit kernels` then misses them."""
+    assert {name for each in FAMILIES[family].cases(GPU) for name in each.dims} <= set(COLUMNS)
 
 
 def test_points_stay_in_their_box_and_half_are_aligned() -> None:

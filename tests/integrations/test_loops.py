@@ -53,7 +53,7 @@ def mixed_precision() -> None:
         scaler.update()
         schedule.step()
         optimizer.zero_grad()
-        assert scaler.get_scale() == 1.0
+        assert scaler.get_scale() == pytest.approx(1.0)
 
 
 def averaged_weights() -> None:

@@ -47,7 +47,8 @@ COUNTED = (CALL, NODE, UPDATE, STEP)
 SOFT_STEP = 0.05
 """Residuals (of the logarithm) beyond which a step counts less."""
 PULL_WORK, PULL_HOST = 1.0, 0.1
-"""Pull of a factor towards 1, per factor of e: work of operators, and what the host does."""
+"""Pull of a factor towards 1, per factor of e: work of operators, and what the host does, of which
+CPUs differ more. Assumed; 0.3 in place of 1 is a point worse on steps of traces/cpu_xeon_2."""
 
 
 def fit_steps(steps: Sequence[MeasuredStep], base: Device) -> Tables:
