@@ -23,7 +23,9 @@ from perfmodel.errors import UsageError
 QUERIES, BATCHES = 2**20, 16
 """So many are followed, or so many full batches."""
 MOST_QUERIES = 2**22
-"""Of a batch: more would be followed in gigabytes of memory."""
+"""Of a batch that need not be full: more would be followed in gigabytes of memory."""
+FOLLOWED = 2**16
+"""Of a full batch: more are followed as so many groups, each as its last query."""
 UNSETTLED_FRAC = 1 / 8
 """Of them, those that come first, and find no queue, are not counted."""
 MIN_PER_S = 1e-100
@@ -98,13 +100,13 @@ def batched_latency(
     most `max_delay_us` for others to come; `inf`: until they are full.
 
     Raises `UsageError` for what no rate, size or delay can be, and for more than `MOST_QUERIES` in
-    one.
+    one that need not be full.
     """
     require_rate(rate_per_s)
-    if not 1 <= most <= MOST_QUERIES:
+    if not 1 <= most <= (inf if max_delay_us == inf else MOST_QUERIES):
         raise UsageError(
-            f"latency under load: a batch of {most:,}: expected at least 1 and at most "
-            f"{MOST_QUERIES:,} samples"
+            f"latency under load: a batch of {most:,}: expected at least 1, and at most "
+            f"{MOST_QUERIES:,} samples where its delay is limited"
         )
     if not max_delay_us >= 0:
         raise UsageError(f"latency under load: a delay of {max_delay_us:g} us")
@@ -113,10 +115,13 @@ def batched_latency(
         served = f"at most {rate_per_s / load:.6g} served"
         note = f"unstable: {rate_per_s:.6g} queries per second offered, {served}"
         return LoadLatency(rate_per_s, load, None, None, None, note)
-    count = max(QUERIES, BATCHES * most)
-    arrived_us = _arrivals(count) * (US_PER_S / rate_per_s)
+    each = -(-most // FOLLOWED) if max_delay_us == inf else 1
+    groups = -(-most // each)
+    count = max(QUERIES, BATCHES * groups)
+    arrived_us = _arrivals(count, each) * (US_PER_S / rate_per_s)
     if max_delay_us == inf:
-        taken_us = _in_full_batches(arrived_us, most, steps)
+        whole = float(steps.period_us(most)), float(steps.latency_us(most))
+        taken_us = _in_full_batches(arrived_us, groups, *whole)
     else:
         sizes = np.arange(most + 1, dtype=np.float64)
         by_size = steps.period_us(sizes), steps.latency_us(sizes)
@@ -133,19 +138,23 @@ def require_rate(rate_per_s: float) -> None:
 
 
 @lru_cache(maxsize=1)
-def _arrivals(count: int) -> Floats:
-    """Of so many queries, one per unit of time in the mean."""
-    return np.cumsum(np.random.default_rng(0).standard_exponential(count))
+def _arrivals(count: int, each: int = 1) -> Floats:
+    """Of so many groups of `each` queries, of which one comes per unit of time in the mean."""
+    random = np.random.default_rng(0)
+    apart = random.standard_exponential(count) if each == 1 else random.standard_gamma(each, count)
+    return np.cumsum(apart)
 
 
-def _in_full_batches(arrived_us: Floats, most: int, steps: BatchSteps) -> Floats:
-    """Per query, from its arrival to its answer: a batch starts when its last has come and the one
-    before is done."""
-    batches = len(arrived_us) // most
-    arrived_us = arrived_us[: batches * most].reshape(batches, most)
-    before_us = np.arange(batches) * float(steps.period_us(most))
+def _in_full_batches(
+    arrived_us: Floats, groups: int, period_us: float, latency_us: float
+) -> Floats:
+    """Per group of queries, from its arrival to its answer: a batch of so many starts when its last
+    has come and the one before is done."""
+    batches = len(arrived_us) // groups
+    arrived_us = arrived_us[: batches * groups].reshape(batches, groups)
+    before_us = np.arange(batches) * period_us
     start_us = np.maximum.accumulate(arrived_us[:, -1] - before_us) + before_us
-    taken_us: Floats = start_us[:, None] + float(steps.latency_us(most)) - arrived_us
+    taken_us: Floats = start_us[:, None] + latency_us - arrived_us
     return taken_us.reshape(-1)
 
 

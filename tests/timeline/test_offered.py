@@ -85,6 +85,12 @@ def test_more_load_is_never_faster(one: float, other: float) -> None:
     assert at(high).p50_us <= at(high).p99_us  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("batch", [200_000, 10**8])
+def test_of_a_large_batch_queries_wait_half_of_what_it_takes_to_fill(batch: int) -> None:
+    found = latency_under(Service(1e5, 1e5), batch * 7.5, queries_per_batch=batch)
+    assert found.mean_us == pytest.approx(1e6 / 7.5 / 2 + 1e5, rel=0.01)
+
+
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_rates_that_cannot_be(rate: float) -> None:
     with pytest.raises(UsageError, match="rate"):
