@@ -1,7 +1,8 @@
 """Which files and rooms the program enters on its main ways: `python tests/ways.py`.
 
 A call from one file of the package to another counts once; it enters a room where the caller stands
-in another. A way that goes back and forth between rooms enters one room by many such calls.
+in another. A way that goes back and forth between rooms enters one room by many such calls. What
+runs while a module is imported (decorators, registrations, comprehensions) does not count.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ def calls_of(way: Callable[[], object]) -> list[tuple[str, str]]:
     names: dict[CodeType, str | None] = {}
     calls: dict[tuple[str, str], None] = {}
 
+    importing = 0  # bodies of the package's modules on the stack
+
+    def is_module(code: CodeType) -> bool:
+        return code.co_name == "<module>" and Path(code.co_filename).is_relative_to(PACKAGE)
+
     def name_of(code: CodeType) -> str | None:
         if code not in names:
             path = Path(code.co_filename)
@@ -63,7 +69,10 @@ def calls_of(way: Callable[[], object]) -> list[tuple[str, str]]:
         return names[code]
 
     def seen(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and (called := name_of(frame.f_code)):
+        nonlocal importing
+        if event in ("call", "return") and is_module(frame.f_code):
+            importing += 1 if event == "call" else -1
+        if event == "call" and not importing and (called := name_of(frame.f_code)):
             caller = frame.f_back
             while caller and not name_of(caller.f_code):
                 caller = caller.f_back
