@@ -38,7 +38,7 @@ def tried_all(it: Problem) -> float:
     return best
 
 
-@pytest.mark.parametrize("seeds", slow_but(1, [range(2), range(2, 8)]), ids=repr)
+@pytest.mark.parametrize("seeds", slow_but(1, [range(2), range(2, 5)]), ids=repr)
 def test_small_problems_are_solved_within_eight_percent(seeds: range) -> None:
     for seed in seeds:
         it = problem(seed, 3 + (seed % 6 == 1), 2, 2)
@@ -56,7 +56,7 @@ def skewed(it: Problem, seed: int) -> Problem:
     return replace(it, first_us=more * in_blocks, scattered_us=more * ~in_blocks)
 
 
-@pytest.mark.parametrize("seeds", slow_but(1, [range(2), range(2, 6)]), ids=repr)
+@pytest.mark.parametrize("seeds", slow_but(1, [range(1), range(1, 3)]), ids=repr)
 def test_the_bound_is_below_skewed_layouts_too(seeds: range) -> None:
     for seed in seeds:
         it = skewed(problem(seed, 3, 2, 2), seed)
@@ -84,17 +84,6 @@ def test_large_ones_are_within_ten_percent_of_a_lower_bound() -> None:
     best = search(it)[0]
     assert best.fits
     assert best.step_us <= 1.1 * lower_bound(it)
-
-
-@settings(max_examples=2)
-@given(seed=st.integers(0, 10**6), more=st.floats(1.0, 3.0))
-@pytest.mark.slow
-def test_more_memory_never_hurts(seed: int, more: float) -> None:
-    it = problem(seed, 4, 2, 2)
-    room_bytes = tuple(more * each for each in it.room_bytes)
-    best, roomier = search(it)[0], search(replace(it, room_bytes=room_bytes))[0]
-    assert best.fits
-    assert roomier.step_us <= best.step_us * (1 + 2e-3)
 
 
 @settings(max_examples=3)

@@ -53,30 +53,6 @@ def planned(deployment: Deployment) -> Plan:
 
 
 @pytest.mark.slow
-def test_the_plan_is_never_slower_than_torchrecs() -> None:
-    """Of a mix that nobody looked at before: by the schedule, not by the search's model."""
-    start = deployment_of(_mix(10, 0), machine())
-    theirs = plan_deployment(start, estimator="torchrec")
-    ours = plan_deployment(start, verified=1)
-    assert ours.result.step_us <= theirs.result.step_us * (1 + 1e-9)
-    assert ours.result.step_us == min(each["step_us"] for each in ours.tried)
-
-
-def _mix(tables: int, seed: int, batch: int = 65_536) -> Workload:
-    draw = np.random.default_rng(seed)
-    made = tuple(
-        Table(
-            int(10 ** draw.uniform(2, 6.5)),
-            int(draw.choice([32, 64, 128])),
-            round(float(draw.lognormal(1.5, 1.2)) + 1),
-            float(draw.choice([0.0, 0.8, 1.05])),
-        )
-        for _ in range(tables)
-    )
-    return replace(workload(), name=f"mix of {tables}", tables=made, batch=batch)
-
-
-@pytest.mark.slow
 def test_the_search_orders_random_plans_as_the_schedule_does() -> None:
     """25 random plans of a model that its kernels bound: table 20 has half of all lookups, parts
     of other tables are narrower."""
@@ -245,10 +221,9 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_dcnv2_is_within_twelve_percent_of_the_bound(nodes: int) -> None:
+def test_dcnv2_is_within_twelve_percent_of_the_bound() -> None:
     """Of two nodes one holds the largest table by itself: their ranks differ."""
-    start = deployment_of(load_workload("dlrm-dcnv2"), cluster(load("dgx-a100-80gb"), nodes))
+    start = deployment_of(load_workload("dlrm-dcnv2"), cluster(load("dgx-a100-80gb"), 2))
     best = search(next(problems(start)))[0]
     assert best.fits
     assert best.step_us <= 1.12 * lower_bound(best.problem)
