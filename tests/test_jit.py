@@ -8,21 +8,20 @@ from typing import Any
 
 import pytest
 
-import perfmodel.base.compiled
-from perfmodel.base.compiled import compiled
+from perfmodel.base import lazy
 
 
 def test_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = perfmodel.base.compiled.numba.njit
+    usual = lazy.library("numba").njit
 
     def refused(**options: Any) -> Callable[[Any], Any]:
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return usual(**options)
 
-    monkeypatch.setattr(perfmodel.base.compiled, "numba", SimpleNamespace(njit=refused))
+    monkeypatch.setattr(lazy, "library", lambda _: SimpleNamespace(njit=refused))
 
-    @compiled()
+    @lazy.compiled()
     def double(value: float) -> float:
         return 2.0 * value
 

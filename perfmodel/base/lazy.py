@@ -1,4 +1,5 @@
-"""What loads on first use: names of packages, and libraries that not every install has."""
+"""What loads on first use: names of packages, libraries that not every install has, and what one of
+them (Numba) compiles."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from perfmodel.errors import LibraryError
 
+F = TypeVar("F", bound=Callable[..., Any])
 _INSTALLED_AS = {"sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
 
 
@@ -55,3 +57,21 @@ def library(name: str) -> Any:
             raise
         package = _INSTALLED_AS.get(own, own)
         raise LibraryError(f"{own} is not installed: `pip install {package}`") from None
+
+
+def compiled(**options: Any) -> Callable[[F], F]:
+    """Numba's compiler, to decorate a function that is compiled on its first call; the result is
+    kept beside it or in the user's cache.
+
+    Where neither folder can be written, it is compiled anew in every process.
+    """
+
+    def made(function: F) -> F:
+        numba = library("numba")
+        try:
+            machine_code: F = numba.njit(cache=True, **options)(function)
+        except RuntimeError:
+            machine_code = numba.njit(**options)(function)
+        return machine_code
+
+    return made

@@ -46,7 +46,7 @@ def collect(context: typer.Context) -> None:
       perfmodel collect kernels --device cuda --minutes 5
       perfmodel collect steps --device cpu --minutes 5
     """
-    from perfmodel.collect.cli import main
+    from perfmodel.collect.__main__ import main
 
     try:
         status = main(context.args)

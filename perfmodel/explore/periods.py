@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.base.compiled import compiled, numba
+from perfmodel.base.lazy import compiled, library
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.contract import COLLECTIVE, LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
@@ -31,7 +31,7 @@ AT_ONCE = 64
 """Configurations that one thread takes in turn, each from the cycle that decided the one before."""
 
 
-prange = numba.prange
+prange = library("numba").prange
 Durations = NDArray[np.float32] | Floats
 """`[nodes, configurations]` microseconds."""
 

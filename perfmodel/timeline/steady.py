@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct
-from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks, topological
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 
@@ -138,19 +138,9 @@ def critical_nodes(source: Ints, target: Ints, way: Floats, value: Floats) -> Ma
     """Which nodes a cycle of length 0 fixes, given values that all edges allow: those on one, and
     all that such a way leads to from there."""
     tight = value[source] + way >= value[target] - TIGHT_FACTOR * rounding_error(way)
-    source, target = source[tight], target[tight]
-    by_source = np.argsort(source, kind="stable")
-    targets = target[by_source].tolist()
-    bounds = np.searchsorted(source[by_source], np.arange(len(value) + 1)).tolist()
-    waiting = np.bincount(target, minlength=len(value)).tolist()
-    free = [node for node, count in enumerate(waiting) if not count]
-    while free:  # what is left has a way from a cycle
-        node = free.pop()
-        for to in targets[bounds[node] : bounds[node + 1]]:
-            waiting[to] -= 1
-            if not waiting[to]:
-                free.append(to)
-    return np.array(waiting, np.int64) > 0
+    fixed = np.ones(len(value), np.bool_)
+    fixed[topological(len(value), source[tight], target[tight])] = False
+    return fixed
 
 
 def edges_of_steps(graph: ExecutionGraph) -> tuple[Edges, Ints]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfmodel.collect import backend
-from perfmodel.collect.cli import build_parser, main
+from perfmodel.collect.__main__ import build_parser, main
 from perfmodel.collect.families import FAMILIES, Scope
 from perfmodel.collect.models import Options
 from perfmodel.collect.models.dlrm import (
@@ -106,7 +106,7 @@ def test_a_copied_folder_runs_with_the_ground_floor_only(tmp_path: Path) -> None
 
 def test_help_loads_neither_torch_nor_pandas() -> None:
     script = (
-        "import sys; from perfmodel.collect.cli import build_parser; build_parser();"
+        "import sys; from perfmodel.collect.__main__ import build_parser; build_parser();"
         "print([m for m in ('torch', 'pandas', 'scipy', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -11,7 +11,7 @@ from collect.tiny_config import a_run
 
 from perfmodel.collect import backend as backends
 from perfmodel.collect import kernels
-from perfmodel.collect.cli import main
+from perfmodel.collect.__main__ import main
 from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope
 from perfmodel.collect.kernels import Bench
 from perfmodel.collect.timing import COLUMNS

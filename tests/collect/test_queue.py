@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.collect.cli import build_parser
+from perfmodel.collect.__main__ import build_parser
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu-queue.md"
 LIMIT_S = 540

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.collect.cli import main
+from perfmodel.collect.__main__ import main
 
 torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"

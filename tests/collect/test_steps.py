@@ -12,8 +12,8 @@ import pytest
 from collect.tiny_config import TINY, a_run
 
 from perfmodel.collect import steps
+from perfmodel.collect.__main__ import build_parser, main
 from perfmodel.collect.backend import Backend, open_backend
-from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.configurations import (
     calibration_configs,
     dims_of,

@@ -241,7 +241,7 @@ class ExecutionGraph:
         backwards = source >= target
         if not backwards.any():
             return order
-        result = self._topological(source, target)
+        result = topological(len(order), source, target)
         if len(result) < len(order):
             import networkx as nx
 
@@ -251,26 +251,6 @@ class ExecutionGraph:
             labels = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
             raise GraphError(f"the graph has a cycle: {' <- '.join(labels)}")
         return order[result]
-
-    def _topological(self, source: Ints, target: Ints) -> list[int]:
-        """The places in no cycle and behind none, lowest first where edges (from the places
-        `source` to `target`) allow it."""
-        from heapq import heappop, heappush
-
-        by_source = np.argsort(source, kind="stable")
-        targets = target[by_source].tolist()
-        first = np.searchsorted(source[by_source], np.arange(len(self) + 1)).tolist()
-        waiting = np.bincount(target, minlength=len(self)).tolist()
-        ready = [at for at, count in enumerate(waiting) if not count]
-        order = []
-        while ready:
-            at = heappop(ready)
-            order.append(at)
-            for each in targets[first[at] : first[at + 1]]:
-                waiting[each] -= 1
-                if not waiting[each]:
-                    heappush(ready, each)
-        return order
 
     @cached_property
     def predecessors(self) -> tuple[Ints, Ints]:
@@ -314,6 +294,27 @@ class ExecutionGraph:
             (row.pop("source"), row.pop("target"), row) for row in self.edges.to_dict("records")
         )
         return graph
+
+
+def topological(count: int, source: Ints, target: Ints) -> list[int]:
+    """Of so many places, those in no cycle of the edges and behind none, the lowest first where
+    edges allow it."""
+    from heapq import heappop, heappush
+
+    by_source = np.argsort(source, kind="stable")
+    targets = target[by_source].tolist()
+    first = np.searchsorted(source[by_source], np.arange(count + 1)).tolist()
+    waiting = np.bincount(target, minlength=count).tolist()
+    ready = [at for at, edges in enumerate(waiting) if not edges]
+    order = []
+    while ready:
+        at = heappop(ready)
+        order.append(at)
+        for each in targets[first[at] : first[at + 1]]:
+            waiting[each] -= 1
+            if not waiting[each]:
+                heappush(ready, each)
+    return order
 
 
 def names(of: type[IntEnum], codes: Codes) -> list[str]:
