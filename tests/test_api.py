@@ -148,6 +148,7 @@ def test_what_a_sweep_of_a_mapping_cannot_be(given: dict[str, Any], said: str) -
     assert str(error.value).startswith(said)
 
 
+@pytest.mark.slow
 def test_a_trace_is_a_workload_wherever_one_is_asked_for(trace: Trace) -> None:
     named, machine = perfmodel.load_workload(TRACE), "dgx-a100-80gb"
     axes = {"batch": [named.batch]}
@@ -201,6 +202,7 @@ def test_what_a_frame_has_no_figure_of_is_nan() -> None:
     assert not any(value is None for name in designs for value in designs[name])
 
 
+@pytest.mark.slow
 def test_files_for_others_are_the_commands(tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()

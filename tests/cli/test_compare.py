@@ -128,6 +128,7 @@ def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
     assert "Memory in GB" in shown
 
 
+@pytest.mark.slow
 def test_all_designs_are_rows(run: Run) -> None:
     found = json.loads(run("compare", *SERVED, "--designs", "all", "-f", "json").out)
     assert [row["design"] for row in found["designs"]] == ["default", *DESIGNS]

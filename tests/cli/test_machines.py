@@ -70,6 +70,7 @@ def test_python_knows_the_groups_as_well() -> None:
     assert alone.results[0].step_us in [each.step_us for each in found.results]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_each_of_several_machines_is_served_as_it_is_alone(run: Run) -> None:
     """Sorted by cost; one that misses the latency is left out, and ends nothing."""

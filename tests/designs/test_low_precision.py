@@ -55,6 +55,7 @@ def test_int8_where_it_is_borne_and_faster() -> None:
     assert "top[0]" not in found.higher
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [False, True])
 def test_no_other_types_of_layers_make_a_faster_step(*, train: bool) -> None:
     """All sixteen ways through four layers, each scheduled as a whole."""

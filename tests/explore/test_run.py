@@ -51,6 +51,7 @@ def test_a_trace_is_named_from_here_or_itself(
     assert (named.input, itself.input) == (trace.name, str(trace))
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_rows(spec: MakeSpec) -> None:
     wanted = spec()
     told: list[tuple[str, int, int]] = []

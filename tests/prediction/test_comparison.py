@@ -125,6 +125,7 @@ def test_what_waits_for_the_bus_or_the_hosts_memory_says_so() -> None:
     assert told == ["kernels, mostly matmul", "PCIe bus to the host", "host memory"]
 
 
+@pytest.mark.slow
 def test_each_designs_batch_and_rate_within_a_latency() -> None:
     """`compare --p99-ms`: the largest rate of each design, or the batch that serves a rate."""
     asked: Any = {"batch": 4096, "train": False, "max_delay_ms": 1, "p99_ms": 5}

@@ -78,6 +78,7 @@ def test_what_does_not_tell_its_memory_is_one_line() -> None:
         perfmodel.largest_batch("dlrm-dcnv2", hardware=["dgx-a100-80gb", "dgx-h100"])
 
 
+@pytest.mark.slow
 def test_steps_in_which_the_host_runs_ahead_are_as_complete_as_the_first() -> None:
     """At a batch that keeps the device busy, the host issues six steps within the first two."""
     trace = perfmodel.read("traces/cpu_dlrm_2rank")

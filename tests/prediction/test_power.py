@@ -77,6 +77,7 @@ def test_boards_as_they_are_sold_and_limits_above_what_is_drawn_change_nothing()
     assert "a limit of 400 W changes nothing: 3" in told
 
 
+@pytest.mark.slow
 def test_lower_limits_take_longer_draw_the_limit_and_have_a_best_energy() -> None:
     limits_w = (400, 300, 200, 140, 100, 70, 60)
     rows = [compared(f"device.tdp_w={limit_w}") for limit_w in limits_w]

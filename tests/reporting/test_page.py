@@ -39,8 +39,12 @@ def prediction() -> Prediction:
     return predict("demo:")
 
 
-def test_a_replay_on_a_cpu_claims_no_device(prediction: Prediction) -> None:
-    page = page_html(prediction)
+@pytest.fixture(scope="module")
+def page(prediction: Prediction) -> str:
+    return page_html(prediction)
+
+
+def test_a_replay_on_a_cpu_claims_no_device(page: str) -> None:
     assert ">low<" in page
     assert "GPU active" not in page
 
@@ -80,14 +84,14 @@ class Checked(HTMLParser):
             assert self.opened.pop() == tag
 
 
-def test_the_page_needs_nothing_else(prediction: Prediction) -> None:
-    page = page_html(prediction)
+def test_the_page_needs_nothing_else(page: str) -> None:
     found = Checked(page)
     assert found.opened == []
     assert all(place.startswith(("#", "data:,")) for place in found.loads)
     assert {"summary", "timeline", "tables", "notes"} <= set(found.ids)
 
 
+@pytest.mark.slow
 def test_the_page_of_a_trace_has_all_that_breakdown_prints(reference: Path) -> None:
     trace = read(reference / "traces" / "dlrm_v100x8")
     prediction, found = predict(trace), breakdown(trace)
@@ -139,13 +143,12 @@ def test_the_title_is_the_verdict_of_the_terminal() -> None:
     assert f"<h1>{verdict}</h1>" in page_html(prediction)
 
 
-def test_the_same_prediction_gives_the_same_bytes(prediction: Prediction) -> None:
-    assert page_html(prediction) == page_html(prediction)
+def test_the_same_prediction_gives_the_same_bytes(prediction: Prediction, page: str) -> None:
+    assert page_html(prediction) == page
 
 
-def test_the_timeline_holds_the_step(prediction: Prediction) -> None:
+def test_the_timeline_holds_the_step(prediction: Prediction, page: str) -> None:
     """Of each row, starts are kept as distances; boxes lie within the step, in order."""
-    page = page_html(prediction)
     views = views_of(page)
     first = {view["mode"].partition(",")[0]: view for view in reversed(views["views"])}
     assert set(first) == {"predicted", "measured"}
@@ -289,16 +292,14 @@ setTimeout(() => {
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("size", ["1440,900", "390,800"])
-def test_in_a_browser_it_does_what_it_says(
-    prediction: Prediction, tmp_path: Path, size: str
-) -> None:
+def test_in_a_browser_it_does_what_it_says(page: str, tmp_path: Path, size: str) -> None:
     assert CHROMIUM
-    page = tmp_path / "page.html"
-    allowed = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page_html(prediction))
-    page.write_text(allowed.replace("</body>", SCRIPT))
+    file = tmp_path / "page.html"
+    allowed = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page)
+    file.write_text(allowed.replace("</body>", SCRIPT))
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     options = (*QUIET, profile, f"--window-size={size}", "--virtual-time-budget=5000")
-    command = [CHROMIUM, *options, "--enable-logging=stderr", "--dump-dom", page.as_uri()]
+    command = [CHROMIUM, *options, "--enable-logging=stderr", "--dump-dom", file.as_uri()]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "CONSOLE" not in ran.stderr
     found = re.search(r'<pre id="shown">(.*?)</pre>', ran.stdout, re.DOTALL)
@@ -328,24 +329,24 @@ def test_in_a_browser_it_does_what_it_says(
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_a_browser_runs_no_other_script(prediction: Prediction, tmp_path: Path) -> None:
+def test_a_browser_runs_no_other_script(page: str, tmp_path: Path) -> None:
     assert CHROMIUM
-    page = tmp_path / "page.html"
+    file = tmp_path / "page.html"
     foreign = '<script>document.body.id = "foreign"</script></body>'
-    page.write_text(page_html(prediction).replace("</body>", foreign))
+    file.write_text(page.replace("</body>", foreign))
     profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = [CHROMIUM, *QUIET, profile, "--virtual-time-budget=2000", "--dump-dom", page.as_uri()]
+    command = [CHROMIUM, *QUIET, profile, "--virtual-time-budget=2000", "--dump-dom", file.as_uri()]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert '<body id="foreign"' not in ran.stdout
     assert re.search(r'<canvas[^>]*style="height: \d+px', ran.stdout), "its own did not run"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_the_page_prints(prediction: Prediction, tmp_path: Path) -> None:
+def test_the_page_prints(page: str, tmp_path: Path) -> None:
     assert CHROMIUM
-    page, paper = tmp_path / "page.html", tmp_path / "page.pdf"
-    page.write_text(page_html(prediction))
+    file, paper = tmp_path / "page.html", tmp_path / "page.pdf"
+    file.write_text(page)
     profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = [CHROMIUM, *QUIET, profile, f"--print-to-pdf={paper}", page.as_uri()]
+    command = [CHROMIUM, *QUIET, profile, f"--print-to-pdf={paper}", file.as_uri()]
     subprocess.run(command, capture_output=True, timeout=120, check=True)
     assert paper.read_bytes().startswith(b"%PDF")

@@ -107,6 +107,7 @@ def test_what_fits_nowhere_says_by_how_much_and_what_would_do() -> None:
     assert compared.rows[0].why_not == said
 
 
+@pytest.mark.slow
 def test_activations_that_do_not_fit_ask_for_a_smaller_batch() -> None:
     one = machine(2)
     small = load_workload("nvidia-dlrm-small").with_(batch=1 << 20)

@@ -97,6 +97,7 @@ def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:
             assert len(set(own)) == it.parts[choice]
 
 
+@pytest.mark.slow
 def test_improving_never_harms_and_is_the_same_again() -> None:
     it = problem(20, 8, 4, 2)
     start = search(it)[-1]

@@ -211,6 +211,7 @@ def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned:
     assert planned.result.step_us <= other.result.step_us * 1.001
 
 
+@pytest.mark.slow
 def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 9
     start = deployment_of(replace(workload(), tables=tables), machine())
