@@ -13,7 +13,6 @@ from cli import samples
 from cli.conftest import Run
 from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 from cli.test_bad_input import refused
-from slow import slow_but
 
 from perfmodel.cli.console import Console
 from perfmodel.reporting.broken_down import gain_blocks, tree
@@ -287,17 +286,7 @@ def test_memory_is_said_and_in_the_answer(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    slow_but(
-        2,
-        [
-            "edge/cpu_only_rank_non_gpu.json.gz",
-            "inference/h100_qwen1.5-0.5b.json.gz",
-            "dlrm_v100x8/kineto_rank0.json.gz",
-            "inference/mi210_gpu_only.json.gz",
-            "torchrec_v100x4/sst_long_a2a_optimizer_3_29220",
-        ],
-    ),
+    "name", ["edge/cpu_only_rank_non_gpu.json.gz", "inference/h100_qwen1.5-0.5b.json.gz"]
 )
 def test_real_traces(run: Run, reference: Path, name: str) -> None:
     path = reference / "traces" / name

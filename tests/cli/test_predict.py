@@ -32,13 +32,6 @@ def test_demo_shows_measured_and_replayed_and_that_it_is_no_forecast(run: Run) -
     assert max(map(len, ran.out.splitlines())) <= 100
 
 
-def test_demo_as_json(run: Run) -> None:
-    answer = answer_of(run)
-    (result,) = answer["results"]
-    assert result["mode"] == "replay"
-    assert result["gpu_active_us"] == result["kernel_sum_us"] == 0
-
-
 def test_replay_is_the_default(run: Run, trace: Path) -> None:
     plain = answer_of(run, trace)
     assert plain == answer_of(run, trace, "--replay") == answer_of(run, trace, "--mode", "replay")
@@ -47,13 +40,6 @@ def test_replay_is_the_default(run: Run, trace: Path) -> None:
     assert result["steps"][0]["measured_us"] == 99
     pieces = sum(piece["duration_us"] for piece in result["critical_path"])
     assert pieces == pytest.approx(result["steps"][0]["step_us"], abs=1)
-
-
-def test_table_beside_what_was_measured(run: Run, trace: Path) -> None:
-    ran = run("predict", trace)
-    assert ran.status == 0
-    for text in ("Tesla V100", "measured", "replayed", "kernel family"):
-        assert text in ran.out
 
 
 def test_what_ifs_scale_and_remove(run: Run, trace: Path) -> None:
@@ -125,14 +111,6 @@ def test_hardware_from_a_file(run: Run, trace: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('extends = "h100-sxm"\nhbm_gb_per_s = 6000\n')
     assert answer_of(run, trace, "--hardware", mine)["results"][0]["hardware"] == str(mine)
-
-
-def test_ranks_stand_side_by_side(run: Run, tmp_path: Path) -> None:
-    for rank in range(2):
-        write(tmp_path / f"rank{rank}.json", document(rank=rank, world_size=2))
-    answer = answer_of(run, tmp_path)
-    assert [rank["rank"] for rank in answer["results"][0]["per_rank"]] == [0, 1]
-    assert "(slowest)" in run("predict", tmp_path).out
 
 
 def test_overheads_are_saved_and_used(run: Run, trace: Path, tmp_path: Path) -> None:

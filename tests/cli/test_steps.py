@@ -25,13 +25,6 @@ def test_predict_of_one_step_is_of_that_step(tmp_path: Path, run: Run) -> None:
     assert measured == {"2:3": 89.0, "3:4": 99.0}
 
 
-def test_breakdown_of_some_steps_is_part_of_the_whole(tmp_path: Path, run: Run) -> None:
-    path = write(tmp_path / "trace.json", document(steps=6))
-    whole = json.loads(run("breakdown", path, "--format", "json").out)["ranks"][0]["steps"]
-    part = json.loads(run("breakdown", path, "--steps=-2:", "--format", "json").out)
-    assert part["ranks"][0]["steps"] == whole[-2:]
-
-
 def test_steps_that_make_no_sense(tmp_path: Path, run: Run) -> None:
     path = write(tmp_path / "trace.json", document(steps=3))
     for verb in ("predict", "breakdown"):

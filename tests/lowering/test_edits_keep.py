@@ -238,13 +238,13 @@ def test_every_kind_of_edit_is_held() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_traces_keep_what_an_edit_does_not_touch(kind: str) -> None:
-    assert sum(check(path, kind, ("cuda",), 1) for path in SMALL)
+    assert sum(check(path, kind, ("cuda",), 1) for path in SMALL[:3])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_bundled_traces_keep_what_an_edit_does_not_touch(kind: str) -> None:
-    assert sum(check(path, kind, TARGETS) for path in BUNDLED)
+    assert sum(check(path, kind, TARGETS, 2) for path in BUNDLED)
 
 
 @pytest.mark.slow

@@ -51,14 +51,6 @@ def test_lanes_threads_above_streams_by_number() -> None:
     assert axes.get_xlabel().endswith("(us)")
 
 
-def test_a_process_without_a_device_has_no_lane_of_its_idle_time() -> None:
-    on_host = {name: column[:2] for name, column in FRAME.items()}
-    no_idle = {"cause": [], "start_us": [], "end_us": []}
-    for frame, lanes in ((on_host, 1), (FRAME, 4)):
-        axes = timeline_figure(frame, idle=no_idle, start_us=10, end_us=110).axes[0]
-        assert len(axes.get_yticks()) == lanes
-
-
 def test_the_coloured_area_is_the_time() -> None:
     figure = timeline_figure(FRAME, idle=IDLE, path=PATH, start_us=10, end_us=110)
     lane = 0.76

@@ -46,19 +46,6 @@ def test_a_device_bound_step_is_the_devices_time() -> None:
     assert _step_us(LARGE, _costs(1)) > kernels_us
 
 
-def test_a_blocking_copy_holds_the_host() -> None:
-    back = Op(
-        "aten::to",
-        (Tensor((4096, 4096), device="cuda:0"),),
-        (Tensor((4096, 4096), device="cpu"),),
-    )
-    before = OpGraph((*LARGE.ops, back))
-    graph = OpGraph((*before.ops, *SMALL.ops))
-    assert any(piece.blocks for piece in lower(graph, "cuda", device=MACHINE.node.device).pieces)
-    after_us = 3 * 4 * 50.0
-    assert _step_us(graph, _costs(50)) > _step_us(before, _costs(50)) + after_us / 2
-
-
 def test_a_cuda_graph_takes_one_launch() -> None:
     captured = OpGraph(SMALL.ops, cuda_graphs=True)
     waits_us = sum(durations_of(lower(SMALL, "cuda").rows, MACHINE).duration_us)

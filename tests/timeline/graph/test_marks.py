@@ -98,11 +98,6 @@ def test_a_trace_of_kernels_alone_has_a_graph() -> None:
     assert schedule(graph).step_us.tolist() == [30]
 
 
-def test_a_trace_without_events_is_an_error() -> None:
-    with pytest.raises(TraceError, match=r"tiny"):
-        Tiny().graph()
-
-
 def test_an_execution_trace_alone_is_an_error() -> None:
     with pytest.raises(TraceError, match=r"et\.json: an execution trace without timings"):
         build_graph(Trace("et.json", (), {}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import networkx as nx
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,21 +16,6 @@ from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMar
 from perfmodel.timeline.schedule import measured, schedule
 
 TINY_US = 1e-6
-
-
-@quick
-@given(any_trace())
-def test_every_edge_is_satisfied_and_every_node_ends_after_it_starts(t: Tiny) -> None:
-    graph = t.graph()
-    timeline = schedule(graph)
-    edges, nodes = graph.edges_, graph.nodes_
-    assert (nodes.duration_us >= 0).all()
-    assert np.isfinite(nodes.start_us).all()
-    assert np.isfinite(timeline.start_us).all()
-    assert (timeline.end_us >= timeline.start_us).all()
-    ready = edges.ready_us(timeline.start_us, nodes.duration_us)
-    assert (timeline.start_us[edges.target] >= ready - TINY_US).all()
-    assert (timeline.start_us >= nodes.release_us).all()
 
 
 @quick
@@ -124,17 +108,6 @@ def test_the_order_of_events_in_the_file_does_not_matter(t: Tiny) -> None:
     ties = {(e["ts"], e["tid"]) for e in t.events}
     if len(ties) == len(t.events):  # what stands at one time is told apart by the file's order
         np.testing.assert_allclose(schedule(other).step_us, schedule(graph).step_us)
-
-
-@quick
-@given(any_trace())
-def test_networkx_is_acyclic_and_has_the_same_counts(t: Tiny) -> None:
-    graph = t.graph()
-    view = graph.to_networkx()
-    pairs = set(zip(graph.edges_.source.tolist(), graph.edges_.target.tolist(), strict=True))
-    assert len(view) == len(graph)
-    assert set(view.edges()) == pairs
-    assert nx.is_directed_acyclic_graph(view)
 
 
 @quick
