@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfmodel.base.files import write_text
 from perfmodel.base.units import human_us
@@ -27,13 +27,6 @@ from perfmodel.collect.runs import add_device, count, restore_command, stem_of
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"
-
-
-class Ranks(NamedTuple):
-    """This process among the ranks of the job, as a launcher's environment says."""
-
-    rank: int = 0
-    world: int = 1
 
 
 @contextmanager
@@ -122,10 +115,7 @@ def _recorder(backend: Backend, arguments: argparse.Namespace) -> Iterator[Recor
 
 
 def _trace_script(arguments: argparse.Namespace) -> None:
-    """Trace the user's script; of its command line the record holds the script's name only.
-
-    Under a launcher that sets `RANK` and `WORLD_SIZE` each rank writes its own files.
-    """
+    """Trace the user's script; of its command line the record holds the script's name only."""
     words: list[str] = arguments.script
     script = Path(words[0])
     if not script.is_file():
@@ -134,10 +124,9 @@ def _trace_script(arguments: argparse.Namespace) -> None:
     options = {name: getattr(arguments, name) for name in ("active", "device", "steps", "warmup")}
     command = f"{restore_command('trace', argparse.Namespace(**options))} -- {script.name} ..."
     backend = open_backend(arguments.device)
-    ranks = Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     with _recorder(backend, arguments) as recorder:
         run_script(backend, words, recorder)
-        _write(backend, ranks, recorder, stem, command, {"model": "script", "script": script.name})
+        _write(backend, recorder, stem, command, {"model": "script", "script": script.name})
 
 
 def _trace_model(arguments: argparse.Namespace) -> None:
@@ -152,7 +141,7 @@ def _trace_model(arguments: argparse.Namespace) -> None:
         training = MODELS[model](backend, Options(**chosen, zipf_alpha=arguments.zipf))
         with _recorder(backend, arguments) as recorder:
             record_steps(recorder, training.step)
-            _write(backend, Ranks(), recorder, stem, command, training.description)
+            _write(backend, recorder, stem, command, training.description)
     except (RuntimeError, MemoryError) as error:
         if not backend.out_of_memory(error):
             raise
@@ -163,21 +152,17 @@ def _trace_model(arguments: argparse.Namespace) -> None:
 
 
 def _write(
-    backend: Backend,
-    ranks: Ranks,
-    recorder: Recorder,
-    stem: Path,
-    command: str,
-    workload: dict[str, Any],
+    backend: Backend, recorder: Recorder, stem: Path, command: str, workload: dict[str, Any]
 ) -> None:
-    """Write `STEM_kineto.json.gz`, `STEM_et.json.gz` and `STEM.json`, with several ranks
-    `STEM_rankN...`; one line on what was captured."""
-    target = stem.with_name(f"{stem.name}_rank{ranks.rank}") if ranks.world > 1 else stem
+    """Write `STEM_kineto.json.gz`, `STEM_et.json.gz` and `STEM.json`, under a launcher that sets
+    `RANK` and `WORLD_SIZE` `STEM_rankN...`; one line on what was captured."""
+    rank, world = (int(os.environ.get(*each)) for each in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    target = stem.with_name(f"{stem.name}_rank{rank}") if world > 1 else stem
     record = {
         "schema": SCHEMA,
         "command": command,
-        "rank": ranks.rank,
-        "world": ranks.world,
+        "rank": rank,
+        "world": world,
         "machine": describe_machine(backend),
         "workload": workload,
         **recorder.keep(target),
@@ -185,7 +170,7 @@ def _write(
     truth, seen = record["unprofiled"], record["profiled"]
     write_text(target.with_name(f"{target.name}.json"), json.dumps(record, indent=1) + "\n")
     sys.stdout.write(
-        f"{stem.name} rank {ranks.rank}: step {human_us(truth['p10_us'])} (median "
+        f"{stem.name} rank {rank}: step {human_us(truth['p10_us'])} (median "
         f"{human_us(truth['median_us'])}), profiled {human_us(seen['p10_us'])} (median "
         f"{human_us(seen['median_us'])}), {sum(record['files_bytes'].values()) / 1e3:.0f} kB\n"
     )
