@@ -98,13 +98,13 @@ def test_a_disk_that_fills_leaves_whole_files_or_none(verb: str, tmp_path: Path)
 
 SAYS_WHEN = """
 import pathlib, sys
-from perfmodel.collect import cli, kernels
+from perfmodel.collect import __main__, kernels
 take = kernels.Bench._take
 def told(self, jobs):
     take(self, jobs)
     pathlib.Path("{}").touch()
 kernels.Bench._take = told
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(__main__.main(sys.argv[1:]))
 """
 """The collector, which leaves a file behind its first rows."""
 
