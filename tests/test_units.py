@@ -49,7 +49,6 @@ DIMENSIONLESS = {
     "most_popular": "as kept_by_counts",
     "expected": "mean of a Poisson count",
     "sampled": "samples",
-    "tilt": "logarithm of the odds of a row, per weight",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {

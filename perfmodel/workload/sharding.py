@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from perfmodel.embedding import Placement, Sharding, TablePlacement
-from perfmodel.embedding.popularity import Scattered, busiest_load, tilts
+from perfmodel.embedding.popularity import Scattered, busiest_load
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.eager.arithmetic import STATES
 from perfmodel.workload.model import Workload
@@ -104,20 +104,20 @@ ROUND_ROBIN = ("pytorch", "reference", "fbgemm")
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One of `parts` equal row-wise parts of table number `table`, with the lookups of its rows:
-    `block` and `tilt` say which these are (`tables.row_wise_part`); or one of `columns` equal
-    column-wise parts, each with all lookups."""
+    those of a `block`, or any, with `excess_frac` more lookups than the mean part has; or one of
+    `columns` equal column-wise parts, each with all lookups."""
 
     table: int
     parts: int = 1
     columns: int = 1
     block: int | None = None
-    tilt: float = 0.0
+    excess_frac: float = 0.0
 
     def of(self, tables: tuple[Table, ...]) -> Table:
         """The shard as a table."""
         whole = tables[self.table]
         if self.parts > 1:
-            return row_wise_part(whole, self.parts, self.block, self.tilt)
+            return row_wise_part(whole, self.parts, self.block, self.excess_frac)
         return replace(whole, dim=whole.dim // self.columns) if self.columns > 1 else whole
 
 
@@ -259,11 +259,13 @@ def _cut(
         )
         own = {number: each for number, each in spread.items() if busiest in each.ranks}
         excess = busiest_load(tuple(spread.values()), mean) - mean[busiest]
-        tilted = dict(zip(own, tilts(tuple(own.values()), excess), strict=True))
-        first, other = (
-            {n: replace(shard_of[n], tilt=sign * tilt) for n, tilt in tilted.items()}
-            for sign in (1, -1)
-        )
+        variance = max(sum(each.variance for each in own.values()), 1e-300)
+        first, other = dict[int, Shard](), dict[int, Shard]()
+        for number, each in own.items():
+            parts = len(each.ranks)
+            more = min(excess * each.variance / variance * parts / each.weight, parts - 1.0)
+            first[number] = replace(shard_of[number], excess_frac=more)
+            other[number] = replace(shard_of[number], excess_frac=-more / (parts - 1.0))
         for rank, shards in enumerate(cut):
             at_rank = first if rank == busiest else other
             cut[rank] = [at_rank.get(it.table, it) for it in shards]
