@@ -300,10 +300,9 @@ class AdapterCachedTables(DeviceTables):
         mine = [n for n in numbers if placement.tables[n].caches == group.placed.caches]
         pooling, unique = [], []
         for table, number in zip(group.tables, mine, strict=True):
-            use = self.use.tables[number]
             # The device looks up linked ranks' keys, and what others' adapters leave.
-            pooling.append(table.pooling * (own + (1 - own) * use.asked_frac))
-            others = min(use.asked_rows, table.rows)
+            pooling.append(table.pooling * (own + (1 - own) * self.use.asked_frac[number]))
+            others = min(self.use.asked_rows[number], table.rows)
             linked = table.unique_rows(run.batch * run.linked)
             unique.append(min(others + linked * (1 - others / table.rows), table.rows))
         whole = lookups(group.tables, group.samples)

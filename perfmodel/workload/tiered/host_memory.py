@@ -22,6 +22,7 @@ it, to the drives.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
 from perfmodel.workload.tiered.device_kernels import (
+    HOST,
     KernelCache,
     OperatorCache,
     device_use,
@@ -48,8 +50,6 @@ from perfmodel.workload.tiered.source import (
     record_on_host,
     row_cache_use,
 )
-
-HOST = "cpu"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class OnDrives(PooledOnHost):
         if missed["rows"]:
             with r.with_attributes(prefetch_attributes(group)):
                 given = (self.rows, host_keys(r, group, keys))
-                _record(r, group, "storage_read", given, self.reads, missed)
+                record_row_op(r, "storage_read", given, self.reads, stream=STORAGE, dims=missed)
 
     def found(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         return self.reads
@@ -115,8 +115,8 @@ class OnDrives(PooledOnHost):
         """As many rows as came leave the cache for drives."""
         missed, waits = _missed(group), group.waits_for_writes
         if missed["rows"]:
-            given = (self.weights,)
-            _record(r, group, "storage_write", given, self.rows, missed, blocks=waits)
+            about: dict[str, Any] = {"stream": STORAGE, "dims": missed, "blocks": waits}
+            record_row_op(r, "storage_write", (self.weights,), self.rows, **about)
 
 
 @dataclass(frozen=True)
@@ -195,28 +195,15 @@ def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
         copy(r, r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
 
 
-def _record(
-    r: Recorder,
-    group: Group,
-    op: str,
-    inputs: tuple[Tensor, ...],
-    out: Tensor,
-    dims: dict[str, float],
-    *,
-    blocks: bool = False,
-) -> None:
-    about = dims | {"sharers": group.run.sharers}
-    record_row_op(r, op, inputs, out, stream=STORAGE, dims=about, blocks=blocks)
-
-
 def _missed(group: Group) -> dict[str, float]:
     """Rows read from drives per step; without a cache, every distinct row."""
     if group.placed.caches:
         use = row_cache_use(group, group.placed.caches[0])
-        return {"rows": use.missed_rows, "row_bytes": use.row_bytes}
+        return {"rows": use.missed_rows, "row_bytes": use.row_bytes, "sharers": group.run.sharers}
     sizes = [row_bytes(table, group.placed.dtype) for table in group.tables]
     counts = [table.unique_rows(group.samples) for table in group.tables]
-    return {"rows": sum(counts), "row_bytes": float(np.average(sizes, weights=counts))}
+    mean = float(np.average(sizes, weights=counts))
+    return {"rows": sum(counts), "row_bytes": mean, "sharers": group.run.sharers}
 
 
 @TIERED.register("host")

@@ -27,10 +27,9 @@ from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
-from perfmodel.workload.tiered.device_kernels import DeviceTables
+from perfmodel.workload.tiered.device_kernels import HOST, DeviceTables
 from perfmodel.workload.tiered.source import Group
 
-HOST = "cpu"
 _LEAST = 0.5  # fewer rows than this are none
 
 
