@@ -126,9 +126,15 @@ def all_reduce(
 
 
 def fused_tables(
-    r: Recorder, run: Run, tables: tuple[Table, ...], batch: int, *, is_modern: bool = True
+    r: Recorder,
+    run: Run,
+    tables: tuple[Table, ...],
+    batch: int,
+    dtype: str = "",
+    *,
+    is_modern: bool = True,
 ) -> Batched:
-    dtype = run.workload.implementation.table_precision
+    dtype = dtype or run.workload.implementation.table_precision
     optimizer = run.workload.training.table_optimizer
     about = lookups(tables, batch)
     return batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=is_modern)

@@ -107,7 +107,7 @@ Pairs = Sequence[tuple[Source, Group]]
 
 @implementation("tiered", recorded_layers=True, placements=True)
 def tiered(r: Recorder, run: Run) -> None:
-    pipeline = run.pipeline or Pipeline()
+    pipeline = run.pipeline
     recorded = run.workload.recorded
     layers = Mlps(r, run) if recorded is None else Replay(r, recorded)
     sources = [source_of(r, group) for group in groups_of(run)]

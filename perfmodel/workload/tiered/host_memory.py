@@ -22,6 +22,7 @@ it, to the drives.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ from perfmodel.workload.tiered.source import (
     Group,
     Source,
     prefetch_attributes,
-    record_on_host,
     row_cache_use,
+    row_dims,
 )
 
 
@@ -65,13 +66,14 @@ class PooledOnHost(Source):
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         given = (self.weights, self.found(r, group, keys))
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
-        record_on_host(r, "host_pool", group, given, pooled)
+        on_host = partial(record_row_op, r, stream=HOST_MEMORY, dims=row_dims(group))
+        on_host("host_pool", given, pooled, blocks=True)
         out = to_device(r, pooled, r.place, non_blocking=True)
 
         def backward(gradient: Tensor) -> Gradients:
             """Gradients of pooled rows to the host, which applies them to the rows."""
             came = (to_device(r, gradient, HOST), *given)
-            record_on_host(r, "host_apply", group, came, self.weights, group.waits_for_writes)
+            on_host("host_apply", came, self.weights, blocks=group.waits_for_writes)
             self.write_back(r, group)
             return [None]
 
