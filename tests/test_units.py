@@ -64,7 +64,7 @@ OF_ANOTHER = {
     ),
     *("summed", "once", "step_us_of_many", "durations", "lookup"),
     *("least", "capacity", "used", "size"),
-    *("weight", "excess", "busiest_load"),  # of whatever loads a rank
+    *("weight", "row_weights", "variance", "busiest_load"),  # of whatever loads a rank
 }
 """Names of what has the unit that something beside it tells: a row's `unit`, an axis, an argument,
 the name around it (`error_pct`), the statistic asked for (`mean_us`)."""
