@@ -49,7 +49,6 @@ DIMENSIONLESS = {
     "most_popular": "as kept_by_counts",
     "expected": "mean of a Poisson count",
     "sampled": "samples",
-    "tilt": "logarithm of the odds of a row, per weight",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {
@@ -65,7 +64,7 @@ OF_ANOTHER = {
     ),
     *("summed", "once", "step_us_of_many", "durations", "lookup"),
     *("least", "capacity", "used", "size"),
-    *("weight", "excess", "busiest_load"),  # of whatever loads a rank
+    *("weight", "row_weights", "variance", "busiest_load"),  # of whatever loads a rank
 }
 """Names of what has the unit that something beside it tells: a row's `unit`, an axis, an argument,
 the name around it (`error_pct`), the statistic asked for (`mean_us`)."""

@@ -233,8 +233,10 @@ def rungs(whole: Composed) -> Iterator[Rung]:
     order of its fields."""
     for number, (name, design) in enumerate(whole.named):
         before = whole.designs[:number]
-        taken = [each for each in _steps(design) if getattr(design, each.name) != _plain(each)]
-        at = replace(design, **{each.name: _plain(each) for each in taken})  # type: ignore[type-var]
+        taken = [
+            each for each in _steps(design) if getattr(design, each.name) != each.metadata[PLAIN]
+        ]
+        at = replace(design, **{each.name: each.metadata[PLAIN] for each in taken})  # type: ignore[type-var]
         plain_design = replace(whole, designs=(*before, at))
         yield Rung(f"+ {name}", plain_design, is_plain=bool(taken))
         for each in taken:
@@ -274,7 +276,3 @@ def idle(acts_on: str, deployed: Deployment) -> str:
 
 def _steps(design: Design) -> list[Field[Any]]:
     return [each for each in fields(design) if PLAIN in each.metadata]  # type: ignore[arg-type]
-
-
-def _plain(each: Field[Any]) -> Any:
-    return each.metadata[PLAIN]

@@ -5,13 +5,12 @@ parts of the rows.
 Rows in the order of their popularity, cut in blocks: each part has what lies between its ends.
 Popular rows anywhere: each row is on any of the ranks by chance, so that the busiest has more than
 the mean; by how much is the expected maximum over ranks, each row that weighs drawn by itself, all
-others as a normal deviation. Which rows make it the busiest: of ranks with that load the most
-likely have row i with the odds `exp(tilt x weight)`, as large deviations come about.
+others as a normal deviation. Of several tables each has its part of that by its variance, as of
+sums of normal variables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -319,28 +318,6 @@ DRAWS, SEED = 1000, 1
 """Of the expected maximum, which is then within 0.5 %."""
 HEAVY_FRAC, MOST_HEAVY = 0.03, 1000
 """Rows with so much of a mean rank's load are drawn one by one, of a table so many at most."""
-HALVINGS, MOST_PULLED, MOST_TILTED = 60, 1e4, 700.0
-"""Of the tilt: up to where the busiest rank has every row of 1e-4 of all lookups; the logarithm of
-the largest odds."""
-
-
-def tilted_frac(popularity: Popularity, parts: int, tilt: float) -> Floats:
-    """Share `[classes]` of the rows of each class on one of `parts` ranks to which rows fall by
-    chance: the busiest with a `tilt` above 0; below it, each of the others beside one of as much; 0
-    is the mean."""
-    busiest = _busiest_frac(abs(tilt) * _beyond_mean(popularity), parts)
-    return np.asarray(busiest if tilt >= 0 else (1.0 - busiest) / (parts - 1.0))
-
-
-def _beyond_mean(popularity: Popularity) -> Floats:
-    """The chance of a row of each class beyond a mean row's: parts have equally many rows."""
-    return popularity.chance - 1.0 / popularity.total_rows
-
-
-def _busiest_frac(tilted: Floats, parts: Ints | int) -> Floats:
-    """That the busiest rank has a row; it is even with less than the mean row's lookups."""
-    odds = np.exp(np.clip(tilted, 0.0, MOST_TILTED))
-    return np.asarray(odds / (odds + parts - 1.0))
 
 
 @dataclass(frozen=True)
@@ -350,6 +327,18 @@ class Scattered:
     popularity: Popularity
     ranks: tuple[int, ...]
     weight: float
+
+    @property
+    def row_weights(self) -> Floats:
+        """What a row of each class weighs beyond a mean row, `[classes]`: parts have equally many
+        rows."""
+        use = self.popularity
+        return self.weight * (use.chance - 1.0 / use.total_rows)
+
+    @property
+    def variance(self) -> float:
+        """Of what all its rows weigh, each alone."""
+        return float(np.dot(self.popularity.rows, self.row_weights**2))
 
 
 @lru_cache(maxsize=64)
@@ -366,7 +355,7 @@ def busiest_load(tables: tuple[Scattered, ...], mean: tuple[float, ...]) -> floa
         parts, deviation, variance = len(ranks), np.zeros((DRAWS, len(ranks))), 0.0
         for table in own:
             rows = table.popularity.rows
-            weight = table.weight * _beyond_mean(table.popularity)
+            weight = table.row_weights
             heavy = (weight >= least) & (np.cumsum(rows) <= MOST_HEAVY)
             single = np.repeat(weight[heavy], np.rint(rows[heavy]).astype(np.int64))
             place = generator.integers(parts, size=(DRAWS, len(single)))
@@ -381,17 +370,3 @@ def busiest_load(tables: tuple[Scattered, ...], mean: tuple[float, ...]) -> floa
     load += np.array(mean) - load.mean(axis=0)
     holders = sorted({rank for ranks in by_ranks for rank in ranks})
     return float(load[:, holders].max(axis=1).mean())
-
-
-def tilts(tables: Sequence[Scattered], excess: float) -> list[float]:
-    """Per table the tilt under which a rank with a part of each has so much load more than the
-    mean, by halving."""
-    lookups = np.concatenate([t.popularity.share * t.weight for t in tables])
-    beyond = np.concatenate([_beyond_mean(t.popularity) * t.weight for t in tables])
-    parts = np.repeat([len(t.ranks) for t in tables], [len(t.popularity.rows) for t in tables])
-    low, high = 0.0, MOST_PULLED * MOST_TILTED / max(float(lookups.sum()), 1e-300)
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        more = np.dot(lookups, _busiest_frac(middle * beyond, parts) - 1.0 / parts)
-        low, high = (middle, high) if more < excess else (low, middle)
-    return [low * table.weight for table in tables]

@@ -21,9 +21,7 @@ from perfmodel.explore.axes import (
     is_axis,
     whole_number,
 )
-from perfmodel.explore.planner import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import BATCH, COST, ENERGY, OBJECTIVES, RATE, STEP, Spec
-from perfmodel.explore.torchrec import read_plan
 from perfmodel.hardware import KINDS, Cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.compare import fastest
@@ -154,8 +152,6 @@ class TraceFigures:
 
 
 NAME, DESIGN, OF_WORKLOAD, DOT = "workload", "design", "workload.", "."
-PLAN, SHARDING, SAVED = "plan", "implementation.sharding", ".json"
-"""An axis `plan` is one of the workload's ways to shard its tables, a planner, or a saved plan."""
 
 
 class WorkloadFigures:
@@ -174,11 +170,11 @@ class WorkloadFigures:
         self.machines = Machines(own, base=spec.hardware, alone=True)
         for axis in values:
             first, dot, _ = axis.partition(DOT)
-            known = axis in (NAME, BATCH, DESIGN, PLAN) or axis in own
+            known = axis in (NAME, BATCH, DESIGN) or axis in own
             if not known and not (dot and (first in (NAME, DESIGN) or first in DESIGNS)):
                 raise UsageError(
                     f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
-                    "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
+                    "workload.KEY, batch, design, design.KEY or DESIGN.KEY"
                 )
         designs = PLUS.join(map(str, values.get(DESIGN, [spec.design or ""])))
         named = [name.strip() for name in designs.split(PLUS)]
@@ -225,33 +221,22 @@ class WorkloadFigures:
         """The step of a point, the machine that it runs on, and its batch."""
         workload, design = self._workload(values), self._designed(values)
         batch = whole_number(BATCH, values.get(BATCH, workload.batch))
-        machine = self.machines.at(values)
-        plan, train = values.get(PLAN), self.spec.training
-        if design is None and not _is_planner(plan):
+        machine, train = self.machines.at(values), self.spec.training
+        if design is None:
             own = predict(workload, hardware=[machine], batch=batch, train=train)
             return own.results[0], machine, batch
         start = deployment_of(workload, machine, batch, train=train)
-        if plan in ESTIMATORS:
-            start = plan_deployment(start, estimator=plan).deployment
-        elif _is_planner(plan):
-            placement = read_plan(str(plan), start.workload, start.machine)
-            start = start.with_(placement=placement)
-        if design is not None:
-            start, result = fastest(design, start)
-        else:
-            result = predict(start)
-        return result.results[0], start.machine, start.batch
+        deployed, result = fastest(design, start)
+        return result.results[0], deployed.machine, deployed.batch
 
     def _workload(self, values: Mapping[str, Any]) -> Workload:
         workload = self.workload or self.read(values[NAME])
         changes = {
-            axis.removeprefix(OF_WORKLOAD): value
+            axis.removeprefix(OF_WORKLOAD).replace(DOT, "__"): value
             for axis, value in values.items()
             if axis.startswith(OF_WORKLOAD)
         }
-        if PLAN in values and not _is_planner(values[PLAN]):
-            changes[SHARDING] = values[PLAN]
-        return workload.with_(**{k.replace(DOT, "__"): v for k, v in changes.items()})
+        return workload.with_(**changes)
 
     def _designed(self, values: Mapping[str, Any]) -> Composed | None:
         """The design of a point; None where the sweep is not of designs."""
@@ -271,11 +256,6 @@ class WorkloadFigures:
             for name in names if first == DESIGN else [first]:
                 settings.setdefault(name, {})[key] = value
         return None if text is None else composed(text, settings)
-
-
-def _is_planner(plan: Any) -> bool:
-    """Whether a value of the axis `plan` makes a placement: a planner, or a file."""
-    return plan in ESTIMATORS or str(plan).endswith(SAVED)
 
 
 Evaluate: TypeAlias = TraceFigures | WorkloadFigures

@@ -21,22 +21,15 @@ from perfmodel.workload.tables import Table
 
 
 @dataclass(frozen=True)
-class TableUse:
-    """What the adapters find of one table's lookups by ranks across the network.
+class AdapterUse:
+    """Per table of the workload, what the adapters find of its lookups by ranks across the network.
 
     `asked_frac`: of the bags, and so of the lookups, those that the requester's adapter leaves to
-    the owner, of `asked_rows` distinct rows.
+    the owner; of the own tables, of `asked_rows` distinct rows.
     """
 
-    asked_frac: float = 1.0
-    asked_rows: float = 0.0
-
-
-@dataclass(frozen=True)
-class AdapterUse:
-    """Per table of the workload what the adapters find."""
-
-    tables: tuple[TableUse, ...]
+    asked_frac: tuple[float, ...]
+    asked_rows: dict[int, float]
 
     def sent_lookups(self, run: Run) -> list[int]:
         """Indices of the own samples to each rank."""
@@ -52,7 +45,7 @@ class AdapterUse:
         answered = []
         for shards in run.plan.shards:
             dims = [shard.of(run.workload.tables).dim for shard in shards]
-            kept = [self.tables[shard.table].asked_frac for shard in shards]
+            kept = [self.asked_frac[shard.table] for shard in shards]
             answered.append(float(np.average(kept, weights=dims)) if dims else 1.0)
         return tuple(answered)
 
@@ -60,7 +53,7 @@ class AdapterUse:
         lookups = [shard.of(run.workload.tables).lookups(run.batch) for shard in shards]
         if not is_across_network(run, rank):
             return sum(lookups)
-        return round(float(np.dot(lookups, [self.tables[s.table].asked_frac for s in shards])))
+        return round(float(np.dot(lookups, [self.asked_frac[shard.table] for shard in shards])))
 
 
 def is_across_network(run: Run, rank: int) -> bool:
@@ -88,7 +81,7 @@ def _use(
     ranks: int,
     groups: int,
 ) -> AdapterUse:
-    uses = [TableUse() for _ in tables]
+    asked_frac, asked_rows = [1.0] * len(tables), dict[int, float]()
 
     def access(number: int, table: Table, lookups: float) -> TableAccess:
         size = float(row_bytes(placement.tables[number].dtype, table.dim))
@@ -105,11 +98,11 @@ def _use(
             for number, hit in zip(cached, found.hit_frac.tolist(), strict=True):
                 table = tables[number]
                 bags = hit if table.key_rows else hit ** max(table.pooling, 1.0)
-                uses[number] = TableUse(1.0 - bags)
+                asked_frac[number] = 1.0 - bags
     others = ranks - ranks // groups
     for shard in own:
-        part, asked_frac = shard.of(tables), uses[shard.table].asked_frac
-        coming = access(shard.table, part, part.lookups(batch) * others * asked_frac)
-        rows = float(coming.popularity.distinct_rows(coming.lookups))
-        uses[shard.table] = replace(uses[shard.table], asked_rows=rows)
-    return AdapterUse(tuple(uses))
+        part = shard.of(tables)
+        count = part.lookups(batch) * others * asked_frac[shard.table]
+        coming = access(shard.table, part, count)
+        asked_rows[shard.table] = float(coming.popularity.distinct_rows(coming.lookups))
+    return AdapterUse(tuple(asked_frac), asked_rows)

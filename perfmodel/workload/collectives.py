@@ -11,7 +11,7 @@ from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.eager.embedding_bag import Batched, batched
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, to_device, view
-from perfmodel.workload.sharding import Shard, placement_of
+from perfmodel.workload.sharding import Shard, own_placement
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
 
@@ -126,9 +126,15 @@ def all_reduce(
 
 
 def fused_tables(
-    r: Recorder, run: Run, tables: tuple[Table, ...], batch: int, *, is_modern: bool = True
+    r: Recorder,
+    run: Run,
+    tables: tuple[Table, ...],
+    batch: int,
+    dtype: str = "",
+    *,
+    is_modern: bool = True,
 ) -> Batched:
-    dtype = run.workload.implementation.table_precision
+    dtype = dtype or run.workload.implementation.table_precision
     optimizer = run.workload.training.table_optimizer
     about = lookups(tables, batch)
     return batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=is_modern)
@@ -172,7 +178,7 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
             keys = _exchanged_ids(r, run, ids, sent)
     tables = zip(run.workload.tables, sent, strict=True)
     asked = tuple(replace(table, pooling=n / run.batch, pooled=False) for table, n in tables)
-    placement = run.placement or placement_of(run.plan, run.workload)
+    placement = run.placement or own_placement(run.workload, run.ranks, run.linked)
     reader = replace(run, workload=replace(run.workload, tables=asked), placement=placement)
     found = []
     for shard, key in zip(run.plan.shards[run.rank], keys, strict=True):

@@ -47,7 +47,7 @@ def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     held = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
     probes = found = moved = bags = elements = 0.0
     for number, table in enumerate(run.workload.tables):
-        frac = 1.0 - use.tables[number].asked_frac
+        frac = 1.0 - use.asked_frac[number]
         if number in held or frac <= 0:
             continue
         lookups = table.lookups(run.batch)

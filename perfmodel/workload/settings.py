@@ -148,11 +148,11 @@ class Implementation:
     `precision` (fp8 and int8: inference only). `table_precision` is that of stored rows (fp8 and
     below: inference only), `exchange_precision` that of pooled rows on the wire, `key_dtype` that
     of indices from the host and on the wire, which FBGEMM's lookup widens.
-    `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
-    replicated, `remote_data_parallel_max_bytes` where there are several groups of linked ranks (0:
-    as within one). `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: what
-    of a step neither brings the batch nor waits for the host is launched as CUDA graphs, as few as
-    can be (all sizes are then taken to be fixed); `prefetch`: the next batch is brought and
+    `sharding` is explained at `sharding.own_placement`; tables of at most `data_parallel_max_bytes`
+    are replicated, `remote_data_parallel_max_bytes` where there are several groups of linked ranks
+    (0: as within one). `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`:
+    what of a step neither brings the batch nor waits for the host is launched as CUDA graphs, as
+    few as can be (all sizes are then taken to be fixed); `prefetch`: the next batch is brought and
     distributed beside the step.
     `unmodelled_sample_bytes` of device memory are read, and written, per sample of a training step
     beyond what is modelled: fitted, its source names the rows that it saw.

@@ -15,8 +15,8 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from math import inf
 
-from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.embedding.popularity import Scattered, busiest_load, tilts
+from perfmodel.embedding import Placement, Sharding, TablePlacement
+from perfmodel.embedding.popularity import Scattered, busiest_load
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.eager.arithmetic import STATES
 from perfmodel.workload.model import Workload
@@ -38,14 +38,14 @@ def planned(
     table_cost: float,
     row_bytes: float,
     capacity_bytes: float,
-) -> tuple[Layout, dict[int, int]]:
-    """Per bucket the tables that it has a part of, and per table how many parts there are.
+) -> Layout:
+    """Per bucket the tables that it has a part of.
 
     `row_bytes` is what a row takes with its optimizer state. Where no layout fits, every bucket
     has a part of every table.
     """
     parts = dict.fromkeys(tables, 1)
-    best: tuple[float, Layout, dict[int, int]] | None = None
+    best: tuple[float, Layout] | None = None
     for _ in range(ROUNDS):
         work = {number: tables[number].pooling / parts[number] for number in tables}
         every = [
@@ -57,16 +57,14 @@ def planned(
         if stuck is None:
             busiest = max(sum(work[number] + table_cost for number in own) for own in held)
             if best is None or busiest < best[0]:
-                best = busiest, held, dict(parts)
+                best = busiest, held
         by_work = sorted(work, key=lambda number: -work[number])
         candidates = [stuck] if stuck is not None else by_work
         split = next((number for number in candidates if 2 * parts[number] <= buckets), None)
         if split is None:
             break
         parts[split] *= 2
-    if best is None:
-        return [list(tables) for _ in range(buckets)], dict.fromkeys(tables, buckets)
-    return best[1], best[2]
+    return best[1] if best else [list(tables) for _ in range(buckets)]
 
 
 def _packed(
@@ -106,55 +104,47 @@ ROUND_ROBIN = ("pytorch", "reference", "fbgemm")
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One of `parts` equal row-wise parts of table number `table`, with the lookups of its rows:
-    `block` and `tilt` say which these are (`tables.row_wise_part`); or one of `columns` equal
-    column-wise parts, each with all lookups."""
+    those of a `block`, or any, with `excess_frac` more lookups than the mean part has; or one of
+    `columns` equal column-wise parts, each with all lookups."""
 
     table: int
     parts: int = 1
     columns: int = 1
     block: int | None = None
-    tilt: float = 0.0
+    excess_frac: float = 0.0
 
     def of(self, tables: tuple[Table, ...]) -> Table:
         """The shard as a table."""
         whole = tables[self.table]
         if self.parts > 1:
-            return row_wise_part(whole, self.parts, self.block, self.tilt)
+            return row_wise_part(whole, self.parts, self.block, self.excess_frac)
         return replace(whole, dim=whole.dim // self.columns) if self.columns > 1 else whole
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Per rank the shards that it holds; `replicated` tables every rank holds.
-
-    `domains`: per group of ranks that links join, the parts that it has of tables, each of which
-    lies in equal parts on all its ranks; empty where ranks are planned for one by one.
-    """
+    """Per rank the shards that it holds; `replicated` tables every rank holds."""
 
     shards: tuple[tuple[Shard, ...], ...]
     replicated: tuple[int, ...] = ()
-    domains: tuple[tuple[Shard, ...], ...] = ()
 
 
 @lru_cache(maxsize=64)
 def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
-    """The `layout`, with the rows that fall to each row-wise part. Raises as that."""
-    about = layout(workload, ranks, linked)
-    software, holders = IMPLEMENTATIONS[workload.implementation.name], dict[int, list[int]]()
-    for rank, own in enumerate(about.shards):
-        for shard in own:
-            if shard.parts > 1:
-                holders.setdefault(shard.table, []).append(rank)
-    shards = _cut(workload.tables, about.shards, holders, hashed=software.hashes_rows)
-    return replace(about, shards=shards)
+    """The plan that the workload's own placement means. Raises as `own_placement`."""
+    placement = own_placement(workload, ranks, linked)
+    hashed = IMPLEMENTATIONS[workload.implementation.name].hashes_rows
+    return plan_of_placement(workload, placement, ranks, linked, hashed=hashed)
 
 
-def layout(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
-    """How `workload.implementation.sharding` lays the tables out over `ranks`.
+@lru_cache(maxsize=64)
+def own_placement(workload: Workload, ranks: int, linked: int | None = None) -> Placement:
+    """Where `workload.implementation.sharding` lays the tables out over `ranks`, all of them in
+    device memory.
 
     `table_wise`: whole tables. `row_wise`: a part of every table on every rank; `hybrid` as well,
     but for the rows that are frequent. `balanced`: tables with more than their share of the lookups
-    in parts. `planned`: see `planner`; where links join `linked` ranks each, tables go to these
+    in parts. `planned`: see `planned`; where links join `linked` ranks each, tables go to these
     groups.
     Tables of at most `data_parallel_max_bytes` are replicated, of several groups those of at most
     `remote_data_parallel_max_bytes`.
@@ -172,31 +162,44 @@ def layout(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
         )
     most = software.remote_data_parallel_max_bytes if near < ranks else 0
     most = 0 if deals_out else most or software.data_parallel_max_bytes
-    numbers = range(len(workload.tables))
-    sizes = [table.rows * table.dim * FP32_BYTES for table in workload.tables]
-    replicated = tuple(number for number in numbers if ranks > 1 and sizes[number] <= most)
-    split = [number for number in numbers if number not in set(replicated)]
+    every, tables, dtype = tuple(range(ranks)), workload.tables, software.table_precision
+    sizes = [table.rows * table.dim * FP32_BYTES for table in tables]
+    split = [number for number, size in enumerate(sizes) if ranks == 1 or size > most]
     if scheme == "planned":
-        return _planned(workload, split, replicated, ranks, near)
-    if scheme in ("row_wise", "hybrid"):
-        every = tuple(Shard(number, ranks) for number in split)
-        return Plan((every,) * ranks, replicated)
-    shards = [Shard(number) for number in split]
-    if scheme == "balanced":
-        shards = _in_parts(workload, split, ranks)
-    if deals_out:
-        return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)))
-    by_table = {shard.table: shard for shard in shards}
-    works = [(shard.table, _work(shard.of(workload.tables)), 0.0) for shard in shards]
-    held, _ = _packed(works, ranks)
-    return Plan(tuple(tuple(by_table[at] for at in sorted(own)) for own in held), replicated)
+        held = _planned(workload, split, ranks, near)
+    elif scheme in ("row_wise", "hybrid"):
+        held = [[at for at in split if rank < tables[at].rows] for rank in every]
+    elif deals_out:
+        held = [split[rank::ranks] for rank in every]
+    else:
+        parts = _parts(workload, split, ranks) if scheme == "balanced" else dict.fromkeys(split, 1)
+        works = [
+            (number, _work(Shard(number, count).of(tables)), 0.0)
+            for number, count in parts.items()
+            for _ in range(count)
+        ]
+        held, _ = _packed(works, ranks)
+    placed = {
+        number: TablePlacement("data_parallel", every, dtype=dtype) for number in range(len(tables))
+    }
+    for number in split:
+        ranks_of = tuple(rank for rank, own in enumerate(held) if number in own)
+        kind: Sharding = "row_wise" if len(ranks_of) > 1 else "table_wise"
+        placed[number] = TablePlacement(kind, ranks_of, dtype=dtype)
+    return Placement(tuple(placed.values()))
 
 
 @lru_cache(maxsize=64)
 def plan_of_placement(
-    workload: Workload, placement: Placement, ranks: int, linked: int | None = None
+    workload: Workload,
+    placement: Placement,
+    ranks: int,
+    linked: int | None = None,
+    *,
+    hashed: bool = False,
 ) -> Plan:
-    """The plan that an explicit `placement` means on `ranks`, of which links join `linked` each.
+    """The plan that a `placement` means on `ranks`, of which links join `linked` each; `hashed`:
+    row-wise parts are no blocks.
 
     Raises `WorkloadError` that names the table for a placement of other tables, or one that these
     ranks cannot hold.
@@ -221,7 +224,7 @@ def plan_of_placement(
             holders[number] = about.ranks
         for rank in about.ranks:
             held[rank].append(shard)
-    return Plan(_cut(workload.tables, held, holders), tuple(replicated))
+    return Plan(_cut(workload.tables, held, holders, hashed=hashed), tuple(replicated))
 
 
 def _cut(
@@ -256,11 +259,13 @@ def _cut(
         )
         own = {number: each for number, each in spread.items() if busiest in each.ranks}
         excess = busiest_load(tuple(spread.values()), mean) - mean[busiest]
-        tilted = dict(zip(own, tilts(tuple(own.values()), excess), strict=True))
-        first, other = (
-            {n: replace(shard_of[n], tilt=sign * tilt) for n, tilt in tilted.items()}
-            for sign in (1, -1)
-        )
+        variance = max(sum(each.variance for each in own.values()), 1e-300)
+        first, other = dict[int, Shard](), dict[int, Shard]()
+        for number, each in own.items():
+            parts = len(each.ranks)
+            more = min(excess * each.variance / variance * parts / each.weight, parts - 1.0)
+            first[number] = replace(shard_of[number], excess_frac=more)
+            other[number] = replace(shard_of[number], excess_frac=-more / (parts - 1.0))
         for rank, shards in enumerate(cut):
             at_rank = first if rank == busiest else other
             cut[rank] = [at_rank.get(it.table, it) for it in shards]
@@ -291,59 +296,31 @@ def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked:
         raise WorkloadError(f"{where}: table_row_wise beyond the {linked} ranks that links join")
 
 
-def _planned(
-    workload: Workload, numbers: list[int], replicated: tuple[int, ...], ranks: int, linked: int
-) -> Plan:
+def _planned(workload: Workload, numbers: list[int], ranks: int, linked: int) -> Layout:
     """Groups of linked ranks are what is planned for where there are several, else ranks."""
     groups = ranks // linked
     within = linked if groups > 1 else 1
     states = 1 + STATES[workload.training.table_optimizer]
-    held, parts = planned(
+    held = planned(
         {number: workload.tables[number] for number in numbers},
-        groups if groups > 1 else ranks,
+        ranks // within,
         table_cost=REMOTE_TABLE_COST if groups > 1 else LINKED_TABLE_COST,
         row_bytes=workload.dim * FP32_BYTES * states,
         capacity_bytes=CAPACITY_BYTES * within,
     )
-    shards = [tuple(Shard(number, parts[number] * within) for number in own) for own in held]
-    if groups == 1:
-        return Plan(tuple(shards), replicated)
-    domains = tuple(tuple(Shard(number, parts[number]) for number in own) for own in held)
-    return Plan(tuple(own for own in shards for _ in range(linked)), replicated, domains)
+    return [own for own in held for _ in range(within)]
 
 
-def _in_parts(workload: Workload, numbers: list[int], ranks: int) -> list[Shard]:
+def _parts(workload: Workload, numbers: list[int], ranks: int) -> dict[int, int]:
     """A part for each share of the lookups that a table has, at most one per rank."""
     tables = {number: workload.tables[number] for number in numbers}
     total = sum(map(_work, tables.values()))
-    shards = []
-    for number, table in tables.items():
-        parts = min(max(round(_work(table) * ranks / total), 1), ranks, max(table.rows, 1))
-        shards += [Shard(number, parts)] * parts
-    return shards
+    return {
+        number: min(max(round(_work(table) * ranks / total), 1), ranks, max(table.rows, 1))
+        for number, table in tables.items()
+    }
 
 
 def _work(table: Table) -> float:
     """Elements read and sent per sample."""
     return (table.pooling + 1) * table.dim
-
-
-def placement_of(plan: Plan, workload: Workload) -> Placement:
-    """The placement, all tables in device memory, that `plan` means.
-
-    Of a table's column-wise slices, two on one rank count as one: a placement's parts are equal.
-    """
-    every, dtype = tuple(range(len(plan.shards))), workload.implementation.table_precision
-    placed = {
-        number: TablePlacement("data_parallel", every, dtype=dtype) for number in plan.replicated
-    }
-    held: dict[int, tuple[Shard, list[int]]] = {}
-    for rank, own in enumerate(plan.shards):
-        for shard in own:
-            held.setdefault(shard.table, (shard, []))[1].append(rank)
-    for shard, ranks in held.values():
-        most = workload.tables[shard.table].rows if shard.parts > 1 else len(ranks)
-        kind = "row_wise" if shard.parts > 1 else "column_wise" if shard.columns > 1 else None
-        holders = tuple(dict.fromkeys(ranks))[:most]
-        placed[shard.table] = TablePlacement(kind or "table_wise", holders, dtype=dtype)  # type: ignore[arg-type]
-    return Placement(tuple(placed[number] for number in range(len(workload.tables))))

@@ -52,7 +52,7 @@ class Run:
     plan: Plan
     linked: int
     placement: Placement | None = None
-    pipeline: Pipeline | None = None
+    pipeline: Pipeline = field(default_factory=Pipeline)
     micro_batch: MicroBatch = field(default_factory=MicroBatch)
     """Which part of the step's samples `batch` is, where a pipeline parts them."""
     sharers: float = 0.0
@@ -174,11 +174,12 @@ def op_graph(
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
     samples = samples_of_rank(total, ranks)
-    stash, pipeline = (pipeline.stash, replace(pipeline, stash=None)) if pipeline else (None, None)
+    pipeline = pipeline or Pipeline()
+    stash = pipeline.stash
     run = Run(
         *(workload, samples, within, rank % within, target, train, layout, near),
         placement=placement,
-        pipeline=pipeline,
+        pipeline=replace(pipeline, stash=None),
         sharers=sharers,
         copies=ranks // within,
         copies_nodes=max(ranks // max(within, linked or ranks), 1),

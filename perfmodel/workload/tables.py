@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.schema import Limits
 from perfmodel.embedding.cache import TableAccess
-from perfmodel.embedding.popularity import Popularity, tilted_frac, uniform, zipf, zipf_alpha_of
+from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
 from perfmodel.ops.lookups import Lookups
@@ -79,31 +79,32 @@ class Table:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Table):
     """A row-wise part of a table, its `pooling` that of its share of the lookups; `classes`: how
-    often each of its rows is looked up."""
+    often each of its rows is looked up. By `excess_frac` it has more lookups than the mean part,
+    for a few popular rows: no more distinct ones."""
 
     classes: Popularity
+    excess_frac: float = 0.0
 
     def unique_rows(self, batch: int) -> float:
-        return _unique_rows(self.classes, self.lookups(batch))
+        lookups = max(1, round(self.lookups(batch) / (1.0 + self.excess_frac)))
+        return _unique_rows(self.classes, lookups)
 
     def popularity(self) -> Popularity:
         return self.classes
 
 
 @lru_cache(maxsize=1 << 14)
-def row_wise_part(table: Table, parts: int, block: int | None, tilt: float) -> Part:
+def row_wise_part(table: Table, parts: int, block: int | None, excess_frac: float) -> Part:
     """One of `parts` equal parts of `table`: of rows in the order of popularity the `block` of that
-    number, where the last ones are empty the last row; else of rows that lie anywhere, by `tilt`
-    (`tilted_frac`)."""
+    number, where the last ones are empty the last row; else of rows that lie anywhere."""
     whole, rows = table.popularity(), -(-table.rows // parts)
-    if block is None:
-        frac = tilted_frac(whole, parts, tilt)
-    else:
+    frac = np.full(len(whole.rows), 1.0 / parts)
+    if block is not None:
         begin = min(block * rows, table.rows - 1)
         frac = whole.held_frac(begin, begin + rows)
     about = {each.name: getattr(table, each.name) for each in fields(table)}
-    pooling = table.pooling * float(np.dot(frac, whole.share))
-    return Part(**about | {"rows": rows, "pooling": pooling}, classes=whole.part(frac))
+    about["pooling"] *= float(np.dot(frac, whole.share)) * (1.0 + excess_frac)
+    return Part(**about | {"rows": rows}, classes=whole.part(frac), excess_frac=excess_frac)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from perfmodel.designs.composed import composed
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.axes import Machines
-from perfmodel.explore.planner import plan_deployment
 from perfmodel.explore.result import ERROR
 from perfmodel.hardware import load
 from perfmodel.prediction import predict
@@ -97,19 +95,6 @@ def test_what_does_not_fit_is_a_row_that_says_so(tmp_path: Path) -> None:
     assert found.best() == {"step_us": 1}
 
 
-@pytest.mark.slow
-def test_sharding_plans(tmp_path: Path) -> None:
-    workload, machine = load_workload(SMALL), Machines({}, base="dgx-1").at({})
-    made = plan_deployment(deployment_of(workload, machine))
-    saved = tmp_path / "plan.json"
-    saved.write_text(json.dumps(made.to_dict()))
-    text = f'hardware = "dgx-1"\n[axes]\nplan = ["balanced", "row_wise", "perfmodel", "{saved}"]'
-    found = sweep(load_spec(written(tmp_path, text))).frame["step_us"]
-    assert found[0] != found[1]
-    assert found[2] == pytest.approx(made.result.step_us, rel=1e-9)
-    assert found[3] == pytest.approx(found[2], rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -122,7 +107,7 @@ def test_sharding_plans(tmp_path: Path) -> None:
         ("[axes]\nhotline.hot_mib = [1]", "not among the sweep's designs"),
         ('design = "hotline"\n[axes]\nhotline.speed = [1]', "hotline: unknown key speed"),
         ("[axes]\ndesign.hot_mib = [1]", "its design is missing"),
-        ('[axes]\nplan = ["by hand"]', "sharding: expected one of"),
+        ('[axes]\nworkload.implementation.sharding = ["by hand"]', "sharding: expected one of"),
     ],
 )
 def test_axes_that_name_nothing(tmp_path: Path, text: str, expected: str) -> None:

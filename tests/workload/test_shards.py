@@ -99,4 +99,4 @@ def test_of_several_groups_larger_tables_are_replicated() -> None:
     one, many = plan(described, 8), plan(described, 128, 8)
     assert set(many.replicated) - set(one.replicated) == {14}
     assert described.tables[14].rows == 11_938
-    assert [len(own) for own in many.domains] == [1] * 16
+    assert [len(own) for own in many.shards] == [1] * 128

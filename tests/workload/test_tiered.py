@@ -5,7 +5,7 @@ import pytest
 from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.lowering import lower
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.sharding import placement_of, plan
+from perfmodel.workload.sharding import own_placement
 
 RANKS = (1, 4)
 
@@ -18,7 +18,7 @@ def torchrec(**changes: object) -> Workload:
 @pytest.mark.parametrize("ranks", RANKS)
 def test_the_host_pools_what_lies_in_its_memory(ranks: int) -> None:
     workload = torchrec()
-    placement = placement_of(plan(workload, ranks), workload).edited(
+    placement = own_placement(workload, ranks).edited(
         lambda number, _: {"tier": "host", "pooled_on": "host"} if number < 4 else {}
     )
     pieces = lower(op_graph(workload, ranks=ranks, placement=placement), "cuda").pieces
@@ -31,7 +31,7 @@ def test_the_host_pools_what_lies_in_its_memory(ranks: int) -> None:
 
 def test_process_groups_of_their_own_have_a_stream_each() -> None:
     workload = torchrec(implementation__prefetch=True)
-    placement = placement_of(plan(workload, 4), workload)
+    placement = own_placement(workload, 4)
 
     def streams(pipeline: Pipeline) -> dict[str, set[str]]:
         ops = op_graph(workload, ranks=4, placement=placement, pipeline=pipeline).ops
@@ -48,7 +48,7 @@ def test_process_groups_of_their_own_have_a_stream_each() -> None:
 
 def test_micro_batches_share_the_samples_out() -> None:
     workload = torchrec()
-    placement = placement_of(plan(workload, 1), workload)
+    placement = own_placement(workload, 1)
     half = Pipeline((MicroBatch(0.5), MicroBatch(0.5)))
     whole = lower(op_graph(workload, placement=placement), "cuda").pieces
     parted = lower(op_graph(workload, placement=placement, pipeline=half), "cuda").pieces

@@ -38,9 +38,8 @@ def deployment_of(
     """
     total = workload.batch if batch is None else batch
     check_ranks(workload, total, machine.gpus, 0)
-    plan = sharding.plan(workload, machine.gpus, machine.linked_gpus)
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
-    placement = sharding.placement_of(plan, workload)
+    placement = sharding.own_placement(workload, machine.gpus, machine.linked_gpus)
     own = Deployment(workload, machine, total, placement, pipeline, train)
     if holds(own):
         return own

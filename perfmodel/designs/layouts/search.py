@@ -201,18 +201,13 @@ def packed_best(problem: Problem) -> Layout | None:
 
 def pack(problem: Problem, chosen: Ints) -> Layout | None:
     """A layout with these ways; a table that fits nowhere takes its way with the smallest shards
-    that does. None where that fails too, whether the largest or the fullest go first, with as
-    little in device memory as may be, and with all tables in their smallest shards."""
+    that does. None where that fails too, whether the largest or the fullest go first, and with all
+    tables in their smallest shards."""
     limits = problem.limits
     mean = (problem.sizes[chosen] * problem.parts[chosen, None]).sum(axis=0) / problem.ranks
     scale = np.where(np.isfinite(limits), limits, np.maximum(mean, 1e-12))
-    kinds, smallest, split = problem.sharding, chosen.copy(), chosen.copy()
-    for number, own in enumerate(problem.of_table):
-        split[number] = own[problem.sizes[own, HBM:].sum(axis=1).argmin()]
-        alike = kinds[own] == kinds[chosen[number]]
-        same = own[alike & (problem.parts[own] == problem.parts[chosen[number]])]
-        smallest[number] = same[problem.sizes[same, HBM].argmin()]
-    for start in (chosen, smallest, split):
+    smallest = [own[problem.sizes[own, HBM:].sum(axis=1).argmin()] for own in problem.of_table]
+    for start in (chosen, np.array(smallest)):
         full = problem.sizes[start] / scale
         for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
             packed = _packed_in_order(problem, start.copy(), scale, weight)

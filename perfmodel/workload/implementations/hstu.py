@@ -168,7 +168,7 @@ def _problems(run: Run) -> Iterator[str]:
             f"table {run.plan.replicated[0]} on every rank, or looked up by the host: of a model "
             "of sequences this is not modelled, its tables lie in shards"
         )
-    if run.pipeline not in (None, Pipeline(), Pipeline(rows_ahead=True)):
+    if run.pipeline not in (Pipeline(), Pipeline(rows_ahead=True)):
         yield (
             "of a model of sequences only rows are fetched ahead of a step: batches ahead, "
             "micro-batches and rows that go back behind are not modelled"

@@ -149,10 +149,11 @@ class Collection:
         if self.replicas is not None:
             count = total_lookups(run.replicas, run.batch)
             self.own_keys = brought_keys(r, count, run.batch * len(run.replicas))
-        places = run.plan.domains or run.plan.shards
+        near = run.linked if run.groups > 1 else 1  # ranks that have parts of the same tables
         dims = [table.dim for table in run.workload.tables]
+        places = run.plan.shards[::near]
         self.widths = tuple(sum(dims[shard.table] for shard in own) for own in places)
-        self.own = self.widths[run.rank // run.linked if run.plan.domains else run.rank]
+        self.own = self.widths[run.rank // near]
 
     def look_up(self, r: Recorder) -> None:
         run = self.run

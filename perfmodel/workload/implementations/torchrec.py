@@ -42,7 +42,7 @@ from perfmodel.workload.jagged import (
 )
 from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
-from perfmodel.workload.sharding import placement_of
+from perfmodel.workload.sharding import own_placement
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.device_kernels import average_copies
 from perfmodel.workload.tiered.source import (
@@ -62,7 +62,7 @@ from perfmodel.workload.training import LABEL, LAST, backward, backward_and_upda
 def torchrec(r: Recorder, run: Run) -> None:
     """One step of one rank, its tables in device memory as the run's plan has them."""
     pipeline = Pipeline(input_ahead=run.workload.implementation.prefetch)
-    placement = placement_of(run.plan, run.workload)
+    placement = own_placement(run.workload, run.ranks, run.linked)
     tiered(r, replace(run, placement=placement, pipeline=pipeline))
 
 
@@ -107,7 +107,7 @@ Pairs = Sequence[tuple[Source, Group]]
 
 @implementation("tiered", recorded_layers=True, placements=True)
 def tiered(r: Recorder, run: Run) -> None:
-    pipeline = run.pipeline or Pipeline()
+    pipeline = run.pipeline
     recorded = run.workload.recorded
     layers = Mlps(r, run) if recorded is None else Replay(r, recorded)
     sources = [source_of(r, group) for group in groups_of(run)]

@@ -31,12 +31,11 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use
-from perfmodel.workload.collectives import all_reduce
+from perfmodel.workload.collectives import all_reduce, fused_tables
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
 from perfmodel.workload.eager.embedding_bag import (
     Batched,
     add_sparse,
-    batched,
     embedding_bag,
     embedding_bag_backward,
     look_up,
@@ -71,9 +70,7 @@ class DeviceTables(Source):
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
-    optimizer = group.run.workload.training.table_optimizer
-    about = lookups(group.tables, group.samples)
-    return batched(r, about, dtype=group.placed.dtype, optimizer=optimizer)
+    return fused_tables(r, group.run, group.tables, group.samples, group.placed.dtype)
 
 
 def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]]) -> None:
@@ -300,10 +297,9 @@ class AdapterCachedTables(DeviceTables):
         mine = [n for n in numbers if placement.tables[n].caches == group.placed.caches]
         pooling, unique = [], []
         for table, number in zip(group.tables, mine, strict=True):
-            use = self.use.tables[number]
             # The device looks up linked ranks' keys, and what others' adapters leave.
-            pooling.append(table.pooling * (own + (1 - own) * use.asked_frac))
-            others = min(use.asked_rows, table.rows)
+            pooling.append(table.pooling * (own + (1 - own) * self.use.asked_frac[number]))
+            others = min(self.use.asked_rows[number], table.rows)
             linked = table.unique_rows(run.batch * run.linked)
             unique.append(min(others + linked * (1 - others / table.rows), table.rows))
         whole = lookups(group.tables, group.samples)

@@ -22,6 +22,8 @@ it, to the drives.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,7 @@ from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
 from perfmodel.workload.tiered.device_kernels import (
+    HOST,
     KernelCache,
     OperatorCache,
     device_use,
@@ -45,11 +48,9 @@ from perfmodel.workload.tiered.source import (
     Group,
     Source,
     prefetch_attributes,
-    record_on_host,
     row_cache_use,
+    row_dims,
 )
-
-HOST = "cpu"
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,14 @@ class PooledOnHost(Source):
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         given = (self.weights, self.found(r, group, keys))
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
-        record_on_host(r, "host_pool", group, given, pooled)
+        on_host = partial(record_row_op, r, stream=HOST_MEMORY, dims=row_dims(group))
+        on_host("host_pool", given, pooled, blocks=True)
         out = to_device(r, pooled, r.place, non_blocking=True)
 
         def backward(gradient: Tensor) -> Gradients:
             """Gradients of pooled rows to the host, which applies them to the rows."""
             came = (to_device(r, gradient, HOST), *given)
-            record_on_host(r, "host_apply", group, came, self.weights, group.waits_for_writes)
+            on_host("host_apply", came, self.weights, blocks=group.waits_for_writes)
             self.write_back(r, group)
             return [None]
 
@@ -106,7 +108,7 @@ class OnDrives(PooledOnHost):
         if missed["rows"]:
             with r.with_attributes(prefetch_attributes(group)):
                 given = (self.rows, host_keys(r, group, keys))
-                _record(r, group, "storage_read", given, self.reads, missed)
+                record_row_op(r, "storage_read", given, self.reads, stream=STORAGE, dims=missed)
 
     def found(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         return self.reads
@@ -115,8 +117,8 @@ class OnDrives(PooledOnHost):
         """As many rows as came leave the cache for drives."""
         missed, waits = _missed(group), group.waits_for_writes
         if missed["rows"]:
-            given = (self.weights,)
-            _record(r, group, "storage_write", given, self.rows, missed, blocks=waits)
+            about: dict[str, Any] = {"stream": STORAGE, "dims": missed, "blocks": waits}
+            record_row_op(r, "storage_write", (self.weights,), self.rows, **about)
 
 
 @dataclass(frozen=True)
@@ -195,28 +197,15 @@ def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
         copy(r, r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
 
 
-def _record(
-    r: Recorder,
-    group: Group,
-    op: str,
-    inputs: tuple[Tensor, ...],
-    out: Tensor,
-    dims: dict[str, float],
-    *,
-    blocks: bool = False,
-) -> None:
-    about = dims | {"sharers": group.run.sharers}
-    record_row_op(r, op, inputs, out, stream=STORAGE, dims=about, blocks=blocks)
-
-
 def _missed(group: Group) -> dict[str, float]:
     """Rows read from drives per step; without a cache, every distinct row."""
     if group.placed.caches:
         use = row_cache_use(group, group.placed.caches[0])
-        return {"rows": use.missed_rows, "row_bytes": use.row_bytes}
+        return {"rows": use.missed_rows, "row_bytes": use.row_bytes, "sharers": group.run.sharers}
     sizes = [row_bytes(table, group.placed.dtype) for table in group.tables]
     counts = [table.unique_rows(group.samples) for table in group.tables]
-    return {"rows": sum(counts), "row_bytes": float(np.average(sizes, weights=counts))}
+    mean = float(np.average(sizes, weights=counts))
+    return {"rows": sum(counts), "row_bytes": mean, "sharers": group.run.sharers}
 
 
 @TIERED.register("host")

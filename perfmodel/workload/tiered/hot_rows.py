@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from perfmodel.embedding import MicroBatch, Pipeline, mixed_hot_frac, zipf_alpha_of
+from perfmodel.embedding import MicroBatch, mixed_hot_frac, zipf_alpha_of
 from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
@@ -27,10 +27,9 @@ from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
-from perfmodel.workload.tiered.device_kernels import DeviceTables
+from perfmodel.workload.tiered.device_kernels import HOST, DeviceTables
 from perfmodel.workload.tiered.source import Group
 
-HOST = "cpu"
 _LEAST = 0.5  # fewer rows than this are none
 
 
@@ -48,7 +47,7 @@ class HotUse:
 def hot_use(group: Group) -> HotUse:
     """Of the samples of `group.run.micro_batch`; samples that are not popular have the hot lookups
     that the popular ones of the pipeline leave."""
-    pipeline, is_popular = _pipeline(group.run), group.run.micro_batch.popular
+    pipeline, is_popular = group.run.pipeline, group.run.micro_batch.popular
     pairs = list(zip(group.tables, group.hot_rows, strict=True))
     hot_frac = np.ones(len(pairs))
     if not is_popular:
@@ -80,10 +79,6 @@ def hot_use(group: Group) -> HotUse:
     return HotUse(lookups, max(round(hot), 1), 0 if other < _LEAST else max(round(other), 1))
 
 
-def _pipeline(run: Run) -> Pipeline:
-    return run.pipeline or Pipeline()
-
-
 def _distinct(table: Table, rows: int, lookups: float, hot_frac: float) -> tuple[float, float]:
     """Distinct rows among so many lookups, of `rows` hot ones and of the others."""
     hot, other = split_hot(table.popularity(), rows)
@@ -105,7 +100,7 @@ class HotRows(DeviceTables):
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         """Other rows; with whole batches of one kind, a step of popular samples moves its share of
         what the steps of the others need, and these find it there."""
-        pipeline, about = _pipeline(group.run), partial(_dims, group)
+        pipeline, about = group.run.pipeline, partial(_dims, group)
         to_device = partial(record_row_op, r, "rows_to_device", stream=ACCELERATOR)
         popular, run = pipeline.popular_frac, group.run
         # Keys that are looked for among the hot rows, and bytes of two batches (one of each kind)
@@ -131,7 +126,7 @@ class HotRows(DeviceTables):
                 to_device(asked, rows, dims=about(count) | parted, blocks=waits)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        use, dim, pipeline = hot_use(group), self.places.shape[1], _pipeline(group.run)
+        use, dim, pipeline = hot_use(group), self.places.shape[1], group.run.pipeline
         slots = r.tensor((max(use.fetched, 1),), "int64")
         if use.fetched:
             r.leaf("aten::index_copy_", (self.places, 0, slots, self.arrived.pop(0)), self.places)
@@ -188,7 +183,7 @@ def hot_rows(r: Recorder, group: Group) -> HotRows:
     """Weights in host memory; hot rows, and room for as many as any micro-batch of the step
     fetches, in the device's."""
     run, uses = group.run, []
-    for part in _pipeline(run).micro_batches:
+    for part in run.pipeline.micro_batches:
         samples = max(round(run.batch * part.samples_frac), 1)
         uses.append(hot_use(group.of_samples(replace(run, batch=samples, micro_batch=part))))
     about = max(uses, key=lambda use: use.fetched).lookups

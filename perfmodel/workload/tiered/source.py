@@ -15,9 +15,9 @@ from perfmodel.embedding import RowCache, TablePlacement
 from perfmodel.embedding.placement import NIC, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, PART, WORKING_SETS
+from perfmodel.ops.vocabulary.embedding import PART, WORKING_SETS
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.jagged import Jagged, record_row_op
+from perfmodel.workload.jagged import Jagged
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, distinct_in_parts, row_bytes, state_bytes
@@ -73,7 +73,7 @@ class Group:
     @property
     def waits_for_writes(self) -> bool:
         """Whether a step ends with its rows written."""
-        return not (self.run.pipeline and self.run.pipeline.writes_behind)
+        return not self.run.pipeline.writes_behind
 
     def of_samples(self, run: Run) -> Group:
         """The same tables for the samples of another micro-batch."""
@@ -236,17 +236,9 @@ def row_dims(group: Group) -> dict[str, float]:
     }
 
 
-def record_on_host(
-    r: Recorder, op: str, group: Group, inputs: tuple[Tensor, ...], out: Tensor, blocks: bool = True
-) -> None:
-    """`op` on the rows that a group looks up, by the host's threads."""
-    record_row_op(r, op, inputs, out, stream=HOST_MEMORY, dims=row_dims(group), blocks=blocks)
-
-
 def prefetch_attributes(group: Group, stream: str = "") -> dict[str, str]:
     """Of ops that bring rows: with `rows_ahead`, for the next step, beside this (on `stream`)."""
-    pipeline = group.run.pipeline
-    if pipeline is None or not pipeline.rows_ahead:
+    if not group.run.pipeline.rows_ahead:
         return {}
     return {"pipeline": "fetch"} | ({"stream": stream} if stream else {})
 
