@@ -13,7 +13,7 @@ from math import prod
 
 from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
 from perfmodel.ops.dtypes import is_known, item_bytes
-from perfmodel.ops.graph import Op, Tensor, argument, integers, tensors_in
+from perfmodel.ops.graph import Op, Tensor, argument, tensors_in
 from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WAIT, WHOLE_TENSORS, Operator, Row
 from perfmodel.ops.operators import STREAM as STREAMED
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
@@ -80,12 +80,6 @@ def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
     """The shape that tensors have together."""
     columns = zip_longest(*(reversed(t.shape) for t in tensors), fillvalue=1)
     return tuple(reversed([0 if 0 in column else max(column) for column in columns]))
-
-
-def result_shape(op: Op) -> tuple[int, ...]:
-    """Shape of the first output, else what the inputs broadcast to."""
-    result = output(op)
-    return broadcast(op.tensors) if result is None else result.shape
 
 
 def size(shape: tuple[int, ...]) -> int:
@@ -255,7 +249,8 @@ def by_record(record: Operator) -> Lowering:
         elements |= record.numbers(op)
         dtypes = {name: tensor(op, place).dtype for name, (place, _) in record.tensors.items()}
         result, is_told = made(op), output(op) is not None
-        elements[OUTPUT], dtypes[OUTPUT] = float(size(result.shape)), result.dtype
+        elements[OUTPUT] = float(size(result.shape) if is_told else max(size(result.shape), 1))
+        dtypes[OUTPUT] = result.dtype
         pieces: list[Piece] = []
         for row in record.rows:
             if row.op in WHOLE_TENSORS:
@@ -316,10 +311,9 @@ def _named(record: Operator, op: Op, word: str) -> Iterator[Tensor]:
 
 
 def made(op: Op) -> Tensor:
-    """The first output; where the graph does not say it, one of the sizes that are the first
-    argument, else one that the inputs broadcast to."""
-    sizes, dtype = integers(op, 0), op.tensors[0].dtype if op.tensors else FP32
-    return output(op) or Tensor(broadcast(op.tensors) if sizes is None else sizes, dtype)
+    """The first output, else one that the inputs broadcast to."""
+    dtype = op.tensors[0].dtype if op.tensors else FP32
+    return output(op) or Tensor(broadcast(op.tensors), dtype)
 
 
 def _dim(text: str, elements: Mapping[str, float]) -> float:

@@ -251,8 +251,7 @@ class _Rules:
         if rule is None:
             return None, False
         pieces = self._ask(rule, op)
-        is_whole = whole is not None or self._target == CPU  # there what it calls is part of it
-        return pieces, is_whole and pieces is not None
+        return pieces, whole is not None and pieces is not None
 
     def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
         """What an op becomes none of whose calls become anything."""

@@ -52,8 +52,8 @@ LOWERINGS: Registry[Lowering] = Registry(
 """By `TARGET/OP` (`cuda/aten::addmm`), or `any/OP` where targets do not differ; `*` in OP stands
 for any text.
 
-Such a rule gives what the op itself launches; what the ops that it calls become comes on top,
-but on a CPU. Under `TARGET/whole:OP` it gives all, whatever the op calls (but for recorded kernels); under
+Such a rule gives what the op itself launches; what the ops that it calls become comes on top.
+Under `TARGET/whole:OP` it gives all, whatever the op calls (but for recorded kernels); under
 `TARGET/leaf:OP` it answers only where nothing that the op calls becomes anything (the graph may not
 say what it calls). An op that has no rule and calls nothing becomes the fallback.
 """

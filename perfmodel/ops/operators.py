@@ -248,8 +248,6 @@ _add(
     "x[*s]",
     "write writes=x",
 )
-_add("leaf:zeros leaf:ones leaf:full leaf:eye leaf:scalar_tensor", "_", "write writes=out")
-_add("leaf:new_zeros leaf:new_full leaf:new_ones", "_", "write writes=out")
 _add("arange linspace logspace tril_indices triu_indices", "_", "fill:out rows=1 cols=out")
 _add("_amp_update_scale_", "x[*s]", "stream writes=x flop=0")
 _add("leaf:clone leaf:contiguous leaf:_to_copy", "x[*s]", _MOVE)

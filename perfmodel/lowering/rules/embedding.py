@@ -68,6 +68,7 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
 
 @LOWERINGS.register(
     *entries("_embedding_bag _embedding_bag_forward_only"),
+    *entries("_embedding_bag _embedding_bag_forward_only", target="cpu", scope=WHOLE),
     *entries("embedding_bag", scope=LEAF),
 )
 def embedding_bag(op: Op) -> Sequence[Piece]:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.lowering.arguments import (
     HOST,
+    fill_of,
     layout_dims,
     length,
     made,
     output,
     pointwise,
-    result_shape,
     rows_cols,
     size,
     stored,
@@ -46,7 +46,7 @@ SPARSE = "sparse"
 def named(op: Op) -> Sequence[Piece]:
     """As the measurement table has it where all operands are of one size and type; of a sparse
     operand, the rows that it holds are added to their own of the table."""
-    tensors, shape = op.tensors, result_shape(op)
+    tensors, shape = op.tensors, made(op).shape
     if not tensors:
         raise MissingArguments
     if any(tensor.layout == SPARSE for tensor in tensors):
@@ -64,6 +64,17 @@ def named(op: Op) -> Sequence[Piece]:
         dims = rows_cols(shape) | layout_dims([*tensors, made(op)], shape)
         return (Piece(SCALAR.get(name, name) if len(full) == 1 else name, dims, full[0].dtype),)
     return pointwise(tensors, [made(op)])
+
+
+@LOWERINGS.register(
+    *entries("zeros ones full new_zeros new_full new_ones eye scalar_tensor", scope=LEAF)
+)
+def new_tensor(op: Op) -> Sequence[Piece]:
+    """Writes a new tensor of the shape that is stated."""
+    sizes, result = integers(op, 0), output(op)
+    if result is None and sizes is None:
+        raise MissingArguments
+    return fill_of(result or Tensor(sizes or ()))
 
 
 TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
