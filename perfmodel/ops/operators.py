@@ -167,7 +167,7 @@ class Operator:
 
 def _row(text: str) -> Row:
     head, *words = text.split()
-    times = int(words.pop()[1:]) if re.fullmatch(r"x\d+", words[-1]) else 1
+    times = int(words.pop()[1:]) if words and re.fullmatch(r"x\d+", words[-1]) else 1
     name, _, dtype = head.partition(":")
     op, _, direction = name.partition(".")
     dims = tuple((word.partition("=")[0], word.partition("=")[2] or word) for word in words)
