@@ -14,7 +14,7 @@ from math import prod
 from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
 from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.graph import Op, Tensor, argument, tensors_in
-from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WHOLE_TENSORS, Operator
+from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WAIT, WHOLE_TENSORS, Operator, Row
 from perfmodel.ops.operators import STREAM as STREAMED
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 from perfmodel.ops.spec import OPS
@@ -80,12 +80,6 @@ def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
     """The shape that tensors have together."""
     columns = zip_longest(*(reversed(t.shape) for t in tensors), fillvalue=1)
     return tuple(reversed([0 if 0 in column else max(column) for column in columns]))
-
-
-def result_shape(op: Op) -> tuple[int, ...]:
-    """Shape of the first output, else what the inputs broadcast to."""
-    result = output(op)
-    return broadcast(op.tensors) if result is None else result.shape
 
 
 def size(shape: tuple[int, ...]) -> int:
@@ -179,6 +173,15 @@ def numbers(op: Op, *names: str) -> dict[str, float]:
     return {name: float(op.attributes[name]) for name in names if name in op.attributes}
 
 
+def told(op: Op, name: str) -> dict[str, float]:
+    """The dims of row op `name` that are among an op's attributes; raises `MissingArguments` where
+    one is not that the row must have."""
+    spec = OPS.get(name)
+    if spec is None or any(dim not in op.attributes for dim in spec.dims):
+        raise MissingArguments
+    return numbers(op, *spec.dims, *spec.defaults)
+
+
 def on_host(op: Op) -> bool:
     """Whether all tensors of an op are known to lie in host memory, or it is known to run there."""
     return is_hosts(op) or bool(_lies_on_host(op))
@@ -204,6 +207,8 @@ def _lies_on_host(op: Op) -> bool | None:
 
 
 FP32, TF32 = "fp32", "tf32"
+WAITED = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
+"""A number that the host waits for."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -241,36 +246,55 @@ def by_record(record: Operator) -> Lowering:
         if sizes is None:
             raise MissingArguments
         elements = {name: float(prod(each)) for name, each in sizes.items()}
-        elements |= record.flags(op)
+        elements |= record.numbers(op)
         dtypes = {name: tensor(op, place).dtype for name, (place, _) in record.tensors.items()}
+        result, is_told = made(op), output(op) is not None
+        elements[OUTPUT] = float(size(result.shape) if is_told else max(size(result.shape), 1))
+        dtypes[OUTPUT] = result.dtype
         pieces: list[Piece] = []
         for row in record.rows:
             if row.op in WHOLE_TENSORS:
-                told = dict(row.dims)
-                reads, writes = (
-                    [t for word in filter(None, text.split(",")) for t in _named(record, op, word)]
-                    for text in (told.get("reads", ""), told.get("writes", ""))
-                )
-                if row.op == STREAMED:
-                    pieces += pointwise(reads, writes, float(told.get("flop", 1.0)))
-                elif reads:
-                    pieces += copy_pieces(writes[0], reads[0])
-                else:
-                    pieces += fill_of(writes[0])
-                continue
-            dims = {
-                name: _dim(text, elements)
-                for name, text in row.dims
-                if ">" not in text or _dim(text, elements)
-            }
-            if OPS[row.op].family == MATMUL:
-                dims[FRAMEWORK] = float(framework_code(TORCH))
-            if dims.pop("if", 1.0) and all(dims[name] for name in OPS[row.op].dims):
-                dtype = dtypes.get(row.dtype, row.dtype or next(iter(dtypes.values())))
-                pieces.append(Piece(row.op, dims, dtype, row.direction, launches=row.launches))
+                pieces += _of_tensors(record, op, row)
+            else:
+                pieces += _of_row(row, elements, dtypes, is_told=is_told)
         return pieces
 
     return rule
+
+
+def _of_tensors(record: Operator, op: Op, row: Row) -> Sequence[Piece]:
+    """A kernel over whole tensors: elementwise, a copy or a fill."""
+    words = dict(row.dims)
+    reads, writes = (
+        [t for word in filter(None, text.split(",")) for t in _named(record, op, word)]
+        for text in (words.get("reads", ""), words.get("writes", ""))
+    )
+    if row.op == STREAMED:
+        return pointwise(reads, writes, float(words.get("flop", 1.0)))
+    return copy_pieces(writes[0], reads[0]) if reads else fill_of(writes[0])
+
+
+def _of_row(
+    row: Row, elements: Mapping[str, float], dtypes: Mapping[str, str], *, is_told: bool
+) -> Sequence[Piece]:
+    """A row of the measurement table; `is_told`: the graph says what is made."""
+    dims = {
+        name: _dim(text, elements)
+        for name, text in row.dims
+        if ">" not in text or _dim(text, elements)
+    }
+    if not dims.pop("if", 1.0):
+        return ()
+    if row.op == WAIT:
+        return (WAITED,)
+    spec = OPS[row.op]
+    if not all(dims[name] for name in spec.dims):
+        return ()
+    if spec.family == MATMUL:
+        dims[FRAMEWORK] = float(framework_code(TORCH))
+    dtype = dtypes.get(row.dtype, row.dtype or next(iter(dtypes.values())))
+    is_guess = not is_told and any(text == OUTPUT for _, text in row.dims)
+    return (Piece(row.op, dims, dtype, row.direction, launches=row.launches, guessed=is_guess),)
 
 
 def _named(record: Operator, op: Op, word: str) -> Iterator[Tensor]:
@@ -280,25 +304,26 @@ def _named(record: Operator, op: Op, word: str) -> Iterator[Tensor]:
     elif name == ALL:
         yield from op.tensors
     elif name == OUTPUT:
-        yield made(op, tensor(op, 0).dtype)
+        yield made(op)
     else:
         held = tensor(op, record.tensors[name][0])
         yield Tensor(held.shape, dtype) if dtype else held
 
 
-def made(op: Op, dtype: str) -> Tensor:
-    """The first output, else one of `dtype` that the inputs broadcast to."""
+def made(op: Op) -> Tensor:
+    """The first output, else one that the inputs broadcast to."""
+    dtype = op.tensors[0].dtype if op.tensors else FP32
     return output(op) or Tensor(broadcast(op.tensors), dtype)
 
 
 def _dim(text: str, elements: Mapping[str, float]) -> float:
-    """A number, or a product of sizes."""
-    if text.replace(".", "").isdigit():
-        return float(text)
+    """A product of sizes and numbers, which a size may divide; or whether a size is above one."""
     name, above, limit = text.partition(">")
     if above:
         return float(elements[name] > float(limit))
-    return prod(elements[each] for each in text.split("*"))
+    product, _, divisor = text.partition("/")
+    value = prod(float(n) if n[0].isdigit() else elements[n] for n in product.split("*"))
+    return value / elements[divisor] if divisor else value
 
 
 def pointwise(

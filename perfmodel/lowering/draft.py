@@ -19,7 +19,7 @@ from perfmodel.base.arrays import Ints
 from perfmodel.errors import Note
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.host import Profile
-from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.lowering.host.measure import TYPES
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.edits.compiled import CALL
 from perfmodel.ops.graph import DEVICE_WIDE, INPUT, LAUNCHED_ALONE, WAITING, outermost_of
@@ -66,14 +66,7 @@ STREAM_EDGES = {
     "collective": EdgeKind.STREAM_COLLECTIVE,
     "offload": EdgeKind.PROGRAM,
 }
-CAUSES = {
-    T1: Cause.HOST_T1,
-    T2: Cause.HOST_T2,
-    T3: Cause.HOST_T3,
-    T4: Cause.HOST_T4,
-    T5: Cause.HOST_T5,
-    OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
-}
+CAUSES = {kind: Cause[f"HOST_{kind.upper()}"] for kind in TYPES}
 
 
 @dataclass(frozen=True)

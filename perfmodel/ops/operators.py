@@ -8,15 +8,17 @@ A signature says by position what an operator is called with, and behind `->` wh
     x[*r,*c] (c) -> [*r,*c] [*r,1*c]    `(c)`: a list of as many integers as `c` has sizes (or one);
                                         `1*c`: as many sizes of 1
     _ x[n,*_] -> [n,=] =...             `_`: anything; `=`: whatever the batch; `...`: all after
+    x[n,*s] w bias _ _ _ #g             `#g`: an integer, 1 where it is not known
 
 Arguments called `w`, `bias`, `mean` and `var` are parameters and buffers of a module.
 
 From it come the dims of what is launched (`perfmodel.lowering.arguments`) and how sizes follow
 another batch (`perfmodel.ops.edits.batch`). What is launched is rows of the measurement table, one
 behind the other: `layer_norm.bwd rows=r cols=c x2; fill:int32 rows=1 cols=1`, with a direction, a
-dtype or the tensor that has it (else the first named one), products of sizes as dims (`m` stands
-for `m=m`; `strided=z>1`: 1 where `z` is above 1, else left out), and launches per row. Over no
-elements, or none of those behind `if=`, nothing is launched.
+dtype or the tensor that has it (else the first named one), products of sizes and their quotients as
+dims (`m` stands for `m=m`; `strided=z>1`: 1 where `z` is above 1, else left out; `out`: elements of
+what is made, a guess where the graph does not say), and launches per row. Over no elements, or none
+of those behind `if=`, nothing is launched. `wait` copies a number that the host waits for.
 
 `stream reads=x,y writes=out flop=4` is one elementwise kernel over the tensors of these names:
 arguments, `all` of them, or what is made (`out`, else as all broadcast); with a dtype behind `:`, a
@@ -32,12 +34,12 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from perfmodel.base.registry import Registry
-from perfmodel.ops.graph import Op, Tensor, argument, integers
+from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
 
 T = TypeVar("T")
 Sizes = Mapping[str, tuple[T, ...]]
 _REPEATED, _ONES = "...", "1*"
-STREAM, ALL, OUTPUT = "stream", "all", "out"
+STREAM, ALL, OUTPUT, WAIT = "stream", "all", "out", "wait"
 WHOLE_TENSORS = (STREAM, "move", "write")
 _NONE = -1
 """How many sizes stand before a dimension that a tensor does not have."""
@@ -130,11 +132,13 @@ class Operator:
                 return dim % rank if -rank <= dim < rank else _NONE
         return None
 
-    def flags(self, op: Op) -> Iterator[tuple[str, float]]:
-        """Arguments that may be a tensor or none, to 1 or 0."""
+    def numbers(self, op: Op) -> Iterator[tuple[str, float]]:
+        """Integers, and arguments that may be a tensor or none, to 1 or 0."""
         for place, token in enumerate(self._arguments):
             if token.endswith("?"):
                 yield token[:-1], float(isinstance(argument(op, place), Tensor))
+            elif token.startswith("#"):
+                yield token[1:], float(integer(op, place) or 1)
 
     def returned(
         self,
@@ -163,7 +167,7 @@ class Operator:
 
 def _row(text: str) -> Row:
     head, *words = text.split()
-    times = int(words.pop()[1:]) if re.fullmatch(r"x\d+", words[-1]) else 1
+    times = int(words.pop()[1:]) if words and re.fullmatch(r"x\d+", words[-1]) else 1
     name, _, dtype = head.partition(":")
     op, _, direction = name.partition(".")
     dims = tuple((word.partition("=")[0], word.partition("=")[2] or word) for word in words)
@@ -173,12 +177,6 @@ def _row(text: str) -> Row:
 OPERATORS: Registry[Operator] = Registry("operator", "perfmodel.operators")
 """By name. `leaf:` in front: what is launched counts only where nothing that it calls launches."""
 LEAF = "leaf:"
-
-
-def is_elementwise(name: str) -> bool:
-    """Whether an operator of PyTorch is one kernel that streams what it is given."""
-    record = operator_of(name) if name.startswith("aten::") else None
-    return record is not None and (record.launches or "").startswith(STREAM)
 
 
 def operator_of(name: str) -> Operator | None:
@@ -192,34 +190,27 @@ def _add(names: str, signature: str, launches: str | None = None) -> None:
     OPERATORS.register(*full)(Operator(signature, launches))
 
 
-NAMED = "add sub mul div relu gelu silu sigmoid tanh clamp_min"
-
-
 def _both(names: str) -> str:
     """Each name, and the same with the underscore of the variant that works in place."""
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
 _STREAMED, _MOVE = "stream reads=all writes=out", "move reads=x writes=out"
-# What the measurement table has by name where operands are alike (`perfmodel.lowering.rules`).
-_add(f"{_both(NAMED)} pow threshold_backward", "x[*s]", _STREAMED)
+# Those that the measurement table has by name, `perfmodel.lowering.rules` knows before.
 _add(
     _both(
+        "add sub mul div relu gelu silu sigmoid tanh clamp_min "
         "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh "
         "cosh erf erfinv floor ceil round trunc frac sign sgn reciprocal nan_to_num bitwise_not "
         "hardtanh hardswish hardsigmoid leaky_relu elu selu celu softplus log_sigmoid mish logit "
         "threshold clamp clamp_max angle i0 lgamma digamma relu6 rad2deg softsign logical_not "
-        "hardshrink softshrink "
-        "atan2 remainder fmod floor_divide true_divide bitwise_and bitwise_or bitwise_xor __and__ "
-        "__or__ __xor__ __lshift__ __rshift__ copysign hypot bitwise_left_shift "
-        "bitwise_right_shift xlogy heaviside nextafter float_power addcmul addcdiv lerp "
-        "logical_and logical_or logical_xor"
-    ),
-    "x[*s]",
-    _STREAMED,
-)
-_add(
-    "where _s_where maximum minimum fmax fmin gcd ldexp logaddexp isfinite _prelu_kernel "
+        "hardshrink softshrink atan2 remainder fmod floor_divide true_divide bitwise_and "
+        "bitwise_or bitwise_xor __and__ __or__ __xor__ __lshift__ __rshift__ copysign hypot "
+        "bitwise_left_shift bitwise_right_shift xlogy heaviside nextafter float_power addcmul "
+        "addcdiv lerp logical_and logical_or logical_xor"
+    )
+    + " pow where _s_where maximum minimum fmax fmin gcd ldexp logaddexp isfinite "
+    "threshold_backward _prelu_kernel "
     "gelu_backward silu_backward sigmoid_backward tanh_backward logit_backward hardtanh_backward "
     "leaky_relu_backward elu_backward hardswish_backward hardsigmoid_backward softplus_backward "
     "mish_backward _prelu_kernel_backward glu_backward masked_fill_backward "
@@ -249,22 +240,15 @@ _add(
     "x[*s]",
     f"{_STREAMED} flop=4",
 )
-for _names, _dtype in {
-    "FloatToHFP8Quantized FloatToMSFPQuantized": "uint8",
-    "FloatToBfloat16Quantized": "bf16",
-    "HFP8QuantizedToFloat Bfloat16QuantizedToFloat MSFPQuantizedToFloat "
-    "FP8RowwiseQuantizedToFloat Fused8BitRowwiseQuantizedToFloat": "fp32",
-}.items():
-    _add(
-        " ".join(f"fbgemm::{name}" for name in _names.split()),
-        "x[*s]",
-        f"stream reads=x writes=x:{_dtype}",
-    )
+_add("fbgemm::FloatToHFP8Quantized", "x[*s]", "stream reads=x writes=x:uint8")
+_add("fbgemm::FloatToBfloat16Quantized", "x[*s]", "stream reads=x writes=x:bf16")
+_add("fbgemm::*QuantizedToFloat", "x[*s]", "stream reads=x writes=x:fp32")
 _add(
     "fill_ fill eye_ leaf:zero_ leaf:zeros_like leaf:ones_like leaf:full_like",
     "x[*s]",
     "write writes=x",
 )
+_add("arange linspace logspace tril_indices triu_indices", "_", "fill:out rows=1 cols=out")
 _add("_amp_update_scale_", "x[*s]", "stream writes=x flop=0")
 _add("leaf:clone leaf:contiguous leaf:_to_copy", "x[*s]", _MOVE)
 # A copy, which is then filled in place.
@@ -299,9 +283,17 @@ _add("native_layer_norm leaf:layer_norm", _NORMALISED, "layer_norm rows=r cols=c
 _add("_fused_rms_norm leaf:rms_norm", _NORMALISED, "rms_norm rows=r cols=c")
 # The gradient of the input, then of the weight.
 _add("_fused_rms_norm_backward", "_ x[*r,*c] (c) -> [*r,*c] =...", "rms_norm.bwd rows=r cols=c x2")
-_LIKE_SECOND = "_ x[*s] -> [*s] =..."
-_BACKWARD = "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward"
-_add(f"{_BACKWARD} convolution_backward", _LIKE_SECOND)
+# The gradient of the input, then of weight and bias: gradient and input are summed together.
+_add(
+    "native_layer_norm_backward",
+    "_ x[*r,*c] (c) _ _ w? -> [*r,*c] =...",
+    "layer_norm.bwd rows=r cols=c; sum_rows rows=2*r cols=c if=w",
+)
+# Statistics per group of a sample, then the normalisation.
+_add("native_group_norm", "x[n,*s] w bias _ _ _ #g", "group_norm rows=n*g cols=s/g x2")
+_OF_GROUPS = "_ x[n,*s] _ _ _ _ _ _ #g -> [n,*s] =..."
+_add("native_group_norm_backward", _OF_GROUPS, "group_norm.bwd rows=n*g cols=s/g x2")
+_add("native_batch_norm_backward convolution_backward", "_ x[*s] -> [*s] =...")
 _CHANNELS = "x[n,c,*s] w bias mean var -> [n,c,*s] =..."
 _add("cudnn_batch_norm miopen_batch_norm leaf:batch_norm", _CHANNELS, "batch_norm rows=n*s cols=c")
 _add(
@@ -329,13 +321,21 @@ _add(
 )
 # Zeros, and one element of each row.
 _add("nll_loss_backward nll_loss2d_backward", "_ x[*s] -> [*s]", "stream writes=x")
+# They count, the host waits for the count, and they compact.
+_COMPACTED = "sum rows=1 cols=s x2; wait if=s; cumsum:int64 rows=1 cols=s x2"
+_add("nonzero masked_select argwhere", "x[*s]", _COMPACTED)
+# The host waits for the smallest and the largest; then additions to bins.
+_COUNTED = "scatter_add rows=e cols=1 hash_size=out"
+_BOUND = "sum rows=1 cols=e; wait if=e"
+_add("bincount", "x[*e]", f"{_BOUND}; {_BOUND}; {_COUNTED}")
+_add("histc", "x[*e]", _COUNTED)
+_add("repeat_interleave", "repeats[*s]", "offsets_range:int64 elements=out segments=s")
 _add("bucketize", "x[*e] bounds[*b]", "bucketize rows=1 cols=e boundaries=b")
 _add("searchsorted", "bounds[*b] x[*e]", "bucketize rows=1 cols=e boundaries=b")
 _PUT = "table[*t] _ index[*i]"
 _add("scatter_ scatter", _PUT, "scatter rows=i cols=1 hash_size=t")
 _ADDED = "scatter_add rows=i cols=1 hash_size=t"
 _add("scatter_add_ scatter_add scatter_reduce_ scatter_reduce", _PUT, _ADDED)
-_add("leaf:gather_backward", "g[*t] _ _ index[*i]", _ADDED)
 _add("gather", "_ _ index[*s] -> [*s]")
 _add("embedding", "w[e,d] i[*s] -> [*s,d]")
 _add("embedding_bag _embedding_bag", "w ids offsets")

@@ -230,16 +230,11 @@ def test_convolution_backward_as_its_mask_says() -> None:
     assert [(p.op, p.direction) for p in found] == [("conv2d", "bwd_weight"), ("sum", "fwd")]
 
 
-def test_miopen_transposes_around_its_kernels() -> None:
-    settings = (None, (1, 1), (1, 1), (1, 1), 1, False, False)
-    found = pieces(Op("aten::miopen_convolution", (*CONV, *settings)), "rocm")
-    assert [(p.op, p.dims.get("rows")) for p in found] == [
-        ("transpose_copy", 6),
-        ("transpose_copy", 12),
-        ("fill", 8),
-        ("conv2d", None),
-        ("transpose_copy", 8),
-    ]
+def test_libraries_launch_more_than_the_convolution() -> None:
+    call = (T((2, 3, 8, 8)), T((2, 4, 8, 8)), T((4, 3, 3, 3)))
+    for name, target, launches in (("cudnn", "cuda", 2), ("miopen", "rocm", 5)):
+        found = pieces(Op(f"aten::{name}_convolution_backward_input", call), target)
+        assert [(p.op, p.launches) for p in found] == [("conv2d", launches)]
 
 
 def test_one_dimensional_convolution() -> None:

@@ -6,7 +6,15 @@ import pytest
 
 from perfmodel.lowering.arguments import by_record
 from perfmodel.ops.graph import Argument, Op, Tensor
-from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WHOLE_TENSORS, Operator, operator_of
+from perfmodel.ops.operators import (
+    ALL,
+    OPERATORS,
+    OUTPUT,
+    WAIT,
+    WHOLE_TENSORS,
+    Operator,
+    operator_of,
+)
 from perfmodel.ops.spec import OPS
 
 T = Tensor
@@ -81,6 +89,24 @@ def test_operators_that_are_a_record_alone(
     assert dims.items() <= dict(found.dims).items()
 
 
+def test_a_record_has_integers_quotients_and_waits() -> None:
+    """Three groups of two channels each, of two samples; one group where nothing is said."""
+    record = Operator("x[n,*s] _ #g", "group_norm rows=n*g cols=s/g; wait")
+    norm, wait = by_record(record)(Op("my::norm", (Tensor((2, 6, 4)), None, 3)))
+    assert (norm.dims, wait.blocks) == ({"rows": 6, "cols": 8}, True)
+    norm, _ = by_record(record)(Op("my::norm", (Tensor((2, 6, 4)),)))
+    assert norm.dims == {"rows": 2, "cols": 24}
+
+
+def test_what_is_made_is_a_guess_where_the_graph_does_not_say() -> None:
+    record = Operator("x[*s]", "cumsum:out rows=1 cols=out")
+    made = Tensor((3,), "int64")
+    (told,) = by_record(record)(Op("my::made", (Tensor((5,)),), (made,)))
+    assert (told.dims["cols"], told.dtype, told.guessed) == (3, "int64", False)
+    (guess,) = by_record(record)(Op("my::made", (Tensor((5,)),)))
+    assert (guess.dims["cols"], guess.dtype, guess.guessed) == (5, "fp32", True)
+
+
 def test_records_launch_what_there_is() -> None:
     for name in OPERATORS:
         for row in OPERATORS[name].rows:
@@ -88,6 +114,9 @@ def test_records_launch_what_there_is() -> None:
                 words = {word for _, text in row.dims for word in text.split(",")}
                 operands = {word.partition(":")[0] for word in words if not word.isdigit()}
                 assert operands <= {ALL, OUTPUT, *OPERATORS[name].tensors}, name
+                continue
+            if row.op == WAIT:
+                assert {dim for dim, _ in row.dims} <= {"if"}, name
                 continue
             spec = OPS[row.op]
             known = {*spec.dims, *spec.defaults, "if"}

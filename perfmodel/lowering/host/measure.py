@@ -160,10 +160,6 @@ class Samples:
         order = np.argsort(self.step, kind="stable")
         return order, np.searchsorted(self.step[order], np.arange(len(self.steps) + 1))
 
-    def without_step(self, index: int) -> Samples:
-        """The samples of all steps but one, such as to predict the one that is left out."""
-        return self._where(self.step != index)
-
     def without_waiting(self) -> Samples:
         """The samples that waited for nothing, neither the device nor another thread."""
         return self._where(~(self.blocking | self.handed_over))

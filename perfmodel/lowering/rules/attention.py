@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, numbers, size, tensor, tensors
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, size, tensor, tensors, told
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, framework_code
-from perfmodel.ops.spec import OPS
 
 FORWARD, BACKWARD = ("fwd", 0, 1), ("bwd", 1, 3)
 """Direction, where the query is (key and value follow), and launches: flash attention's backward
@@ -89,12 +88,9 @@ _JAGGED = {"attention": "fwd", "attention_backward": "bwd"}
 @LOWERINGS.register(*(f"any/hstu::{name}" for name in _JAGGED))
 def jagged_attention(op: Op) -> Sequence[Piece]:
     """Over sequences of many lengths, whose sums are attributes."""
-    spec = OPS["jagged_attention"]
-    names = (*spec.dims, *spec.defaults)
-    if any(name not in op.attributes for name in names):
-        raise MissingArguments
     direction = _JAGGED[op.name.removeprefix("hstu::")]
-    return (Piece("jagged_attention", numbers(op, *names), tensor(op, 0).dtype, direction),)
+    dims = told(op, "jagged_attention")
+    return (Piece("jagged_attention", dims, tensor(op, 0).dtype, direction),)
 
 
 @LOWERINGS.register("any/quantised::linear")

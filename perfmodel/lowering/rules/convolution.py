@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, prod
-
-import numpy as np
+from functools import partial
+from math import ceil
 
 from perfmodel.lowering.arguments import by_record, output, pointwise, size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.vector import reduced
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
 from perfmodel.ops.operators import OPERATORS
-from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 Numbers = tuple[int, ...]
 CONV = "conv2d"
@@ -223,59 +220,29 @@ of traces not looked at, right for 16 of 19 on V100 (`tests/lowering/test_split_
 SPLIT_K_LAUNCHES = 2
 """The product, and the sum of its parts."""
 
-CUDNN_LAUNCHES = 2
-"""Per convolution: cuDNN prepares offsets or zeros first.
+LIBRARY_LAUNCHES = {"cuda": 2, "rocm": 5}
+"""Per convolution: cuDNN prepares offsets or zeros first; MIOpen lays out what its kernels read and
+write.
 
-Source: means of two ResNet traces on V100 with PyTorch 1.9 (1.9 forward, 2.6 and 2.4 backward).
+Source: means of two ResNet traces on V100 with PyTorch 1.9 (1.9 forward, 2.6 and 2.4 backward); the
+kernels of one on MI300X (two transposes, a fill, the convolution, a transpose).
 """
-CAST_READS = 2.0
-"""An fp32 element in units of a 16-bit one."""
 _OF_ONE_LIBRARY = (
     *("cudnn_convolution", "miopen_convolution", "convolution_backward"),
     *(f"{name}_{part}" for name in _LIBRARY_BACKWARD for part in PARTS),
 )
 
 
-@LOWERINGS.register(*entries(*_OF_ONE_LIBRARY, target="cuda"))
-def cudnn(op: Op) -> Sequence[Piece]:
-    """Convolutions with the launches before them."""
+def of_library(op: Op, launches: int) -> Sequence[Piece]:
+    """Convolutions with what a library launches beside them."""
     pieces = backward(op) if "backward" in op.name else forward(op)
-    return [replace(p, launches=CUDNN_LAUNCHES) if p.op == CONV else p for p in pieces]
+    return [replace(p, launches=launches) if p.op == CONV else p for p in pieces]
 
 
-@LOWERINGS.register(*entries(*_OF_ONE_LIBRARY, target="rocm"))
-def miopen(op: Op) -> Sequence[Piece]:
-    """Convolutions, each with its operands to the layout of its kernels and back.
-
-    Two transposes in, a fill of the result, one transpose out; the gradient of the weight is added
-    up in fp32 and cast. Source: the kernels of a ResNet trace on MI300X in bf16.
-    """
-    found: list[Piece] = []
-    for piece in backward(op) if "backward" in op.name else forward(op):
-        if piece.op != CONV:
-            found.append(piece)
-            continue
-        operands = [dict(zip(("rows", "cols"), each, strict=True)) for each in operands_of(piece)]
-        layouts = [Piece("transpose_copy", dims, piece.dtype) for dims in operands]
-        zeros = Piece("fill", operands[-1], piece.dtype)
-        sums = {"elements": prod(operands[-1].values()), "reads": CAST_READS}
-        is_summed = piece.direction == "bwd_weight" and piece.dtype != "fp32"
-        cast = [Piece("elementwise", sums, piece.dtype)] * is_summed
-        found += [*layouts[:2], zeros, piece, *cast, layouts[2]]
-    return found
-
-
-def operands_of(piece: Piece) -> tuple[tuple[float, float], ...]:
-    """(rows, cols) of what a convolution reads, reads and writes, in order; a row per channel."""
-    batch, ins, outs, groups = (
-        piece.dims[name] for name in ("batch", "in_channels", "out_channels", "groups")
+for _target, _launches in LIBRARY_LAUNCHES.items():
+    LOWERINGS.register(*entries(*_OF_ONE_LIBRARY, target=_target))(
+        partial(of_library, launches=_launches)
     )
-    dims = {name: np.full(1, value) for name, value in {**OPS[CONV].defaults, **piece.dims}.items()}
-    image, made, kernel = (float(area(dims)[0]) for area in (input_area, output_area, kernel_area))
-    values, result = (batch * ins, image), (batch * outs, made)
-    weight = (outs * ins / groups, kernel)
-    known = {"fwd": (values, weight, result), "bwd_data": (result, weight, values)}
-    return known.get(piece.direction, (values, result, weight))
 
 
 _PRODUCTS = {f"aten::{name}": by_record(OPERATORS[f"aten::{name}"]) for name in ("mm", "addmm")}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from perfmodel.lowering.arguments import (
     HOST,
@@ -17,6 +18,7 @@ from perfmodel.lowering.arguments import (
     output,
     pointwise,
     tensor,
+    told,
 )
 from perfmodel.lowering.piece import (
     LEAF,
@@ -24,7 +26,6 @@ from perfmodel.lowering.piece import (
     OF_PROFILE,
     WHOLE,
     Kind,
-    MissingArguments,
     Piece,
     Stream,
     entries,
@@ -48,32 +49,18 @@ ALLOCATIONS = (
     "_sparse_coo_tensor_with_dims_and_tensors _coalesced_ resize_ _pin_memory pin_memory"
 )
 QUERIES = (
-    "result_type is_pinned is_same_size size stride numel dim is_floating_point is_complex "
-    "is_nonzero_view requires_grad_ retain_grad output_nr _version record_stream "
-    "_has_compatible_shallow_copy_type can_cast promote_types is_leaf _nested_tensor_size "
-    "sym_size _is_zerotensor is_conj is_neg can_use_view _nnz sparse_dim dense_dim _dimI _dimV "
-    "is_coalesced _has_same_storage_numel _assert_async_view _debug_has_internal_overlap data "
-    "resolve_conj resolve_neg c10d::barrier_without_device prim::device prim::dtype "
-    "profiler::_record_function_enter profiler::_record_function_enter_new "
-    "profiler::_record_function_exit torch::compiled_call torch::cuda::synchronize "
-    "record_param_comms_end"
+    "is_* _is_* sym_* can_* result_type size stride numel dim requires_grad_ retain_grad output_nr "
+    "_version record_stream _has_compatible_shallow_copy_type promote_types _nested_tensor_size "
+    "_nnz sparse_dim dense_dim _dimI _dimV _has_same_storage_numel _assert_async_view "
+    "_debug_has_internal_overlap data resolve_conj resolve_neg c10d::barrier_without_device "
+    "prim::device prim::dtype profiler::_record_function_* torch::compiled_call "
+    "torch::cuda::synchronize record_param_comms_end"
 )
-
-PASSING_ON = (
-    "Add Sub Clone View UnsafeView ReshapeAlias Expand T Transpose Permute Squeeze Unsqueeze Alias "
-    "AsStrided Detach ToCopy Contiguous Broadcast Identity Dropout Select Slice Split Unbind Copy "
-    "CopySlices Unflatten Flatten Narrow Lift Positive"
-)
-"""Nodes of the backward pass that launch nothing themselves; where they do, what they call is in
-the graph."""
 LOWERINGS.register(
     *entries(VIEWS, ALLOCATIONS, QUERIES),
     *(f"any/{name}" for name in ("detach", "detach_", "requires_grad_")),  # as old profiles do
-    *(
-        f"any/{LEAF}{name}Backward{number}"
-        for name in PASSING_ON.split()
-        for number in ("", "0", "1")
-    ),
+    # Nodes of ATen's backward pass; where they launch, what they call is in the graph.
+    *(f"any/{LEAF}*Backward{number}" for number in (0, 1)),
     *entries("torch::autograd::AccumulateGrad torch::autograd::GraphRoot", scope=LEAF),
     *entries("torch::autograd::CopyBackwards torch::autograd::CopySlices", scope=LEAF),
     f"any/{LEAF}{AUTOGRAD_NODE}*",
@@ -81,7 +68,7 @@ LOWERINGS.register(
 )(nothing)
 
 
-TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
+SAID = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
 
 
 @LOWERINGS.register(
@@ -95,19 +82,14 @@ def one_kernel(op: Op) -> Sequence[Piece]:
     inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
     if inputs and not outputs and op.name.startswith(TRITON):
         inputs, outputs = inputs[:-1], inputs[-1:]
-    pieces, told = pointwise(inputs, outputs, finds=False), numbers(op, *TOLD)
-    return [replace(piece, dims={**piece.dims, **told}) for piece in pieces]
-
-
-KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "collective"}
+    said = numbers(op, *SAID)
+    pieces = pointwise(inputs, outputs, finds=False)
+    return [replace(piece, dims={**piece.dims, **said}) for piece in pieces]
 
 
 @LOWERINGS.register(f"cuda/{WHOLE}{OF_PROFILE}*", f"rocm/{WHOLE}{OF_PROFILE}*")
 def recorded_operation(op: Op) -> Sequence[Piece]:
-    kind = KINDS.get(op.attributes.get("kind", ""))
-    if kind is None or "recorded_us" not in op.attributes:
-        raise MissingArguments
-    dims = numbers(op, "recorded_us", "ratio", "spread")
+    dims, kind = told(op, RECORDED), cast(Kind, op.attributes.get("kind", "kernel"))
     stream: Stream = "comm" if kind == "collective" else "compute"
     return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks="blocks" in op.attributes),)
 

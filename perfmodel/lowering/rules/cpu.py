@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import by_record, result_shape, rule_of, size, tensor
+from perfmodel.lowering.arguments import by_record, made, rule_of, size, tensor
 from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import Op
@@ -22,7 +22,7 @@ from perfmodel.ops.vocabulary.movement import VIEW
 def by_elements(op: Op) -> Sequence[Piece]:
     """`index(table, indices)` and `index_put(table, indices, values)`: an element at a time."""
     is_put = "index_put" in op.name
-    table, elements = tensor(op, 0), size(op.tensors[-1].shape if is_put else result_shape(op))
+    table, elements = tensor(op, 0), size((op.tensors[-1] if is_put else made(op)).shape)
     dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(table.shape))}
     name = "index_put" if is_put else "gather"
     return (Piece(name, dims, table.dtype),) if elements else ()

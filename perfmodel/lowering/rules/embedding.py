@@ -26,6 +26,7 @@ from perfmodel.lowering.arguments import (
     size,
     tensor,
     tensors,
+    told,
 )
 from perfmodel.lowering.piece import (
     LEAF,
@@ -41,7 +42,6 @@ from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
 from perfmodel.lowering.rules.vector import SPARSE, named
 from perfmodel.ops.graph import Op, Tensor, argument, integer
-from perfmodel.ops.spec import OPS
 
 _SPARSE = 9
 """Which argument of `_embedding_bag_backward` asks for a sparse gradient."""
@@ -161,14 +161,10 @@ def update_on_cpu(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(f"any/{TIER}*")
 def off_device(op: Op) -> Sequence[Piece]:
     name, about = op.name.removeprefix(TIER), op.attributes
-    spec = OPS.get(name)
-    if spec is None or not all(key in about for key in spec.dims):
-        raise MissingArguments
-    dims = {key: float(about[key]) for key in (*spec.dims, *spec.defaults) if key in about}
     return (
         Piece(
             name,
-            dims,
+            told(op, name),
             about.get("dtype", "fp32"),
             about.get("direction", "fwd"),
             kind=cast(Kind, about.get("kind", "offload")),

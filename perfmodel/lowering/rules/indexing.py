@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from perfmodel.lowering.arguments import (
     BY_ELEMENTS,
+    WAITED,
     bytes_of,
     layout_dims,
     length,
@@ -198,10 +199,6 @@ def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
     return (SET_UP, Piece(op, {"rows": 1.0, "cols": float(elements)}, dtype))
 
 
-WAITED = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
-"""A number that the host waits for."""
-
-
 _SORTS, _LARGEST = "sort argsort msort", "topk kthvalue"
 
 
@@ -288,36 +285,3 @@ def split_copy(op: Op) -> Sequence[Piece]:
         return ()
     dims = {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}
     return (Piece("split", dims, whole.dtype),)
-
-
-@LOWERINGS.register(*entries("repeat_interleave"))
-def repeat_interleave(op: Op) -> Sequence[Piece]:
-    """`repeat_interleave(repeats)`: which source each output has; its length is often not told."""
-    repeats, result = tensor(op, 0), output(op)
-    segments, elements = (float(max(size(t.shape), 1)) for t in (repeats, result or repeats))
-    dims = {"elements": elements, "segments": segments}
-    return (Piece("offsets_range", dims, "int64", guessed=result is None),)
-
-
-@LOWERINGS.register(*entries("bincount histc"))
-def counts(op: Op) -> Sequence[Piece]:
-    """Additions to bins; `bincount` waits for the smallest and the largest on the host first."""
-    values, bins = tensor(op, 0), output(op)
-    elements = float(size(values.shape))
-    if not elements or bins is None:
-        return ()
-    dims = {"rows": elements, "cols": 1.0, "hash_size": float(size(bins.shape))}
-    bound = Piece("sum", {"rows": 1.0, "cols": elements}, values.dtype), WAITED
-    bounds = bound * 2 if op.name == "aten::bincount" else ()
-    return (*bounds, Piece("scatter_add", dims, values.dtype))
-
-
-@LOWERINGS.register(*entries("nonzero masked_select argwhere"))
-def nonzero(op: Op) -> Sequence[Piece]:
-    """Counts, waits for the count on the host, then compacts."""
-    values = tensor(op, 0)
-    whole = {"rows": 1.0, "cols": float(size(values.shape))}
-    if not whole["cols"]:
-        return ()
-    counted = Piece("sum", whole, values.dtype, launches=2)
-    return (counted, WAITED, Piece("cumsum", whole, "int64", launches=2))

@@ -5,19 +5,16 @@ and their gradients."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.lowering.arguments import (
     HOST,
-    by_record,
     fill_of,
     layout_dims,
     length,
     made,
     output,
     pointwise,
-    result_shape,
     rows_cols,
     size,
     stored,
@@ -26,7 +23,6 @@ from perfmodel.lowering.arguments import (
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
-from perfmodel.ops.operators import Operator
 
 NAMED = {
     **dict.fromkeys(("add", "sub"), "add"),
@@ -50,7 +46,7 @@ SPARSE = "sparse"
 def named(op: Op) -> Sequence[Piece]:
     """As the measurement table has it where all operands are of one size and type; of a sparse
     operand, the rows that it holds are added to their own of the table."""
-    tensors, shape = op.tensors, result_shape(op)
+    tensors, shape = op.tensors, made(op).shape
     if not tensors:
         raise MissingArguments
     if any(tensor.layout == SPARSE for tensor in tensors):
@@ -63,26 +59,19 @@ def named(op: Op) -> Sequence[Piece]:
     name = NAMED[op.name.removeprefix("aten::")]
     full = [t for t in tensors if t.shape == shape and stored(t) == size(shape)]
     scalars = [t for t in tensors if size(t.shape) == 1 and t.shape != shape]
-    same = len({t.dtype for t in [*full, made(op, tensors[0].dtype)]}) == 1
+    same = len({t.dtype for t in [*full, made(op)]}) == 1
     if same and len(full) + len(scalars) == len(tensors) and len(full) in (1, 2):
-        dims = rows_cols(shape) | layout_dims([*tensors, made(op, full[0].dtype)], shape)
+        dims = rows_cols(shape) | layout_dims([*tensors, made(op)], shape)
         return (Piece(SCALAR.get(name, name) if len(full) == 1 else name, dims, full[0].dtype),)
-    return pointwise(tensors, [made(op, tensor(op, 0).dtype)])
-
-
-_RANGES = "arange linspace logspace tril_indices triu_indices"
+    return pointwise(tensors, [made(op)])
 
 
 @LOWERINGS.register(
-    *entries("zeros ones full new_zeros new_full new_ones eye scalar_tensor", scope=LEAF),
-    *entries(_RANGES),
+    *entries("zeros ones full new_zeros new_full new_ones eye scalar_tensor", scope=LEAF)
 )
 def new_tensor(op: Op) -> Sequence[Piece]:
-    """Writes a new tensor of the shape that is stated; a range of one element at least where the
-    graph does not say how many."""
+    """Writes a new tensor of the shape that is stated."""
     sizes, result = integers(op, 0), output(op)
-    if result is None and op.name.removeprefix("aten::") in _RANGES.split():
-        return [replace(piece, guessed=True) for piece in fill_of(Tensor((1,)))]
     if result is None and sizes is None:
         raise MissingArguments
     return fill_of(result or Tensor(sizes or ()))
@@ -195,7 +184,7 @@ def reduction(op: Op) -> Sequence[Piece]:
     """One kernel; two operands (`max` of two tensors) are elementwise."""
     values = tensor(op, 0)
     if len(op.tensors) > 1:
-        return pointwise(op.tensors, [made(op, values.dtype)])
+        return pointwise(op.tensors, [made(op)])
     return reduced(OPS[op.name], values, _kept(op, values, 2 if op.name in NORMS else 1))
 
 
@@ -227,22 +216,6 @@ def pointwise_loss(op: Op) -> Sequence[Piece]:
     return (*loss, *reduced("mean", values, ()))
 
 
-_LAYER_NORM_BACKWARD = by_record(Operator("_ x[*r,*c] (c)", "layer_norm.bwd rows=r cols=c"))
-WEIGHT = 4
-"""The tensor of a layer normalisation's backward pass that is its weight."""
-
-
-@LOWERINGS.register(*entries("native_layer_norm_backward"))
-def layer_norm_backward(op: Op) -> Sequence[Piece]:
-    """Gradient of the input, then of weight and bias: gradient and input are summed together."""
-    of_input = _LAYER_NORM_BACKWARD(op)
-    if not of_input or len(op.tensors) <= WEIGHT:
-        return of_input
-    rows, width = (int(of_input[0].dims[name]) for name in ("rows", "cols"))
-    both = Tensor((2 * rows, width), of_input[0].dtype)
-    return (*of_input, *reduced("sum", both, (1,)))
-
-
 TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""
 
@@ -268,20 +241,3 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
         dims, launches = {**dims, "statistics": 0.0}, 1
     direction = "bwd" if is_backward else "fwd"
     return (Piece("batch_norm", dims, values.dtype, direction, launches=launches),)
-
-
-@LOWERINGS.register(*entries("native_group_norm native_group_norm_backward"))
-def group_norm(op: Op) -> Sequence[Piece]:
-    """`native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`: statistics per group of a
-    sample, then the normalisation; backward `(gradient, x, mean, rstd, weight, N, C, HxW, groups,
-    …)`."""
-    is_backward = op.name.endswith("_backward")
-    values, groups = tensor(op, int(is_backward)), integer(op, 8 if is_backward else 6)
-    total = size(values.shape)
-    if not total:
-        return ()
-    per_sample = size(values.shape[1:]) if values.shape else 1
-    cols = (per_sample // groups if groups else 0) or (values.shape or (1,))[-1]
-    dims = {"rows": total / cols, "cols": float(cols)}
-    direction = "bwd" if is_backward else "fwd"
-    return (Piece("group_norm", dims, values.dtype, direction, launches=2),)

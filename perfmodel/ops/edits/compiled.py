@@ -28,7 +28,7 @@ from perfmodel.ops.graph import (
     integers,
     tensors_in,
 )
-from perfmodel.ops.operators import is_elementwise
+from perfmodel.ops.operators import STREAM, operator_of
 
 
 def _aten(names: str, *endings: str) -> set[str]:
@@ -306,7 +306,9 @@ def _parts(op: Op) -> Iterable[_Part]:
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
     small = op.name in WINDOWS and prod(integers(op, 1) or (MAX_WINDOW + 1,)) <= MAX_WINDOW
-    is_pointwise = op.name in POINTWISE or (is_elementwise(op.name) and op.name not in ATEN_KERNELS)
+    record = operator_of(op.name) if op.name.startswith("aten::") else None
+    is_streamed = record is not None and (record.launches or "").startswith(STREAM)
+    is_pointwise = op.name in POINTWISE or (is_streamed and op.name not in ATEN_KERNELS)
     if writes and (is_pointwise or is_settled or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
