@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.plot.names import named
+from perfmodel.prediction.breakdown.tables import rounded_records
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Block, Command, Heading, Table
 
@@ -107,18 +108,17 @@ class BreakdownPage:
 
     def _rates(self, rank: RankBreakdown) -> Iterator[Block]:
         """What operators with shapes reached, against what the device could."""
-        rates = rank.rates
+        rates = rank.sums("rates")
         if rank.device == CPU:
             return
-        records = rates.to_dict(self.rows)["rows"]
+        records = rounded_records(rank.rows("rates", self.rows))
         for row in records:
             row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
             row["rate"] = row["tflop_per_s"] if row["flop"] else None
         yield from _per_step("Rates by shape", _RATES, records)
         if records:
             peaks = f" Roofline of {rates.device}." if rates.device else ""
-            rated = tables.percent(rates.rated_frac, 1)
-            yield f"{rated} of the kernel time has a rate.{peaks}"
+            yield f"{tables.percent(rates.named_frac, 1)} of the kernel time has a rate.{peaks}"
         if rates.note:
             yield f"Rates by shape: {rates.note}"
 

@@ -24,8 +24,6 @@ from perfmodel.prediction.breakdown.completeness import (
 )
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.rank import (
-    ROWS,
-    HotTables,
     RankBreakdown,
     StepBreakdown,
     communication_overlap,
@@ -33,8 +31,9 @@ from perfmodel.prediction.breakdown.rank import (
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.prediction.breakdown.tables import (
     MAX_ROWS,
+    ROWS,
+    HotTables,
     NamedSums,
-    Rates,
     rounded_records,
 )
 from perfmodel.timeline.critical_path import DeviceWork, PathWalker, account, idle_gaps, idle_pieces
@@ -81,12 +80,6 @@ class Breakdown(HotTables):
 
     def sums(self, table: str) -> NamedSums:
         return NamedSums.over([rank.sums(table) for rank in self.ranks])
-
-    @cached_property
-    def rates(self) -> Rates:
-        of_ranks = [rank.rates for rank in self.ranks]
-        notes = dict.fromkeys(each.note for each in of_ranks if each.note)
-        return Rates(self.sums("rates"), of_ranks[0].device, "; ".join(notes))
 
     @cached_property
     def gains(self) -> list[Gain]:

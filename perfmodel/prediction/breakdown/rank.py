@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from perfmodel.base.units import human_us
-from perfmodel.errors import PerfmodelError
 from perfmodel.prediction.breakdown.hotspots import Hotspots
+from perfmodel.prediction.breakdown.rates import collective_sums, rate_sums
 from perfmodel.prediction.breakdown.tables import (
     MAX_ROWS,
-    UNFIT,
+    HotTables,
     NamedSums,
-    Rates,
-    Records,
-    collective_rows,
-    kernel_rows,
-    module_rows,
-    operator_rows,
-    range_rows,
-    rate_rows,
     rounded_records,
 )
 from perfmodel.timeline.critical_path import Accounting, TimelinePath
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.schedule import StepRole
-from perfmodel.trace.categories import Category
-from perfmodel.trace.columns import NONE
 
-ROWS = {
-    "top_kernels": kernel_rows,
-    "top_operators": operator_rows,
-    "annotations": range_rows,
-    "modules": module_rows,
-    "collectives": collective_rows,
-    "rates": rate_rows,
+_SUMS: Mapping[str, Callable[[Hotspots], NamedSums]] = {
+    "top_kernels": attrgetter("kernels"),
+    "top_operators": attrgetter("operators"),
+    "annotations": attrgetter("ranges"),
+    "modules": attrgetter("modules"),
+    "collectives": collective_sums,
+    "rates": rate_sums,
 }
-"""The tables of what takes the time: their rows from sums by name."""
-_OF_HOTSPOTS = {"top_kernels": "kernels", "top_operators": "operators", "annotations": "ranges"}
 
 
 @dataclass(frozen=True)
@@ -105,29 +93,6 @@ class Summary:
     main_cause_us: float
 
 
-class HotTables(ABC):
-    """Tables of what takes the time of a step: of a rank, or in the mean over ranks."""
-
-    @cached_property
-    @abstractmethod
-    def rates(self) -> Rates:
-        """Achieved FLOP/s and bytes/s of the operators with shapes."""
-
-    @abstractmethod
-    def sums(self, table: str) -> NamedSums:
-        """What the rows of one of the tables `ROWS` are made of."""
-
-    def rows(self, table: str, most: int | None = None) -> Records:
-        """Of one of the tables `ROWS`, per step, the largest first."""
-        return ROWS[table](self.sums(table), most)
-
-    def hot_tables(self, most: int | None) -> dict[str, Any]:
-        """The tables, at most so many rows of each, as JSON."""
-        names = (name for name in ROWS if name != "rates")
-        found = {name: rounded_records(self.rows(name, most)) for name in names}
-        return found | {"rates": self.rates.to_dict(most)}
-
-
 @dataclass(frozen=True)
 class RankBreakdown(HotTables):
     """The steps of one rank, and tables of them; those are made when they are asked for.
@@ -137,14 +102,10 @@ class RankBreakdown(HotTables):
 
     rank: int
     device: str
-    steps: list[StepBreakdown]
+    steps: list[StepBreakdown] = field(repr=False)
     hot: Hotspots = field(repr=False)
     meets_us: dict[str, float | None]
     """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
-
-    def __repr__(self) -> str:
-        step_us = human_us(self.summary.step_us)
-        return f"RankBreakdown(rank {self.rank}: {len(self.steps)} steps, mean {step_us})"
 
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
@@ -177,39 +138,14 @@ class RankBreakdown(HotTables):
             main_cause_us=causes[main] if main else 0.0,
         )
 
+    @cached_property
+    def _sums(self) -> dict[str, NamedSums]:
+        return {}
+
     def sums(self, table: str) -> NamedSums:
-        if table == "rates":
-            return self.rates.sums
-        if table == "collectives":
-            return self._collectives
-        if table == "modules":
-            return self.hot.modules
-        found: NamedSums = getattr(self.hot, _OF_HOTSPOTS[table])
-        return found
-
-    @cached_property
-    def _collectives(self) -> NamedSums:
-        from perfmodel.prediction.breakdown.rates import collective_sums  # lowers operators
-
-        return collective_sums(self.hot)
-
-    @cached_property
-    def rates(self) -> Rates:
-        rank = self.hot.rank
-        ops = rank.of(Category.CPU_OP)
-        if not len(self.hot.links.device_rows):
-            note = "no device operations"
-        elif not len(ops) or (rank.input_shapes[ops] == NONE).all():
-            note = "no shapes recorded: profile with record_shapes=True"
-        else:
-            from perfmodel.prediction.breakdown.rates import rates  # lowers operators
-
-            try:
-                return rates(self.hot)
-            except UNFIT as error:
-                said = str(error) if isinstance(error, PerfmodelError) else repr(error)
-                note = f"the shapes cannot be used: {said}"
-        return Rates(NamedSums.none(), note=note)
+        if table not in self._sums:
+            self._sums[table] = _SUMS[table](self.hot)
+        return self._sums[table]
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:

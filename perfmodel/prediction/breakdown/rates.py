@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.cost.gpu.analysis import groups_of
-from perfmodel.errors import HardwareError
+from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.hardware.parts import Target
 from perfmodel.lowering.lower import Lowered, lower
@@ -30,7 +30,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
-from perfmodel.prediction.breakdown.tables import UNFIT, NamedSums, Rates, summed
+from perfmodel.prediction.breakdown.tables import UNFIT, NamedSums, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link
@@ -41,48 +41,46 @@ MAX_OPERATORS = 2000
 _MATRIX = ("matmul", "convolution", "attention")
 _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")
 """The columns in which equal calls are equal."""
-_SHAPES = re.compile(r"[\[\]\d,\s-]*")
-"""`Input Dims` of numbers alone."""
 _HIP = re.compile("hip")
 _MAX_SHAPES = 4
 
 
-def rates(hot: Hotspots) -> Rates:
-    """The rates of the operators of one rank within its steps.
-
-    Raises `PerfmodelError` where the shapes cannot be used.
-    """
-    device, notes = None, []
-    if not hot.rank.devices:
-        notes.append("the trace names no device: no shares of a roofline")
+def rate_sums(hot: Hotspots) -> NamedSums:
+    """The work of the operators of one rank within its steps, by operator and shapes; its
+    `device_us` is of all that could have a rate: communication is left out."""
+    rank, device, note = hot.rank, None, ""
+    ops = rank.of(Category.CPU_OP)
+    if not len(hot.links.device_rows):
+        return NamedSums.none("no device operations")
+    if not len(ops) or (rank.input_shapes[ops] == NONE).all():
+        return NamedSums.none("no shapes recorded: profile with record_shapes=True")
+    if not rank.devices:
+        note = "the trace names no device: no shares of a roofline"
     else:
-        first = hot.rank.devices[0]
+        first = rank.devices[0]
         try:
             device = from_driver_name(first.name, first.memory_bytes or None)
         except HardwareError:
-            notes.append(f"{first.name} is not in the catalogue: no shares of a roofline")
-    sums, unreadable = _rated(hot, device)
-    if unreadable:
-        notes.append(f"{unreadable} operators left out whose shapes are not numbers")
-    return Rates(sums, "" if device is None else device.name, "; ".join(notes))
+            note = f"{first.name} is not in the catalogue: no shares of a roofline"
+    try:
+        sums = _rated(hot, device)
+    except UNFIT as error:
+        said = str(error) if isinstance(error, PerfmodelError) else repr(error)
+        return NamedSums.none(f"the shapes cannot be used: {said}")
+    return replace(sums, device="" if device is None else device.name, note=note)
 
 
-def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
+def _rated(hot: Hotspots, device: Device | None) -> NamedSums:
     """One example of each kind of call tree lowered, for the time of all of the kind, as many as
-    `MAX_OPERATORS` allow of those that took device time; and how many operators have unreadable
-    shapes. A tree is an outermost operator with all that it calls, a stretch of its thread."""
+    `MAX_OPERATORS` allow of those that took device time. A tree is an outermost operator with all
+    that it calls, a stretch of its thread."""
     rank, links = hot.rank, hot.links
     ops = by_thread(rank, rank.of(Category.CPU_OP))
     is_top = np.isin(ops, links.top_ops)
     first, tree_of = np.flatnonzero(is_top), np.cumsum(is_top) - 1
-    texts = rank.strings.texts
-    shapes = distinct(rank.input_shapes[ops]).tolist()
-    bad = [at for at in shapes if at >= 0 and not _SHAPES.fullmatch(texts[at])]
-    is_bad = np.isin(rank.input_shapes[ops], bad)
     by_known = hot.launched_by >= 0
     us = np.bincount(hot.launched_by[by_known], hot.device_us[by_known], minlength=len(rank))
     of_tree = np.bincount(tree_of, us[ops], minlength=len(first))
-    of_tree[tree_of[is_bad]] = 0.0
     keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
     ends = np.append(first[1:], len(ops))
     kinds: dict[bytes, list[int]] = defaultdict(list)
@@ -101,9 +99,9 @@ def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
     known = example_of[tree_of[position]] >= 0
     launched, position = launched[known], position[known]
     tree = tree_of[position]
-    example, unreadable = example_of[tree], int(np.count_nonzero(is_bad))
+    example = example_of[tree]
     if not len(launched):
-        return NamedSums.none(), unreadable
+        return NamedSums.none()
     shown = launched[tree == example]
     lowered_ops = ops[np.isin(tree_of, example)]
     beside = (links.device_launch[shown], links.device_rows[shown])
@@ -125,7 +123,7 @@ def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
     counted = ~rank.named(is_communication)[links.device_rows]
     names, sums = _sums_by_shape(lowered, device, taken_us, count)
     total_us = float(hot.device_us[counted].sum())
-    return NamedSums(names, sums, hot.clock.count, hot.clock.total_us, total_us), unreadable
+    return NamedSums(names, sums, hot.clock.count, hot.clock.total_us, total_us)
 
 
 def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,10 @@ class NamedSums:
     """Steps of all ranks behind it; the rows that people see are per one of them."""
     step_us: float
     device_us: float
+    device: str = ""
+    """Of rates: the catalogue's name; '' where the trace's device is not in it."""
+    note: str = ""
+    """Of rates: why there are none, or no shares of the roofline; '' where nothing is missing."""
 
     def rows(self, by: Sequence[str], most: int | None = None) -> Records:
         """A mapping per name: figures per step and shares, the largest of the columns `by` first.
@@ -62,9 +67,15 @@ class NamedSums:
             result.append({"name": self.names[at], **figures, **shares})
         return result
 
+    @property
+    def named_frac(self) -> float:
+        """Share of the time of all device operations that has a name."""
+        named_us = float(self.columns.get("device_us", np.zeros(1)).sum())
+        return named_us / self.device_us if named_us else 0.0
+
     @staticmethod
-    def none() -> NamedSums:
-        return NamedSums((), {}, 0, 0.0, 0.0)
+    def none(note: str = "") -> NamedSums:
+        return NamedSums((), {}, 0, 0.0, 0.0, note=note)
 
     @classmethod
     def over(cls, parts: Sequence[NamedSums]) -> NamedSums:
@@ -81,6 +92,8 @@ class NamedSums:
             sum(part.step_count for part in parts),
             sum(part.step_us for part in parts),
             sum(part.device_us for part in parts),
+            parts[0].device,
+            "; ".join(dict.fromkeys(part.note for part in parts if part.note)),
         )
 
 
@@ -197,26 +210,34 @@ def rate_rows(sums: NamedSums, most: int | None = None) -> Records:
     return result
 
 
-class Rates(NamedTuple):
-    """What operators with shapes reached (`rate_rows`), of a rank or a job."""
+ROWS = {
+    "top_kernels": kernel_rows,
+    "top_operators": operator_rows,
+    "annotations": range_rows,
+    "modules": module_rows,
+    "collectives": collective_rows,
+    "rates": rate_rows,
+}
+"""The tables of what takes the time: their rows from sums by name."""
 
-    sums: NamedSums
-    """`device_us` is of all that could have a rate: communication is left out."""
-    device: str = ""
-    """The catalogue's name; '' where the trace's device is not in it."""
-    note: str = ""
-    """Why there are none, or no shares of the roofline; '' where nothing is missing."""
 
-    @property
-    def rated_frac(self) -> float:
-        """Share of the device time, communication left out, that has a rate."""
-        rated_us = float(self.sums.columns.get("device_us", np.zeros(1)).sum())
-        return rated_us / self.sums.device_us if rated_us else 0.0
+class HotTables(ABC):
+    """Tables of what takes the time of a step: of a rank, or in the mean over ranks."""
 
-    def to_dict(self, most: int | None = None) -> dict[str, Any]:
-        """Figures of a step, and the first `most` rows."""
-        about = {"device": self.device, "rated_frac": round(self.rated_frac, 6), "note": self.note}
-        return about | {"rows": rounded_records(rate_rows(self.sums, most))}
+    @abstractmethod
+    def sums(self, table: str) -> NamedSums:
+        """What the rows of one of the tables `ROWS` are made of."""
+
+    def rows(self, table: str, most: int | None = None) -> Records:
+        """Of one of the tables `ROWS`, per step, the largest first."""
+        return ROWS[table](self.sums(table), most)
+
+    def hot_tables(self, most: int | None) -> dict[str, Any]:
+        """The tables, at most so many rows of each, as JSON."""
+        found = {name: rounded_records(self.rows(name, most)) for name in ROWS}
+        rates = self.sums("rates")
+        about = {"device": rates.device, "rated_frac": round(rates.named_frac, 6)}
+        return found | {"rates": {**about, "note": rates.note, "rows": found["rates"]}}
 
 
 def rounded_records(records: Records) -> Records:
