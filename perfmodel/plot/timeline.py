@@ -55,7 +55,6 @@ def step_polygon(edges: Floats, base: Floats, top: Floats) -> Floats:
     return np.concatenate([above, below[::-1]])
 
 
-_STREAM = re.compile(r"(^|/)(gpu|stream)")
 WIDTH_IN = 13.0
 _LANE_IN = 0.42
 _MANY_LANES = 16
@@ -69,25 +68,21 @@ _MAX_CAUSES = 8
 
 
 def _is_stream(resource: str) -> bool:
-    """Whether a resource is a device's stream; else it is a host thread."""
-    return _STREAM.search(resource) is not None
+    """Whether a resource is a stream (`rank/device/stream`); else it is a host thread."""
+    return resource.count("/") > 1
 
 
-def _place(resource: str) -> tuple[Any, bool, bool, Any]:
+def _place(resource: str) -> tuple[int, bool, bool, list[int | str]]:
     """What lanes are ordered by: rank, threads before streams, the main one first, by number."""
-    rank = resource.split("/")[0] if "/" in resource else ""
-    natural = (
-        [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
-        for text in (rank, resource)
-    )
-    first, last = natural
-    return first, _is_stream(resource), not resource.endswith("main"), last
+    numbers = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", resource)]
+    rank = int(resource.partition("/")[0])
+    return rank, _is_stream(resource), not resource.endswith("main"), numbers
 
 
 def _lane_texts(names: list[str]) -> list[str]:
     """Per resource (`rank/thread`, `rank/device/stream`) its label: what all share is left out."""
     parts = [name.split("/") for name in names]
-    ranks = {part[0] for part in parts if len(part) > 1}
+    ranks = {part[0] for part in parts}
     devices = {(part[0], part[1]) for part in parts if len(part) > 2}
     shown = []
     for part in parts:

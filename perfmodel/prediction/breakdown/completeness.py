@@ -136,16 +136,9 @@ def unrecorded(trace: Trace, graph: ExecutionGraph) -> str:
     if launches := sum(len(links.launches) for links in trace.links):
         calls = "launch call" if launches == 1 else "launch calls"
         return f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
-    counts = {
-        "allocations": sum(len(rank.memory) for rank in trace.ranks),
-        "runtime calls": sum(len(rank.of(Category.RUNTIME)) for rank in trace.ranks),
-        "Python functions": sum(len(rank.of(Category.PYTHON)) for rank in trace.ranks),
-        "annotations": sum(len(rank.of(Category.ANNOTATION)) for rank in trace.ranks),
-    }
-    rest = " and ".join(f"{words} ({count:,})" for words, count in counts.items() if count)
     return (
-        f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
-        "did it run in another process or thread, or outside of the recording?"
+        "no operator and no GPU work was recorded: did it run in another process or thread, or "
+        "outside of the recording?"
     )
 
 
