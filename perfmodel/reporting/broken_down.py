@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.plot.names import named
-from perfmodel.prediction.breakdown.tables import rounded_records
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Block, Command, Heading, Table
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.breakdown.job import Breakdown
-    from perfmodel.prediction.breakdown.rank import RankBreakdown, StepBreakdown
+    from perfmodel.prediction.breakdown.job import Breakdown, RankBreakdown, StepBreakdown
     from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.memory import MemoryTimeline
 
@@ -110,6 +108,8 @@ class BreakdownPage:
 
     def _rates(self, rank: RankBreakdown) -> Iterator[Block]:
         """What operators with shapes reached, against what the device could."""
+        from perfmodel.prediction.breakdown.tables import rounded_records
+
         rates = rank.sums("rates")
         if rank.device == CPU:
             return

@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.prediction.breakdown.tables import MODULE_NAME, NamedSums, once, summed
+from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.critical_path import interval_union
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -35,6 +36,101 @@ _WRAPPER_MODULE = re.compile(
 )
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
 _ROLES = (MAIN_THREAD, AUTOGRAD_THREAD)
+
+MODULE_NAME = re.compile(r"nn\.Module: ")
+UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What lowering raises of arguments that no rule expects: what rests on them is left out."""
+_NS_DIGITS = 3
+"""Totals that are the same nanoseconds tie, in whatever order they were added up."""
+Records = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class NamedSums:
+    """Per name, columns that add up over steps and ranks, and what they are shares of."""
+
+    names: tuple[str, ...]
+    columns: dict[str, Floats]
+    """`count`, and times that end in `_us`."""
+    step_count: int
+    """Steps of all ranks behind it; the rows that people see are per one of them."""
+    step_us: float
+    device_us: float
+    device: str = ""
+    """Of rates: the catalogue's name; '' where the trace's device is not in it."""
+    note: str = ""
+    """Of rates: why there are none, or no shares of the roofline; '' where nothing is missing."""
+
+    def rows(self, by: Sequence[str], most: int | None = None) -> Records:
+        """A mapping per name: figures per step and shares, the largest of the columns `by` first.
+
+        `step_frac` is the share of the step, of host time where there is any; `device_frac` the
+        share of the summed time of all device operations. Names in order where figures tie.
+        """
+        if not self.names:
+            return []
+        key = [self.columns[name] for name in reversed(by)]
+        place = np.argsort(np.argsort(np.array(self.names, dtype=object), kind="stable"))
+        order = np.lexsort([place, *(-np.round(column, _NS_DIGITS) for column in key)])
+        order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
+        steps = max(self.step_count, 1)
+        result = []
+        for at in order.tolist():
+            figures = {name: float(column[at]) / steps for name, column in self.columns.items()}
+            device_us = float(self.columns["device_us"][at])
+            own_us = float(self.columns.get("host_us", self.columns["device_us"])[at])
+            shares = {
+                "step_frac": own_us / self.step_us if self.step_us else 0.0,
+                "device_frac": device_us / self.device_us if self.device_us else 0.0,
+            }
+            result.append({"name": self.names[at], **figures, **shares})
+        return result
+
+    @property
+    def named_frac(self) -> float:
+        """Share of the time of all device operations that has a name."""
+        named_us = float(self.columns.get("device_us", np.zeros(1)).sum())
+        return named_us / self.device_us if named_us else 0.0
+
+    @staticmethod
+    def none(note: str = "") -> NamedSums:
+        return NamedSums((), {}, 0, 0.0, 0.0, note=note)
+
+    @classmethod
+    def over(cls, parts: Sequence[NamedSums]) -> NamedSums:
+        """The sums of several ranks as one."""
+        index: dict[str, int] = {}
+        places = [[index.setdefault(name, len(index)) for name in part.names] for part in parts]
+        columns = {name: np.zeros(len(index)) for part in parts for name in part.columns}
+        for part, at in zip(parts, places, strict=True):
+            for name, column in part.columns.items():
+                columns[name][at] += column
+        return cls(
+            tuple(index),
+            columns,
+            sum(part.step_count for part in parts),
+            sum(part.step_us for part in parts),
+            sum(part.device_us for part in parts),
+            parts[0].device,
+            "; ".join(dict.fromkeys(part.note for part in parts if part.note)),
+        )
+
+
+def summed(key: Ints, values: Floats | None, count: int) -> Floats:
+    """Per key the sum of its values; how many there are without values."""
+    return np.bincount(key, values, minlength=count).astype(np.float64)
+
+
+def once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int) -> Floats:
+    """Per key the sum of `us` over the rows that have it on a level, each once; not those that
+    have it in `before`. -1 is no key."""
+    result = np.zeros(count)
+    for depth, level in enumerate(levels):
+        is_new = level >= 0
+        for above in (*levels[:depth], *before):
+            is_new &= above != level
+        result += summed(level[is_new], us[is_new], count)
+    return result
 
 
 class StepClock:

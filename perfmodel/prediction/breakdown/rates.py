@@ -29,8 +29,7 @@ from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
-from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
-from perfmodel.prediction.breakdown.tables import UNFIT, NamedSums, summed
+from perfmodel.prediction.breakdown.hotspots import UNFIT, Hotspots, NamedSums, Nesting, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link

@@ -9,8 +9,9 @@ from tiny import Tiny, trace_of
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction.breakdown import rates
+from perfmodel.prediction.breakdown.hotspots import NamedSums
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.tables import NamedSums, rate_rows
+from perfmodel.prediction.breakdown.tables import rate_rows
 
 FLOATS = {"Input type": ["float", "float"]}
 
