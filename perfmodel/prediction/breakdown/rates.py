@@ -35,13 +35,10 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
 
-MAX_OPERATORS = 2000
-"""Of all kinds of call tree together: those with most device time are looked at."""
 _MATRIX = ("matmul", "convolution", "attention")
 _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")
 """The columns in which equal calls are equal."""
 _HIP = re.compile("hip")
-_MAX_SHAPES = 4
 
 
 def rate_sums(hot: Hotspots) -> NamedSums:
@@ -70,9 +67,8 @@ def rate_sums(hot: Hotspots) -> NamedSums:
 
 
 def _rated(hot: Hotspots, device: Device | None) -> NamedSums:
-    """One example of each kind of call tree lowered, for the time of all of the kind, as many as
-    `MAX_OPERATORS` allow of those that took device time. A tree is an outermost operator with all
-    that it calls, a stretch of its thread."""
+    """One example of each kind of call tree that took device time lowered, for the time of all of
+    the kind. A tree is an outermost operator with all that it calls, a stretch of its thread."""
     rank, links = hot.rank, hot.links
     ops = by_thread(rank, rank.of(Category.CPU_OP))
     is_top = np.isin(ops, links.top_ops)
@@ -85,11 +81,8 @@ def _rated(hot: Hotspots, device: Device | None) -> NamedSums:
     kinds: dict[bytes, list[int]] = defaultdict(list)
     for at in np.flatnonzero(of_tree > 0).tolist():
         kinds[np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()].append(at)
-    example_of, room = np.full(len(first), NONE, np.int64), MAX_OPERATORS
-    for same in sorted(kinds.values(), key=lambda same: -of_tree[same].sum()):
-        room -= int(ends[same[0]] - first[same[0]])
-        if room < 0:
-            break
+    example_of = np.full(len(first), NONE, np.int64)
+    for same in kinds.values():
         example_of[same] = same[0]
     launched = np.flatnonzero(by_known & (hot.device_us > 0))
     place = np.full(len(rank), NONE, np.int64)
@@ -168,8 +161,6 @@ def _sums_by_shape(
         op = lowered.graph.ops[at]
         given = [tensor for tensor in op.tensors if tensor.shape]  # no scalars
         shapes = ["x".join(map(str, tensor.shape)) for tensor in given]
-        if (more := len(shapes) - _MAX_SHAPES) > 0:
-            shapes[_MAX_SHAPES:] = [f"and {more} more"]
         dtype = given[0].dtype if given else ""
         groups[f"{op.name}\t{' '.join(shapes)}\t{dtype}"].append(at)
     table = np.vstack([count, us, work * count])
