@@ -329,16 +329,8 @@ class Breakdown(HotTables):
         ).fillna(0.0)
 
 
-def breakdown(
-    trace: Trace | str | Path,
-    *,
-    profiler_us_per_event: float = 0.0,
-) -> Breakdown:
+def breakdown(trace: Trace | str | Path) -> Breakdown:
     """Where the time of a trace, or of what `read` takes, went, as it was measured.
-
-    Parameters:
-        profiler_us_per_event: taken off the host overheads for every event that the profiler
-            recorded inside them (Lin et al. use 2); nothing else is corrected.
 
     Returns: a `Breakdown`: per rank and step, and in the mean over ranks; `gains` is what would
     help.
@@ -354,7 +346,7 @@ def breakdown(
     waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
     ranks, unexplained = [], list[completeness.Unexplained]()
     for rank, links in zip(trace.ranks, trace.links, strict=True):
-        overheads = measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+        overheads = measure(rank, links)
         device, steps = DeviceWork.of(timeline, rank.rank), list[StepBreakdown]()
         for mark in np.flatnonzero(graph.marks.rank == rank.rank).tolist():
             index, bounds_us = len(steps), step_bounds(timeline, mark)
