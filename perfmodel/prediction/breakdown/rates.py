@@ -70,30 +70,22 @@ def _rated(hot: Hotspots, device: Device | None) -> NamedSums:
     """One example of each kind of call tree that took device time lowered, for the time of all of
     the kind. A tree is an outermost operator with all that it calls, a stretch of its thread."""
     rank, links = hot.rank, hot.links
+    launched = np.flatnonzero((hot.launched_by >= 0) & (hot.device_us > 0))
+    if not len(launched):
+        return NamedSums.none()
     ops = by_thread(rank, rank.of(Category.CPU_OP))
     is_top = np.isin(ops, links.top_ops)
     first, tree_of = np.flatnonzero(is_top), np.cumsum(is_top) - 1
-    by_known = hot.launched_by >= 0
-    us = np.bincount(hot.launched_by[by_known], hot.device_us[by_known], minlength=len(rank))
-    of_tree = np.bincount(tree_of, us[ops], minlength=len(first))
-    keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
-    ends = np.append(first[1:], len(ops))
-    kinds: dict[bytes, list[int]] = defaultdict(list)
-    for at in np.flatnonzero(of_tree > 0).tolist():
-        kinds[np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()].append(at)
-    example_of = np.full(len(first), NONE, np.int64)
-    for same in kinds.values():
-        example_of[same] = same[0]
-    launched = np.flatnonzero(by_known & (hot.device_us > 0))
     place = np.full(len(rank), NONE, np.int64)
     place[ops] = np.arange(len(ops))
     position = place[hot.launched_by[launched]]
-    known = example_of[tree_of[position]] >= 0
-    launched, position = launched[known], position[known]
-    tree = tree_of[position]
+    tree, ends = tree_of[position], np.append(first[1:], len(ops))
+    keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
+    kinds, example_of = dict[bytes, int](), np.full(len(first), NONE, np.int64)
+    for at in distinct(tree).tolist():
+        own = np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()
+        example_of[at] = kinds.setdefault(own, at)
     example = example_of[tree]
-    if not len(launched):
-        return NamedSums.none()
     shown = launched[tree == example]
     lowered_ops = ops[np.isin(tree_of, example)]
     beside = (links.device_launch[shown], links.device_rows[shown])
