@@ -39,6 +39,8 @@ _MATRIX = ("matmul", "convolution", "attention")
 _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")
 """The columns in which equal calls are equal."""
 _HIP = re.compile("hip")
+_MAX_SHAPES = 4
+"""Further ones, such as the numbers of ids that every step has of its own, tell no rows apart."""
 
 
 def rate_sums(hot: Hotspots) -> NamedSums:
@@ -153,6 +155,8 @@ def _sums_by_shape(
         op = lowered.graph.ops[at]
         given = [tensor for tensor in op.tensors if tensor.shape]  # no scalars
         shapes = ["x".join(map(str, tensor.shape)) for tensor in given]
+        if (more := len(shapes) - _MAX_SHAPES) > 0:
+            shapes[_MAX_SHAPES:] = [f"and {more} more"]
         dtype = given[0].dtype if given else ""
         groups[f"{op.name}\t{' '.join(shapes)}\t{dtype}"].append(at)
     table = np.vstack([count, us, work * count])
