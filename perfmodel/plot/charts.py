@@ -150,25 +150,20 @@ def breakdown_figure(bars: Mapping[str, Mapping[str, float]], *, title: str = ""
     with style.panels(WIDTH_IN, height_in) as (figure, (axes,)):
         for at, part in enumerate(parts):
             us, colour = time_us[:, at], colours[part]
-            axes.barh(y, us, left=ends[:, at] - us, height=0.78, color=colour)
+            drawn = axes.barh(y, us, left=ends[:, at] - us, height=0.78, color=colour)
+            labels = [""] * len(names)
             for row in np.flatnonzero(total > 0).tolist():
                 room = int(us[row] * per_in / _CHARACTER_IN) - 1
                 share = f"{100 * us[row] / total[row]:.0f} %"
                 full = f"{readable(part)} {share}"
-                text = full if len(full) <= room else share if len(share) <= room else ""
-                if text:
-                    axes.text(
-                        ends[row, at] - us[row] / 2, y[row], text, ha="center", va="center",
-                        fontsize=6.5, color=style.text_colour(colour),
-                    )  # fmt: skip
-        for height, us in zip(y.tolist(), total.tolist(), strict=True):
-            text = human_us(us)
-            if height and total[0] > 0:
-                text += f"  ({100 * (us / total[0] - 1):+.1f} %)"
-            axes.annotate(
-                text, (us, height), xytext=(3, 0), textcoords="offset points", ha="left",
-                va="center", fontsize=7.5, color=style.INK,
-            )  # fmt: skip
+                labels[row] = full if len(full) <= room else share if len(share) <= room else ""
+            about: dict[str, Any] = {"fontsize": 6.5, "color": style.text_colour(colour)}
+            axes.bar_label(drawn, labels, label_type="center", **about)
+        labels = [human_us(us) for us in total.tolist()]
+        if total[0] > 0:
+            others = zip(labels[1:], (100 * (total[1:] / total[0] - 1)).tolist(), strict=True)
+            labels[1:] = [f"{label}  ({change_pct:+.1f} %)" for label, change_pct in others]
+        axes.bar_label(drawn, labels, padding=3, fontsize=7.5, color=style.INK)
         axes.set_yticks(y, names)
         axes.set_ylim(y[-1] - 0.7, y[0] + 0.7)
         longest_us = float(total.max()) or 1.0
