@@ -24,7 +24,6 @@ def breakdown(
     steps_by: str | None = None,
     rank: list[int] | None = None,
     top: int | None = None,
-    profiler_overhead: float = 0.0,
     figure: Path | None = None,
     target: Output = STDOUT,
     strict: bool = False,
@@ -42,7 +41,7 @@ def breakdown(
 
     content = options.read(trace, context=1)
     with working(f"breaking {content.source} down"):
-        whole = break_down(content, profiler_us_per_event=profiler_overhead)
+        whole = break_down(content)
         selected = _selected(whole, content.chosen, rank)
         words = predict_words(whole.timeline.graph, trace, options=options.reading_words())
         helps, lost = whole.helps(words, content.chosen)

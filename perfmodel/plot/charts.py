@@ -44,7 +44,9 @@ def curves_figure(
     themselves; axes of `log` (`x`, `y`, `xy`) are logarithmic. Raises `UsageError` for a frame
     without rows.
     """
-    name = style.texts(frame, by, "no curve to draw")
+    name = style.texts(frame, by)
+    if not len(name):
+        raise UsageError("no curve to draw")
     across, up = style.floats(frame, x), style.floats(frame, y)
     with style.panels(6.4, 4.0) as (figure, (axes,)):
         for each, colour in style.colours_of(name.tolist()).items():
@@ -114,27 +116,30 @@ def pareto_figure(
 
 
 WIDTH_IN = 11.0
-OTHER_PARTS = "all others"
 _BAR_IN = 0.36
 _AXES_WIDTH_IN = 6.5
 _CHARACTER_IN = 0.056
 _ROOM_FRAC = 0.16
-_SMALL_FRAC = 0.005
-_MAX_PARTS = 16
 
 
 def breakdown_figure(bars: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
     """Draw one horizontal bar per name (`measured`, `predicted`, a design), stacked by part (cause,
     kernel family), in microseconds; names without parts have none.
 
-    Parts keep one order and one colour in all bars; those below 0.5 % of every bar, and beyond the
-    16 largest, are one. A bar ends with its total, and all but the first with their difference from
-    it. Raises `UsageError` where a time is negative or no number, or there is none.
+    Parts keep one order and one colour in all bars. A bar ends with its total, and all but the
+    first with their difference from it. Raises `UsageError` where a time is negative or no number,
+    or there is none.
     """
     names = [name for name, parts in bars.items() if parts]
-    parts, time_us = _parts_by_bar([bars[name] for name in names])
+    every = dict.fromkeys(chain.from_iterable(bars.values()))
+    parts = [part for part in every if any(bars[name].get(part) for name in names)]
+    if not parts:
+        raise UsageError("there is no time to draw")
+    time_us = np.array([[bars[name].get(part, 0.0) for part in parts] for name in names])
+    if not (np.isfinite(time_us) & (time_us >= 0)).all():
+        raise UsageError("a part of a bar is a time of 0 us or more")
     total, ends = time_us.sum(axis=1), time_us.cumsum(axis=1)
-    colours = style.colours_of(parts) | {OTHER_PARTS: style.OTHER_COLOUR}
+    colours = style.colours_of(parts)
     y = -np.arange(float(len(names)))
     entries = [
         Entry(colours[part], readable(part) + (f"  {human_us(us)}" if len(bars) == 1 else ""))
@@ -145,25 +150,20 @@ def breakdown_figure(bars: Mapping[str, Mapping[str, float]], *, title: str = ""
     with style.panels(WIDTH_IN, height_in) as (figure, (axes,)):
         for at, part in enumerate(parts):
             us, colour = time_us[:, at], colours[part]
-            axes.barh(y, us, left=ends[:, at] - us, height=0.78, color=colour)
+            drawn = axes.barh(y, us, left=ends[:, at] - us, height=0.78, color=colour)
+            labels = [""] * len(names)
             for row in np.flatnonzero(total > 0).tolist():
                 room = int(us[row] * per_in / _CHARACTER_IN) - 1
                 share = f"{100 * us[row] / total[row]:.0f} %"
                 full = f"{readable(part)} {share}"
-                text = full if len(full) <= room else share if len(share) <= room else ""
-                if text:
-                    axes.text(
-                        ends[row, at] - us[row] / 2, y[row], text, ha="center", va="center",
-                        fontsize=6.5, color=style.text_colour(colour),
-                    )  # fmt: skip
-        for height, us in zip(y.tolist(), total.tolist(), strict=True):
-            text = human_us(us)
-            if height and total[0] > 0:
-                text += f"  ({100 * (us / total[0] - 1):+.1f} %)"
-            axes.annotate(
-                text, (us, height), xytext=(3, 0), textcoords="offset points", ha="left",
-                va="center", fontsize=7.5, color=style.INK,
-            )  # fmt: skip
+                labels[row] = full if len(full) <= room else share if len(share) <= room else ""
+            about: dict[str, Any] = {"fontsize": 6.5, "color": style.text_colour(colour)}
+            axes.bar_label(drawn, labels, label_type="center", **about)
+        labels = [human_us(us) for us in total.tolist()]
+        if total[0] > 0:
+            others = zip(labels[1:], (100 * (total[1:] / total[0] - 1)).tolist(), strict=True)
+            labels[1:] = [f"{label}  ({change_pct:+.1f} %)" for label, change_pct in others]
+        axes.bar_label(drawn, labels, padding=3, fontsize=7.5, color=style.INK)
         axes.set_yticks(y, names)
         axes.set_ylim(y[-1] - 0.7, y[0] + 0.7)
         longest_us = float(total.max()) or 1.0
@@ -171,24 +171,3 @@ def breakdown_figure(bars: Mapping[str, Mapping[str, float]], *, title: str = ""
         axes.set_title(title)
         style.draw_legend(axes, entries)
     return figure
-
-
-def _parts_by_bar(bars: Sequence[Mapping[str, float]]) -> tuple[list[str], Floats]:
-    """Names of parts, and their microseconds per bar; what is small in every bar, or beyond the
-    largest parts, is one at the end."""
-    names = np.array(list(dict.fromkeys(chain.from_iterable(bars))), object)
-    if not len(names):
-        raise UsageError("there is no time to draw")
-    time_us = np.array([[own.get(name, 0.0) for name in names] for own in bars], np.float64)
-    if not (np.isfinite(time_us) & (time_us >= 0)).all():
-        raise UsageError("a part of a bar is a time of 0 us or more")
-    total = time_us.sum(axis=1, keepdims=True)
-    share = (time_us / np.where(total > 0, total, 1.0)).max(axis=0)
-    is_kept = share >= _SMALL_FRAC
-    is_kept[np.argsort(-share, kind="stable")[_MAX_PARTS:]] = False
-    if (~is_kept).sum() <= 1:
-        is_kept = share > 0
-    rest = time_us[:, ~is_kept].sum(axis=1)
-    others = [OTHER_PARTS] if rest.any() else []
-    shown = np.column_stack([time_us[:, is_kept], rest]) if others else time_us[:, is_kept]
-    return [*names[is_kept].tolist(), *others], shown

@@ -85,6 +85,7 @@ def _text(value: object, column: str) -> str:
 
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: ")
 _RESULT = re.compile(r"^(void|int|float|bool|static|std::enable_if<.*?>::type|std::enable_if\S*) ")
+_INNERMOST, _CALL = re.compile(r"<[^<>]*>"), re.compile(r"\((?!anonymous namespace\))")
 _LAST_PART = re.compile(r"[\w$~]+$")
 _LAST_TWO_PARTS = re.compile(r"(?:[\w$~]+::)?[\w$~]+$")
 _SAYS_NOTHING = ("kernel", "Kernel", "Kernel2", "device_kernel", "kentry", "run", "operator")
@@ -127,18 +128,9 @@ def short_name(name: str) -> str:
 
 def _outside_brackets(text: str) -> str:
     """The text up to its call arguments, without what stands in angle brackets."""
-    kept: list[str] = []
-    depth = 0
-    for at, char in enumerate(text):
-        if char == "<":
-            depth += 1
-        elif char == ">":
-            depth -= 1
-        elif depth == 0:
-            if char == "(" and not text.startswith("(anonymous namespace)", at):
-                break
-            kept.append(char)
-    return "".join(kept)
+    while (shorter := _INNERMOST.sub("", text)) != text:
+        text = shorter
+    return _CALL.split(text.partition("<")[0], maxsplit=1)[0]
 
 
 @lru_cache(maxsize=65_536)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 INK = "#222222"
 FAINT = "#8A8A8A"
-OTHER_COLOUR = "#C8C8C8"
 
 
 def _palette(text: str) -> dict[str, str]:
@@ -53,12 +52,6 @@ CAUSE_COLOURS = _palette(
     "#000000 waiting_for_input #C7E9C0"
 )
 """Colour of a stretch of time, by what it is due to."""
-FAMILY_COLOURS = _palette(
-    "matmul #0072B2 convolution #2A4B8D attention #7B5EA7 embedding #E69F00 elementwise #56B4E9 "
-    "optimizer #CC79A7 memcpy_host #009E73 memset #A6DBC8 reduction #9AC7D9 norm #B8A9C9 "
-    "gather_scatter #F0E442 other #C8C8C8"
-)
-"""Colour of a kernel family; the others take one of `FURTHER_COLOURS`."""
 FURTHER_COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7B5EA7"),
     *("#8C510A", "#8FD1C3", "#5A5A5A", "#F4A582", "#CFC0E0", "#01665E", "#DFC27D"),
@@ -80,13 +73,13 @@ def look() -> AbstractContextManager[None]:
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """A colour per name: its own if it is a known cause, kind or family.
+    """A colour per name: its own if it is a known cause or kind.
 
     Any other name takes the next colour that no name before it has; the answer depends on the
     names and their order alone.
     """
     names = list(dict.fromkeys(names))
-    known = FAMILY_COLOURS | KIND_COLOURS | CAUSE_COLOURS
+    known = KIND_COLOURS | CAUSE_COLOURS
     taken = {known[name] for name in names if name in known}
     spare = [each for each in FURTHER_COLOURS if each not in taken] or list(FURTHER_COLOURS)
     rest = [name for name in names if name not in known]
@@ -105,10 +98,10 @@ def text_colour(background: str) -> str:
 
 @contextmanager
 def panels(
-    width_in: float, height_in: float, rows: int = 1, columns: int = 1, **shape: Any
+    width_in: float, height_in: float, rows: int = 1, columns: int = 1
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A new figure and its axes, to be drawn on in this project's style; `shape` as of
-    `Figure.subplots`. It needs no display, and shows itself in a notebook without pyplot."""
+    """A new figure and its axes, to be drawn on in this project's style. It needs no display, and
+    shows itself in a notebook without pyplot."""
     with look():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -117,7 +110,7 @@ def panels(
         FigureCanvasAgg(figure)
         shown = partial(_drawn, figure, "png", dpi=figure.dpi)
         figure._repr_png_ = shown  # type: ignore[attr-defined]
-        yield figure, figure.subplots(rows, columns, squeeze=False, **shape).ravel().tolist()
+        yield figure, figure.subplots(rows, columns, squeeze=False).ravel().tolist()
 
 
 def _drawn(figure: Figure, form: str, **more: Any) -> bytes:
@@ -154,13 +147,9 @@ def floats(frame: Frame, name: str) -> NDArray[np.float64]:
     return np.asarray(_column(frame, name), dtype=np.float64)
 
 
-def texts(frame: Frame, name: str, nothing: str = "") -> NDArray[np.object_]:
-    """The column `name` as texts. Raises `UsageError` where there is none, and with the message
-    `nothing` where it is empty."""
-    found = np.asarray([str(value) for value in _column(frame, name)], dtype=object)
-    if nothing and not len(found):
-        raise UsageError(nothing)
-    return found
+def texts(frame: Frame, name: str) -> NDArray[np.object_]:
+    """The column `name` as texts. Raises `UsageError` where there is none."""
+    return np.asarray([str(value) for value in _column(frame, name)], dtype=object)
 
 
 def _column(frame: Frame, name: str) -> Any:

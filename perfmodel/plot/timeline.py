@@ -44,18 +44,6 @@ def coverage(start_us: Floats, end_us: Floats, edges_us: Floats) -> Floats:
     return share
 
 
-def step_polygon(edges: Floats, base: Floats, top: Floats) -> Floats:
-    """Corners [n x 2] of the area between two step functions over bins, equal bins as one."""
-    changed = (np.diff(base) != 0) | (np.diff(top) != 0)
-    first = np.concatenate([[True], changed])
-    bounds = np.append(edges[:-1][first], edges[-1])
-    x = np.repeat(bounds, 2)[1:-1]
-    above = np.stack([x, np.repeat(top[first], 2)], axis=1)
-    below = np.stack([x, np.repeat(base[first], 2)], axis=1)
-    return np.concatenate([above, below[::-1]])
-
-
-_STREAM = re.compile(r"(^|/)(gpu|stream)")
 WIDTH_IN = 13.0
 _LANE_IN = 0.42
 _MANY_LANES = 16
@@ -69,25 +57,21 @@ _MAX_CAUSES = 8
 
 
 def _is_stream(resource: str) -> bool:
-    """Whether a resource is a device's stream; else it is a host thread."""
-    return _STREAM.search(resource) is not None
+    """Whether a resource is a stream (`rank/device/stream`); else it is a host thread."""
+    return resource.count("/") > 1
 
 
-def _place(resource: str) -> tuple[Any, bool, bool, Any]:
+def _place(resource: str) -> tuple[int, bool, bool, list[int | str]]:
     """What lanes are ordered by: rank, threads before streams, the main one first, by number."""
-    rank = resource.split("/")[0] if "/" in resource else ""
-    natural = (
-        [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
-        for text in (rank, resource)
-    )
-    first, last = natural
-    return first, _is_stream(resource), not resource.endswith("main"), last
+    numbers = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", resource)]
+    rank = int(resource.partition("/")[0])
+    return rank, _is_stream(resource), not resource.endswith("main"), numbers
 
 
 def _lane_texts(names: list[str]) -> list[str]:
     """Per resource (`rank/thread`, `rank/device/stream`) its label: what all share is left out."""
     parts = [name.split("/") for name in names]
-    ranks = {part[0] for part in parts if len(part) > 1}
+    ranks = {part[0] for part in parts}
     devices = {(part[0], part[1]) for part in parts if len(part) > 2}
     shown = []
     for part in parts:
@@ -216,23 +200,20 @@ def _cause_entries(
 
 def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
     """Fill the lane by coverage, draw cuts between wide pieces, and name those with room."""
-    from matplotlib.collections import LineCollection, PolyCollection
+    from matplotlib.collections import LineCollection
 
     edges = np.linspace(start_us, end_us, _BINS + 1)
     colours, base = _colours(lane.group), np.zeros(_BINS)
     low, high = lane.y - _HALF_HEIGHT, lane.y + _HALF_HEIGHT
-    areas = []
-    for group in colours:
+    for group, colour in colours.items():
         on = lane.group == group
         top = np.minimum(base + coverage(lane.start_us[on], lane.end_us[on], edges), 1.0)
-        height = low + 2 * _HALF_HEIGHT * np.stack([base, top])
-        areas.append(step_polygon(edges - start_us, height[0], height[1]))
+        changes = np.flatnonzero((np.diff(base) != 0) | (np.diff(top) != 0)) + 1
+        at = np.concatenate([[0], changes, [-1]])  # equal bins as one
+        bounds = (low + 2 * _HALF_HEIGHT * each[at] for each in (base, top))
+        shape: dict[str, Any] = {"step": "post", "linewidth": 0, "snap": False, "zorder": 2}
+        axes.fill_between(edges[at] - start_us, *bounds, facecolor=colour, **shape)
         base = top
-    if areas:
-        fills = list(colours.values())
-        axes.add_collection(
-            PolyCollection(areas, zorder=2, facecolors=fills, linewidths=0, snap=False)
-        )
     width_in = (lane.end_us - lane.start_us) * _AXES_WIDTH_IN / (end_us - start_us)
     wide = np.flatnonzero(width_in >= 0.05)
     cuts = [[(x, low), (x, high)] for x in (lane.start_us[wide] - start_us).tolist()]

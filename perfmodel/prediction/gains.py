@@ -18,7 +18,7 @@ from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
-from perfmodel.prediction.breakdown.tables import UNFIT
+from perfmodel.prediction.breakdown.hotspots import UNFIT
 from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.graph.kinds import SCOPES, Cause, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph

@@ -12,8 +12,7 @@ from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Block, Command, Heading, Table
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.breakdown.job import Breakdown
-    from perfmodel.prediction.breakdown.rank import RankBreakdown, StepBreakdown
+    from perfmodel.prediction.breakdown.job import Breakdown, RankBreakdown, StepBreakdown
     from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.memory import MemoryTimeline
 
@@ -24,7 +23,9 @@ _KERNELS = (
     "mean_us=mean us:,.1f"
 )
 _DEVICE = "device_us=GPU:us;device_frac=of GPU:share;"
+_BACKWARD = "device_us=forward:us;backward_device_us=backward:us;"
 _HOST = "host_us=host:us;step_frac=of step:share;count:count"
+_OPERATORS = f"{_HOST};host_total_us=with calls:us"
 _COLLECTIVES = (
     "collective;process_group=group;group_size=ranks:,d;count:count;time_us=time:us;"
     "step_frac=of step:share;size_bytes=GB:gb;algbw_gb_per_s=algbw:,.3f;busbw_gb_per_s=busbw:,.3f"
@@ -96,29 +97,30 @@ class BreakdownPage:
             self.of.rows(name, self.rows) for name in names
         )
         ranges = [row for row in ranges if row["kind"] != "module"]  # which have their own table
-        device, backward = _DEVICE if kernels else "", _backward(modules)
-        of_operators = f"{device}{_backward(operators)}{_HOST};host_total_us=with calls:us"
-        of_modules = f"{'device_us=forward:us;' if backward else device}{backward}{_HOST}"
+        device = _DEVICE if kernels else ""
+        has_backward = any(row["backward_device_us"] for row in modules)
+        of_modules = _BACKWARD if has_backward else device
         yield from _per_step("Top kernels", f"short_name=kernel;{_KERNELS}", kernels)
-        yield from _per_step("Top operators", f"name=operator;{of_operators}", operators)
+        yield from _per_step("Top operators", f"name=operator;{device}{_OPERATORS}", operators)
         yield from _per_step("Annotated ranges", f"name=range;{device}{_HOST}", ranges)
-        yield from _per_step("Modules", f"name=module;{of_modules}", tree(modules))
+        yield from _per_step("Modules", f"name=module;{of_modules}{_HOST}", tree(modules))
         yield from _per_step("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
 
     def _rates(self, rank: RankBreakdown) -> Iterator[Block]:
         """What operators with shapes reached, against what the device could."""
-        rates = rank.rates
+        from perfmodel.prediction.breakdown.tables import rounded_records
+
+        rates = rank.sums("rates")
         if rank.device == CPU:
             return
-        records = rates.to_dict(self.rows)["rows"]
+        records = rounded_records(rank.rows("rates", self.rows))
         for row in records:
             row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
             row["rate"] = row["tflop_per_s"] if row["flop"] else None
         yield from _per_step("Rates by shape", _RATES, records)
         if records:
             peaks = f" Roofline of {rates.device}." if rates.device else ""
-            rated = tables.percent(rates.rated_frac, 1)
-            yield f"{rated} of the kernel time has a rate.{peaks}"
+            yield f"{tables.percent(rates.named_frac, 1)} of the kernel time has a rate.{peaks}"
         if rates.note:
             yield f"Rates by shape: {rates.note}"
 
@@ -126,11 +128,6 @@ class BreakdownPage:
 def _per_step(title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
     if records:
         yield Table(f"{title}, per step", heads, records)
-
-
-def _backward(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The column of backward passes, where one has any."""
-    return "backward_device_us=backward:us;" * any(row.get("backward_device_us") for row in rows)
 
 
 def _overheads(step: StepBreakdown) -> Iterator[Table]:

@@ -89,25 +89,20 @@ def _names(tracks: Tracks, places: list[_Place], timeline: str) -> Iterator[dict
 
 
 def _slices(tracks: Tracks, places: list[_Place], timeline: str) -> Iterator[dict[str, Any]]:
-    """Complete events; for steps also an instant at each start and end."""
+    """Complete events."""
     on_path = [name.startswith(CRITICAL_PATH) for _, name in tracks.names]
     for box in tracks.boxes.itertuples():
-        place, duration, name = places[box.track], _us(box.end_ns - box.start_ns), box.name
         prefix = f"{timeline},critical_path" if on_path[box.track] else timeline
-        args = {"kind": box.kind, "cause": box.cause, "duration_us": duration, "for": box.detail}
+        args = {"kind": box.kind, "cause": box.cause, "for": box.detail}
         yield {
             "ph": "X",
             "cat": f"{prefix},{box.kind}",
-            "name": name,
-            **place,
+            "name": box.name,
+            **places[box.track],
             "ts": _us(box.start_ns),
-            "dur": duration,
+            "dur": _us(box.end_ns - box.start_ns),
             "args": {key: value for key, value in args.items() if value != ""},
         }
-        if box.kind == "step":
-            for end, time_ns in (("start", box.start_ns), ("end", box.end_ns)):
-                mark = {"ph": "i", "s": "p", "cat": f"{timeline},step", "name": f"{end} of {name}"}
-                yield {**mark, **place, "ts": _us(time_ns)}
 
 
 def _flows(

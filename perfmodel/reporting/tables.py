@@ -14,7 +14,7 @@ from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.plot.names import named, shortened_apart
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.breakdown.rank import StepBreakdown
+    from perfmodel.prediction.breakdown.job import StepBreakdown
 
 
 Record = Mapping[str, Any]

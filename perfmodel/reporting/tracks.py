@@ -41,8 +41,6 @@ CRITICAL_PATH = "critical path"
 GPU_IDLE = "GPU idle"
 STEPS = "steps"
 _COLUMNS = ["track", "name", "kind", "cause", "start_ns", "end_ns", "detail", "node"]
-_ELSE = {"cause": "", "detail": "", "node": NONE}
-"""What boxes have that say nothing of it."""
 _SHOWN_WITHOUT_TIME = ("launch", "kernel", "copy", "collective")
 
 
@@ -75,39 +73,29 @@ def first_step(timeline: Timeline) -> tuple[float, float]:
 
 
 def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> Tracks:
-    """The tracks of a timeline: of each rank its steps, the critical path through it, threads and
-    streams, and the idle time of its device by cause.
+    """The tracks of a timeline: of each rank its steps, their critical paths on whatever ranks,
+    threads and streams, and the idle time of its device by cause.
 
     `zero_us` is the zero of the file in the time of the timeline.
     """
     graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker(timeline)
-    every_mark = range(len(marks.name))
-    names_of_steps = list(map(whole_text, marks.name))
-    steps = pd.DataFrame({"rank": marks.rank, "name": names_of_steps, "kind": "step"})
-    steps = steps.assign(start_us=timeline.end_us[marks.start], end_us=timeline.end_us[marks.end])
-    pieces = (critical_path(timeline, mark, walker) for mark in every_mark if with_path)
-    path = piece_columns(timeline, chain.from_iterable(pieces))
-    first = float(marks.rank[0]) if len(marks.rank) else 0.0
-    path["rank"] = path["rank"].astype(float).ffill().fillna(first)
+    about = {"rank": marks.rank, "name": list(map(whole_text, marks.name)), "kind": "step"}
+    times = {"start_us": timeline.end_us[marks.start], "end_us": timeline.end_us[marks.end]}
+    steps = pd.DataFrame({**about, **times, "cause": "", "detail": "", "node": NONE})
     nodes = _shown_nodes(timeline)
     by_resource = dict(list(nodes.groupby("resource", sort=False)))
-    firsts = {name: name.partition("/")[0] for name in graph.resources if name in by_resource}
-    rank_of = {n: int(text) if text.lstrip("-").isdigit() else 0 for n, text in firsts.items()}
+    rank_of = {name: int(name.partition("/")[0]) for name in graph.resources if name in by_resource}
     names: list[tuple[int, str]] = []
     parts: list[pd.DataFrame] = []
 
     def add(rank: int, name: str, boxes: pd.DataFrame) -> None:
         """Boxes on one track, on more where they overlap."""
-        in_ns = {
-            f"{end}_ns": np.rint((boxes[f"{end}_us"].to_numpy(float) - zero_us) * NS_PER_US)
-            for end in ("start", "end")
-        }
-        missing = {key: value for key, value in _ELSE.items() if key not in boxes}
-        boxes = boxes.assign(**{k: ns.astype(np.int64) for k, ns in in_ns.items()}, **missing)
-        if "edge" in boxes:  # pieces, in order
-            boxes = boxes[boxes.end_ns > boxes.start_ns]
-        else:
-            boxes = boxes.sort_values(["start_ns", "end_ns"], ascending=[True, False])
+        ends_us = boxes[["start_us", "end_us"]].to_numpy(float)
+        start_ns, end_ns = np.rint((ends_us - zero_us) * NS_PER_US).astype(np.int64).T
+        boxes = boxes.assign(start_ns=start_ns, end_ns=end_ns)
+        if "edge" in boxes:  # pieces
+            boxes = boxes[end_ns > start_ns]
+        boxes = boxes.sort_values(["start_ns", "end_ns"], ascending=[True, False])
         lane = _lanes(boxes.start_ns.to_numpy(), boxes.end_ns.to_numpy())
         for number in range(int(lane.max(initial=-1)) + 1):
             parts.append(boxes[lane == number].assign(track=len(names)))
@@ -116,11 +104,11 @@ def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> 
     for rank in dict.fromkeys([*marks.rank.tolist(), *rank_of.values()]):
         own = steps[steps["rank"] == rank]
         add(rank, STEPS, own)
-        add(rank, CRITICAL_PATH, _named(path[path["rank"] == rank]))
+        paths = (critical_path(timeline, mark, walker) for mark in own.index if with_path)
+        add(rank, CRITICAL_PATH, _named(piece_columns(timeline, chain.from_iterable(paths))))
         for name, number in rank_of.items():
             if number == rank:
-                rest = name.partition("/")[2].replace("/", " ")
-                add(rank, rest or name, by_resource[name])
+                add(rank, name.partition("/")[2].replace("/", " "), by_resource[name])
         device = DeviceWork.of(timeline, rank) if len(own) else None
         if device is not None:
             spans = zip(own.start_us.tolist(), own.end_us.tolist(), strict=True)
@@ -140,7 +128,7 @@ def _shown_nodes(timeline: Timeline) -> pd.DataFrame:
     shown &= nodes.kind != "mark"
     if arrivals is not None:
         shown &= ~nodes.node.isin(arrivals[:, 1])
-    return nodes[shown].assign(name=_with_gap(nodes[shown]))
+    return nodes[shown].assign(name=_with_gap(nodes[shown]), detail="")
 
 
 def _with_gap(rows: pd.DataFrame) -> pd.Series[str]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.plot.names import short_name
-from perfmodel.plot.timeline import coverage, step_polygon
+from perfmodel.plot.timeline import coverage
 
 
 def share(pieces: list[tuple[float, float]], edges: list[float]) -> list[float]:
@@ -30,21 +30,6 @@ def test_all_bins_together_are_the_union(pieces: list[tuple[int, int]], bins: in
     covered = {tick for low, high in spans for tick in range(low, high)}
     total = sum(share(spans, edges.tolist())) * 120 / bins
     assert total == pytest.approx(len(covered), abs=1e-9)
-
-
-def test_equal_bins_are_one_step_of_the_outline() -> None:
-    edges = np.array([0.0, 1.0, 2.0, 3.0])
-    outline = step_polygon(edges, np.zeros(3), np.array([1.0, 1.0, 0.5]))
-    assert outline.tolist() == [
-        [0.0, 1.0],
-        [2.0, 1.0],
-        [2.0, 0.5],
-        [3.0, 0.5],
-        [3.0, 0.0],
-        [2.0, 0.0],
-        [2.0, 0.0],
-        [0.0, 0.0],
-    ]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.ops.families import FAMILIES
 from perfmodel.plot import breakdown_figure, colours_of, save
-from perfmodel.plot.style import CAUSE_COLOURS, FAMILY_COLOURS, KIND_COLOURS
+from perfmodel.plot.style import CAUSE_COLOURS, FURTHER_COLOURS, KIND_COLOURS
 from perfmodel.timeline.graph.kinds import Cause, NodeKind
 
 DEUTERANOPIA = np.array(
@@ -25,10 +24,9 @@ DEUTERANOPIA = np.array(
 PARTS = {"": {"compute": 1.0}}
 
 
-def test_every_cause_kind_and_known_family_has_its_colour() -> None:
+def test_every_cause_and_kind_has_its_colour() -> None:
     assert set(CAUSE_COLOURS) == {cause.name.lower() for cause in Cause}
     assert set(KIND_COLOURS) == {kind.name.lower() for kind in NodeKind}
-    assert set(FAMILY_COLOURS) <= set(FAMILIES)
     assert len(set(CAUSE_COLOURS.values())) == len(CAUSE_COLOURS)
 
 
@@ -50,8 +48,9 @@ def test_what_stands_side_by_side_differs_without_green_cones(names: list[str]) 
 
 
 def test_unknown_names_get_different_colours() -> None:
-    colours = colours_of(["matmul", "mine", "yours", "mine"])
-    assert colours["matmul"] == FAMILY_COLOURS["matmul"]
+    colours = colours_of(["compute", "mine", "yours", "mine"])
+    assert colours["compute"] == CAUSE_COLOURS["compute"]
+    assert set(colours.values()) <= {CAUSE_COLOURS["compute"], *FURTHER_COLOURS}
     assert len(set(colours.values())) == 3
 
 

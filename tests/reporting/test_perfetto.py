@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reporting.handmade import KERNEL, graph, relabelled
+from tiny import COMMS, GEMM, NCCL, Tiny, graph_of
 
 from perfmodel.errors import GraphError
 from perfmodel.reporting.perfetto import perfetto_json
@@ -46,7 +47,7 @@ def check_structure(events: list[dict]) -> None:
     inside: set[tuple[int, int, float]] = set()
     for event in events:
         assert event["ts"] >= 0
-        assert event["ph"] in "MXisf"
+        assert event["ph"] in "MXsf"
         row = event["pid"], event["tid"]
         if event["ph"] != "X":
             continue
@@ -94,8 +95,26 @@ def test_path_idle_and_steps_are_tracks() -> None:
         ("end_of_step", 18.0, 2.0),
     ]
     assert slices_of(events, "measured rank 0", "steps") == [("ProfilerStep#1", 0.0, 20.0)]
-    instants = [(e["name"], e["ts"]) for e in events if e["ph"] == "i"]
-    assert instants == 2 * [("start of ProfilerStep#1", 0.0), ("end of ProfilerStep#1", 20.0)]
+
+
+def test_each_rank_has_the_whole_path_of_its_step_in_one_row() -> None:
+    """Rank 0 waits for rank 1: both paths go through rank 1's kernel."""
+    ranks = [Tiny(number, 2) for number in range(2)]
+    for t, kernel_us in zip(ranks, (40.0, 140.0), strict=True):
+        t.step(1, 0, 400)
+        t.op("aten::mm", 10, 30)
+        t.launch(15, 20, kernel=(25, 25 + kernel_us))
+        t.op("record_param_comms", 35, 50)
+        t.call("cudaStreamWaitEvent", 36, 37)
+        t.launch(38, 42, kernel=(30 + kernel_us, 300), name=NCCL, stream=COMMS)
+        t.call("cudaDeviceSynchronize", 60, 305)
+    _, events = document(graph_of(*ranks))
+    check_structure(events)
+    assert not any("(2)" in name for name in named(events, "thread_name").values())
+    for rank in range(2):
+        path = slices_of(events, f"measured rank {rank}", "critical path")
+        assert sum(us for _, _, us in path) == pytest.approx(400)
+        assert GEMM in {name for name, _, _ in path}
 
 
 def test_an_arrow_leads_from_the_launch_to_the_kernel() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tiny import COMMS, COPIES, NCCL, Tiny
 
-from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.rank import StepBreakdown
+from perfmodel.prediction.breakdown.job import StepBreakdown, breakdown
 
 
 def only_step(t: Tiny) -> StepBreakdown:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Mask, has_code
+from perfmodel.base.arrays import has_code
 from perfmodel.base.units import human_us
 from perfmodel.prediction.breakdown.hotspots import StepClock
 from perfmodel.timeline.critical_path import TimelinePath, interval_union
@@ -20,8 +20,7 @@ from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
-from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links
+from perfmodel.trace.columns import NONE
 from perfmodel.trace.recording import lost_launches
 
 LEAST_FRAC = 0.01
@@ -52,13 +51,6 @@ def incomplete(gaps: Sequence[Gap]) -> list[str]:
     return [f"incomplete recording: {'; '.join(parts)}"] * bool(parts)
 
 
-def in_graphs(rank: RankTrace, links: Links) -> Mask:
-    """Which device rows of the links a CUDA or HIP graph launched."""
-    launch = links.device_launch
-    is_graph: Mask = rank.name_matches(GRAPH_LAUNCH_CALL)[launch] & (launch >= 0)
-    return is_graph
-
-
 def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]:
     """What the profiles of a trace cannot tell; nothing of a whole one, nor of shapes alone."""
     ranks = trace.ranks
@@ -82,7 +74,8 @@ def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]
     for rank, links in zip(ranks, trace.links, strict=True):
         clock, launch = StepClock(links, range(len(links.steps))), links.device_launch
         step_us += clock.total_us
-        for at, chosen in enumerate((in_graphs(rank, links), launch < 0, launch >= NONE)):
+        in_graphs = rank.name_matches(GRAPH_LAUNCH_CALL)[launch] & (launch >= 0)
+        for at, chosen in enumerate((in_graphs, launch < 0, launch >= NONE)):
             rows = links.device_rows[chosen]
             busy = interval_union(rank.start_us[rows], rank.end_us[rows])
             busy_us[at] += clock.within_us(*busy).sum()
@@ -136,16 +129,9 @@ def unrecorded(trace: Trace, graph: ExecutionGraph) -> str:
     if launches := sum(len(links.launches) for links in trace.links):
         calls = "launch call" if launches == 1 else "launch calls"
         return f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
-    counts = {
-        "allocations": sum(len(rank.memory) for rank in trace.ranks),
-        "runtime calls": sum(len(rank.of(Category.RUNTIME)) for rank in trace.ranks),
-        "Python functions": sum(len(rank.of(Category.PYTHON)) for rank in trace.ranks),
-        "annotations": sum(len(rank.of(Category.ANNOTATION)) for rank in trace.ranks),
-    }
-    rest = " and ".join(f"{words} ({count:,})" for words, count in counts.items() if count)
     return (
-        f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
-        "did it run in another process or thread, or outside of the recording?"
+        "no operator and no GPU work was recorded: did it run in another process or thread, or "
+        "outside of the recording?"
     )
 
 

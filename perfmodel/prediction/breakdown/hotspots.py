@@ -11,15 +11,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.prediction.breakdown.tables import MODULE_NAME, NamedSums, once, summed
+from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.critical_path import interval_union
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, by_thread, differentiated_ops, innermost, thread_keys
+from perfmodel.trace.link import (
+    Links,
+    by_thread,
+    differentiated_ops,
+    enclosing,
+    innermost,
+    thread_keys,
+)
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD, NUMBERED_MARK
 
 _WRAPPER_MODULE = re.compile(
@@ -28,6 +36,101 @@ _WRAPPER_MODULE = re.compile(
 )
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
 _ROLES = (MAIN_THREAD, AUTOGRAD_THREAD)
+
+MODULE_NAME = re.compile(r"nn\.Module: ")
+UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What lowering raises of arguments that no rule expects: what rests on them is left out."""
+_NS_DIGITS = 3
+"""Totals that are the same nanoseconds tie, in whatever order they were added up."""
+Records = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class NamedSums:
+    """Per name, columns that add up over steps and ranks, and what they are shares of."""
+
+    names: tuple[str, ...]
+    columns: dict[str, Floats]
+    """`count`, and times that end in `_us`."""
+    step_count: int
+    """Steps of all ranks behind it; the rows that people see are per one of them."""
+    step_us: float
+    device_us: float
+    device: str = ""
+    """Of rates: the catalogue's name; '' where the trace's device is not in it."""
+    note: str = ""
+    """Of rates: why there are none, or no shares of the roofline; '' where nothing is missing."""
+
+    def rows(self, by: Sequence[str], most: int | None = None) -> Records:
+        """A mapping per name: figures per step and shares, the largest of the columns `by` first.
+
+        `step_frac` is the share of the step, of host time where there is any; `device_frac` the
+        share of the summed time of all device operations. Names in order where figures tie.
+        """
+        if not self.names:
+            return []
+        key = [self.columns[name] for name in reversed(by)]
+        place = np.argsort(np.argsort(np.array(self.names, dtype=object), kind="stable"))
+        order = np.lexsort([place, *(-np.round(column, _NS_DIGITS) for column in key)])
+        order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
+        steps = max(self.step_count, 1)
+        result = []
+        for at in order.tolist():
+            figures = {name: float(column[at]) / steps for name, column in self.columns.items()}
+            device_us = float(self.columns["device_us"][at])
+            own_us = float(self.columns.get("host_us", self.columns["device_us"])[at])
+            shares = {
+                "step_frac": own_us / self.step_us if self.step_us else 0.0,
+                "device_frac": device_us / self.device_us if self.device_us else 0.0,
+            }
+            result.append({"name": self.names[at], **figures, **shares})
+        return result
+
+    @property
+    def named_frac(self) -> float:
+        """Share of the time of all device operations that has a name."""
+        named_us = float(self.columns.get("device_us", np.zeros(1)).sum())
+        return named_us / self.device_us if named_us else 0.0
+
+    @staticmethod
+    def none(note: str = "") -> NamedSums:
+        return NamedSums((), {}, 0, 0.0, 0.0, note=note)
+
+    @classmethod
+    def over(cls, parts: Sequence[NamedSums]) -> NamedSums:
+        """The sums of several ranks as one."""
+        index: dict[str, int] = {}
+        places = [[index.setdefault(name, len(index)) for name in part.names] for part in parts]
+        columns = {name: np.zeros(len(index)) for part in parts for name in part.columns}
+        for part, at in zip(parts, places, strict=True):
+            for name, column in part.columns.items():
+                columns[name][at] += column
+        return cls(
+            tuple(index),
+            columns,
+            sum(part.step_count for part in parts),
+            sum(part.step_us for part in parts),
+            sum(part.device_us for part in parts),
+            parts[0].device,
+            "; ".join(dict.fromkeys(part.note for part in parts if part.note)),
+        )
+
+
+def summed(key: Ints, values: Floats | None, count: int) -> Floats:
+    """Per key the sum of its values; how many there are without values."""
+    return np.bincount(key, values, minlength=count).astype(np.float64)
+
+
+def once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int) -> Floats:
+    """Per key the sum of `us` over the rows that have it on a level, each once; not those that
+    have it in `before`. -1 is no key."""
+    result = np.zeros(count)
+    for depth, level in enumerate(levels):
+        is_new = level >= 0
+        for above in (*levels[:depth], *before):
+            is_new &= above != level
+        result += summed(level[is_new], us[is_new], count)
+    return result
 
 
 class StepClock:
@@ -58,13 +161,7 @@ class Nesting:
         self.rank, self.rows = rank, by_thread(rank, rows)
         self.parent = np.full(len(rank) + 1, NONE, np.int64)
         """Per row of the rank, and for -1: the event right around it, or -1."""
-        ends_us, thread_of = rank.end_us[self.rows].tolist(), rank.thread[self.rows].tolist()
-        around: list[tuple[int, int, float]] = []
-        for row, thread, end_us in zip(self.rows.tolist(), thread_of, ends_us, strict=True):
-            while around and (around[-1][1] != thread or around[-1][2] < end_us):
-                around.pop()
-            self.parent[row] = around[-1][0] if around else NONE
-            around.append((row, thread, end_us))
+        self.parent[self.rows] = np.append(self.rows, NONE)[enclosing(rank, self.rows)]
         self._keys = thread_keys(rank.thread[self.rows], rank.start_us[self.rows])
 
     def innermost(self, rows: Ints) -> Ints:
@@ -90,10 +187,6 @@ class Nesting:
         for above in self.chain(self.parent[self.rows]):
             result[self.rows] &= (above < 0) | (key[above] != key[self.rows])
         return result
-
-
-def row_of(rows: Ints, index: Ints) -> Ints:
-    return np.append(rows, NONE)[index]
 
 
 @dataclass(frozen=True)
@@ -172,22 +265,18 @@ class Hotspots:
         among that. Modules count by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a
         range within one of its name adds nothing.
         """
-        both = [self._of_ranges(rows, *self.range_names(rows)) for rows in self.range_rows]
+        notes = self.rank.of(Category.ANNOTATION)
+        notes = notes[~self.rank.name_matches(NUMBERED_MARK)[notes]]  # marks of steps
+        both = [self._of_ranges(rows, *self._classes(rows)) for rows in (notes, self._module_rows)]
         sums = NamedSums.over(both)
         return self._sums(sums.names, sums.columns)
 
     @cached_property
-    def range_rows(self) -> tuple[Ints, Ints]:
-        """Annotations but the marks of steps, and modules."""
-        rank = self.rank
-        notes = rank.of(Category.ANNOTATION)
-        modules = rank.of(Category.PYTHON)
-        return (
-            notes[~rank.name_matches(NUMBERED_MARK)[notes]],
-            modules[rank.name_matches(MODULE_NAME)[modules]],
-        )
+    def _module_rows(self) -> Ints:
+        rows = self.rank.of(Category.PYTHON)
+        return rows[self.rank.name_matches(MODULE_NAME)[rows]]
 
-    def range_names(self, rows: Ints) -> tuple[tuple[str, ...], Ints]:
+    def _classes(self, rows: Ints) -> tuple[tuple[str, ...], Ints]:
         """The names of ranges, modules by class, and per row of the rank which it has, or -1."""
         codes, of_row = np.unique(self.rank.name[rows], return_inverse=True)
         names = [
@@ -205,7 +294,7 @@ class Hotspots:
         `#n` counts the modules of a class within their parent, from 0, which is left out. What
         wraps a model to compile or distribute it is no place."""
         rank = self.rank
-        nesting = Nesting(rank, self.range_rows[1])
+        nesting = Nesting(rank, self._module_rows)
         places, known = {NONE: ""}, defaultdict[tuple[str, str], dict[str, int]](dict)
         for row in nesting.rows.tolist():
             module = rank.text(row).partition(": ")[2]
@@ -220,7 +309,7 @@ class Hotspots:
         index = {name: at for at, name in enumerate(names)}
         key = np.full(len(rank), NONE, np.int64)
         key[nesting.rows] = [index.get(places[row], NONE) for row in nesting.rows.tolist()]
-        return self._of_ranges(self.range_rows[1], names, key)
+        return self._of_ranges(self._module_rows, names, key)
 
     def _of_ranges(self, rows: Ints, names: Sequence[str], key: Ints) -> NamedSums:
         us = np.zeros(len(self.rank))
@@ -228,7 +317,7 @@ class Hotspots:
         nesting = Nesting(self.rank, rows)
         counts = rows[(us[rows] > 0) & (key[rows] >= 0)]
         outer = counts[nesting.is_outer(key)[counts]]
-        around, forward = self.keys_around(nesting, key, self.links.device_launch)
+        around, forward = self._keys_around(nesting, np.append(key, NONE))
         columns = {
             "count": summed(key[counts], None, len(names)),
             "host_us": summed(key[outer], us[outer], len(names)),
@@ -237,12 +326,10 @@ class Hotspots:
         }
         return self._sums(names, columns)
 
-    def keys_around(
-        self, nesting: Nesting, key: Ints, launch: Ints
-    ) -> tuple[list[Ints], list[Ints]]:
-        """Keys of the ranges around each launch call (its row, or -1), one after the other; and of
+    def _keys_around(self, nesting: Nesting, key: Ints) -> tuple[list[Ints], list[Ints]]:
+        """Keys of the ranges around the launch call of each device row, one after the other; and of
         those around the operator whose derivative it launches."""
-        rank, own = self.rank, nesting.innermost(launch)
+        rank, launch = self.rank, self.links.device_launch
         threads = {role: [t for t, r in self.links.roles.items() if r == role] for role in _ROLES}
         of_main = nesting.rows[np.isin(rank.thread[nesting.rows], threads[MAIN_THREAD])]
         meanwhile = np.flatnonzero(
@@ -254,11 +341,11 @@ class Hotspots:
         forward = np.full(len(launch), NONE, np.int64)
         # That of the outermost operator that has one: what a backward pass computes anew is of
         # the operator that asked for it.
-        for ops in self.ops.chain(self.ops.innermost(launch)):
+        for ops in self.ops.chain(self.launched_by):
             forward = np.where(differentiates[ops] >= 0, differentiates[ops], forward)
-        around = [*nesting.chain(own), *nesting.chain(running)]
+        around = [*nesting.chain(nesting.innermost(launch)), *nesting.chain(running)]
         of_forward = nesting.chain(nesting.innermost(forward))
-        return [row_of(key, at) for at in around], [row_of(key, at) for at in of_forward]
+        return [key[at] for at in around], [key[at] for at in of_forward]
 
     def _by_name(self, rows: Ints, columns: dict[str, Floats]) -> NamedSums:
         """Columns of these rows summed by name, and how many rows have it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,33 +15,35 @@ from perfmodel.base.provenance import made_by
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
-from perfmodel.prediction.breakdown.completeness import (
-    Gap,
-    Unexplained,
-    completeness,
-    device_name,
-    unexplained_warnings,
-    unrecorded,
-)
-from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.rank import (
-    ROWS,
-    HotTables,
-    RankBreakdown,
-    StepBreakdown,
-    communication_overlap,
-)
+from perfmodel.prediction.breakdown import completeness
+from perfmodel.prediction.breakdown.hotspots import Hotspots, NamedSums
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.prediction.breakdown.tables import (
     MAX_ROWS,
-    NamedSums,
-    Rates,
+    TABLES,
+    HotTables,
     rounded_records,
 )
-from perfmodel.timeline.critical_path import DeviceWork, PathWalker, account, idle_gaps, idle_pieces
+from perfmodel.timeline.critical_path import (
+    Accounting,
+    DeviceWork,
+    PathWalker,
+    TimelinePath,
+    account,
+    idle_gaps,
+    idle_pieces,
+)
 from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.period import DeviceLags, Periods
-from perfmodel.timeline.schedule import Timeline, measured, steady_steps, step_bounds, step_roles
+from perfmodel.timeline.schedule import (
+    StepRole,
+    Timeline,
+    measured,
+    steady_steps,
+    step_bounds,
+    step_roles,
+)
 from perfmodel.trace import Trace, read
 
 if TYPE_CHECKING:
@@ -51,6 +54,150 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.breakdown/1"
+
+
+@dataclass(frozen=True)
+class StepBreakdown:
+    """One step of one rank. Times in microseconds; what each means is in docs/numbers.md."""
+
+    index: int
+    """Which step of the trace it is."""
+    name: str
+    role: StepRole
+    accounting: Accounting
+    overheads: dict[str, Any]
+    """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
+    idle: TimelinePath = field(repr=False)
+    """The idle time piece by piece."""
+    critical_path: TimelinePath = field(repr=False)
+    """The chain that decided when the step ended, early to late; where the device lags, the chain
+    that decided how far it was (`DeviceLags.path`)."""
+
+    @cached_property
+    def idle_by_cause(self) -> dict[str, float]:
+        return self.idle.by_cause()
+
+    @cached_property
+    def critical_path_by_kind(self) -> dict[str, float]:
+        return self.critical_path.by_cause()
+
+    def to_dict(self) -> dict[str, Any]:
+        (accounting,) = rounded_records([asdict(self.accounting)])
+        del accounting["kernel_sum_us"]
+        path = self.critical_path_by_kind
+        return {
+            "name": self.name,
+            "role": self.role.value,
+            **accounting,
+            "idle_by_cause": {cause: round(us, 6) for cause, us in self.idle_by_cause.items()},
+            "overheads": self.overheads,
+            "critical_path_by_kind": {kind: round(us, 6) for kind, us in path.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A rank in one line: means over its steps that are not warm-up. Times in microseconds."""
+
+    rank: int
+    steps: int
+    """How many steps that is."""
+    step_us: float
+    gpu_active_us: float
+    gpu_idle_us: float
+    comm_us: float
+    exposed_comm_us: float
+    hidden_comm_frac: float | None
+    """Share of the communication during which the device ran something else too."""
+    waiting_us: float | None
+    """For the others, where ranks meet."""
+    main_cause: str | None
+    """The cause of most idle time; of most of the critical path where there is no device."""
+    main_cause_us: float
+
+
+@dataclass(frozen=True)
+class RankBreakdown(HotTables):
+    """The steps of one rank, and tables of them; those are made when they are asked for.
+
+    Tables are means over the steps that are not warm-up, or over all where every one is.
+    """
+
+    rank: int
+    device: str
+    steps: list[StepBreakdown] = field(repr=False)
+    hot: Hotspots = field(repr=False)
+    meets_us: dict[str, float | None]
+    """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
+
+    def of_steps(self, chosen: slice) -> RankBreakdown:
+        """Some of the steps, and tables of those."""
+        kept = self.steps[chosen]
+        indices = tuple(step.index for step in kept)
+        counted = tuple(sorted(set(self.hot.steps).intersection(indices)))
+        return replace(self, steps=kept, hot=replace(self.hot, steps=counted or indices))
+
+    @cached_property
+    def summary(self) -> Summary:
+        steady = set(self.hot.steps)
+        counted = [step for step in self.steps if step.index in steady]
+        means = {
+            key: float(np.mean([getattr(step.accounting, key) for step in counted]))
+            for key in ("step_us", "gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
+        }
+        causes = defaultdict[str, float](float)
+        for step in counted:
+            for cause, us in (step.idle_by_cause or step.critical_path_by_kind).items():
+                causes[cause] += us / len(counted)
+        main = min(causes, key=lambda cause: (-causes[cause], cause), default=None)
+        comm_us = means["comm_us"]
+        return Summary(
+            self.rank,
+            len(counted),
+            **means,
+            hidden_comm_frac=1 - means["exposed_comm_us"] / comm_us if comm_us else None,
+            waiting_us=self.meets_us["waiting_us"],
+            main_cause=main,
+            main_cause_us=causes[main] if main else 0.0,
+        )
+
+    @cached_property
+    def _sums(self) -> dict[str, NamedSums]:
+        return {}
+
+    def sums(self, table: str) -> NamedSums:
+        if table not in self._sums:
+            self._sums[table] = TABLES[table].sums(self.hot)
+        return self._sums[table]
+
+    @cached_property
+    def memory(self) -> list[MemoryTimeline]:
+        """What the allocators held over the whole recording, per device; GPUs first."""
+        return memory_timelines(self.hot.rank, self.hot.links.steps)
+
+    def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
+        """Steps and tables, at most so many rows of each."""
+        return {
+            "rank": self.rank,
+            "device": self.device,
+            **self.meets_us,
+            "steps": [step.to_dict() for step in self.steps],
+            **self.hot_tables(most),
+            "overlap": communication_overlap(self.summary),
+            "memory": [each.to_dict() for each in self.memory],
+        }
+
+
+def communication_overlap(*ranks: Summary) -> dict[str, float | None]:
+    """Communication in the mean over ranks, and how much of it other device work hides."""
+    comm_us = float(np.mean([rank.comm_us for rank in ranks]))
+    exposed_us = float(np.mean([rank.exposed_comm_us for rank in ranks]))
+    return {
+        "comm_us": round(comm_us, 3),
+        "hidden_us": round(comm_us - exposed_us, 3),
+        "exposed_us": round(exposed_us, 3),
+        "hidden_frac": round(1 - exposed_us / comm_us, 6) if comm_us else None,
+    }
 
 
 @dataclass(frozen=True)
@@ -69,7 +216,7 @@ class Breakdown(HotTables):
     """Why nothing can be said of what would help, where the work itself was not recorded."""
     waiting: RankWaiting | None = None
     """What the ranks spend where they meet, per steady step; None where none do."""
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[completeness.Gap] = field(default_factory=list)
     """What the recording cannot tell."""
 
     @property
@@ -81,12 +228,6 @@ class Breakdown(HotTables):
 
     def sums(self, table: str) -> NamedSums:
         return NamedSums.over([rank.sums(table) for rank in self.ranks])
-
-    @cached_property
-    def rates(self) -> Rates:
-        of_ranks = [rank.rates for rank in self.ranks]
-        notes = dict.fromkeys(each.note for each in of_ranks if each.note)
-        return Rates(self.sums("rates"), of_ranks[0].device, "; ".join(notes))
 
     @cached_property
     def gains(self) -> list[Gain]:
@@ -133,8 +274,8 @@ class Breakdown(HotTables):
         import pandas as pd
 
         chosen = [each for each in self.ranks if rank is None or each.rank == rank]
-        if not chosen or name not in (*ROWS, "summary", "memory"):
-            tables = ", ".join((*ROWS, "summary", "memory"))
+        if not chosen or name not in (*TABLES, "summary", "memory"):
+            tables = ", ".join((*TABLES, "summary", "memory"))
             raise UsageError(f"no table {name!r} of rank {rank}; tables: {tables}")
         if name == "memory":
             parts = [each.to_frame().assign(rank=r.rank) for r in chosen for each in r.memory]
@@ -188,16 +329,8 @@ class Breakdown(HotTables):
         ).fillna(0.0)
 
 
-def breakdown(
-    trace: Trace | str | Path,
-    *,
-    profiler_us_per_event: float = 0.0,
-) -> Breakdown:
+def breakdown(trace: Trace | str | Path) -> Breakdown:
     """Where the time of a trace, or of what `read` takes, went, as it was measured.
-
-    Parameters:
-        profiler_us_per_event: taken off the host overheads for every event that the profiler
-            recorded inside them (Lin et al. use 2); nothing else is corrected.
 
     Returns: a `Breakdown`: per rank and step, and in the mean over ranks; `gains` is what would
     help.
@@ -210,15 +343,15 @@ def breakdown(
     timeline = measured(graph)
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
-    waiting, missing = rank_waiting(timeline, walker), unrecorded(trace, graph)
-    ranks, unexplained = [], list[Unexplained]()
+    waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
+    ranks, unexplained = [], list[completeness.Unexplained]()
     for rank, links in zip(trace.ranks, trace.links, strict=True):
-        overheads = measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+        overheads = measure(rank, links)
         device, steps = DeviceWork.of(timeline, rank.rank), list[StepBreakdown]()
         for mark in np.flatnonzero(graph.marks.rank == rank.rank).tolist():
             index, bounds_us = len(steps), step_bounds(timeline, mark)
             path = lags.path(mark, walker)
-            unexplained.append(Unexplained.of(graph, mark, path))
+            unexplained.append(completeness.Unexplained.of(graph, mark, path))
             steps.append(
                 StepBreakdown(
                     index,
@@ -235,9 +368,9 @@ def breakdown(
             key: None if waiting is None else round(getattr(waiting, key).get(rank.rank, 0.0), 3)
             for key in ("transfer_us", "waiting_us")
         }
-        about = (rank.rank, device_name(trace, graph), steps)
+        about = (rank.rank, completeness.device_name(trace, graph), steps)
         ranks.append(RankBreakdown(*about, hot, meets_us))
-    cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
+    cautions = [*lags.cautions(), *completeness.unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []
     return Breakdown(
         trace.source,
@@ -248,5 +381,5 @@ def breakdown(
         cautions,
         missing,
         waiting,
-        completeness(trace, graph),
+        completeness.completeness(trace, graph),
     )

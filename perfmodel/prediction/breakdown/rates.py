@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.cost.gpu.analysis import groups_of
-from perfmodel.errors import HardwareError
+from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.hardware.parts import Target
 from perfmodel.lowering.lower import Lowered, lower
@@ -29,81 +29,65 @@ from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
-from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
-from perfmodel.prediction.breakdown.tables import UNFIT, NamedSums, Rates, summed
+from perfmodel.prediction.breakdown.hotspots import UNFIT, Hotspots, NamedSums, Nesting, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
 
-MAX_OPERATORS = 2000
-"""Of all kinds of call tree together: those with most device time are looked at."""
 _MATRIX = ("matmul", "convolution", "attention")
 _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")
 """The columns in which equal calls are equal."""
-_SHAPES = re.compile(r"[\[\]\d,\s-]*")
-"""`Input Dims` of numbers alone."""
 _HIP = re.compile("hip")
 _MAX_SHAPES = 4
+"""Further ones, such as the numbers of ids that every step has of its own, tell no rows apart."""
 
 
-def rates(hot: Hotspots) -> Rates:
-    """The rates of the operators of one rank within its steps.
-
-    Raises `PerfmodelError` where the shapes cannot be used.
-    """
-    device, notes = None, []
-    if not hot.rank.devices:
-        notes.append("the trace names no device: no shares of a roofline")
+def rate_sums(hot: Hotspots) -> NamedSums:
+    """The work of the operators of one rank within its steps, by operator and shapes; its
+    `device_us` is of all that could have a rate: communication is left out."""
+    rank, device, note = hot.rank, None, ""
+    ops = rank.of(Category.CPU_OP)
+    if not len(hot.links.device_rows):
+        return NamedSums.none("no device operations")
+    if not len(ops) or (rank.input_shapes[ops] == NONE).all():
+        return NamedSums.none("no shapes recorded: profile with record_shapes=True")
+    if not rank.devices:
+        note = "the trace names no device: no shares of a roofline"
     else:
-        first = hot.rank.devices[0]
+        first = rank.devices[0]
         try:
             device = from_driver_name(first.name, first.memory_bytes or None)
         except HardwareError:
-            notes.append(f"{first.name} is not in the catalogue: no shares of a roofline")
-    sums, unreadable = _rated(hot, device)
-    if unreadable:
-        notes.append(f"{unreadable} operators left out whose shapes are not numbers")
-    return Rates(sums, "" if device is None else device.name, "; ".join(notes))
+            note = f"{first.name} is not in the catalogue: no shares of a roofline"
+    try:
+        sums = _rated(hot, device)
+    except UNFIT as error:
+        said = str(error) if isinstance(error, PerfmodelError) else repr(error)
+        return NamedSums.none(f"the shapes cannot be used: {said}")
+    return replace(sums, device="" if device is None else device.name, note=note)
 
 
-def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
-    """One example of each kind of call tree lowered, for the time of all of the kind, as many as
-    `MAX_OPERATORS` allow of those that took device time; and how many operators have unreadable
-    shapes. A tree is an outermost operator with all that it calls, a stretch of its thread."""
+def _rated(hot: Hotspots, device: Device | None) -> NamedSums:
+    """One example of each kind of call tree that took device time lowered, for the time of all of
+    the kind. A tree is an outermost operator with all that it calls, a stretch of its thread."""
     rank, links = hot.rank, hot.links
+    launched = np.flatnonzero((hot.launched_by >= 0) & (hot.device_us > 0))
+    if not len(launched):
+        return NamedSums.none()
     ops = by_thread(rank, rank.of(Category.CPU_OP))
     is_top = np.isin(ops, links.top_ops)
     first, tree_of = np.flatnonzero(is_top), np.cumsum(is_top) - 1
-    texts = rank.strings.texts
-    shapes = distinct(rank.input_shapes[ops]).tolist()
-    bad = [at for at in shapes if at >= 0 and not _SHAPES.fullmatch(texts[at])]
-    is_bad = np.isin(rank.input_shapes[ops], bad)
-    by_known = hot.launched_by >= 0
-    us = np.bincount(hot.launched_by[by_known], hot.device_us[by_known], minlength=len(rank))
-    of_tree = np.bincount(tree_of, us[ops], minlength=len(first))
-    of_tree[tree_of[is_bad]] = 0.0
-    keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
-    ends = np.append(first[1:], len(ops))
-    kinds: dict[bytes, list[int]] = defaultdict(list)
-    for at in np.flatnonzero(of_tree > 0).tolist():
-        kinds[np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()].append(at)
-    example_of, room = np.full(len(first), NONE, np.int64), MAX_OPERATORS
-    for same in sorted(kinds.values(), key=lambda same: -of_tree[same].sum()):
-        room -= int(ends[same[0]] - first[same[0]])
-        if room < 0:
-            break
-        example_of[same] = same[0]
-    launched = np.flatnonzero(by_known & (hot.device_us > 0))
     place = np.full(len(rank), NONE, np.int64)
     place[ops] = np.arange(len(ops))
     position = place[hot.launched_by[launched]]
-    known = example_of[tree_of[position]] >= 0
-    launched, position = launched[known], position[known]
-    tree = tree_of[position]
-    example, unreadable = example_of[tree], int(np.count_nonzero(is_bad))
-    if not len(launched):
-        return NamedSums.none(), unreadable
+    tree, ends = tree_of[position], np.append(first[1:], len(ops))
+    keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
+    kinds, example_of = dict[bytes, int](), np.full(len(first), NONE, np.int64)
+    for at in distinct(tree).tolist():
+        own = np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()
+        example_of[at] = kinds.setdefault(own, at)
+    example = example_of[tree]
     shown = launched[tree == example]
     lowered_ops = ops[np.isin(tree_of, example)]
     beside = (links.device_launch[shown], links.device_rows[shown])
@@ -125,7 +109,7 @@ def _rated(hot: Hotspots, device: Device | None) -> tuple[NamedSums, int]:
     counted = ~rank.named(is_communication)[links.device_rows]
     names, sums = _sums_by_shape(lowered, device, taken_us, count)
     total_us = float(hot.device_us[counted].sum())
-    return NamedSums(names, sums, hot.clock.count, hot.clock.total_us, total_us), unreadable
+    return NamedSums(names, sums, hot.clock.count, hot.clock.total_us, total_us)
 
 
 def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]:

@@ -1,110 +1,26 @@
-"""Sums by name over steps and ranks, and the rows that people see of them."""
+"""The tables of what takes the time: the rows that people see of sums by name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S
-from perfmodel.errors import PerfmodelError
 from perfmodel.ops.families import family_of_kernel
+from perfmodel.plot.names import readable_names
+from perfmodel.prediction.breakdown.hotspots import MODULE_NAME, Hotspots, NamedSums, Records
+from perfmodel.prediction.breakdown.rates import collective_sums, rate_sums
 
-MODULE_NAME = re.compile(r"nn\.Module: ")
 _WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
-_NS_DIGITS = 3
-"""Totals that are the same nanoseconds tie, in whatever order they were added up."""
-Records = list[dict[str, Any]]
-UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
-"""What lowering raises of arguments that no rule expects: what rests on them is left out."""
 MAX_ROWS = 100
 """Of each table of what takes the time, in JSON."""
 
 
-@dataclass(frozen=True)
-class NamedSums:
-    """Per name, columns that add up over steps and ranks, and what they are shares of."""
-
-    names: tuple[str, ...]
-    columns: dict[str, Floats]
-    """`count`, and times that end in `_us`."""
-    step_count: int
-    """Steps of all ranks behind it; the rows that people see are per one of them."""
-    step_us: float
-    device_us: float
-
-    def rows(self, by: Sequence[str], most: int | None = None) -> Records:
-        """A mapping per name: figures per step and shares, the largest of the columns `by` first.
-
-        `step_frac` is the share of the step, of host time where there is any; `device_frac` the
-        share of the summed time of all device operations. Names in order where figures tie.
-        """
-        if not self.names:
-            return []
-        key = [self.columns[name] for name in reversed(by)]
-        place = np.argsort(np.argsort(np.array(self.names, dtype=object), kind="stable"))
-        order = np.lexsort([place, *(-np.round(column, _NS_DIGITS) for column in key)])
-        order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
-        steps = max(self.step_count, 1)
-        result = []
-        for at in order.tolist():
-            figures = {name: float(column[at]) / steps for name, column in self.columns.items()}
-            device_us = float(self.columns["device_us"][at])
-            own_us = float(self.columns.get("host_us", self.columns["device_us"])[at])
-            shares = {
-                "step_frac": own_us / self.step_us if self.step_us else 0.0,
-                "device_frac": device_us / self.device_us if self.device_us else 0.0,
-            }
-            result.append({"name": self.names[at], **figures, **shares})
-        return result
-
-    @staticmethod
-    def none() -> NamedSums:
-        return NamedSums((), {}, 0, 0.0, 0.0)
-
-    @classmethod
-    def over(cls, parts: Sequence[NamedSums]) -> NamedSums:
-        """The sums of several ranks as one."""
-        index: dict[str, int] = {}
-        places = [[index.setdefault(name, len(index)) for name in part.names] for part in parts]
-        columns = {name: np.zeros(len(index)) for part in parts for name in part.columns}
-        for part, at in zip(parts, places, strict=True):
-            for name, column in part.columns.items():
-                columns[name][at] += column
-        return cls(
-            tuple(index),
-            columns,
-            sum(part.step_count for part in parts),
-            sum(part.step_us for part in parts),
-            sum(part.device_us for part in parts),
-        )
-
-
-def summed(key: Ints, values: Floats | None, count: int) -> Floats:
-    """Per key the sum of its values; how many there are without values."""
-    return np.bincount(key, values, minlength=count).astype(np.float64)
-
-
-def once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int) -> Floats:
-    """Per key the sum of `us` over the rows that have it on a level, each once; not those that
-    have it in `before`. -1 is no key."""
-    result = np.zeros(count)
-    for depth, level in enumerate(levels):
-        is_new = level >= 0
-        for above in (*levels[:depth], *before):
-            is_new &= above != level
-        result += summed(level[is_new], us[is_new], count)
-    return result
-
-
 def kernel_rows(sums: NamedSums, most: int | None = None) -> Records:
     """The kernels, copies and memsets, most time first, with the family of each."""
-    from perfmodel.plot.names import readable_names
-
     readable = dict(zip(sums.names, readable_names(sums.names), strict=True))
     return [
         {
@@ -197,26 +113,40 @@ def rate_rows(sums: NamedSums, most: int | None = None) -> Records:
     return result
 
 
-class Rates(NamedTuple):
-    """What operators with shapes reached (`rate_rows`), of a rank or a job."""
+class HotTable(NamedTuple):
+    """A table of what takes the time: its sums by name of a rank, and the rows of sums."""
 
-    sums: NamedSums
-    """`device_us` is of all that could have a rate: communication is left out."""
-    device: str = ""
-    """The catalogue's name; '' where the trace's device is not in it."""
-    note: str = ""
-    """Why there are none, or no shares of the roofline; '' where nothing is missing."""
+    sums: Callable[[Hotspots], NamedSums]
+    rows: Callable[[NamedSums, int | None], Records]
 
-    @property
-    def rated_frac(self) -> float:
-        """Share of the device time, communication left out, that has a rate."""
-        rated_us = float(self.sums.columns.get("device_us", np.zeros(1)).sum())
-        return rated_us / self.sums.device_us if rated_us else 0.0
 
-    def to_dict(self, most: int | None = None) -> dict[str, Any]:
-        """Figures of a step, and the first `most` rows."""
-        about = {"device": self.device, "rated_frac": round(self.rated_frac, 6), "note": self.note}
-        return about | {"rows": rounded_records(rate_rows(self.sums, most))}
+TABLES = {
+    "top_kernels": HotTable(attrgetter("kernels"), kernel_rows),
+    "top_operators": HotTable(attrgetter("operators"), operator_rows),
+    "annotations": HotTable(attrgetter("ranges"), range_rows),
+    "modules": HotTable(attrgetter("modules"), module_rows),
+    "collectives": HotTable(collective_sums, collective_rows),
+    "rates": HotTable(rate_sums, rate_rows),
+}
+
+
+class HotTables(ABC):
+    """Tables of what takes the time of a step: of a rank, or in the mean over ranks."""
+
+    @abstractmethod
+    def sums(self, table: str) -> NamedSums:
+        """What the rows of one of the tables `TABLES` are made of."""
+
+    def rows(self, table: str, most: int | None = None) -> Records:
+        """Of one of the tables `TABLES`, per step, the largest first."""
+        return TABLES[table].rows(self.sums(table), most)
+
+    def hot_tables(self, most: int | None) -> dict[str, Any]:
+        """The tables, at most so many rows of each, as JSON."""
+        found = {name: rounded_records(self.rows(name, most)) for name in TABLES}
+        rates = self.sums("rates")
+        about = {"device": rates.device, "rated_frac": round(rates.named_frac, 6)}
+        return found | {"rates": {**about, "note": rates.note, "rows": found["rates"]}}
 
 
 def rounded_records(records: Records) -> Records:

@@ -13,7 +13,7 @@ from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, WORKER, Tiny, trace_of
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.rates import rates
+from perfmodel.prediction.breakdown.rates import rate_sums
 from perfmodel.prediction.breakdown.tables import (
     kernel_rows,
     operator_rows,
@@ -248,7 +248,7 @@ def test_operators_and_rates_agree_with_tracelens(reference: Path, name: str) ->
         mine = ours[row["name"]]
         assert mine["count"] >= row["Count"]
         assert mine["device_us"] == pytest.approx(row["total_direct_kernel_time_sum"], rel=1e-3)
-    reached = {(row["operator"], row["shapes"]): row for row in rate_rows(rates(whole).sums)}
+    reached = {(row["operator"], row["shapes"]): row for row in rate_rows(rate_sums(whole))}
     products = [r for r in theirs["unified_perf_top15"] if r["name"] in ("aten::mm", "aten::addmm")]
     assert products
     for row in products:

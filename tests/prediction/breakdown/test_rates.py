@@ -9,8 +9,9 @@ from tiny import Tiny, trace_of
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction.breakdown import rates
+from perfmodel.prediction.breakdown.hotspots import NamedSums
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.tables import Rates, rate_rows
+from perfmodel.prediction.breakdown.tables import rate_rows
 
 FLOATS = {"Input type": ["float", "float"]}
 
@@ -21,12 +22,8 @@ def product(t: Tiny, at: float, us: float, dims: list[Any] | None = None, **more
     t.launch(at + 2, at + 4, (at + 10, at + 10 + us))
 
 
-def found(t: Tiny) -> Rates:
-    return breakdown(t.trace()).ranks[0].rates
-
-
-def rows_of(rates: Rates) -> list[dict[str, Any]]:
-    return rate_rows(rates.sums)
+def found(t: Tiny) -> NamedSums:
+    return breakdown(t.trace()).ranks[0].sums("rates")
 
 
 def test_a_product_reaches_what_its_shapes_and_time_say() -> None:
@@ -35,7 +32,7 @@ def test_a_product_reaches_what_its_shapes_and_time_say() -> None:
     product(t, 0, 200)
     product(t, 300, 300)
     rates = found(t)
-    (row,) = rows_of(rates)
+    (row,) = rate_rows(rates)
     flop = 2 * 2 * 1024 * 512 * 2048
     moved = 2 * 4 * (1024 * 512 + 512 * 2048 + 1024 * 2048)
     assert (row["operator"], row["shapes"], row["dtype"]) == (
@@ -55,7 +52,7 @@ def test_a_product_reaches_what_its_shapes_and_time_say() -> None:
     assert rates.device == "v100-sxm2-16gb"
     assert row["bound_by"] == "compute"
     assert row["roofline_frac"] == pytest.approx(flop / 15.7e12 / 500e-6, rel=0.01)
-    assert rates.rated_frac == pytest.approx(1)
+    assert rates.named_frac == pytest.approx(1)
 
 
 def test_what_moves_bytes_is_bound_by_memory() -> None:
@@ -69,7 +66,7 @@ def test_what_moves_bytes_is_bound_by_memory() -> None:
         | {"Input type": ["float", "float", "Scalar"], "Concrete Inputs": ["", "", "1"]},
     )
     t.launch(2, 4, (10, 30))
-    (row,) = rows_of(found(t))
+    (row,) = rate_rows(found(t))
     assert row["moved_bytes"] == 3 * 4 * (1 << 20)
     assert row["bound_by"] == "memory"
     assert row["roofline_frac"] == pytest.approx(row["gb_per_s"] / 900, rel=0.01)
@@ -80,8 +77,12 @@ def test_a_device_that_the_catalogue_lacks_has_rates_but_no_roofline() -> None:
     t.step(0, 0, 1000)
     product(t, 0, 200)
     rates = found(t)
-    assert rows_of(rates)[0]["tflop_per_s"] > 0
-    assert (rows_of(rates)[0]["roofline_frac"], rows_of(rates)[0]["bound_by"], rates.device) == (
+    assert rate_rows(rates)[0]["tflop_per_s"] > 0
+    assert (
+        rate_rows(rates)[0]["roofline_frac"],
+        rate_rows(rates)[0]["bound_by"],
+        rates.device,
+    ) == (
         None,
         None,
         "",
@@ -89,15 +90,14 @@ def test_a_device_that_the_catalogue_lacks_has_rates_but_no_roofline() -> None:
     assert "Quantum 9000 is not in the catalogue" in rates.note
 
 
-def test_shapes_that_are_no_numbers_are_left_out_and_said() -> None:
+def test_an_operator_whose_shapes_are_no_numbers_has_no_rate() -> None:
     t = Tiny()
     t.step(0, 0, 1000)
     product(t, 0, 200)
     product(t, 300, 300, [["many", 512], [512, 2048]])
     rates = found(t)
-    assert [row["device_us"] for row in rows_of(rates)] == [200]
-    assert "1 operators left out whose shapes are not numbers" in rates.note
-    assert rates.rated_frac == pytest.approx(0.4)
+    assert [row["device_us"] for row in rate_rows(rates)] == [200]
+    assert rates.named_frac == pytest.approx(0.4)
 
 
 def test_without_shapes_or_a_device_it_says_why() -> None:
@@ -119,8 +119,8 @@ def test_operators_that_no_rule_knows_have_no_rate() -> None:
     t.launch(2, 4, (10, 110))
     product(t, 300, 300)
     rates = found(t)
-    assert [row["operator"] for row in rows_of(rates)] == ["aten::mm"]
-    assert rates.rated_frac == pytest.approx(0.75)
+    assert [row["operator"] for row in rate_rows(rates)] == ["aten::mm"]
+    assert rates.named_frac == pytest.approx(0.75)
 
 
 def test_of_several_ranks_the_mean() -> None:
@@ -136,10 +136,10 @@ def test_of_several_ranks_the_mean() -> None:
 def test_arguments_that_no_rule_expects_cost_the_rates_alone(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def unfit(hot: object) -> Rates:
+    def unfit(*_: object) -> NamedSums:
         raise error
 
-    monkeypatch.setattr(rates, "rates", unfit)
+    monkeypatch.setattr(rates, "_rated", unfit)
     t = Tiny()
     t.step(0, 0, 1000)
     product(t, 0, 200)
