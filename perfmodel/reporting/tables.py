@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
 from textwrap import wrap
@@ -46,6 +46,10 @@ GAP, MIN_NAME = 2, 12
 
 class Heading(str):
     """A line of text that stands out."""
+
+
+class Verdict(Heading):
+    """The answer in one sentence; what makes it doubtful stands right below it."""
 
 
 class Command(str):
@@ -91,9 +95,13 @@ class Table:
         records: Iterable[Any],
         *,
         full_names: bool = False,
+        most: int | None = None,
     ) -> None:
         listed = columns(heads) if isinstance(heads, str) else list(heads)
         records = list(records)
+        self.left_out = len(records) - len(records[:most])
+        """Records beyond the `most` that are shown."""
+        records = records[:most]
         values = [
             [each.get(c.key) if isinstance(each, Mapping) else getattr(each, c.key) for c in listed]
             for each in records
@@ -292,6 +300,20 @@ def merged(names: Sequence[Any]) -> str:
     return f"{names[0]} and {len(names) - 1} more" if names[1:] else f"{names[0]}"
 
 
+def alike(
+    records: Iterable[Record], shown: Callable[[Record], Record]
+) -> list[tuple[dict[str, Any], list[Record]]]:
+    """Records of tables of which the same is `shown`, as one row each: that, under the first name
+    and how many more; and the records themselves."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for each in records:
+        found.setdefault(tuple(shown(each).items()), []).append(each)
+    return [
+        ({**dict(row), "table": merged([each["table"] for each in own])}, own)
+        for row, own in found.items()
+    ]
+
+
 def parts_table(
     title: str, parts: Sequence[tuple[str, Mapping[str, float]]], share: str = "share"
 ) -> Table:
@@ -392,4 +414,6 @@ def number_text(value: Any) -> str:
         return value or ""
     if not isinstance(value, int | float):
         return f"{len(value)} values"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
