@@ -29,7 +29,7 @@ from perfmodel.cli.output import (
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import Block, Table, Times, Verdict, counted, percent, shown
+from perfmodel.reporting.tables import Block, Table, Times, Verdict, counted, percent
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult
@@ -125,22 +125,23 @@ def _list(target: Output) -> None:
 def _blocks(comparison: Comparison) -> Iterator[Block]:
     """The verdict, designs by time, then those with a step of their own by what they wait for, need
     and cost, then those that cannot be, and why."""
-    source, same = comparison.source, comparison.without_gain
+    source, same, answer = comparison.source, comparison.without_gain, comparison.to_dict()
     yield _of_source(source)
-    told = zip(comparison.rows, comparison.to_dict()["designs"], strict=True)
+    told = zip(comparison.rows, answer["designs"], strict=True)
     pairs = [pair for pair in told if pair[0].is_feasible]
     pairs.sort(key=lambda pair: float(pair[1]["step_us"]))
     feasible = [row for row, _ in pairs]
     plain = [each | row.memory_gb | {"label": _label(row)} for row, each in pairs]
     own = [each for each in plain if each["design"] not in same]
     bottlenecks = [
-        why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
+        why | {"design": each["design"], "gain": gain and f"{gain:.2f}x"}
         for each in own
         if (why := each["bottleneck"])
+        for gain in (why["lever_speed_up"],)
     ]
     if feasible:
         yield Verdict(_verdict(feasible[0], plain[0]["label"]))
-        yield _times(comparison.baselines, plain)
+        yield _times(answer["baselines"][0], plain)
         yield from _latencies(source["rate_per_s"], plain)
         title = "Bottleneck, and the largest gain by one fix"
         yield Table(title, _BOTTLENECKS, bottlenecks, full_names=True)
@@ -220,20 +221,18 @@ def _label(row: DesignResult) -> str:
     return f"{row.design} ({row.deployment.workload.implementation.name})"
 
 
-def _times(baselines: Sequence[str], plain: Sequence[dict[str, Any]]) -> Table:
-    """Steps with their intervals, and speed-ups over the baselines."""
+def _times(baseline: str, plain: Sequence[dict[str, Any]]) -> Table:
+    """Steps with their intervals, and speed-ups over the baseline."""
     times = Times(each["high_us"] for each in plain)
     records = []
     for each in plain:
+        gain, ends = each["speed_ups"][baseline], each["speed_up_intervals"][baseline]
         record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
-        for name in baselines:
-            gain, ends = each["speed_ups"][name], each["speed_up_intervals"][name]
-            record[f"over {name}"] = None if gain is None else f"{_ratio(gain)}x"
-            if ends and each["design"] != name:
-                record[f"ends {name}"] = " to ".join(map(_ratio, ends))
+        record["gain"] = None if gain is None else f"{_ratio(gain)}x"
+        if ends and each["design"] != baseline:
+            record["gain_interval"] = " to ".join(map(_ratio, ends))
         records.append(record)
-    gains = (f"over {name}:s!;ends {name}=90 %:s" for name in baselines)
-    return Table("Step time", ";".join((_TIMES, *gains)), records)
+    return Table("Step time", f"{_TIMES};gain=over {baseline}:s!;gain_interval=90 %:s", records)
 
 
 def _latencies(rate_per_s: float | None, plain: Sequence[dict[str, Any]]) -> Iterator[Table]:

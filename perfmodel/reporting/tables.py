@@ -274,11 +274,6 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else NOTHING
 
 
-def shown(value: float | None, form: str, none: str = NOTHING) -> str:
-    """A number in its form; `none` where there is none."""
-    return none if value is None else format(value, form)
-
-
 def interval(low_us: float | None, high_us: float | None) -> str | None:
     """`12.3 us to 14.5 us`."""
     if low_us is None or high_us is None:
