@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from perfmodel.errors import Note
 from perfmodel.reporting import tables
 from perfmodel.reporting.predicted import assumed_text
-from perfmodel.reporting.tables import Block, Table, counted, one_line
+from perfmodel.reporting.tables import Block, Record, Table, counted, one_line
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4
@@ -51,6 +51,23 @@ def page(*, to_file: bool = False) -> Console:
 def assumed(name: str, figures: Sequence[Mapping[str, Any]]) -> str:
     """Of `figures` (`Read.to_dict`) those that are guesses, or were not checked."""
     return assumed_text(name, figures, in_full=LINE.get().sources)
+
+
+def alike(
+    records: Iterable[Record], shown: Callable[[Record], Record]
+) -> list[tuple[dict[str, Any], list[Record]]]:
+    """Records of tables of which the same is `shown`, as one row each: that, under the first name
+    and how many more (`0 and 25 more`); and the records themselves."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for each in records:
+        found.setdefault(tuple(shown(each).items()), []).append(each)
+    rows = []
+    for row, own in found.items():
+        first, rest = own[0]["table"], len(own) - 1
+        rows.append(
+            ({**dict(row), "table": f"{first} and {rest} more" if rest else str(first)}, own)
+        )
+    return rows
 
 
 class Console:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
-from perfmodel.cli.console import LINE, assumed
+from perfmodel.cli.console import LINE, alike, assumed
 from perfmodel.cli.options import PACKAGED, Format, KernelOptions
 from perfmodel.cli.output import (
     STDOUT,
@@ -117,7 +117,7 @@ def _blocks(planned: Plan) -> Iterator[Block]:
     ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
     records = [
         row | {"where": _ranks(sorted({rank for each in rows for rank in each["ranks"]}))}
-        for row, rows in tables.alike(ordered, _row)
+        for row, rows in alike(ordered, _row)
     ]
     title = "Tables, those with most work first"
     heads = f"{_TABLES};why" if LINE.get().notes else _TABLES

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import LINE
+from perfmodel.cli.console import LINE, alike
 from perfmodel.cli.output import STDOUT, Output, working, wrote
-from perfmodel.reporting.tables import Block, Table, alike, counted
+from perfmodel.reporting.tables import Block, Table, counted
 
 if TYPE_CHECKING:
     from perfmodel.workload.recovered import Fact, Recovered

@@ -124,24 +124,10 @@ class Table:
             return NOTHING
         if isinstance(value, str):
             return value
-        text = self._number(value, form)
+        own = _TEXTS.get(form)
+        text = own(value) if own else self._times(value) if form == TIME else format(value, form)
         is_zero = text.startswith("-") and not text.strip("-0., %")
         return text.replace("-", "+" if "+" in form else "") if is_zero else text
-
-    def _number(self, value: Any, form: str) -> str:
-        if form == TIME:
-            return self._times(value)
-        if form == HUMAN:
-            return human_us(value)
-        if form == SHARE:
-            return percent(value, 1)
-        if form == GB:
-            return f"{value / BYTES_PER_GB:,.3f}"
-        if form == SIZE:
-            return three_digits(value)
-        if form == COUNT:
-            return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-        return format(value, form)
 
     def rows(self, widths: Sequence[int] = ()) -> list[list[str]]:
         """Cells as texts. Names longer than `MAX_NAME`, and words wider than their column of
@@ -255,6 +241,20 @@ def figure_text(key: str, value: float) -> str:
     return f"{words} {format(size, '.3g' if is_short else ',.0f')}{unit}"
 
 
+def _count_text(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+_TEXTS: Mapping[str, Callable[[Any], str]] = {
+    HUMAN: human_us,
+    SHARE: lambda frac: percent(frac, 1),
+    GB: lambda size_bytes: f"{size_bytes / BYTES_PER_GB:,.3f}",
+    SIZE: three_digits,
+    COUNT: _count_text,
+}
+"""Forms of cells that are no formats of Python's."""
+
+
 def per_samples(values: Iterable[float | None]) -> tuple[float, str]:
     """What figures of a million samples are multiplied with so that they read well, and of how many
     they then are: a billion where one is below a hundredth."""
@@ -288,25 +288,6 @@ def counted(number: int, thing: str) -> str:
 
 def source_text(source: str) -> str:
     return {"-": "standard input", "demo:": "bundled demo"}.get(source, source)
-
-
-def merged(names: Sequence[Any]) -> str:
-    """The first of those in one row, and how many more: `0 and 25 more`."""
-    return f"{names[0]} and {len(names) - 1} more" if names[1:] else f"{names[0]}"
-
-
-def alike(
-    records: Iterable[Record], shown: Callable[[Record], Record]
-) -> list[tuple[dict[str, Any], list[Record]]]:
-    """Records of tables of which the same is `shown`, as one row each: that, under the first name
-    and how many more; and the records themselves."""
-    found: dict[tuple[Any, ...], list[Record]] = {}
-    for each in records:
-        found.setdefault(tuple(shown(each).items()), []).append(each)
-    return [
-        ({**dict(row), "table": merged([each["table"] for each in own])}, own)
-        for row, own in found.items()
-    ]
 
 
 def parts_table(
