@@ -309,14 +309,12 @@ def _serving(
 ) -> Serving | None:
     from perfmodel.prediction.serving import Serving
 
-    if p99_ms is None and max_delay_ms is None:
-        return None if rate_per_s is None else Serving(None, rate_per_s)
-    if train:
+    if (rate_per_s, p99_ms, max_delay_ms) == (None, None, None):
+        return None
+    if train and (p99_ms, max_delay_ms) != (None, None):
         raise UsageError("--p99-ms, --max-delay-ms: they are of inference: add --inference")
-    if max_delay_ms is None:
-        raise UsageError("--p99-ms: say how long a batch may wait to fill: --max-delay-ms 0")
-    p99_us = None if p99_ms is None else p99_ms * US_PER_MS
-    return Serving(max_delay_ms * US_PER_MS, rate_per_s, p99_us)
+    delay_us, p99_us = (None if ms is None else ms * US_PER_MS for ms in (max_delay_ms, p99_ms))
+    return Serving(delay_us, rate_per_s, p99_us)
 
 
 def _names(designs: str | Sequence[str]) -> list[str]:

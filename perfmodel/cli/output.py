@@ -164,16 +164,12 @@ def csv_text(rows: Rows, *, inert: bool = True) -> str:
         is_formula = isinstance(value, str) and len(value) > 1 and value[0] in "=+-@\t\r"
         return f"'{value}" if inert and is_formula else value
 
-    def column(values: Iterable[Any]) -> pd.Series:
-        """Numbers stay as they are: 2 is not 2.0 where another row has 2.5."""
-        return pd.Series([cell(value) for value in values], dtype=object)
-
-    if isinstance(rows, pd.DataFrame):
-        frame, texts = rows.reset_index(drop=True), rows.select_dtypes(exclude=["number", "bool"])
-        return str(frame.assign(**{key: column(texts[key]) for key in texts}).to_csv(index=False))
-    keys = list(rows[0]) if rows else []
-    listed = {key: column(row.get(key) for row in rows) for key in keys}
-    return str(pd.DataFrame(listed).to_csv(index=False))
+    # Numbers of records stay as they are: 2 is not 2.0 where another row has 2.5.
+    is_frame = isinstance(rows, pd.DataFrame)
+    frame = rows.reset_index(drop=True) if is_frame else pd.DataFrame(list(rows), dtype=object)
+    texts = frame.select_dtypes(exclude=["number", "bool"])
+    cells = {key: pd.Series(map(cell, texts[key]), dtype=object) for key in texts}
+    return str(frame.assign(**cells).to_csv(index=False))
 
 
 def _reread(rows: Rows, *, inert: bool) -> pd.DataFrame:
