@@ -209,22 +209,19 @@ def plan(
             how many there are at most.
 
     Returns: a `Plan`; its `deployment` is what `predict` takes.
-    Raises: `PerfmodelError` for hardware that is no node or cluster, and where memory holds no
-    layout.
+    Raises: `PerfmodelError` for hardware that holds no tables, and where memory holds no layout.
     Example: `perfmodel.plan("criteo-kaggle", "dgx-a100-80gb").to_frame()`.
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
-    from perfmodel.hardware import Cluster, Node, cluster
     from perfmodel.prediction import request
+    from perfmodel.prediction.step import cluster_of
 
     texts = request.as_list(settings)
     part = request.hardware_part(hardware, request.machine_settings(texts))
-    if not isinstance(part, (Node, Cluster)):
-        raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
     model = request.changed_workload(workload, texts)
-    deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
+    deployment = deployment_of(model, cluster_of(part, nodes), batch, train=train)
     with using_kernels(kernels):
         return plan_deployment(deployment, estimator=estimator, begin=begin)
 

@@ -47,7 +47,7 @@ _UNDESIGNED = {
     "own": "The workload in its own software, where designs edit another (its row says which).",
 }
 _BOTTLENECKS = (
-    "design:name;words=waits for:name;share_frac=share:.0%;gain:s;lever=best single fix:name!"
+    "design:name;words=waits for:name;share_frac=share:.0%;gain:s!;lever=best single fix:name!"
 )
 _TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
 _STEPS = "step:name;step_us=step:us;gain:s;gain_over_first=over first:s"
