@@ -298,20 +298,15 @@ def check_target(*paths: Path | None) -> None:
         if path is None or is_stdout(path):
             continue
         check_writable(path, None)
-        if sum(_is_named(word, path) for word in LINE.get().words) > 1:
+        place = os.path.realpath(path)
+        if sum(place in _places(word) for word in LINE.get().words) > 1:
             raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
 
 
-def _is_named(word: str, path: Path) -> bool:
-    """Whether a word names the file: alone, as `--option=FILE`, `-oFILE`, or `FILE.py:CLASS`."""
+def _places(word: str) -> list[str]:
+    """Files that a word may name: alone, as `--option=FILE`, `-oFILE`, or `FILE.py:CLASS`."""
     forms = (word, word.removeprefix("-o"), word.partition("=")[2], word.rpartition(":")[0])
-    for named in forms:
-        if os.path.exists(named) and path.exists():
-            if os.path.samefile(named, path):
-                return True
-        elif named and os.path.realpath(named) == os.path.realpath(path):
-            return True
-    return False
+    return [os.path.realpath(each) for each in forms if each]
 
 
 def check_figure(path: Path | None) -> None:
