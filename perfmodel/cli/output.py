@@ -165,8 +165,10 @@ def csv_text(rows: Rows, *, inert: bool = True) -> str:
         return f"'{value}" if inert and is_formula else value
 
     # Numbers of records stay as they are: 2 is not 2.0 where another row has 2.5.
-    is_frame = isinstance(rows, pd.DataFrame)
-    frame = rows.reset_index(drop=True) if is_frame else pd.DataFrame(list(rows), dtype=object)
+    if isinstance(rows, pd.DataFrame):
+        frame = rows.reset_index(drop=True)
+    else:
+        frame = pd.DataFrame(list(rows), dtype=object)
     texts = frame.select_dtypes(exclude=["number", "bool"])
     cells = {key: pd.Series(map(cell, texts[key]), dtype=object) for key in texts}
     return str(frame.assign(**cells).to_csv(index=False))

@@ -21,6 +21,7 @@ from perfmodel.reporting.sides import (
     RankSteps,
     Side,
 )
+from perfmodel.reporting.tables import one_line
 
 SCHEMA = "perfmodel.diff/2"
 COLUMNS = ("group", "name", "a_us", "b_us", "change_us", "scatter_frac")
@@ -177,7 +178,7 @@ class Difference:
 
     def to_markdown(self) -> str:
         """A comment for a pull request: the verdict, limits, what moved most, and notes."""
-        lines = [f"**{_plain(self.verdict)}**", ""]
+        lines = [f"**{one_line(self.verdict)}**", ""]
         first = self.pairs[0][0]
         shown = [each for each in self.held if each.rank == first or each.outcome is Outcome.OVER]
         if shown:
@@ -188,9 +189,9 @@ class Difference:
                     for share in (each.scatter_frac, each.limit_frac)
                 )
                 cells = [each.figure, str(each.rank), *each.size_texts, each.change_text, *shares]
-                lines.append(f"| {' | '.join(map(_plain, [*cells, each.outcome.value]))} |")
+                lines.append(f"| {' | '.join([*cells, each.outcome.value])} |")
             lines.append("")
-        lines += [f"- {_plain(text)}" for text in (*self.moved, *self.incomplete, *self.notes)]
+        lines += [f"- {one_line(text)}" for text in (*self.moved, *self.incomplete, *self.notes)]
         return "\n".join(lines).rstrip() + "\n"
 
     @property
@@ -244,11 +245,6 @@ class Difference:
     def to_frame(self) -> pd.DataFrame:
         """One row per figure."""
         return self.changes.copy()
-
-
-def _plain(text: str) -> str:
-    """Nothing that a name in a trace could break a table or a line with."""
-    return "".join(c if c.isprintable() else "?" for c in text).replace("|", "\\|")
 
 
 def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> Difference:

@@ -96,7 +96,7 @@ def test_answers_of_two_versions_of_the_tool(run: Run, tmp_path: Path) -> None:
     assert note == f"two versions of the tool made them: perfmodel 0.0.9 to {__version__}"
 
 
-@pytest.mark.parametrize("schema", ["prediction/2", "breakdown/0", "brief/1", "other/1"])
+@pytest.mark.parametrize("schema", ["prediction/3", "breakdown/0", "brief/1", "other/1"])
 def test_answers_of_other_schemas_are_one_line(run: Run, tmp_path: Path, schema: str) -> None:
     path = tmp_path / "later.json"
     later = {"schema": f"perfmodel.{schema}", "made_by": {"perfmodel": "7.1"}, "results": []}

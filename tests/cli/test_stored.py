@@ -69,7 +69,7 @@ def test_a_comparison_and_a_plan_have_a_page_and_no_difference(
     assert page.count("<table") >= 2
     ran = run("diff", path, path)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert f"perfmodel.{verb}/1: diff compares traces and " in ran.err
+    assert f"{json.loads(path.read_text())['schema']}: diff compares traces and " in ran.err
 
 
 def test_a_path_that_is_damaged_is_one_line(run: Run, tmp_path: Path, trace: Path) -> None:
