@@ -106,7 +106,7 @@ def traces(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
+    evaluation = _evaluated(paths, max_memory, strict=strict)
     target.write_result(evaluation, _blocks_of_traces, evaluation.warnings)
 
 
@@ -123,16 +123,13 @@ def _blocks_of_traces(evaluation: Errors) -> Iterator[Block]:
         yield Table("Errors, in % of what was measured", _TRACES, rows)
 
 
-def evaluate_paths(
-    paths: list[str], *, strict: bool, limit_bytes: int, steps_by: str = ""
-) -> Errors:
+def _evaluated(paths: list[str] | None, max_memory: float, **reading: Any) -> Errors:
     """The errors over `paths`; without any, over the folder `traces` here and the demo."""
     from perfmodel import api
 
+    limit = max_bytes(max_memory)
     with working("evaluating") as begin:
-        return api.evaluate(
-            *paths, strict=strict, max_bytes=limit_bytes, steps_by=steps_by, begin=begin
-        )
+        return api.evaluate(*(paths or ()), max_bytes=limit, begin=begin, **reading)
 
 
 def kernels(data: list[Path], timed_by: KernelOptions = PACKAGED, target: Output = STDOUT) -> None:
@@ -267,10 +264,7 @@ def check(
     check_target(markdown)
     held_by.check_tolerance(tolerance)
     rows = None if update else held_by.read_baseline(baseline)
-    limit = max_bytes(max_memory)
-    evaluation = evaluate_paths(
-        folders or [], strict=strict, limit_bytes=limit, steps_by=steps_by or ""
-    )
+    evaluation = _evaluated(folders, max_memory, strict=strict, steps_by=steps_by or "")
     if rows is None:
         rows = evaluation.rows
         held_by.write_baseline(baseline, rows)

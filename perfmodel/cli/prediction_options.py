@@ -8,7 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, KernelOptions, option_name, reading
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    KernelOptions,
+    max_bytes,
+    option_name,
+    steps_slice,
+)
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -83,7 +89,10 @@ class PredictionOptions(KernelOptions):
             load_profile(self.overheads)
 
     def _reading(self) -> dict[str, Any]:
-        return reading(self.steps, self.steps_by, strict=self.strict, max_memory=self.max_memory)
+        """What `read` is given. Raises `UsageError`."""
+        limits = {"strict": self.strict, "max_bytes": max_bytes(self.max_memory)}
+        chosen = steps_slice(self.steps) if self.steps else None
+        return limits | {"steps": chosen, "steps_by": self.steps_by or ""}
 
     def content(self, named: str | None) -> Trace | OpGraph:
         """The trace, the bundled demo, or the ops of the module `FILE.py:CLASS`."""
