@@ -209,22 +209,19 @@ def plan(
             how many there are at most.
 
     Returns: a `Plan`; its `deployment` is what `predict` takes.
-    Raises: `PerfmodelError` for hardware that is no node or cluster, and where memory holds no
-    layout.
+    Raises: `PerfmodelError` for hardware that holds no tables, and where memory holds no layout.
     Example: `perfmodel.plan("criteo-kaggle", "dgx-a100-80gb").to_frame()`.
     """
     from perfmodel.cost.chosen import using_kernels
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
-    from perfmodel.hardware import Cluster, Node, cluster
     from perfmodel.prediction import request
+    from perfmodel.prediction.step import cluster_of
 
     texts = request.as_list(settings)
     part = request.hardware_part(hardware, request.machine_settings(texts))
-    if not isinstance(part, (Node, Cluster)):
-        raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
     model = request.changed_workload(workload, texts)
-    deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
+    deployment = deployment_of(model, cluster_of(part, nodes), batch, train=train)
     with using_kernels(kernels):
         return plan_deployment(deployment, estimator=estimator, begin=begin)
 
@@ -309,14 +306,12 @@ def _serving(
 ) -> Serving | None:
     from perfmodel.prediction.serving import Serving
 
-    if p99_ms is None and max_delay_ms is None:
-        return None if rate_per_s is None else Serving(None, rate_per_s)
-    if train:
+    if (rate_per_s, p99_ms, max_delay_ms) == (None, None, None):
+        return None
+    if train and (p99_ms, max_delay_ms) != (None, None):
         raise UsageError("--p99-ms, --max-delay-ms: they are of inference: add --inference")
-    if max_delay_ms is None:
-        raise UsageError("--p99-ms: say how long a batch may wait to fill: --max-delay-ms 0")
-    p99_us = None if p99_ms is None else p99_ms * US_PER_MS
-    return Serving(max_delay_ms * US_PER_MS, rate_per_s, p99_us)
+    delay_us, p99_us = (None if ms is None else ms * US_PER_MS for ms in (max_delay_ms, p99_ms))
+    return Serving(delay_us, rate_per_s, p99_us)
 
 
 def _names(designs: str | Sequence[str]) -> list[str]:

@@ -56,7 +56,6 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         "settings: unknown key house of a node",
     ),
     (lambda: perfmodel.compare(WORKLOAD, MACHINE, "neo", settings="neo"), "settings 'neo': exp"),
-    (lambda: perfmodel.plan(WORKLOAD, "t4"), "hardware t4: tables are laid out on a node"),
     (lambda: perfmodel.check(BASELINE, tolerance_frac=-1), "tolerance_frac -1: expected a share"),
     (lambda: perfmodel.fit("kernels", TABLE, "no", estimator="x"), "estimator x: expected MODULE"),
     (lambda: perfmodel.fit("collectives", TABLE, "no"), "name the machine of the logs with hard"),

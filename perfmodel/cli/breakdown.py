@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import LINE, Console
+from perfmodel.cli.console import LINE
 from perfmodel.cli.options import DEFAULT_MAX_GB
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.errors import UsageError
 from perfmodel.reporting import tables
 from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict
+from perfmodel.reporting.tables import Block, Verdict
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.job import Breakdown
@@ -51,24 +53,24 @@ def breakdown(
     step = tables.median_step(shown.steps)
     save_figure(figure, lambda: whole.plot(shown.rank, step.index))
 
-    def table(console: Console) -> None:
+    def blocks() -> Iterator[Block]:
         page = BreakdownPage(selected, top or tables.MAX_SHOWN)
         detailed = [*selected.ranks] if rank else [selected.slowest]
-        console.say(about(whole))
-        console.verdict(verdict(detailed[0], helps))
-        console.show_blocks(page.ranks())
+        yield about(whole)
+        yield Verdict(verdict(detailed[0], helps))
+        yield from page.ranks()
         if len(detailed) < len(selected.ranks):
             rest = "causes and details; others: --rank N"
-            console.say(f"Below, of rank {detailed[0].rank}: {rest}")
+            yield (f"Below, of rank {detailed[0].rank}: {rest}")
         for each in detailed:
-            console.show_blocks(page.causes(each))
-        console.show_blocks(gain_blocks(helps, next(iter(lost), whole.unrecorded)))
-        console.show_blocks(page.hotspots())
+            yield from page.causes(each)
+        yield from gain_blocks(helps, next(iter(lost), whole.unrecorded))
+        yield from page.hotspots()
         if not LINE.get().notes:
-            console.show_blocks(["\nEach step, rates by shape and host overheads: -v"])
+            yield "\nEach step, rates by shape and host overheads: -v"
             return
         for each in detailed:
-            console.show_blocks(page.details(each))
+            yield from page.details(each)
 
     def answer() -> dict[str, Any]:
         return selected.to_dict(top or MAX_ROWS, (helps, lost))
@@ -76,7 +78,7 @@ def breakdown(
     target.write(
         answer,
         selected.to_frame,
-        table,
+        blocks,
         warnings=[*selected.warnings, *lost],
         cautions=[*incomplete(selected.gaps), *selected.cautions],
     )

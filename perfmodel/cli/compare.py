@@ -4,7 +4,7 @@ two traces or predictions side by side."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 
 from perfmodel.api import ALL
 from perfmodel.base.units import human_us
-from perfmodel.cli.console import Console
+from perfmodel.cli.console import assumed
 from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
 from perfmodel.cli.output import (
     FAILED,
@@ -29,7 +29,7 @@ from perfmodel.cli.output import (
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import Table, Times, counted, percent, shown
+from perfmodel.reporting.tables import Block, Table, Times, Verdict, counted, percent
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult
@@ -47,7 +47,7 @@ _UNDESIGNED = {
     "own": "The workload in its own software, where designs edit another (its row says which).",
 }
 _BOTTLENECKS = (
-    "design:name;words=waits for:name;share_frac=share:.0%;gain:s;lever=best single fix:name!"
+    "design:name;words=waits for:name;share_frac=share:.0%;gain:s!;lever=best single fix:name!"
 )
 _TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
 _STEPS = "step:name;step_us=step:us;gain:s;gain_over_first=over first:s"
@@ -103,7 +103,7 @@ def compare(
             ladder=ladder,
         )
     save_figure(figure, comparison.plot)
-    target.write_result(comparison, _show_steps if ladder else _show, comparison.warnings)
+    target.write_result(comparison, _blocks_of_steps if ladder else _blocks, comparison.warnings)
     if comparison.reference is None:
         raise typer.Exit(NONE_POSSIBLE)
 
@@ -122,31 +122,31 @@ def _list(target: Output) -> None:
     target.write_list("Designs", DESIGN_LIST, listed)
 
 
-def _show(console: Console, comparison: Comparison) -> None:
+def _blocks(comparison: Comparison) -> Iterator[Block]:
     """The verdict, designs by time, then those with a step of their own by what they wait for, need
     and cost, then those that cannot be, and why."""
-    source, same = comparison.source, comparison.without_gain
-    _say_source(console, source)
-    told = zip(comparison.rows, comparison.to_dict()["designs"], strict=True)
+    source, same, answer = comparison.source, comparison.without_gain, comparison.to_dict()
+    yield _of_source(source)
+    told = zip(comparison.rows, answer["designs"], strict=True)
     pairs = [pair for pair in told if pair[0].is_feasible]
     pairs.sort(key=lambda pair: float(pair[1]["step_us"]))
     feasible = [row for row, _ in pairs]
     plain = [each | row.memory_gb | {"label": _label(row)} for row, each in pairs]
     own = [each for each in plain if each["design"] not in same]
     bottlenecks = [
-        why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
+        why | {"design": each["design"], "gain": gain and f"{gain:.2f}x"}
         for each in own
         if (why := each["bottleneck"])
+        for gain in (why["lever_speed_up"],)
     ]
     if feasible:
-        console.verdict(_verdict(feasible[0], plain[0]["label"]))
-        console.show(_times(comparison.baselines, plain))
-        if latencies := _latencies(source["rate_per_s"], plain):
-            console.show(latencies)
+        yield Verdict(_verdict(feasible[0], plain[0]["label"]))
+        yield _times(answer["baselines"][0], plain)
+        yield from _latencies(source["rate_per_s"], plain)
         title = "Bottleneck, and the largest gain by one fix"
-        console.show(Table(title, _BOTTLENECKS, bottlenecks, full_names=True))
+        yield Table(title, _BOTTLENECKS, bottlenecks, full_names=True)
     for design, why in same.items():
-        console.say(f"{design}: {why}")
+        yield f"{design}: {why}"
     if feasible:
         known = dict.fromkeys(f"{tier}:,.1f" for row in feasible for tier in row.memory_gb)
         factor, many = tables.per_samples(each["usd_per_million_samples"] for each in own)
@@ -155,13 +155,13 @@ def _show(console: Console, comparison: Comparison) -> None:
                 cost = each[f"{key}_per_million_samples"]
                 each[key] = None if cost is None else cost * factor
         title = f"Memory in GB (hbm and dram per rank, others per node); per {many} samples"
-        console.show(Table(title, ";".join(["label=design:name", *known, _COSTS]), own))
+        yield Table(title, ";".join(["label=design:name", *known, _COSTS]), own)
     for row in comparison.rows:
         if not row.is_feasible:
-            _say_why_not(console, row)
+            yield _why_not(row)
         elif row.load is not None and row.load.note:
-            console.say(f"{row.design}: {row.load.note}")
-    console.say_assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
+            yield f"{row.design}: {row.load.note}"
+    yield assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
 
 
 def _verdict(fastest: DesignResult, label: str) -> str:
@@ -173,20 +173,20 @@ def _verdict(fastest: DesignResult, label: str) -> str:
     return f"{text}{why.sentence() if why else ''}."
 
 
-def _say_source(console: Console, source: Mapping[str, Any]) -> None:
+def _of_source(source: Mapping[str, Any]) -> str:
     what = "training" if source["training"] else "inference"
     where = f"{source['hardware']} ({counted(source['devices'], 'device')})"
-    console.say(f"{source['workload']} on {where}, {what}, batch {source['batch']:,}")
+    return f"{source['workload']} on {where}, {what}, batch {source['batch']:,}"
 
 
-def _say_why_not(console: Console, row: DesignResult) -> None:
+def _why_not(row: DesignResult) -> str:
     why = row.why_not.removeprefix(f"{row.design}: ")
-    console.say(f"{row.title} is not possible here: {why}")
+    return f"{row.title} is not possible here: {why}"
 
 
-def _show_steps(console: Console, ladder: Comparison) -> None:
+def _blocks_of_steps(ladder: Comparison) -> Iterator[Block]:
     """Of each design its steps: time, gains, memory and what the step then waits for."""
-    _say_source(console, ladder.source)
+    yield _of_source(ladder.source)
     tiers = dict.fromkeys(f"{tier}={tier} GB:,.1f" for row in ladder.rows for tier in row.memory_gb)
     heads = ";".join((_STEPS, *tiers, "words=waits for"))
     steps = defaultdict[str, list[dict[str, Any]]](list)
@@ -196,15 +196,15 @@ def _show_steps(console: Console, ladder: Comparison) -> None:
             words = {"words": row.bottleneck.words}
             steps[row.design].append(told | row.memory_gb | gains | words)
     for design, records in steps.items():
-        console.show(Table(f"{design}, step by step", heads, records, full_names=True))
+        yield Table(f"{design}, step by step", heads, records, full_names=True)
     said = set[tuple[str, str]]()  # of steps that cannot be for one reason, the first says it
     for row in ladder.rows:
         if not row.is_feasible and (row.design, row.why_not) not in said:
-            _say_why_not(console, row)
+            yield _why_not(row)
         said.add((row.design, row.why_not))
         for why in row.without_gain:
-            console.say(f"{row.design}: {why}")
-    console.say_assumed(ladder.source["hardware"], [each.to_dict() for each in ladder.assumed])
+            yield f"{row.design}: {why}"
+    yield assumed(ladder.source["hardware"], [each.to_dict() for each in ladder.assumed])
 
 
 def _ratio(value: float) -> str:
@@ -221,24 +221,22 @@ def _label(row: DesignResult) -> str:
     return f"{row.design} ({row.deployment.workload.implementation.name})"
 
 
-def _times(baselines: Sequence[str], plain: Sequence[dict[str, Any]]) -> Table:
-    """Steps with their intervals, and speed-ups over the baselines."""
+def _times(baseline: str, plain: Sequence[dict[str, Any]]) -> Table:
+    """Steps with their intervals, and speed-ups over the baseline."""
     times = Times(each["high_us"] for each in plain)
     records = []
     for each in plain:
+        gain, ends = each["speed_ups"][baseline], each["speed_up_intervals"][baseline]
         record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
-        for name in baselines:
-            gain, ends = each["speed_ups"][name], each["speed_up_intervals"][name]
-            record[f"over {name}"] = None if gain is None else f"{_ratio(gain)}x"
-            if ends and each["design"] != name:
-                record[f"ends {name}"] = " to ".join(map(_ratio, ends))
+        record["gain"] = None if gain is None else f"{_ratio(gain)}x"
+        if ends and each["design"] != baseline:
+            record["gain_interval"] = " to ".join(map(_ratio, ends))
         records.append(record)
-    gains = (f"over {name}:s!;ends {name}=90 %:s" for name in baselines)
-    return Table("Step time", ";".join((_TIMES, *gains)), records)
+    return Table("Step time", f"{_TIMES};gain=over {baseline}:s!;gain_interval=90 %:s", records)
 
 
-def _latencies(rate_per_s: float | None, plain: Sequence[dict[str, Any]]) -> Table | None:
-    """From a sample's arrival to its answer; None where nobody asked."""
+def _latencies(rate_per_s: float | None, plain: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    """From a sample's arrival to its answer, where that was asked for."""
     asked = [each | each["latency"] for each in plain if each["latency"]]
     records = [
         each | {key: "unstable" if each[key] is None else each[key] for key in ("p50_us", "p99_us")}
@@ -248,7 +246,8 @@ def _latencies(rate_per_s: float | None, plain: Sequence[dict[str, Any]]) -> Tab
     found = "rate_per_s=at samples/s:,.0f;" if rate_per_s is None else ""
     batches = "batch=in batches:,d;" if any(each["batch"] for each in asked) else ""
     heads = f"label=design:name;{found}{batches}p50_us=p50:human;p99_us=p99:human"
-    return Table(f"Latency{at}", heads, records) if asked else None
+    if asked:
+        yield Table(f"Latency{at}", heads, records)
 
 
 MAX_SHOWN = 12
@@ -279,20 +278,19 @@ def diff(
         compared = api.diff(a, b, fail_over=limits, max_bytes=limit, steps_by=steps_by or "")
     if markdown:
         wrote(markdown, "Markdown, for a comment on the pull request", compared.to_markdown())
-    target.write_result(compared, partial(_show_diff, top=top), cautions=compared.incomplete)
+    target.write_result(compared, partial(_changes, top=top), cautions=compared.incomplete)
     if compared.failed:
         raise typer.Exit(FAILED)
 
 
-def _show_diff(console: Console, compared: Difference, top: int) -> None:
+def _changes(compared: Difference, top: int) -> Iterator[Block]:
     from perfmodel.plot.names import short_name
     from perfmodel.reporting.sides import GROUPS
 
-    console.verdict(compared.verdict)
-    console.say(f"A: {compared.a.source} ({compared.a.hardware})")
-    console.say(f"B: {compared.b.source} ({compared.b.hardware})")
-    for line in compared.notes:
-        console.say(line)
+    yield Verdict(compared.verdict)
+    yield f"A: {compared.a.source} ({compared.a.hardware})"
+    yield f"B: {compared.b.source} ({compared.b.hardware})"
+    yield from compared.notes
     for group, title in zip(GROUPS, _TITLES, strict=True):
         every, records = compared.of(group), []
         for change in every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records"):
@@ -301,4 +299,4 @@ def _show_diff(console: Console, compared: Difference, top: int) -> None:
             own = {"name": named(short_name(change["name"])), "share": share}
             records.append(change | own)
         if records:
-            console.show(Table(title, _COLUMNS, records))
+            yield Table(title, _COLUMNS, records)

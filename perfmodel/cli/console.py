@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from perfmodel.errors import Note
 from perfmodel.reporting import tables
 from perfmodel.reporting.predicted import assumed_text
-from perfmodel.reporting.tables import Block, Table, counted, one_line
+from perfmodel.reporting.tables import Block, Record, Table, counted, one_line
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4
@@ -36,18 +36,38 @@ _NO_LINE = Line()
 LINE: ContextVar[Line] = ContextVar("LINE", default=_NO_LINE)
 
 
-def page_width() -> int | None:
-    """Columns of what goes to no terminal, where `COLUMNS` gives them."""
-    wanted = os.environ.get("COLUMNS", "")
-    is_known = wanted.isascii() and wanted.isdigit() and _MIN_WIDTH <= int(wanted) <= _MAX_WIDTH
-    return int(wanted) if is_known else None
-
-
-def terminal_console() -> Console:
-    """A page for the terminal, with colours unless `NO_COLOR` or a dumb terminal forbids them."""
+def page(*, to_file: bool = False) -> Console:
+    """A page as wide as the terminal, with colours unless `NO_COLOR` or a dumb one forbids them;
+    where it goes to none, of as many columns as `COLUMNS` says."""
+    if to_file or not sys.stdout.isatty():
+        wanted = os.environ.get("COLUMNS", "")
+        is_known = wanted.isascii() and wanted.isdigit() and _MIN_WIDTH <= int(wanted) <= _MAX_WIDTH
+        return Console(int(wanted) if is_known else None)
     is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
     width = shutil.get_terminal_size((80, 24)).columns
-    return Console(max(width, _MIN_WIDTH), coloured=not is_plain and sys.stdout.isatty())
+    return Console(max(width, _MIN_WIDTH), coloured=not is_plain)
+
+
+def assumed(name: str, figures: Sequence[Mapping[str, Any]]) -> str:
+    """Of `figures` (`Read.to_dict`) those that are guesses, or were not checked."""
+    return assumed_text(name, figures, in_full=LINE.get().sources)
+
+
+def alike(
+    records: Iterable[Record], shown: Callable[[Record], Record]
+) -> list[tuple[dict[str, Any], list[Record]]]:
+    """Records of tables of which the same is `shown`, as one row each: that, under the first name
+    and how many more (`0 and 25 more`); and the records themselves."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for each in records:
+        found.setdefault(tuple(shown(each).items()), []).append(each)
+    rows = []
+    for row, own in found.items():
+        first, rest = own[0]["table"], len(own) - 1
+        rows.append(
+            ({**dict(row), "table": f"{first} and {rest} more" if rest else str(first)}, own)
+        )
+    return rows
 
 
 class Console:
@@ -56,42 +76,42 @@ class Console:
     def __init__(self, width: int | None = None, *, coloured: bool = False) -> None:
         self._width, self._coloured = width, coloured
         self._lines: list[str] = []
-        self.cautions: Sequence[str] = ()
-        """What makes the answer doubtful, which stands right below the verdict."""
 
     @property
     def text(self) -> str:
         """What was written, lines without blanks at their ends."""
         return "".join(f"{line}\n" for line in self._lines)
 
-    def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None:
-        """Text, on a page with a width broken between words unless `whole`."""
+    def show(self, *blocks: Block) -> None:
+        """Tables, and lines of text, whatever names are in them; nothing of an empty line."""
+        for block in blocks:
+            if isinstance(block, Table):
+                self._lines.append("")
+                self._say(block.title, "bold")
+                self._lines += [line.rstrip() for line in block.lines(self._width)]
+                if block.left_out:
+                    self._say(f"and {block.left_out} more: --format csv or json has all")
+                continue
+            if block.startswith("\n"):
+                self._lines.append("")
+            self._say(block, "bold" * isinstance(block, tables.Heading))
+
+    def _say(self, block: str, style: str = "") -> None:
+        """A line, on a page with a width broken between words unless it is typed."""
+        text, is_typed = one_line(block), isinstance(block, tables.Command)
+        if not text:
+            return
+        lines = [f"    {text}"] if is_typed else [text]
+        if self._width is not None and not is_typed:
+            lines = tables.folded(text, self._width)
         form = _STYLES[style] if style and self._coloured else "{}"
-        lines = [text] if whole or self._width is None else tables.folded(text, self._width)
         self._lines += [form.format(line.rstrip()) for line in lines]
-
-    def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None:
-        """A line of text, whatever names are in it; nothing where it is empty."""
-        if text:
-            self.print(before + one_line(text), style=style, whole=whole)
-
-    def show(self, *tables: Table) -> None:
-        for table in tables:
-            self.print()
-            self.say(table.title, style="bold")
-            for line in table.lines(self._width):
-                self.print(line, whole=True)
-
-    def verdict(self, text: str) -> None:
-        """The answer in one sentence, and below it what makes it doubtful."""
-        self.say(text, style="bold")
-        self.show_cautions(self.cautions)
 
     def show_cautions(self, cautions: Sequence[str]) -> None:
         if cautions:
-            self.print()
+            self._lines.append("")
         for line in cautions:
-            self.say(f"warning: {line}", style="yellow")
+            self._say(f"warning: {line}", "yellow")
 
     def show_warnings(self, lines: Sequence[str], *, every: bool) -> None:
         """What was dropped, repaired or guessed, and in a line how much else there is; with `every`
@@ -101,40 +121,9 @@ class Console:
         shown = warnings if every else warnings[:MAX_WARNINGS]
         self.show_cautions(shown)
         if every and notes:
-            self.print()
-            for note in notes:
-                self.say(f"note: {note}")
+            self.show("\n", *(f"note: {note}" for note in notes))
         hidden = len(warnings) - len(shown), 0 if every else len(notes)
         counts = zip(hidden, ("more warning", "note"), strict=True)
         if parts := [counted(number, what) for number, what in counts if number]:
-            if not shown:
-                self.print()
-            self.say(f"{' and '.join(parts)}: -v shows them")
-
-    def say_assumed(self, name: str, figures: Sequence[Mapping[str, Any]]) -> None:
-        """Of `figures` (`Read.to_dict`) those that are guesses, or were not checked."""
-        self.say(assumed_text(name, figures, in_full=LINE.get().sources))
-
-    def show_blocks(self, blocks: Iterable[Block]) -> None:
-        for block in blocks:
-            if isinstance(block, Table):
-                self.show(block)
-                continue
-            if block.startswith("\n"):
-                self.print()
-            is_typed, style = (
-                isinstance(block, tables.Command),
-                "bold" * isinstance(block, tables.Heading),
-            )
-            self.say(block, style=style, whole=is_typed, before="    " * is_typed)
-
-    def show_read(self, title: str, read: Sequence[Mapping[str, Any]]) -> None:
-        """A row for each figure or coefficient that was read, with its source."""
-        if read:
-            every = ("part", "figure", "name", "value", "unit", "source")
-            typed = ("part", "figure", "name", "unit")
-            heads = ";".join(
-                f"{key}:name" if key in typed else key for key in every if key in read[0]
-            )
-            records = [dict(each) | {"value": tables.number_text(each["value"])} for each in read]
-            self.show(Table(title, heads, records, full_names=True))
+            above = "" if shown else "\n"
+            self.show(f"{above}{' and '.join(parts)}: -v shows them")

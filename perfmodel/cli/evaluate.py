@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
-from perfmodel.reporting.tables import Table, counted, figure_text, form_of
+from perfmodel.reporting.tables import Block, Table, figure_text, form_of
 
 if TYPE_CHECKING:
     from perfmodel.validate.evaluate.baseline import Comparison
@@ -62,34 +61,23 @@ _CHANGES = "trace;kind;name;figure;baseline=baseline:.2f;present=now:.2f;status"
 _MAX_CHANGES = 30
 
 
-def _show(
-    console: Console,
-    evaluation: Any,
-    *,
-    title: str,
-    heads: str,
-    rows: str = "rows",
-    sums: Sequence[str] = (),
-) -> None:
+def _blocks(
+    evaluation: Any, *, title: str, heads: str, rows: str = "rows", sums: Sequence[str] = ()
+) -> Iterator[Block]:
     """The `rows` of an evaluation, and in a line each what sums them up."""
     answer = evaluation.to_dict()
     listed = answer[rows] if answer.get(rows) else evaluation.rows
     cells = [{key: _cell(value) for key, value in row.items()} for row in listed]
-    console.show(Table(title, heads, cells))
+    yield Table(title, heads, cells)
     for key in sums:
         each = answer[key]
         for record in each if isinstance(each, list) else [each]:
-            told = record if isinstance(record, Mapping) else {key: record}
-            console.say(
-                ", ".join(
-                    _fact(*item) for item in told.items() if isinstance(item[1], str | int | float)
-                )
-            )
+            yield _facts(record if isinstance(record, Mapping) else {key: record})
 
 
 def _write(target: Output, evaluation: Any, title: str, heads: str, **shown: Any) -> None:
-    show = partial(_show, title=title, heads=heads, **shown)
-    target.write_result(evaluation, show, getattr(evaluation, "warnings", ()))
+    blocks = partial(_blocks, title=title, heads=heads, **shown)
+    target.write_result(evaluation, blocks, getattr(evaluation, "warnings", ()))
 
 
 def _cell(value: Any) -> Any:
@@ -101,11 +89,15 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _fact(name: str, value: Any) -> str:
-    """`median 3.1 %` of `median_pct`."""
-    if isinstance(value, float):
-        return figure_text(name, value)
-    return f"{form_of(name)[0]} {'-' if value is None else _cell(value)}"
+def _facts(told: Mapping[str, Any]) -> str:
+    """`median 3.1 %` of `median_pct`, and so on of what is a number or a text."""
+    return ", ".join(
+        figure_text(name, value)
+        if isinstance(value, float)
+        else f"{form_of(name)[0]} {_cell(value)}"
+        for name, value in told.items()
+        if isinstance(value, str | int | float)
+    )
 
 
 def traces(
@@ -114,34 +106,30 @@ def traces(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
-    target.write_result(evaluation, _show_traces, evaluation.warnings)
+    evaluation = _evaluated(paths, max_memory, strict=strict)
+    target.write_result(evaluation, _blocks_of_traces, evaluation.warnings)
 
 
-def _show_traces(console: Console, evaluation: Errors) -> None:
+def _blocks_of_traces(evaluation: Errors) -> Iterator[Block]:
     """Per trace: what it is, and its errors."""
     facts = {each["trace"]: each for each in evaluation["traces"]}
-    for trace in dict.fromkeys(row["trace"] for row in evaluation.rows):
-        console.say(", ".join(_fact(*item) for item in facts[trace].items()))
+    for at, trace in enumerate(dict.fromkeys(row["trace"] for row in evaluation.rows)):
+        yield "\n" * (at > 0) + _facts(facts[trace])
         rows = [
             row | {"kind": _KINDS.get(row["kind"], "held out"), "name": named(row["name"])}
             for row in evaluation.rows
             if row["trace"] == trace
         ]
-        console.show(Table("Errors, in % of what was measured", _TRACES, rows))
-        console.print()
+        yield Table("Errors, in % of what was measured", _TRACES, rows)
 
 
-def evaluate_paths(
-    paths: list[str], *, strict: bool, limit_bytes: int, steps_by: str = ""
-) -> Errors:
+def _evaluated(paths: list[str] | None, max_memory: float, **reading: Any) -> Errors:
     """The errors over `paths`; without any, over the folder `traces` here and the demo."""
     from perfmodel import api
 
+    limit = max_bytes(max_memory)
     with working("evaluating") as begin:
-        return api.evaluate(
-            *paths, strict=strict, max_bytes=limit_bytes, steps_by=steps_by, begin=begin
-        )
+        return api.evaluate(*(paths or ()), max_bytes=limit, begin=begin, **reading)
 
 
 def kernels(data: list[Path], timed_by: KernelOptions = PACKAGED, target: Output = STDOUT) -> None:
@@ -228,12 +216,12 @@ def designs(
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
 
-    def show(console: Console, found: Any) -> None:
-        _show(console, found, title="Published designs", heads=_DESIGNS)
+    def blocks(found: Any) -> Iterator[Block]:
+        yield from _blocks(found, title="Published designs", heads=_DESIGNS)
         held = (f"{good} of {count} {kind}" for kind, (good, count) in found.holding().items())
-        console.say(f"hold: {', '.join(held)}")
+        yield f"hold: {', '.join(held)}"
 
-    target.write_result(evaluation, show)
+    target.write_result(evaluation, blocks)
 
 
 def lin(table: Path, timed_by: KernelOptions = PACKAGED, target: Output = STDOUT) -> None:
@@ -276,10 +264,7 @@ def check(
     check_target(markdown)
     held_by.check_tolerance(tolerance)
     rows = None if update else held_by.read_baseline(baseline)
-    limit = max_bytes(max_memory)
-    evaluation = evaluate_paths(
-        folders or [], strict=strict, limit_bytes=limit, steps_by=steps_by or ""
-    )
+    evaluation = _evaluated(folders, max_memory, strict=strict, steps_by=steps_by or "")
     if rows is None:
         rows = evaluation.rows
         held_by.write_baseline(baseline, rows)
@@ -287,20 +272,17 @@ def check(
     held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
     if markdown:
         wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
-    show = partial(_show_check, baseline=baseline, written=update)
-    target.write_result(held, show, held.warnings)
+    blocks = partial(_blocks_of_check, baseline=baseline, written=update)
+    target.write_result(held, blocks, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)
 
 
-def _show_check(console: Console, held: Comparison, *, baseline: Path, written: bool) -> None:
+def _blocks_of_check(held: Comparison, *, baseline: Path, written: bool) -> Iterator[Block]:
     """One sentence, and what got worse."""
-    console.say(f"{baseline}: {f'written, {held.extent}' if written else held.verdict}")
+    yield f"{baseline}: {f'written, {held.extent}' if written else held.verdict}"
     if held.failing:
-        shown = [vars(change) for change in held.failing[:_MAX_CHANGES]]
-        console.show(Table("Worse than the baseline", _CHANGES, shown))
-    if len(held.failing) > _MAX_CHANGES:
-        console.say(f"and {counted(len(held.failing) - _MAX_CHANGES, 'figure')} more")
+        yield Table("Worse than the baseline", _CHANGES, held.failing, most=_MAX_CHANGES)
 
 
 NOUNS = (collectives, traces, kernels, modules, steps, designs, lin)

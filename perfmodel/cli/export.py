@@ -56,10 +56,7 @@ def report(
     content: Any = None
     near: Trace | None = None
     if workload:
-        options.refuse_beside_workload()
-        from perfmodel.cli.predict import configuration_prediction
-
-        prediction = configuration_prediction(workload, options)
+        prediction = options.predict(options.configuration(workload))
     elif answer := stored_answer(trace or "", max_bytes(options.max_memory)):
         options.refuse_beside("a stored answer", ("max_memory",))
         wrote(output, _PAGE, answer_html(answer, trace or ""))

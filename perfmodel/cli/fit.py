@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
-from perfmodel.cli.output import check_target, working, wrote
+from perfmodel.cli.output import check_target, tell, working, wrote
 from perfmodel.plot.names import named
-from perfmodel.reporting.tables import Table, one_line
+from perfmodel.reporting.tables import Table
 
 _DEVICE = (
     "n=steps:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
@@ -23,10 +20,8 @@ def device(data: list[Path], output: Path, hardware: str | None = None, seed: in
     check_target(output)
     fit = _fitted("device", data, output, hardware=hardware, seed=seed)
     wrote(output, "the device; use it with --hardware")
-    console = Console(page_width())
-    console.say(f"{output}: {fit.device.name}, fitted to all rows")
-    console.show(Table("Errors on a half held out", _DEVICE, fit.errors))
-    typer.echo(console.text, nl=False)
+    errors = Table("Errors on a half held out", _DEVICE, fit.errors)
+    tell(f"{output}: {fit.device.name}, fitted to all rows", errors)
 
 
 def kernels(
@@ -36,7 +31,7 @@ def kernels(
     fitted = _fitted("kernels", data, output, **asked)
     wrote(output, "kernel models; use them with --models")
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
-    typer.echo(one_line(f"{output}: fitted on rows: {sizes}"))
+    tell(f"{output}: fitted on rows: {sizes}")
 
 
 def collectives(
@@ -52,7 +47,7 @@ def collectives(
     calls = fitted.points
     kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
     said = f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
-    typer.echo(one_line(f"{output}: {said}"))
+    tell(f"{output}: {said}")
 
 
 def overheads(
@@ -79,9 +74,7 @@ def overheads(
         for (kind, op, thread), statistic in profile.rows.items()
         if op is None and thread is None
     )
-    console = Console(page_width())
-    console.say(one_line(f"{output}: means {means}"))
-    typer.echo(console.text)
+    tell(f"{output}: means {means}")
 
 
 def _fitted(what: str, data: Any, output: Path, **options: Any) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console
 from perfmodel.cli.output import STDOUT, Output
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import NOTHING, Table, columns
+from perfmodel.reporting.tables import NOTHING, Block, Table, columns, number_text
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Part
@@ -49,13 +48,13 @@ def hardware(
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")
     if action == LIST:
-        parts, show = find(" ".join(names), kind), _show_list
+        parts, blocks = find(" ".join(names), kind), _listed
         if not parts:
             where = f"{kind}s" if kind else "parts"
             raise UsageError(f"none of the catalogue's {where} holds {' and '.join(names)!r}")
     else:
         parts = [part for name in names for part in parts_named(name)]
-        show = _show_parts
+        blocks = _described
     answers = list(map(part_dict, parts))
     target.write(
         lambda: {"schema": SCHEMA, "parts": answers},
@@ -64,7 +63,7 @@ def hardware(
             for each in answers
             for figure in each["figures"]
         ],
-        lambda console: show(console, parts),
+        lambda: blocks(parts),
     )
 
 
@@ -85,7 +84,7 @@ def part_dict(part: Part) -> dict[str, Any]:
     }
 
 
-def _show_list(console: Console, parts: Sequence[Part]) -> None:
+def _listed(parts: Sequence[Part]) -> Iterator[Block]:
     """One table per kind, in it the makers one after the other; bytes in GB."""
     from perfmodel.hardware import KINDS, Device, kind_of
     from perfmodel.hardware.parts import parts_of
@@ -93,7 +92,7 @@ def _show_list(console: Console, parts: Sequence[Part]) -> None:
     def brief(key: str, value: float | None) -> str | None:
         if value is None:
             return None
-        return f"{value / 1e9:,.1f}" if key.endswith("_bytes") else _whole(value)
+        return f"{value / 1e9:,.1f}" if key.endswith("_bytes") else number_text(value)
 
     for kind in KINDS:
         of_kind = [part for part in parts if kind_of(part) == kind]
@@ -109,16 +108,16 @@ def _show_list(console: Console, parts: Sequence[Part]) -> None:
             record |= {key: parts_of(part)[key].name for key in inner}
             records.append(record | {"maker": "" if maker == last else maker, "name": part.name})
             last = maker
-        console.show(Table(kind, heads, records))
+        yield Table(kind, heads, records)
         prices = [part.price_usd for part in of_kind if isinstance(part, Device)]
         if unpriced := prices.count(None):
-            console.say(
+            yield (
                 f"{unpriced} of {len(prices)} have no price; a cost needs that of the device, its "
                 "host and its adapter, or of the node"
             )
 
 
-def _show_parts(console: Console, parts: Sequence[Part]) -> None:
+def _described(parts: Sequence[Part]) -> Iterator[Block]:
     """Every figure of each part, with its source."""
     from perfmodel.hardware import figures, kind_of
     from perfmodel.hardware.parts import parts_of, texts_of
@@ -130,16 +129,9 @@ def _show_parts(console: Console, parts: Sequence[Part]) -> None:
             for key, text in texts_of(part).items()
         }
         words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
-        console.say(f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
+        above = "" if part is parts[0] else "\n"
+        yield f"{above}{part.name}: {'; '.join([kind_of(part), *held, *words])}"
         rows = [(key, texts[key], part.sources[key]) for key in texts if key in part.sources]
-        rows += [(each.key, _whole(each.value), each.source) for each in figures(part)]
+        rows += [(each.key, number_text(each.value), each.source) for each in figures(part)]
         records = [dict(zip(("figure", "value", "source"), row, strict=True)) for row in rows]
-        console.show(Table("", "figure:name;value:s;source", records, full_names=True))
-        if part is not parts[-1]:
-            console.print()
-
-
-def _whole(value: float) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
+        yield Table("", "figure:name;value:s;source", records, full_names=True)

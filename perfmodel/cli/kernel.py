@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import LINE, Console
+from perfmodel.cli.console import LINE, assumed
 from perfmodel.cli.options import PACKAGED, KernelOptions
 from perfmodel.cli.output import STDOUT, Output
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import Table
+from perfmodel.reporting.tables import Block, Table
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Part
@@ -50,7 +51,7 @@ def kernel(
     target.write(
         lambda: {"schema": SCHEMA, "op": op, "results": answers},
         lambda: [{k: v for k, v in each.items() if k not in NESTED} for each in answers],
-        lambda console: _show(console, title, answers),
+        lambda: _blocks(title, answers),
     )
 
 
@@ -128,18 +129,18 @@ def _list(target: Output) -> None:
     target.write(
         lambda: {"schema": SCHEMA, "ops": ops},
         lambda: rows,
-        lambda console: console.show(Table(title, heads, rows, full_names=True)),
+        lambda: [Table(title, heads, rows, full_names=True)],
     )
 
 
-def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
+def _blocks(title: str, answers: list[dict[str, Any]]) -> Iterator[Block]:
     """One line per device, and below it which model says so; with `-v` from which terms."""
-    console.say(title)
+    yield title
     first = answers[0]
     read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))
     flop = first["flop"] / _FLOP_PER_GFLOP
-    console.say(f"{flop:,.3f} GFLOP, reads {read:,.3f} MB, writes {written:,.3f} MB")
-    console.show(Table("Duration", _KERNEL, answers))
+    yield f"{flop:,.3f} GFLOP, reads {read:,.3f} MB, writes {written:,.3f} MB"
+    yield Table("Duration", _KERNEL, answers)
     for answer in answers:
         name = answer["hardware"]
         times = {key: value for key, value in answer["terms"].items() if key.endswith("_us")}
@@ -149,6 +150,5 @@ def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
             terms += f" and {more} more (--format json)"
         model = f"{answer['model']} ({answer['source']})"
         details = (terms, answer["formula"]) if LINE.get().notes else ()
-        for line in filter(None, (model, *details)):
-            console.say(f"{name}: {line}")
-        console.say_assumed(name, answer["figures"])
+        yield from (f"{name}: {line}" for line in (model, *details) if line)
+        yield assumed(name, answer["figures"])

@@ -216,12 +216,3 @@ def max_bytes(limit_gb: float) -> int:
     if not 0 < limit_gb < sys.maxsize / BYTES_PER_GB:
         raise UsageError(f"--max-memory {limit_gb}: expected a number of GB above 0")
     return int(limit_gb * BYTES_PER_GB)
-
-
-def reading(
-    steps: str | None, steps_by: str | None, *, strict: bool, max_memory: float
-) -> dict[str, Any]:
-    """What `read` is given. Raises `UsageError`."""
-    chosen = steps_slice(steps) if steps else None
-    limit = max_bytes(max_memory)
-    return {"strict": strict, "max_bytes": limit, "steps": chosen, "steps_by": steps_by or ""}

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix_of, write_text
 from perfmodel.base.lazy import library
 from perfmodel.base.progress import Begin, silent
-from perfmodel.cli.console import LINE, Console, page_width, terminal_console
+from perfmodel.cli.console import LINE, page
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, TraceError, UsageError
-from perfmodel.reporting.tables import Table, columns, one_line
+from perfmodel.reporting.tables import Block, Table, Verdict, columns, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,24 +99,24 @@ class Output:
         self,
         answer: Callable[[], dict[str, Any]],
         rows: Callable[[], Rows],
-        table: Callable[[Console], object],
+        blocks: Callable[[], Iterable[Block]],
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
         hint: str = "",
     ) -> None:
         """Write the answer; each form is made only when it is wanted.
 
-        `hint` says what a file is good for. JSON holds its own warnings; of a page for people
-        `table` shows those that make the answer doubtful (`cautions`) below its verdict, others
-        follow; with CSV and its like they go to standard error. Lines that only inform (`Note`) are
-        shown with `-v`.
+        `hint` says what a file is good for. JSON holds its own warnings; on a page for people those
+        that make the answer doubtful (`cautions`) stand below its verdict, others follow; with CSV
+        and its like they go to standard error. Lines that only inform (`Note`) are shown with `-v`.
         """
         notes = LINE.get().notes
         if self.form is Format.TABLE:
-            to_terminal = not self.path and sys.stdout.isatty()
-            console = terminal_console() if to_terminal else Console(page_width())
-            console.cautions = cautions
-            table(console)
+            console = page(to_file=self.path is not None)
+            for block in blocks():
+                console.show(block)
+                if isinstance(block, Verdict):
+                    console.show_cautions(cautions)
             console.show_warnings([line for line in warnings if line not in cautions], every=notes)
             self._put((console.text or "\n").encode(), hint)
         elif self.form in _OF_ANSWER:
@@ -128,22 +128,18 @@ class Output:
                     print(one_line(f"perfmodel: warning: {line}"), file=sys.stderr)
 
     def write_result(
-        self, result: R, show: Callable[[Console, R], object], *lines: Any, **more: Any
+        self, result: R, blocks: Callable[[R], Iterable[Block]], *lines: Any, **more: Any
     ) -> None:
         """Write an answer that can make its own dictionary and frame; the rest as of `write`."""
-        table = lambda console: show(console, result)  # noqa: E731
-        self.write(result.to_dict, result.to_frame, table, *lines, **more)
+        self.write(result.to_dict, result.to_frame, partial(blocks, result), *lines, **more)
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write what there is to choose from; the first column is what one types."""
         first, *others = rows[0]
         heads = columns(";".join([f"{first}:name", *others]))
         texts = [{key: str(value) for key, value in row.items()} for row in rows]
-        self.write(
-            lambda: {"schema": schema, title.lower(): rows},
-            lambda: rows,
-            lambda console: console.show(Table(title, heads, texts, full_names=True)),
-        )
+        table = Table(title, heads, texts, full_names=True)
+        self.write(lambda: {"schema": schema, title.lower(): rows}, lambda: rows, lambda: [table])
 
     def _put(self, content: bytes, hint: str) -> None:
         if self.path is None and self.form not in (Format.PARQUET, Format.WORKBOOK):
@@ -168,16 +164,14 @@ def csv_text(rows: Rows, *, inert: bool = True) -> str:
         is_formula = isinstance(value, str) and len(value) > 1 and value[0] in "=+-@\t\r"
         return f"'{value}" if inert and is_formula else value
 
-    def column(values: Iterable[Any]) -> pd.Series:
-        """Numbers stay as they are: 2 is not 2.0 where another row has 2.5."""
-        return pd.Series([cell(value) for value in values], dtype=object)
-
+    # Numbers of records stay as they are: 2 is not 2.0 where another row has 2.5.
     if isinstance(rows, pd.DataFrame):
-        frame, texts = rows.reset_index(drop=True), rows.select_dtypes(exclude=["number", "bool"])
-        return str(frame.assign(**{key: column(texts[key]) for key in texts}).to_csv(index=False))
-    keys = list(rows[0]) if rows else []
-    listed = {key: column(row.get(key) for row in rows) for key in keys}
-    return str(pd.DataFrame(listed).to_csv(index=False))
+        frame = rows.reset_index(drop=True)
+    else:
+        frame = pd.DataFrame(list(rows), dtype=object)
+    texts = frame.select_dtypes(exclude=["number", "bool"])
+    cells = {key: pd.Series(map(cell, texts[key]), dtype=object) for key in texts}
+    return str(frame.assign(**cells).to_csv(index=False))
 
 
 def _reread(rows: Rows, *, inert: bool) -> pd.DataFrame:
@@ -267,6 +261,13 @@ def working(what: str) -> Iterator[Begin]:
         yield begin
 
 
+def tell(*blocks: Block) -> None:
+    """Print what there is to say of a file that was written."""
+    shown = page()
+    shown.show(*blocks)
+    sys.stdout.write(shown.text)
+
+
 def wrote(path: Path, what: str, text: str | None = None) -> None:
     """Say on standard error what was written where, and what to do with it; write `text` there
     first, where it is given."""
@@ -299,28 +300,24 @@ def check_target(*paths: Path | None) -> None:
         if path is None or is_stdout(path):
             continue
         check_writable(path, None)
-        if sum(_is_named(word, path) for word in LINE.get().words) > 1:
+        place = os.path.realpath(path)
+        if sum(place in _places(word) for word in LINE.get().words) > 1:
             raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
 
 
-def _is_named(word: str, path: Path) -> bool:
-    """Whether a word names the file: alone, as `--option=FILE`, `-oFILE`, or `FILE.py:CLASS`."""
+def _places(word: str) -> list[str]:
+    """Files that a word may name: alone, as `--option=FILE`, `-oFILE`, or `FILE.py:CLASS`."""
     forms = (word, word.removeprefix("-o"), word.partition("=")[2], word.rpartition(":")[0])
-    for named in forms:
-        if os.path.exists(named) and path.exists():
-            if os.path.samefile(named, path):
-                return True
-        elif named and os.path.realpath(named) == os.path.realpath(path):
-            return True
-    return False
+    return [os.path.realpath(each) for each in forms if each]
 
 
-def check_figure(*paths: Path | None, option: str = "--figure") -> None:
+def check_figure(path: Path | None) -> None:
     """Raise `PerfmodelError` where no figure can be written; said before any is drawn."""
-    for path in filter(None, paths):
-        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of a home that it cannot write to
-        library("matplotlib")
-        if path.suffix.lower() not in FIGURE_SUFFIXES:
-            known = ", ".join(FIGURE_SUFFIXES)
-            raise UsageError(f"{option} {path}: a figure is one of {known}, by its suffix")
-        check_target(path)
+    if path is None:
+        return
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of a home that it cannot write to
+    library("matplotlib")
+    if path.suffix.lower() not in FIGURE_SUFFIXES:
+        known = ", ".join(FIGURE_SUFFIXES)
+        raise UsageError(f"--figure {path}: a figure is one of {known}, by its suffix")
+    check_target(path)

@@ -4,13 +4,13 @@ thousands of settings of hardware and workload, and what they show."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
-from perfmodel.cli.console import LINE, Console
+from perfmodel.cli.console import LINE, alike, assumed
 from perfmodel.cli.options import PACKAGED, Format, KernelOptions
 from perfmodel.cli.output import (
     STDOUT,
@@ -22,7 +22,17 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import NAME, SIZE, TIME, Column, Table, columns, counted
+from perfmodel.reporting.tables import (
+    NAME,
+    SIZE,
+    TIME,
+    Block,
+    Column,
+    Table,
+    Verdict,
+    columns,
+    counted,
+)
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -77,53 +87,49 @@ def plan(
         document = torchrec_document(it.placement, it.workload, it.machine)
         wrote(torchrec, "TorchRec's sharding plan", json.dumps(document, indent=1))
     if target.path and target.form is not Format.TABLE:  # the plan goes to a file: show it too
-        STDOUT.write_result(found, _show, found.deployment.notes)
+        STDOUT.write_result(found, _blocks, found.deployment.notes)
     hint = "the plan; use it with --plan of predict and compare"
-    target.write_result(found, _show, found.deployment.notes, hint=hint)
+    target.write_result(found, _blocks, found.deployment.notes, hint=hint)
 
 
-def _show(console: Console, planned: Plan) -> None:
+def _blocks(planned: Plan) -> Iterator[Block]:
     result = planned.result
     bounds = tables.interval(result.low_us, result.high_us)
-    console.verdict(
+    yield Verdict(
         f"{result.hardware}: {human_us(result.step_us)} a step ({bounds}), "
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
         f"at most {tables.percent(planned.gap_frac, 1)} above the optimum (quick estimate)"
     )
-    console.say(f"{result.hardware}: {_software(planned)}")
+    yield f"{result.hardware}: {_software(planned)}"
     fullest, mean, left = (size / BYTES_PER_GB for size in planned.memory.values())
-    console.say(
+    yield (
         f"{result.hardware}: {fullest:.1f} GB on the fullest rank, {mean:.1f} GB in the mean, "
         f"{left:.1f} GB left"
     )
-    console.say_assumed(result.hardware, [each.to_dict() for each in result.assumed])
+    yield assumed(result.hardware, [each.to_dict() for each in result.assumed])
     fastest = sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]
     tried = [
         dict(each) | {"mix": ", ".join(f"{n} {name}" for name, n in each["sharding"].items())}
         for each in fastest
     ]
     title = f"Fastest of {counted(len(planned.tried), 'layout')} scheduled in full"
-    console.show(Table(title, _TRIED, tried))
+    yield Table(title, _TRIED, tried)
     ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
-    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for row in ordered:
-        size = f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}"
-        gb = "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}"
-        key = (size, row["sharding"], row["tier"], gb, row.get("why", ""))
-        alike.setdefault(key, []).append(row)
     records = [
-        dict(zip(("size", "sharding", "tier", "gb", "why"), key, strict=True))
-        | {"table": tables.merged([row["table"] for row in rows])}
-        | {"where": _ranks(sorted({rank for row in rows for rank in row["ranks"]}))}
-        for key, rows in alike.items()
+        row | {"where": _ranks(sorted({rank for each in rows for rank in each["ranks"]}))}
+        for row, rows in alike(ordered, _row)
     ]
     title = "Tables, those with most work first"
     heads = f"{_TABLES};why" if LINE.get().notes else _TABLES
-    console.show(Table(title, heads, records[:SHOWN], full_names=True))
-    if not LINE.get().notes:
-        console.say("Why no other sharding: -v")
-    if len(records) > SHOWN:
-        console.say(f"and {len(records) - SHOWN} more: --format csv or json has all")
+    yield Table(title, heads, records, full_names=True, most=SHOWN)
+    yield "" if LINE.get().notes else "Why no other sharding: -v"
+
+
+def _row(table: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of a table, but for its name and ranks."""
+    gb = "<0.001" if table["hbm_gb"] < 0.001 else f"{table['hbm_gb']:,.3f}"
+    size = f"{table['rows']:,} x {table['dim']} x {table['pooling']:.3g}"
+    return {"size": size, "gb": gb} | {key: table.get(key) for key in ("sharding", "tier", "why")}
 
 
 def _software(planned: Plan) -> str:
@@ -185,23 +191,21 @@ def sweep(
     target.write(
         lambda: answer,
         swept.to_frame,
-        lambda console: _show_sweep(console, swept, answer),
+        lambda: _blocks_of_sweep(swept, answer),
         swept.warnings,
         hint="every point",
     )
 
 
-def _show_sweep(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
+def _blocks_of_sweep(swept: Sweep, answer: Mapping[str, Any]) -> Iterator[Block]:
     """What was swept, its front or its rows, and elasticities where they were wanted."""
-    console.say(f"{answer['source']['input']}: {counted(answer['points'], 'point')}")
-    console.say_assumed("its best point", answer["assumed"])
+    yield f"{answer['source']['input']}: {counted(answer['points'], 'point')}"
+    yield assumed("its best point", answer["assumed"])
     if answer["pareto"]:
         title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
-        console.show(Table(title, heads, records[:MAX_ROWS]))
-        if len(records) > MAX_ROWS:
-            console.say(f"… {len(records) - MAX_ROWS} more (--format json)")
+        yield Table(title, heads, records, most=MAX_ROWS)
     if answer["sensitivity"]:
-        console.show(Table("Elasticities", _ELASTICITIES, answer["sensitivity"]))
+        yield Table("Elasticities", _ELASTICITIES, answer["sensitivity"])
 
 
 def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:

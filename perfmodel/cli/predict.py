@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import US_PER_MS, human_us
-from perfmodel.cli.console import LINE, Console
-from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure, working
+from perfmodel.cli.console import LINE
+from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     PredictionOptions,
@@ -20,60 +21,19 @@ from perfmodel.cli.prediction_options import (
 )
 from perfmodel.errors import UsageError, prefixed
 from perfmodel.reporting.predicted import prediction_blocks
-from perfmodel.reporting.tables import Record, Table, counted
+from perfmodel.reporting.tables import Block, Record, Table, columns, counted, number_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from perfmodel.ops.graph import OpGraph
-    from perfmodel.prediction import Request
     from perfmodel.prediction.types import Prediction, Result
-    from perfmodel.trace import Trace
 
 
 WORKLOADS = "perfmodel.workloads/1"
-SCHEMA = "perfmodel.explanation/1"
+SCHEMA = "perfmodel.explanation/2"
 LIST = "list"
-
-
-def configuration_prediction(
-    name: str,
-    options: PredictionOptions,
-    *,
-    inference: bool = False,
-    every_rank: bool = False,
-    plan: Path | None = None,
-) -> Prediction:
-    """The prediction of the workload `name`.
-
-    Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
-    `plan` says.
-    """
-    from perfmodel.prediction import predicted
-    from perfmodel.workload import load_workload
-
-    if not options.hardware:
-        raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
-    request = options.request(load_workload(name), train=not inference, every_rank=every_rank)
-    if plan is not None:
-        if len(options.hardware) > 1:
-            raise UsageError("--plan is for one machine: expected one --hardware")
-        request = _as_planned(request.settled(), plan)
-    with working("predicting"):
-        return predicted(request)
-
-
-def _as_planned(request: Request, plan: Path) -> Request:
-    """The same of the workload as it is deployed by the file `plan`."""
-    from perfmodel.designs import deployment_of
-    from perfmodel.explore.torchrec import read_plan
-    from perfmodel.prediction.step import cluster_of
-
-    workload: Any = request.source
-    machine = cluster_of(request.targets[0], request.nodes)
-    deployment = deployment_of(workload, machine, request.batch, train=request.train)
-    deployment = deployment.with_(placement=read_plan(plan, workload, machine))
-    return replace(request, source=deployment, hardware=(), nodes=None, batch=None, train=True)
+_READ = columns("part:name;figure:name;name:name;value;unit:name;source")
 
 
 def predict(
@@ -111,7 +71,8 @@ def predict(
         arguments.append(text)
     program = program_of(trace or "", arguments, input or ())
     asked = (max_delay_ms, rate, p99_ms)
-    if asked != (None, None, None) and not (workload and inference):
+    is_served = asked != (None, None, None)
+    if is_served and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
     of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
     of_modules |= {"dtype": dtype, "autocast": autocast, "assume": assume}
@@ -124,19 +85,21 @@ def predict(
     if every:
         refuse_conflicting("--hardware gpus, nodes or all", {"largest_batch": largest_batch})
         options = replace(options, hardware=every)
-    content: Trace | None = None
+    source: Any = None
+    about: dict[str, Any] = {}
     if program is not None:
         refuse_conflicting("FILE.py:CLASS", {"workload": workload, **of_workloads})
     elif workload is not None:
         refuse_conflicting("--workload", {"trace": trace, "figure": figure})
-        options.refuse_beside_workload()
         if workload == LIST:
             _list(target)
             return
+        source = options.configuration(workload)
+        about = {"train": not inference, "every_rank": every_rank, "plan": plan}
     else:
         refuse_conflicting("a trace", of_workloads)
         options.check()
-        content = options.read(trace)
+        source = options.read(trace)
 
     @cache
     def traced(batch: int | None) -> OpGraph:
@@ -144,37 +107,26 @@ def predict(
         call = Call(training, optimizer, dtype, autocast, batch, assumed(assume or ()))
         return options.traced(program, call)
 
-    def again(batch: int | None, of: PredictionOptions = options) -> Prediction:
-        if content is not None:
-            return of.predict(content, batch=batch)
-        if program is not None:
-            return of.predict(traced(batch))
-        where: dict[str, Any] = {"every_rank": every_rank, "plan": plan}
-        asked_of = replace(of, batch=batch)
-        return configuration_prediction(workload or "", asked_of, inference=inference, **where)
+    def ask(batch: int | None, hardware: list[str] | None = options.hardware) -> Prediction:
+        of = source if program is None else traced(batch)
+        return options.predict(of, batch=batch, hardware=hardware, **about)
 
-    def answered(of: PredictionOptions) -> Prediction:
-        found = again(of.batch, of)
-        return found if asked == (None, None, None) else _served(found, of, *asked, again)
+    def answered(hardware: list[str] | None) -> Prediction:
+        found = ask(options.batch, hardware)
+        return _served(found, hardware or [], *asked, ask) if is_served else found
 
     if largest_batch:
-        prediction = largest_batch_of(again)
+        prediction = largest_batch_of(ask)
     elif every:
-        prediction = cheapest_first(every, lambda name: answered(replace(options, hardware=[name])))
+        prediction = cheapest_first(every, lambda name: answered([name]))
     else:
-        prediction = answered(options)
-    if content and options.strict:
-        refuse_cautions(content.source, prediction.cautions)
+        prediction = answered(options.hardware)
+    if options.strict and program is None and workload is None:
+        refuse_cautions(source.source, prediction.cautions)
     save_figure(figure, prediction.plot)
     if explain is not None:
         _write_explanation(prediction, explain, target)
         return
-
-    def show(page: Console, found: Prediction) -> None:
-        title, verdict, *blocks = prediction_blocks(found, in_full=LINE.get().sources)
-        page.say(str(title))
-        page.verdict(str(verdict))
-        page.show_blocks(blocks)
 
     cautions = [*incomplete(prediction.gaps), *prediction.cautions]
     if workload is not None:
@@ -184,6 +136,7 @@ def predict(
         told *= is_recording(workload)
         cautions += told
         prediction = replace(prediction, warnings=[*told, *prediction.warnings])
+    show = partial(prediction_blocks, in_full=LINE.get().sources)
     target.write_result(prediction, show, prediction.warnings, cautions)
 
 
@@ -206,14 +159,14 @@ def _list(target: Output) -> None:
 
 def _served(
     prediction: Prediction,
-    options: PredictionOptions,
+    hardware: Sequence[str],
     max_delay_ms: float | None,
     rate_per_s: float | None,
     p99_ms: float | None,
-    again: Callable[[int, PredictionOptions], Prediction],
+    ask: Callable[[int, list[str]], Prediction],
 ) -> Prediction:
     """With the latency at a rate, the rate within a latency, or with a limit to the delay the batch
-    that serves both, on each machine; `again` predicts another batch on one of them. Raises
+    that serves both, on each machine; `ask` predicts another batch on one of them. Raises
     `UsageError` where no rate has the latency that is asked for."""
     from perfmodel.prediction.serving import Serving
 
@@ -222,12 +175,11 @@ def _served(
     if delay_us is None and None not in (rate_per_s, p99_us):
         asked = [Serving(None, None, p99_us), Serving(None, rate_per_s)]
     batch, rows, remarks = prediction.source["batch"], list[dict[str, Any]](), list[str]()
-    for name, result in zip(options.hardware or (), prediction.results, strict=True):
-        alone = replace(options, hardware=[name])
+    for name, result in zip(hardware, prediction.results, strict=True):
 
         @cache
-        def result_of(size: int, given: Result = result, of: PredictionOptions = alone) -> Result:
-            return given if size == batch else again(size, of).results[0]
+        def result_of(size: int, given: Result = result, name: str = name) -> Result:
+            return given if size == batch else ask(size, [name]).results[0]
 
         explainer: Any = result.explainer
         row: dict[str, Any] = {"hardware": result.hardware}
@@ -268,45 +220,49 @@ def _write_explanation(prediction: Prediction, node: str, target: Output) -> Non
         )
     ]
 
-    def table(console: Console) -> None:
-        for answer in answers:
-            _show_explained(console, answer)
-
     document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
-    target.write(lambda: document, lambda: rows, table, prediction.warnings)
+    blocks = chain.from_iterable(map(_explained, answers))
+    target.write(lambda: document, lambda: rows, lambda: blocks, prediction.warnings)
 
 
-def _show_explained(console: Console, answer: Record) -> None:
+def _explained(answer: Record) -> Iterator[Block]:
     """Where the node stands, its reason, and the values that it read."""
     node, waits, reason = answer["node"], answer["waits_for"], answer["reason"]
     if answer["matches"] > 1:
-        console.say(f"{counted(answer['matches'], 'node')} match {answer['asked']}; the longest:")
+        yield f"{counted(answer['matches'], 'node')} match {answer['asked']}; the longest:"
     op = f" of {node['op']}" if node["op"] else ""
-    console.say(f"node {node['number']}: {node['label']}{op}; {node['kind']}, {node['cause']}")
+    yield f"node {node['number']}: {node['label']}{op}; {node['kind']}, {node['cause']}"
     step = f"step {node['step']}" if node["step"] else "outside of the steps"
     where = f"{answer['hardware']}, {answer['mode']}: rank {node['rank']}, {node['resource']}"
-    console.say(f"{where}, {step.replace('step step', 'step')}")
+    yield f"{where}, {step.replace('step step', 'step')}"
     importance = "no step waits for it"
     if node["on_critical_path"]:
         importance = "on the critical path of its step"
     elif node["slack_us"] is not None:
         importance = f"not on the critical path: {human_us(node['slack_us'])} of slack"
     start = human_us(node["start_us"])
-    console.say(f"{human_us(node['duration_us'])}, from {start} on; {importance}")
+    yield f"{human_us(node['duration_us'])}, from {start} on; {importance}"
     if waits:
-        console.say(
+        yield (
             f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge, "
             f"lag {human_us(waits['lag_us'])}"
         )
-    console.print()
-    console.say(f"{reason['what']}: {human_us(reason['duration_us'])}")
-    console.say(f"formula: {reason['formula']}")
+    yield f"\n{reason['what']}: {human_us(reason['duration_us'])}"
+    yield f"formula: {reason['formula']}"
     terms = [
         {"term": key, "value": value if isinstance(value, str) else f"{value:,.10g}"}
         for key, value in reason["terms"].items()
         if value is not None
     ]
     if terms:
-        console.show(Table("", "term;value", terms, full_names=True))
-    console.show_read("Figures read", reason["figures"])
-    console.show_read("Coefficients read", sorted(reason["coefficients"], key=itemgetter("name")))
+        yield Table("", "term;value", terms, full_names=True)
+    yield from _read("Figures read", reason["figures"])
+    yield from _read("Coefficients read", sorted(reason["coefficients"], key=itemgetter("name")))
+
+
+def _read(title: str, read: Sequence[Record]) -> Iterator[Table]:
+    """A row for each figure or coefficient that was read, with its source."""
+    if read:
+        known = (each for each in _READ if each.key in read[0])
+        records = [dict(each) | {"value": number_text(each["value"])} for each in read]
+        yield Table(title, list(known), records, full_names=True)

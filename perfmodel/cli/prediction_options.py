@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, KernelOptions, option_name, reading
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    KernelOptions,
+    max_bytes,
+    option_name,
+    steps_slice,
+)
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Request
     from perfmodel.prediction.request import Source
     from perfmodel.trace import Trace
+    from perfmodel.workload import Workload
 
 
 class Mode(StrEnum):
@@ -82,7 +89,10 @@ class PredictionOptions(KernelOptions):
             load_profile(self.overheads)
 
     def _reading(self) -> dict[str, Any]:
-        return reading(self.steps, self.steps_by, strict=self.strict, max_memory=self.max_memory)
+        """What `read` is given. Raises `UsageError`."""
+        limits = {"strict": self.strict, "max_bytes": max_bytes(self.max_memory)}
+        chosen = steps_slice(self.steps) if self.steps else None
+        return limits | {"steps": chosen, "steps_by": self.steps_by or ""}
 
     def content(self, named: str | None) -> Trace | OpGraph:
         """The trace, the bundled demo, or the ops of the module `FILE.py:CLASS`."""
@@ -103,6 +113,16 @@ class PredictionOptions(KernelOptions):
             raise UsageError(f"{program.name}: name the machine: --hardware h100-sxm")
         with working(f"tracing {program.name}"):
             return as_run(graph_of_program(program, call), self.mode or Mode.EAGER)
+
+    def configuration(self, name: str) -> Workload:
+        """The workload of that name. Raises `UsageError` for what it cannot be asked."""
+        from perfmodel.workload import load_workload
+
+        is_model = ("mode",) if self.mode == Mode.MODEL else ()
+        self.refuse_beside("--workload", ("nodes", *_OF_SHAPES, *is_model))
+        if not self.hardware:
+            raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
+        return load_workload(name)
 
     def read(self, trace: str | None, context: int = 0) -> Trace:
         """The trace, or the bundled demo; `context` as of `read`."""
@@ -127,15 +147,23 @@ class PredictionOptions(KernelOptions):
         kept = {name: value for name, value in given.items() if value is not None}
         return Request(source, **kept)
 
-    def predict(self, content: Trace | OpGraph, **changes: Any) -> Prediction:
-        """The prediction of what was read, under `changes` of the options."""
+    def predict(
+        self, content: Trace | OpGraph | Workload, *, plan: Path | None = None, **changes: Any
+    ) -> Prediction:
+        """The prediction of what was read, under `changes` of the options; tables of a workload lie
+        as the file `plan` says."""
         from perfmodel.ops.graph import OpGraph
         from perfmodel.prediction import predicted
 
         if isinstance(content, OpGraph):  # what they say of it is in it
-            changes = {"batch": None, "mode": None} | changes
+            changes |= {"batch": None, "mode": None}
+        request = self.request(content, **changes)
+        if plan is not None:
+            if len(request.targets) > 1:
+                raise UsageError("--plan is for one machine: expected one --hardware")
+            request = _as_planned(request.settled(), plan)
         with working("predicting"):
-            prediction = predicted(self.request(content, **changes))
+            prediction = predicted(request)
         if self.models and all(each.mode == Mode.REPLAY for each in prediction.results):
             raise UsageError(
                 "--models cannot be combined with a replay, whose kernels were measured"
@@ -152,11 +180,6 @@ class PredictionOptions(KernelOptions):
         }
         refuse_conflicting(what, given)
 
-    def refuse_beside_workload(self) -> None:
-        """Raise `UsageError` for what a model's configuration cannot be asked."""
-        is_model = ("mode",) if self.mode == Mode.MODEL else ()
-        self.refuse_beside("--workload", ("nodes", *_OF_SHAPES, *is_model))
-
 
 DEFAULTS = PredictionOptions()
 OF_READING = ("et", "steps", "steps_by", "strict", "max_memory")
@@ -165,6 +188,19 @@ _OF_SHAPES = (
     *("batch", "hardware", "settings", "edit", "overheads", "max_memory"),
     *("models", "trust_models", "kernels"),
 )
+
+
+def _as_planned(request: Request, plan: Path) -> Request:
+    """The same of the workload as it is deployed by the file `plan`."""
+    from perfmodel.designs import deployment_of
+    from perfmodel.explore.torchrec import read_plan
+    from perfmodel.prediction.step import cluster_of
+
+    workload: Any = request.source
+    machine = cluster_of(request.targets[0], request.nodes)
+    deployment = deployment_of(workload, machine, request.batch, train=request.train)
+    deployment = deployment.with_(placement=read_plan(plan, workload, machine))
+    return replace(request, source=deployment, hardware=(), nodes=None, batch=None, train=True)
 
 
 def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:

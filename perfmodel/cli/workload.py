@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import LINE, Console
+from perfmodel.cli.console import LINE, alike
 from perfmodel.cli.output import STDOUT, Output, working, wrote
-from perfmodel.reporting.tables import Table, counted, merged
+from perfmodel.reporting.tables import Block, Table, counted
 
 if TYPE_CHECKING:
     from perfmodel.workload.recovered import Fact, Recovered
@@ -32,7 +33,7 @@ def workload(source: str, ids: Path | None = None, target: Output = STDOUT) -> N
     if target.path and target.path.suffix == TOML:
         wrote(target.path, "the workload", toml_of(found.workload, comments(found)))
         target = STDOUT
-    target.write_result(found, _show)
+    target.write_result(found, _blocks)
 
 
 def comments(found: Recovered) -> list[str]:
@@ -42,14 +43,14 @@ def comments(found: Recovered) -> list[str]:
     return lines + [f"  {each.setting} = {_value(each)}: {each.why}" for each in taken]
 
 
-def _show(console: Console, found: Recovered) -> None:
+def _blocks(found: Recovered) -> Iterator[Block]:
     asked, layers = found.workload, found.workload.model
     elements, how = asked.dense_parameters, "trained" if found.train else "its forward pass alone"
     made = f"recorded layers of {elements:,} elements" if elements else "recorded layers"
     if asked.recorded is None:
         bottom, top = ("-".join(map(str, each)) for each in (layers.bottom_mlp, asked.top_widths))
         made = f"MLPs {layers.dense_features}-{bottom} and {top}, {asked.interaction.kind}"
-    console.say(
+    yield (
         f"{found.source}: {counted(len(asked.tables), 'table')}, {asked.table_parameters:,} "
         f"elements; {made}; batch {asked.batch:,}"
         + (f" of {counted(found.ranks, 'rank')}, {how}" if found.facts else "")
@@ -57,18 +58,13 @@ def _show(console: Console, found: Recovered) -> None:
     facts = [vars(each) | {"value": _value(each)} for each in found.facts]
     if facts:
         heads = _FACTS if LINE.get().notes else _FACTS.removesuffix(";why")
-        console.show(Table("Settings", heads, facts, full_names=True))
-        console.say("" if LINE.get().notes else "Why each: -v")
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    for each in found.records():
-        alike.setdefault(_row(each), []).append(each["table"])
-    rows = [dict(row) | {"table": merged(own)} for row, own in alike.items()]
-    console.show(Table("Tables", _TABLES, rows[:SHOWN], full_names=True))
-    if len(rows) > SHOWN:
-        console.say(f"and {len(rows) - SHOWN} more: --format csv or json has all")
+        yield Table("Settings", heads, facts, full_names=True)
+        yield "" if LINE.get().notes else "Why each: -v"
+    rows = [row for row, _ in alike(found.records(), _row)]
+    yield Table("Tables", _TABLES, rows, full_names=True, most=SHOWN)
 
 
-def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown of a table, but for its number."""
     least, most = (f"{each:,.0f}" for each in record["unique_rows"])
     shown = {key: record[key] for key in ("rows", "dim", "pooling")}
@@ -76,7 +72,7 @@ def _row(record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     shown["unique"] = least if least == most else f"{least} to {most}"
     shown["where"] = record["ranks"] and ",".join(map(str, record["ranks"]))
     shown["told"] = _TOLD.get(record["told"])
-    return tuple(shown.items())
+    return shown
 
 
 def _value(fact: Fact) -> str:

@@ -55,23 +55,21 @@ def fastest(
     its budget does not fit either.
     """
     ways = _ways(design, start)
-    found: dict[int, PredictedDeployment] = {}
-    refused: PerfmodelError | None = None
-    best, why_less = 0, "what is set does not fit"
+    found: PredictedDeployment | None = None
+    refused = PerfmodelError()
+    best, best_us, why_less = 0, inf, "what is set does not fit"
 
     def limit_us(at: int) -> float:
         """What a way must stay below to be the fastest, or as fast and earlier."""
-        if not found:
-            return inf
-        step_us = found[best][1].results[0].step_us
-        return step_us * (1 - ROUNDING_FRAC if at > best else 1 + ROUNDING_FRAC)
+        return best_us * (1 - ROUNDING_FRAC if at > best else 1 + ROUNDING_FRAC)
 
     try:
-        found[0] = ways[0][0], _predicted(ways[0][0], overheads)
-        result = found[0][1].results[0]
-        why_less = f"what is set is no faster, {human_us(result.step_us)}"
+        found = ways[0][0], _predicted(ways[0][0], overheads)
+        best_us = found[1].results[0].step_us
+        why_less = f"what is set is no faster, {human_us(best_us)}"
     except PerfmodelError as error:
         refused = error
+    fits = found is not None
     least: list[tuple[float, int]] = []
     for at, (deployment, _) in enumerate(ways[1:], 1):
         with suppress(PerfmodelError):
@@ -82,17 +80,16 @@ def fastest(
         deployment, changed = ways[at]
         if changed:
             note = f"{changed}: {why_less}"
-            left_out = () if refused else (note,)
+            left_out = (note,) if fits else ()
             without_gain = (*deployment.without_gain, *left_out)
             deployment = deployment.with_(note, without_gain=without_gain)
         with suppress(PerfmodelError):
             prediction = _predicted(deployment, overheads)
-            if prediction.results[0].step_us < limit_us(at):
-                found[at], best = (deployment, prediction), at
-    if not found:
-        assert refused is not None
+            if (step_us := prediction.results[0].step_us) < limit_us(at):
+                found, best, best_us = (deployment, prediction), at, step_us
+    if found is None:
         raise refused
-    return found[best]
+    return found
 
 
 def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:

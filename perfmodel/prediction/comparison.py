@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SCHEMA = "perfmodel.compare/1"
+SCHEMA = "perfmodel.compare/2"
 _WORDS = tomllib.loads(Path(__file__).with_name("bottlenecks.toml").read_text(encoding="utf-8"))
 ACCELERATOR = "accelerator"
 STEP = ("hardware", "step_us", "low_us", "high_us")
@@ -159,6 +159,12 @@ SAME = 1e-9
 """Two rates that differ by no more are of one step."""
 
 
+def _speed_up(row: DesignResult, over: DesignResult | None) -> float | None:
+    """Samples per second over those of another design; None where one cannot be."""
+    mine, base = row.samples_per_s, None if over is None else over.samples_per_s
+    return mine / base if mine and base else None
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Designs in the order given; the first that can be is what others are against."""
@@ -171,35 +177,23 @@ class Comparison:
     def reference(self) -> DesignResult | None:
         return next((row for row in self.rows if row.is_feasible), None)
 
-    def speed_up(self, row: DesignResult, over: str | None = None) -> float | None:
-        """Samples per second over those of the design `over`, or of the reference."""
-        other = self._named(over)
-        mine, base = row.samples_per_s, None if other is None else other.samples_per_s
-        return None if mine is None or not base else mine / base
+    @cached_property
+    def baseline(self) -> DesignResult | None:
+        """The fastest of `BASELINES` that is there: a user's honest alternative."""
+        known = [row for row in self.rows if row.design in BASELINES and row.samples_per_s]
+        return max(known, key=lambda row: row.samples_per_s or 0.0, default=self.reference)
 
-    def _named(self, design: str | None) -> DesignResult | None:
-        named = (row for row in self.rows if row.design == design)
-        return self.reference if design is None else next(named, None)
-
-    def speed_up_interval(
-        self, row: DesignResult, over: str | None = None
-    ) -> tuple[float, float] | None:
-        """90 % interval of `speed_up`, narrower than the steps' on one device; None without one."""
-        other, speed_up = self._named(over), self.speed_up(row, over)
-        if speed_up is None or other is None or row.result is None or other.result is None:
+    def speed_up_interval(self, row: DesignResult) -> tuple[float, float] | None:
+        """90 % interval of the speed-up over the baseline, narrower than the steps' on one device;
+        None without one."""
+        other, gain = self.baseline, _speed_up(row, self.baseline)
+        if gain is None or other is None or row.result is None or other.result is None:
             return None
         ends = ratio_interval(other.result, row.result)
         if ends is None:
             return None
-        batches = speed_up / (other.result.step_us / row.result.step_us)
+        batches = gain / (other.result.step_us / row.result.step_us)
         return ends[0] * batches, ends[1] * batches
-
-    @cached_property
-    def baselines(self) -> tuple[str, ...]:
-        """The fastest that is there: a user's honest alternative."""
-        known = [row for row in self.rows if row.design in BASELINES and row.samples_per_s]
-        best = max(known, key=lambda row: row.samples_per_s or 0.0, default=self.reference)
-        return () if best is None else (best.design,)
 
     @property
     def assumed(self) -> tuple[FigureRead, ...]:
@@ -221,9 +215,9 @@ class Comparison:
     @property
     def without_gain(self) -> dict[str, str]:
         """Designs, no baselines, that take as long as one of these, to the reason."""
-        found = {}
+        found, named = {}, {row.design: row for row in self.rows}
         for row in self.rows:
-            gains = {name: self.speed_up(row, name) for name in BASELINES if name != row.design}
+            gains = {name: _speed_up(row, named.get(name)) for name in BASELINES}
             same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
             why = row.bottleneck
             if same and why is not None and row.design not in BASELINES:
@@ -234,18 +228,17 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """As JSON (`docs/schemas/compare.json`)."""
         rows = list(map(self._row_dict, self.rows))
-        found = {"baselines": list(self.baselines), "designs": rows}
+        baselines = [] if self.baseline is None else [self.baseline.design]
+        found = {"baselines": baselines, "designs": rows}
         document = {"schema": SCHEMA, "made_by": made_by(self.own_models), **self.source, **found}
         return document | said_dict(self.warnings)
 
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:
-        return row.to_dict() | {
-            "speed_up": self.speed_up(row),
-            "speed_ups": {name: self.speed_up(row, name) for name in self.baselines},
-            "speed_up_intervals": {
-                name: self.speed_up_interval(row, name) for name in self.baselines
-            },
-        }
+        over = self.baseline
+        gains = {} if over is None else {over.design: _speed_up(row, over)}
+        intervals = {name: self.speed_up_interval(row) for name in gains}
+        own = {"speed_up": _speed_up(row, self.reference), "speed_ups": gains}
+        return row.to_dict() | own | {"speed_up_intervals": intervals}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per design; memory as `hbm_gb`, `host_gb`, …."""
@@ -300,8 +293,7 @@ class Ladder(Comparison):
         """Samples per second over those of the step before (`place` -1) or of the first (0)."""
         own = [each for each in self.rows if each.design == row.design]
         before = [each for each in own[: own.index(row)] if each.is_feasible]
-        base = before[place].samples_per_s if before else row.samples_per_s
-        return row.samples_per_s / base if row.samples_per_s and base else None
+        return _speed_up(row, before[place] if before else row)
 
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:
         gains = (row.step, self._over(row, -1), self._over(row, 0))

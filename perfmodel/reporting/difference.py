@@ -18,10 +18,10 @@ from perfmodel.reporting.sides import (
     MEMORY,
     PIECE,
     STEP,
-    Figures,
     RankSteps,
     Side,
 )
+from perfmodel.reporting.tables import one_line
 
 SCHEMA = "perfmodel.diff/2"
 COLUMNS = ("group", "name", "a_us", "b_us", "change_us", "scatter_frac")
@@ -178,7 +178,7 @@ class Difference:
 
     def to_markdown(self) -> str:
         """A comment for a pull request: the verdict, limits, what moved most, and notes."""
-        lines = [f"**{_plain(self.verdict)}**", ""]
+        lines = [f"**{one_line(self.verdict)}**", ""]
         first = self.pairs[0][0]
         shown = [each for each in self.held if each.rank == first or each.outcome is Outcome.OVER]
         if shown:
@@ -189,9 +189,9 @@ class Difference:
                     for share in (each.scatter_frac, each.limit_frac)
                 )
                 cells = [each.figure, str(each.rank), *each.size_texts, each.change_text, *shares]
-                lines.append(f"| {' | '.join(map(_plain, [*cells, each.outcome.value]))} |")
+                lines.append(f"| {' | '.join([*cells, each.outcome.value])} |")
             lines.append("")
-        lines += [f"- {_plain(text)}" for text in (*self.moved, *self.incomplete, *self.notes)]
+        lines += [f"- {one_line(text)}" for text in (*self.moved, *self.incomplete, *self.notes)]
         return "\n".join(lines).rstrip() + "\n"
 
     @property
@@ -247,11 +247,6 @@ class Difference:
         return self.changes.copy()
 
 
-def _plain(text: str) -> str:
-    """Nothing that a name in a trace could break a table or a line with."""
-    return "".join(c if c.isprintable() else "?" for c in text).replace("|", "\\|")
-
-
 def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> Difference:
     """What differs between `a` and `b`, rank with like rank, and what crosses `limits`: shares by
     which figures may grow.
@@ -276,15 +271,19 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
         f"{name} was not recorded on both sides: its limit was not checked"
         for name in dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
     ]
-    before, after = _comparable(a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1]))
+    before, after = a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1])
     rows = []
-    for group, name in {**before, **after}:
-        a_us, b_us = (each.get((group, name), 0.0) for each in (before, after))
-        scatter_frac = _spread(name, ranks[0]) if group == STEP else None
-        rows.append((group, name, a_us, b_us, b_us - a_us, scatter_frac))
-    rows.sort(key=lambda row: (GROUPS.index(row[0]), -abs(row[4])))
+    for group in GROUPS:
+        one, other = (each.get(group, {}) for each in (before, after))
+        names = [*{**one, **other}] if one and other else []  # nothing of a group of one side alone
+        if group == STEP:
+            names = [name for name in one if name in other]
+        moved = [(name, one.get(name, 0.0), other.get(name, 0.0)) for name in names]
+        for name, a_us, b_us in sorted(moved, key=lambda row: -abs(row[2] - row[1])):
+            scatter_frac = _spread(name, ranks[0]) if group == STEP else None
+            rows.append((group, name, a_us, b_us, b_us - a_us, scatter_frac))
     changes = pd.DataFrame(rows, columns=COLUMNS).astype({"scatter_frac": float})
-    sizes = before[STEP, STEP], after[STEP, STEP]
+    sizes = before[STEP][STEP], after[STEP][STEP]
     step = Held(STEP, pairs[0][0], *sizes, _spread(STEP, ranks[0]), None)
     return Difference(a, b, changes, pairs, step, notes, held)
 
@@ -328,15 +327,3 @@ def _spread(name: str, sides: Sequence[RankSteps]) -> float | None:
     """By which share a figure of the step scatters, the larger of both sides."""
     known = [side.scatter_frac[name] for side in sides if name in side.scatter_frac]
     return max(known, default=None)
-
-
-def _comparable(*sides: Figures) -> list[Figures]:
-    """Both sides, of what both tell: figures of the step, and groups."""
-    kept = set[tuple[str, str]]()
-    for group in GROUPS:
-        parts = [{key for key in each if key[0] == group} for each in sides]
-        if group == STEP:
-            kept |= set.intersection(*parts)
-        elif all(parts):
-            kept |= set.union(*parts)
-    return [{key: us for key, us in each.items() if key in kept} for each in sides]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import Record, Table
+from perfmodel.reporting.tables import Record, Table, Verdict
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
@@ -35,7 +35,7 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     target = results[0].device.target if results[0].device else source["device"]
     has_device = target != "cpu" or any(each["kernel_sum_us"] for each in answers)
     device = _DEVICE if has_device else ""
-    yield _verdict(results, answers, has_device)
+    yield Verdict(_verdict(results, answers, has_device))
     yield _summary(results, answers, device)
     several = len(results) > 1
     for name, answer in named:

@@ -28,13 +28,14 @@ STEP, PATH, PIECE, FAMILY = GROUPS = ("step", "critical path", "on the path", "d
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
 time by kernel family."""
 MEMORY = "memory"
-STEP_KEYS = ("step_us", *DEVICE_FIGURES)
+STEP_KEYS = {key.removesuffix("_us"): key for key in ("step_us", *DEVICE_FIGURES)}
+"""Figures of the step, and what answers call them."""
 FEW_STEPS = 5
 """Of fewer steps the scatter is half of their range; of more, outliers do not count."""
 DEVIATION = 1.4826
 """Median absolute deviations in a standard deviation of normal values."""
-Figures = Mapping[tuple[str, str], float]
-"""Microseconds per step by (group, name)."""
+Figures = Mapping[str, Mapping[str, float]]
+"""Microseconds per step by group and name."""
 
 
 _Answer = Mapping[str, Any]
@@ -53,7 +54,7 @@ class RankSteps:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: where it came from, and microseconds per step by (group, name)."""
+    """One of the two: where it came from, and its figures."""
 
     source: str
     hardware: str
@@ -116,8 +117,10 @@ def _measured_side(trace: Trace) -> Side:
         rows = np.flatnonzero(marks.rank == rank.rank)[steady].tolist()
         work = DeviceWork.of(timeline, rank.rank)
         accounts = [account(work, *step_bounds(timeline, row)) for row in rows]
-        columns = {_short(key): [getattr(each, key) for each in accounts] for key in STEP_KEYS}
-        figures = {_short(key): float(getattr(rank, key)) for key in STEP_KEYS}
+        columns = {
+            name: [getattr(each, key) for each in accounts] for name, key in STEP_KEYS.items()
+        }
+        figures = {name: float(getattr(rank, key)) for name, key in STEP_KEYS.items()}
         events, links = recorded[rank.rank]
         memory = shown_timelines(memory_timelines(events, links.steps))
         if memory:
@@ -133,11 +136,6 @@ def _measured_side(trace: Trace) -> Side:
         is_window=any(links.steps.is_window for links in trace.links),
         gaps=completeness(trace, timeline.graph),
     )
-
-
-def _short(key: str) -> str:
-    """`step_us` as `step`."""
-    return key.removesuffix("_us")
 
 
 def _scatters(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -170,39 +168,39 @@ def _side_of_answer(answer: Mapping[str, Any], source: str) -> Side:
         )
 
 
-def _figures_of_result(result: _Answer) -> dict[tuple[str, str], float]:
-    figures: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for key in STEP_KEYS:
-        figures[STEP, _short(key)] = _number(result, key)
+def _step_figures(holder: _Answer) -> dict[str, float]:
+    return {name: _number(holder, key) for name, key in STEP_KEYS.items()}
+
+
+def _figures_of_result(result: _Answer) -> dict[str, Mapping[str, float]]:
+    path, pieces, families = (defaultdict[str, float](float) for _ in range(3))
     for piece in result["critical_path"]:
-        for group, name in ((PATH, "kind"), (PIECE, "name")):
-            figures[group, _text(piece, name)] += _number(piece, "duration_us")
+        for sums, name in ((path, "kind"), (pieces, "name")):
+            sums[_text(piece, name)] += _number(piece, "duration_us")
     for family in result["families"]:
-        figures[FAMILY, _text(family, "family")] = _number(family, "time_us")
-    return dict(figures)
+        families[_text(family, "family")] += _number(family, "time_us")
+    return {STEP: _step_figures(result), PATH: path, PIECE: pieces, FAMILY: families}
 
 
 def _predicted_side(answer: _Answer) -> Side:
     result = answer["results"][0]
     figures = _figures_of_result(result)
-    found = {
-        int(_number(row, "rank")): {_short(key): _number(row, key) for key in STEP_KEYS}
-        for row in result["per_rank"]
-    }
-    slowest = next((n for n, us in found.items() if us[STEP] == figures[STEP, STEP]), 0)
-    found.setdefault(slowest, {name: us for (group, name), us in figures.items() if group == STEP})
-    steps = [step for step in result["steps"] if step["role"] == StepRole.STEADY]
-    spread = _scatters({STEP: [_number(step, "step_us") for step in steps]})
-    ranks = {rank: RankSteps(us, spread if rank == slowest else {}) for rank, us in found.items()}
+    step = figures[STEP]
+    found = {int(_number(row, "rank")): _step_figures(row) for row in result["per_rank"]}
+    slowest = next((rank for rank, of in found.items() if of[STEP] == step[STEP]), 0)
+    found.setdefault(slowest, dict(step))
+    steps = [each for each in result["steps"] if each["role"] == StepRole.STEADY]
+    spread = _scatters({STEP: [_number(each, "step_us") for each in steps]})
+    ranks = {rank: RankSteps(of, spread if rank == slowest else {}) for rank, of in found.items()}
     if result.get("memory"):
         held = {MEMORY: _number(result["memory"], "total_bytes")}
         ranks[slowest] = replace(ranks[slowest], figures=found[slowest] | held)
-
-    def figures_of(rank: int) -> Figures:
-        return figures | {(STEP, name): us for name, us in found[rank].items()}
-
     about = answer["source"] if "workload" in answer["source"] else {}
     asked = {key: about[key] for key in ("workload", "batch", "training") if key in about}
+
+    def figures_of(rank: int) -> Figures:
+        return figures | {STEP: found[rank]}
+
     return Side("", _text(result, "hardware"), slowest, ranks, figures_of, asked=asked)
 
 
@@ -213,22 +211,19 @@ def _broken_down_side(answer: _Answer) -> Side:
     for rank in answer["ranks"]:
         every, number = rank["steps"], int(_number(rank, "rank"))
         steps = [each for each in every if each["role"] == StepRole.STEADY] or every
-        columns = {_short(key): [_number(each, key) for each in steps] for key in STEP_KEYS}
+        columns = {name: [_number(each, key) for each in steps] for name, key in STEP_KEYS.items()}
         middle = {name: median(np.asarray(values)) for name, values in columns.items()}
         ranks[number] = RankSteps(middle, _scatters(columns))
         path = min(steps, key=lambda each: abs(each["step_us"] - middle[STEP]))
         by_kind = path["critical_path_by_kind"]
-        paths[number] = {
-            **{(STEP, name): us for name, us in middle.items()},
-            **{(PATH, kind): _number(by_kind, kind) for kind in by_kind},
-        }
+        paths[number] = {STEP: middle, PATH: {kind: _number(by_kind, kind) for kind in by_kind}}
     slowest = max(ranks, key=lambda number: ranks[number].figures[STEP])
     return Side("", device, slowest, ranks, paths.__getitem__, is_trace=True)
 
 
 _SIDES: Mapping[str, Callable[[_Answer], Side]] = {
     SCHEMA: _predicted_side,
-    "perfmodel.breakdown/1": _broken_down_side,
+    "perfmodel.breakdown/2": _broken_down_side,
 }
 """By schema, of which no constant is imported here: it would load what makes such an answer."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
 from textwrap import wrap
@@ -46,6 +46,10 @@ GAP, MIN_NAME = 2, 12
 
 class Heading(str):
     """A line of text that stands out."""
+
+
+class Verdict(Heading):
+    """The answer in one sentence; what makes it doubtful stands right below it."""
 
 
 class Command(str):
@@ -91,9 +95,13 @@ class Table:
         records: Iterable[Any],
         *,
         full_names: bool = False,
+        most: int | None = None,
     ) -> None:
         listed = columns(heads) if isinstance(heads, str) else list(heads)
         records = list(records)
+        self.left_out = len(records) - len(records[:most])
+        """Records beyond the `most` that are shown."""
+        records = records[:most]
         values = [
             [each.get(c.key) if isinstance(each, Mapping) else getattr(each, c.key) for c in listed]
             for each in records
@@ -116,24 +124,10 @@ class Table:
             return NOTHING
         if isinstance(value, str):
             return value
-        text = self._number(value, form)
+        own = _TEXTS.get(form)
+        text = own(value) if own else self._times(value) if form == TIME else format(value, form)
         is_zero = text.startswith("-") and not text.strip("-0., %")
         return text.replace("-", "+" if "+" in form else "") if is_zero else text
-
-    def _number(self, value: Any, form: str) -> str:
-        if form == TIME:
-            return self._times(value)
-        if form == HUMAN:
-            return human_us(value)
-        if form == SHARE:
-            return percent(value, 1)
-        if form == GB:
-            return f"{value / BYTES_PER_GB:,.3f}"
-        if form == SIZE:
-            return three_digits(value)
-        if form == COUNT:
-            return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-        return format(value, form)
 
     def rows(self, widths: Sequence[int] = ()) -> list[list[str]]:
         """Cells as texts. Names longer than `MAX_NAME`, and words wider than their column of
@@ -247,6 +241,20 @@ def figure_text(key: str, value: float) -> str:
     return f"{words} {format(size, '.3g' if is_short else ',.0f')}{unit}"
 
 
+def _count_text(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+_TEXTS: Mapping[str, Callable[[Any], str]] = {
+    HUMAN: human_us,
+    SHARE: lambda frac: percent(frac, 1),
+    GB: lambda size_bytes: f"{size_bytes / BYTES_PER_GB:,.3f}",
+    SIZE: three_digits,
+    COUNT: _count_text,
+}
+"""Forms of cells that are no formats of Python's."""
+
+
 def per_samples(values: Iterable[float | None]) -> tuple[float, str]:
     """What figures of a million samples are multiplied with so that they read well, and of how many
     they then are: a billion where one is below a hundredth."""
@@ -266,11 +274,6 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else NOTHING
 
 
-def shown(value: float | None, form: str, none: str = NOTHING) -> str:
-    """A number in its form; `none` where there is none."""
-    return none if value is None else format(value, form)
-
-
 def interval(low_us: float | None, high_us: float | None) -> str | None:
     """`12.3 us to 14.5 us`."""
     if low_us is None or high_us is None:
@@ -285,11 +288,6 @@ def counted(number: int, thing: str) -> str:
 
 def source_text(source: str) -> str:
     return {"-": "standard input", "demo:": "bundled demo"}.get(source, source)
-
-
-def merged(names: Sequence[Any]) -> str:
-    """The first of those in one row, and how many more: `0 and 25 more`."""
-    return f"{names[0]} and {len(names) - 1} more" if names[1:] else f"{names[0]}"
 
 
 def parts_table(
@@ -392,4 +390,6 @@ def number_text(value: Any) -> str:
         return value or ""
     if not isinstance(value, int | float):
         return f"{len(value)} values"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"

@@ -312,7 +312,7 @@ def test_each_gain_is_what_its_command_says(run: Run, tmp_path: Path) -> None:
 
 def test_where_nothing_helps_it_says_so() -> None:
     console = Console()
-    console.show_blocks(gain_blocks([]))
+    console.show(*gain_blocks([]))
     assert console.text.strip() == (
         "Largest gains: no what-if alone gains more than 1 % of the step."
     )

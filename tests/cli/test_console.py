@@ -106,13 +106,13 @@ def test_a_name_is_no_formula_in_csv(name: str) -> None:
 
 def test_a_number_and_its_unit_stay_on_one_line() -> None:
     page = Console(40)
-    page.say("a" * 36 + " 12 % of it, " + "b" * 24 + " 3.5 ms, then")
+    page.show("a" * 36 + " 12 % of it, " + "b" * 24 + " 3.5 ms, then")
     assert page.text.splitlines() == ["a" * 36, "12 % of it, " + "b" * 24, "3.5 ms, then"]
 
 
 def test_a_line_that_ends_at_the_edge_leaves_no_blank_on_the_next() -> None:
     page = Console(40)
-    page.say("a" * 35 + " bbbb " + "c" * 50)
+    page.show("a" * 35 + " bbbb " + "c" * 50)
     assert page.text.splitlines() == ["a" * 35 + " bbbb", "c" * 40, "c" * 10]
 
 

@@ -54,10 +54,10 @@ def test_a_damaged_prediction_is_one_line(
     run: Run, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.json"
-    broken.write_text('{"schema": "perfmodel.prediction/1", "results": []}')
+    broken.write_text('{"schema": "perfmodel.prediction/2", "results": []}')
     ran = run("diff", pair[0], broken)
     assert (ran.status, ran.out) == (2, "")
-    assert "broken.json: not a sound perfmodel.prediction/1" in ran.err
+    assert "broken.json: not a sound perfmodel.prediction/2" in ran.err
 
 
 @pytest.mark.parametrize("key", ["step_us", "comm_us", "critical_path", "families", "hardware"])
@@ -74,7 +74,7 @@ def test_a_prediction_with_a_damaged_figure_is_one_line(
     saved.write_text(json.dumps(answer))
     ran = run("diff", pair[0], saved)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "saved.json: not a sound perfmodel.prediction/1" in ran.err
+    assert "saved.json: not a sound perfmodel.prediction/2" in ran.err
 
 
 def _stored(run: Run, tmp_path: Path, name: str, *words: object) -> tuple[Path, dict[str, Any]]:
@@ -96,7 +96,7 @@ def test_answers_of_two_versions_of_the_tool(run: Run, tmp_path: Path) -> None:
     assert note == f"two versions of the tool made them: perfmodel 0.0.9 to {__version__}"
 
 
-@pytest.mark.parametrize("schema", ["prediction/2", "breakdown/0", "brief/1", "other/1"])
+@pytest.mark.parametrize("schema", ["prediction/3", "breakdown/0", "brief/1", "other/1"])
 def test_answers_of_other_schemas_are_one_line(run: Run, tmp_path: Path, schema: str) -> None:
     path = tmp_path / "later.json"
     later = {"schema": f"perfmodel.{schema}", "made_by": {"perfmodel": "7.1"}, "results": []}
@@ -110,7 +110,7 @@ def test_answers_of_other_schemas_are_one_line(run: Run, tmp_path: Path, schema:
 @pytest.mark.parametrize("value", [None, 3, [{}], {"perfmodel": 5}])
 def test_damaged_stored_answers_are_one_line(run: Run, tmp_path: Path, value: object) -> None:
     path = tmp_path / "damaged.json"
-    path.write_text(json.dumps({"schema": "perfmodel.prediction/1", "made_by": value}))
+    path.write_text(json.dumps({"schema": "perfmodel.prediction/2", "made_by": value}))
     ran = run("diff", path, path)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "damaged.json: not a sound perfmodel.prediction/1" in ran.err
+    assert "damaged.json: not a sound perfmodel.prediction/2" in ran.err

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfmodel.cli.console import LINE, Console
+from perfmodel.cli.console import LINE, assumed
 from perfmodel.hardware.reads import FigureRead
 
 
 def said(*figures: FigureRead) -> str:
-    console = Console(width=400)
-    console.say_assumed("node", [each.to_dict() for each in figures])
-    return console.text.strip()
+    return assumed("node", [each.to_dict() for each in figures])
 
 
 def test_parts_are_named_where_several_have_the_figure() -> None:

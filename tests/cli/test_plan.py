@@ -10,6 +10,7 @@ from cli.samples import check_schema
 from perfmodel.cli import main
 
 WORKLOAD = ("--workload", "criteo-kaggle")
+PLAN, COMPARE = ("plan",), ("compare", "--designs", "default")
 SMALL = (*WORKLOAD, "--hardware", "dgx-a100-80gb")
 
 
@@ -35,6 +36,13 @@ def test_predict_takes_plans_of_both_kinds(run: Run, planned: Path) -> None:
         assert found["results"][0]["step_us"] == pytest.approx(step_us)
 
 
+def test_a_device_alone_is_one_rank(run: Run) -> None:
+    words = (*WORKLOAD, "--hardware", "a100-sxm-80gb", "-f", "json")
+    planned, compared = (json.loads(run(*verb, *words).out) for verb in (PLAN, COMPARE))
+    assert planned["ranks"] == compared["devices"] == 1
+    assert planned["step_us"] <= compared["designs"][0]["step_us"] * (1 + 1e-9)
+
+
 def test_a_table_of_every_embedding_table(run: Run) -> None:
     found = run("plan", *SMALL, "--estimator", "torchrec", "-f", "csv")
     assert len(found.out.strip().splitlines()) == 27
@@ -48,9 +56,6 @@ def test_a_plan_for_other_tables_or_hardware_is_refused(run: Run, planned: Path)
     found = run("predict", *SMALL, "--nodes", "2", "--plan", str(planned))
     assert (found.status, found.out) == (2, "")
     assert f"{planned}: ranks 8, but" in found.err
-    found = run("plan", *WORKLOAD, "--hardware", "a100-sxm-80gb")
-    assert found.status == 2
-    assert "on a node or a cluster" in found.err
     found = run("predict", "--plan", str(planned))
     assert found.status == 2
     assert "--plan" in found.err

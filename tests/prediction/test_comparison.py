@@ -141,9 +141,14 @@ def test_each_designs_batch_and_rate_within_a_latency() -> None:
     assert row.load.p99_us is not None
     assert row.load.p99_us <= 5_000
     assert row.load.load_frac < 1
-    for wrong, said in (
-        ({"train": True}, "of inference"),
-        ({"max_delay_ms": None}, "max_delay_ms 0"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            perfmodel.compare("criteo-kaggle", "a100-sxm-80gb", "default", **(asked | wrong))
+    with pytest.raises(UsageError, match="of inference"):
+        perfmodel.compare("criteo-kaggle", "a100-sxm-80gb", "default", **(asked | {"train": True}))
+
+
+def test_without_a_delay_batches_wait_until_they_are_full() -> None:
+    asked: Any = {"batch": 4096, "train": False, "p99_ms": 20}
+    load = perfmodel.compare("criteo-kaggle", "a100-sxm-80gb", "default", **asked).rows[0].load
+    assert load is not None
+    assert load.p99_us is not None
+    assert load.p99_us <= 20_000
+    assert load.batch is None
