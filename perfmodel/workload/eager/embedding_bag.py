@@ -16,13 +16,18 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import STATES_BYTES, Lookups
 from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, is_contiguous
 from perfmodel.workload.eager.tensors import (
+    as_strided,
     clone,
+    copy,
     new_zeros,
     reshape,
     to_device,
     to_dtype,
     zero,
 )
+
+ENDLESS = 2**63 - 1
+"""The end of a slice that has none."""
 
 
 def index_pairs(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -45,6 +50,25 @@ def index_pairs(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor
         return [of_x]
 
     return r.track("IndexBackward0", (x,), out, backward)
+
+
+def full_slice(r: Recorder, x: Tensor) -> Tensor:
+    """`x[:]`, as older PyTorch takes it before indices that follow."""
+    r.begin("aten::slice", x, 0, 0, ENDLESS, 1)
+    out = as_strided(r, x, x.shape, x.strides, 0)
+    r.end(out)
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        shape = gradient.shape
+        r.begin("aten::slice_backward", gradient, shape, 0, 0, ENDLESS, 1)
+        r.begin("aten::zeros", shape, gradient.dtype)
+        of_x = zero(r, r.tensor(shape, gradient.dtype))
+        r.end(of_x)
+        copy(r, full_slice(r, of_x), gradient)
+        r.end(of_x)
+        return [of_x]
+
+    return r.track("SliceBackward0", (x,), out, backward)
 
 
 def _sorted_put(r: Recorder, x: Tensor, gradient: Tensor, rows: Tensor, columns: Tensor) -> None:

@@ -28,11 +28,13 @@ from perfmodel.workload.dense import (
     mlp,
     pair_indices,
 )
-from perfmodel.workload.eager.arithmetic import LEARNING_RATE, LOSSES
+from perfmodel.workload.eager.arithmetic import LEARNING_RATE, LOSSES, bmm
 from perfmodel.workload.eager.embedding_bag import (
     add_sparse,
     embedding_bag,
     even_bags,
+    full_slice,
+    index_pairs,
     look_up,
 )
 from perfmodel.workload.eager.recorder import Recorder
@@ -196,8 +198,11 @@ def _learn(
     """
     loss_name, dtype = run.workload.training.loss, COMPUTE[run.workload.implementation.precision]
     is_fbgemm = run.workload.implementation.name == FBGEMM
-    places = pair_indices(r, run.workload, place="cpu" if labels is None else "")
-    joined = interact(r, run.workload, features, sparse, layers.crosses, dtype, places)
+    if is_fbgemm and run.workload.interaction.kind == "dot":
+        joined = _dot(r, run, features, sparse)
+    else:
+        places = pair_indices(r, run.workload, place="cpu" if labels is None else "")
+        joined = interact(r, run.workload, features, sparse, layers.crosses, dtype, places)
     output = _module(r, run, joined, layers.top, LAST[loss_name])
     if not run.train:
         return
@@ -212,3 +217,16 @@ def _learn(
             add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, about)
 
     backward_and_update(r, run, loss, layers.modules, sparse_sgd if bags else None)
+
+
+def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor) -> Tensor:
+    """The dot interaction, its places made on the host and sent in each step."""
+    batch, dim = features.shape
+    joined = cat(r, [reshape(r, features, (batch, 1, dim)), sparse], 1)
+    products = bmm(r, joined, transpose(r, joined, 1, 2))
+    places = pair_indices(r, run.workload, place="cpu")
+    vectors = joined.shape[1]
+    r.leaf("aten::tril_indices", (vectors, vectors, -1, 4, None, "cpu", False), places)
+    rows, columns = (r.view(places, places.shape[1:], (1,)) for _ in range(2))
+    r.leaf("aten::unbind", (places, 0), (rows, columns))
+    return cat(r, [features, index_pairs(r, full_slice(r, products), rows, columns)], 1)
