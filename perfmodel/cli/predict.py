@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 WORKLOADS = "perfmodel.workloads/1"
-SCHEMA = "perfmodel.explanation/2"
+SCHEMA = "perfmodel.explanation/1"
 LIST = "list"
 _READ = columns("part:name;figure:name;name:name;value;unit:name;source")
 

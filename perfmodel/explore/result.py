@@ -49,7 +49,7 @@ def pareto(values: NDArray[np.float64]) -> Ints:
     return np.asarray(known[np.array(kept, np.int64)], np.int64)
 
 
-SCHEMA = "perfmodel.sweep/2"
+SCHEMA = "perfmodel.sweep/1"
 POINT, ERROR = "point", "error"
 """Columns of results beside axes and figures."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SCHEMA = "perfmodel.compare/2"
+SCHEMA = "perfmodel.compare/1"
 _WORDS = tomllib.loads(Path(__file__).with_name("bottlenecks.toml").read_text(encoding="utf-8"))
 ACCELERATOR = "accelerator"
 STEP = ("hardware", "step_us", "low_us", "high_us")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.explain import Explained, Explainer
 
 
-SCHEMA = "perfmodel.prediction/2"
+SCHEMA = "perfmodel.prediction/1"
 DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
 DEVICE_WORK = (*DEVICE_FIGURES, "kernel_sum_us")
 INTERVAL = ("step_us", "low_us", "high_us")

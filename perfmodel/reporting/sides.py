@@ -223,7 +223,7 @@ def _broken_down_side(answer: _Answer) -> Side:
 
 _SIDES: Mapping[str, Callable[[_Answer], Side]] = {
     SCHEMA: _predicted_side,
-    "perfmodel.breakdown/2": _broken_down_side,
+    "perfmodel.breakdown/1": _broken_down_side,
 }
 """By schema, of which no constant is imported here: it would load what makes such an answer."""
 

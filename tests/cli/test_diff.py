@@ -54,10 +54,10 @@ def test_a_damaged_prediction_is_one_line(
     run: Run, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.json"
-    broken.write_text('{"schema": "perfmodel.prediction/2", "results": []}')
+    broken.write_text('{"schema": "perfmodel.prediction/1", "results": []}')
     ran = run("diff", pair[0], broken)
     assert (ran.status, ran.out) == (2, "")
-    assert "broken.json: not a sound perfmodel.prediction/2" in ran.err
+    assert "broken.json: not a sound perfmodel.prediction/1" in ran.err
 
 
 @pytest.mark.parametrize("key", ["step_us", "comm_us", "critical_path", "families", "hardware"])
@@ -74,7 +74,7 @@ def test_a_prediction_with_a_damaged_figure_is_one_line(
     saved.write_text(json.dumps(answer))
     ran = run("diff", pair[0], saved)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "saved.json: not a sound perfmodel.prediction/2" in ran.err
+    assert "saved.json: not a sound perfmodel.prediction/1" in ran.err
 
 
 def _stored(run: Run, tmp_path: Path, name: str, *words: object) -> tuple[Path, dict[str, Any]]:
@@ -110,7 +110,7 @@ def test_answers_of_other_schemas_are_one_line(run: Run, tmp_path: Path, schema:
 @pytest.mark.parametrize("value", [None, 3, [{}], {"perfmodel": 5}])
 def test_damaged_stored_answers_are_one_line(run: Run, tmp_path: Path, value: object) -> None:
     path = tmp_path / "damaged.json"
-    path.write_text(json.dumps({"schema": "perfmodel.prediction/2", "made_by": value}))
+    path.write_text(json.dumps({"schema": "perfmodel.prediction/1", "made_by": value}))
     ran = run("diff", path, path)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "damaged.json: not a sound perfmodel.prediction/2" in ran.err
+    assert "damaged.json: not a sound perfmodel.prediction/1" in ran.err

@@ -70,7 +70,7 @@ def test_each_step_of_a_stored_ladder_has_its_column() -> None:
     rows = [
         {"design": "neo", "step": step, "step_us": 9.0, "bound_by": {"hbm": 9.0}} for step in steps
     ]
-    text = answer_html({"schema": "perfmodel.compare/2", "designs": rows}, "compared.json")
+    text = answer_html({"schema": "perfmodel.compare/1", "designs": rows}, "compared.json")
     for step in steps:
         assert f"neo: {step}</button>" in text
 

@@ -86,7 +86,7 @@ def test_a_path_that_is_damaged_is_one_line(run: Run, tmp_path: Path, trace: Pat
 def test_answers_without_rows_or_columns_have_a_page(run: Run, tmp_path: Path) -> None:
     path, page = tmp_path / "empty.json", tmp_path / "page.html"
     for answer in ({"designs": []}, {"designs": [{"design": "x", "parts": [{"of": [1]}]}]}):
-        path.write_text(json.dumps({"schema": "perfmodel.compare/2"} | answer))
+        path.write_text(json.dumps({"schema": "perfmodel.compare/1"} | answer))
         stored(run, page, "report", path)
         assert page.read_text().startswith("<!doctype html>")
 

@@ -262,7 +262,7 @@ def test_waiting_shrinks_when_the_straggler_does_not_straggle() -> None:
 def test_the_document_is_json_and_the_frame_has_a_row_per_rank() -> None:
     prediction = predict(meeting(60))
     document = json.loads(prediction.to_json())
-    assert document["schema"] == "perfmodel.prediction/2"
+    assert document["schema"] == "perfmodel.prediction/1"
     assert document["source"]["ranks"] == [0, 1]
     assert prediction.to_frame()["rank"].tolist() == [0, 1]
 

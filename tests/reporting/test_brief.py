@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perfmodel.reporting.brief import MAX_BYTES, annotation, brief, kinds, lines_of
 
 PREDICTION: dict[str, Any] = {
-    "schema": "perfmodel.prediction/2",
+    "schema": "perfmodel.prediction/1",
     "results": [
         {
             "hardware": "l4",
@@ -59,14 +59,14 @@ def test_answer_interval_causes_warnings_and_the_next_command() -> None:
 
 def test_points_of_a_sweep_have_all_of_their_axes() -> None:
     point = {"point": 1, "device.hbm_gb_per_s": 2000.0, "step_us": 9.0}
-    found = brief({"schema": "perfmodel.sweep/2", "pareto": [point]})
+    found = brief({"schema": "perfmodel.sweep/1", "pareto": [point]})
     assert found["answer"] == [{"point": 1, "device_hbm_gb_per_s": 2000.0, "step_us": 9.0}]
 
 
 def test_times_of_several_steps_are_means_and_the_worst_rank_is_first() -> None:
     steps = [{"critical_path_by_kind": {"compute": us, "host_t1": 1.0}} for us in (1.0, 3.0)]
     rows = [{"rank": 0, "step_us": 3.0}, {"rank": 1, "step_us": 4.0}]
-    answer = {"schema": "perfmodel.breakdown/2", "summary": rows, "ranks": [{"steps": steps}]}
+    answer = {"schema": "perfmodel.breakdown/1", "summary": rows, "ranks": [{"steps": steps}]}
     found = brief(answer | {"gains": [{"command": "perfmodel predict 'a b' --scale gpu=0.5"}]})
     assert [row["rank"] for row in found["answer"]] == [1, 0]
     assert found["causes"][0] == {"name": "compute", "time_us": 2.0, "share_frac": 0.6667}
@@ -93,7 +93,7 @@ def test_no_answer_is_longer_than_two_kilobytes(
     rows: int, names: list[str], values: dict[str, Any]
 ) -> None:
     record = {"step_us": 1.0, "bound_by": dict.fromkeys(names, 1.0)} | values
-    answer = {"schema": "perfmodel.compare/2", "designs": [record] * rows, "warnings": names}
+    answer = {"schema": "perfmodel.compare/1", "designs": [record] * rows, "warnings": names}
     found = brief(answer, {"workload": "w" * 2000, "hardware": "x"}, "compare")
     assert len(json.dumps(found)) < MAX_BYTES
     check_schema("brief", found)
@@ -113,7 +113,7 @@ def test_lines_for_people_have_units() -> None:
     first, because, *_ = lines_of(brief(PREDICTION))
     assert first == "step 1.23 ms, l4, 90 % interval 1.00 ms to 1.50 ms"
     held = {"hardware": "l4", "memory": {"total_bytes": 2_500_000_000.0}}
-    line, *_ = lines_of(brief({"schema": "perfmodel.prediction/2", "results": [held]}))
+    line, *_ = lines_of(brief({"schema": "perfmodel.prediction/1", "results": [held]}))
     assert line == "l4, memory total 2.5 GB"
     assert because == "because of compute: mm, duration 600.0 us, share 60.0 %"
 
@@ -121,7 +121,7 @@ def test_lines_for_people_have_units() -> None:
 def test_a_brief_prediction_says_what_costs_least_and_how_surely() -> None:
     cost = {"per": "batches", "usd_per_million": 6.65, "over_best_interval": [0.8, 1.5]}
     held = {"hardware": "l4", "cost": cost}
-    (told,) = brief({"schema": "perfmodel.prediction/2", "results": [held]})["answer"]
+    (told,) = brief({"schema": "perfmodel.prediction/1", "results": [held]})["answer"]
     assert told == {"hardware": "l4"} | {f"cost_{key}": each for key, each in cost.items()}
 
 
@@ -137,13 +137,13 @@ def test_causes_of_a_breakdown_are_of_its_steady_steps() -> None:
     steps = [{"role": role, "critical_path_by_kind": {"compute": us}} for role, us in roles]
     summary = [{"rank": 0, "steps": 2, "step_us": 200.0}]
     told = brief(
-        {"schema": "perfmodel.breakdown/2", "summary": summary, "ranks": [{"steps": steps}]}
+        {"schema": "perfmodel.breakdown/1", "summary": summary, "ranks": [{"steps": steps}]}
     )
     assert told["causes"] == [{"name": "compute", "time_us": 200.0, "share_frac": 1.0}]
 
 
 def test_the_next_command_asks_about_the_same_step() -> None:
-    answer = {"schema": "perfmodel.compare/2", "designs": [{"design": "default", "step_us": 1.0}]}
+    answer = {"schema": "perfmodel.compare/1", "designs": [{"design": "default", "step_us": 1.0}]}
     asked = {"workload": "w", "hardware": "h", "nodes": 4, "inference": True}
     told = brief(answer, {**asked, "settings": ["a=1", "b=x y"]})["next"]
     assert told.startswith(

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain, Helps
 
 
-SCHEMA = "perfmodel.breakdown/2"
+SCHEMA = "perfmodel.breakdown/1"
 
 
 @dataclass(frozen=True)

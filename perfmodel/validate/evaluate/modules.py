@@ -177,7 +177,7 @@ def module_errors(
     return Errors(SCHEMA, rows, left_out, more)
 
 
-STEPS_SCHEMA = "perfmodel.evaluation.steps/2"
+STEPS_SCHEMA = "perfmodel.evaluation.steps/1"
 COLLECTED = {"implementation__name": "pytorch", "training__loss": "bce"}
 """How the collector trains its DLRM."""
 

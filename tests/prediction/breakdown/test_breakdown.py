@@ -48,7 +48,7 @@ def test_causes_sum_to_the_idle_time_and_paths_to_the_step(t: Tiny) -> None:
 def test_as_a_dictionary_and_as_a_frame() -> None:
     found = breakdown(busy().trace())
     document = found.to_dict()
-    assert document["schema"] == "perfmodel.breakdown/2"
+    assert document["schema"] == "perfmodel.breakdown/1"
     step = document["ranks"][0]["steps"][0]
     assert (step["name"], step["gpu_active_us"]) == ("ProfilerStep#1", 70)
     assert step["overheads"]["main"]["raw"]["T4"]["count"] == 4
