@@ -70,10 +70,8 @@ def fit_steps(steps: Sequence[MeasuredStep], base: Device) -> Tables:
     for part, factor in zip(parts, np.exp(solution.x).tolist(), strict=True):
         for section, name in _decided(part, list(parts)):
             family = section.partition(".")[0]
-            parameters = _model(family).parameters
-            known = next(each for each in parameters if each.name == name)
-            value = factor * parameters_on(family, section, parameters, base)[name]
-            tables.setdefault(section, {})[name] = min(max(value, known.low), known.high)
+            known = parameters_on(family, section, _model(family).parameters, base)
+            tables.setdefault(section, {})[name] = factor * known[name]
     return tables
 
 
@@ -114,6 +112,7 @@ def _decided(part: str, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
 HELD_OUT_FRAC = 0.5
 MIN_STEPS = 8
 """Configurations in either half."""
+LEAST_SPREAD_FRAC = 0.005
 COVERED_FRAC = 0.9
 """Of residuals, within the spread that is told: the ends of an interval of 90 %."""
 
@@ -192,7 +191,7 @@ def fit_device(
     begin(f"all, {len(steps)} steps", 1, 2)
     tables = fit_steps(steps, base)
     within = np.expm1(np.quantile(np.abs(np.log(predicted / true)), COVERED_FRAC))
-    spread = {"spread_frac": float(np.clip(within, 0.005, 3.0))}
+    spread = {"spread_frac": float(max(within, LEAST_SPREAD_FRAC))}
     tables[section_of(HOST, STEP)] |= spread
     return DeviceFit(_calibrated(base, tables), [errors], seed)
 
