@@ -147,7 +147,7 @@ def parameters_on(
         values |= reference.calibration.get(table, {})
     slower = _thread_speed(reference) / _thread_speed(device)
     for name, each in known.items():
-        if each.from_figures:
+        if each.from_figures and each.value is not None:
             values[name] = each.value if each.scale is None else each.scale(device, each.value)
             continue
         if each.scale is not None:
