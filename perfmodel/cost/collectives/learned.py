@@ -327,22 +327,20 @@ def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floa
     device = (machine.node if isinstance(machine, Cluster) else machine).device
     calls = calls_of(rows, fabric_of(machine))
     rate, most = _SHARING.tuples("channels").get(device.target, (0.0, 0.0))
-    by_link = np.clip(calls.link_gb_per_s * rate, _SHARING.least_channels, most)
+    by_link = np.clip(calls.link_gb_per_s * rate, 1.0, most)
     by_size = np.maximum(np.ceil(calls.size_bytes / _SHARING.channel_bytes), 1.0)
     sm_frac = np.minimum(by_link, by_size) / device.sm_count
     is_exchange = np.isin(calls.op, ["all_to_all", "send_recv"])
     late = np.where(is_exchange, np.maximum(calls.ranks - 1, 1.0), 1.0)
-    ops = calls.op.tolist()
-    passes = np.array([_SHARING.table("passes").get(op, _SHARING.ring_passes) for op in ops])
     in_switch = calls.has_multicast & (calls.local > MAX_RING_RANKS)
-    turns = np.where(in_switch, 1.0, np.array([_SHARING.table("turns").get(op, 1.0) for op in ops]))
+    turns = np.where(in_switch, 1.0, np.where(calls.op == "all_reduce", _SHARING.reduce_turns, 1.0))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
     costs = costs_of(calls, shipped().constants)
     return DeviceShares(
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),
-        hbm_frac=np.minimum(gb_per_s * passes / device.stream_gb_per_s, 1.0),
+        hbm_frac=np.minimum(gb_per_s * _SHARING.ring_passes / device.stream_gb_per_s, 1.0),
         delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * _SHARING.delay_us_per_gb_per_s,
         wire_frac=np.maximum(costs.link_us, costs.net_us) / costs.total_us,
     )

@@ -62,11 +62,12 @@ _C, _CACHES = coefficients("cpu.call"), coefficients("cpu.caches")
 
 
 def _from_cache(name: str, known: Mapping[str, float]) -> Scale:
-    """A device's figure, else what a core of its generation, or of its maker, gets."""
+    """A device's figure, else what a core of its generation, or of its maker, gets; of unknown
+    makers as little as any."""
 
     def on(device: Device, each: float) -> float:
-        named = (known.get(of or "") for of in (device.architecture, device.maker, "others"))
-        core = next(filter(None, named), 0.0)
+        named = (known.get(of or "") for of in (device.architecture, device.maker))
+        core = next(filter(None, named), min(known.values()))
         return getattr(device, name) or each * core * device.sm_count
 
     return on

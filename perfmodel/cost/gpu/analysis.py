@@ -157,23 +157,21 @@ SHORTEST_ENDS = np.array([[_C.table("shortest_ends")[end]] for end in ("low", "h
 """Of the device's shortest kernel, the ends of a 90 % interval `[2, 1]`."""
 OF_UNKNOWN_HOST = 2.0
 """Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
-TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
-
-
-def calls_of(op: str) -> float:
-    """Launches of a usual call of `op`, as its floor shows them."""
-    return _C.table("calls").get(op, 1.0)
+_OF_KERNELS = (KERNEL, "profiler_repeated", "trt_layer_profiler")
+"""Timings by the device's own clock, which contain no launch."""
+TIMINGS = dict.fromkeys(_OF_KERNELS, Floor(0.0, 0.0)) | {
+    name: Floor(*floor) for name, floor in _C.tuples("timings").items()
+}
 
 
 def floors_of(rows: Rows) -> Floats:
     """(floor_us, offset_us) `[2, n]`; raises `ModelError` for an unknown `timing`."""
 
-    def of(kind: Kind) -> tuple[float, float]:
+    def of(kind: Kind) -> Floor:
         if kind.timing not in TIMINGS:
             known = ", ".join(sorted(TIMINGS))
             raise ModelError(f"unknown timing {kind.timing!r}; one of {known}")
-        floor_us, offset_us = _C.tuples("timings")[kind.timing]
-        return floor_us * calls_of(kind.op), offset_us
+        return TIMINGS[kind.timing]
 
     return rows.of_kinds(of).reshape(len(rows), 2).T
 

@@ -281,9 +281,8 @@ OP_BEHAVIOUR = {
     "copy": OpBehaviour(shortest_waits=0.0),
     "layer_norm": OpBehaviour(2.0),
     "rms_norm": OpBehaviour(2.0, _C.strided),
-    "split": OpBehaviour(traffic=_C.joined),
     "transpose_copy": OpBehaviour(traffic=_C.strided),
-    "cat": OpBehaviour(1.0, _C.joined, whole_us=joined_us, by_vectors=joined_by_vectors),
+    "cat": OpBehaviour(1.0, whole_us=joined_us, by_vectors=joined_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
@@ -323,7 +322,7 @@ def _started_us(rows: Rows, device: Device, measured_frac: Floats) -> Floats:
     short: their code is long, and comes from memory like their first tiles."""
     is_product = rows.of_kinds(lambda kind: OPS[kind.op].family == MATMUL, bool)
     unknown = (is_product & among_others(rows)) * (1.0 - measured_frac)
-    return unknown * _C.table("product_us")[device.target]
+    return unknown * _C.table("product_us").get(device.target, 0.0)
 
 
 def shortest_kernel_us(launched_us: float) -> float:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import TIERS, CostModel, Estimate, Explanation, explanations
 from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
 
 __all__ = ["TIERS", "CostModel", "Tier", "Work"]
+_INTERVAL = coefficients("tiers.interval")
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,10 @@ class Tier:
 def register(
     family: str,
     formula: str,
-    half_factor: float,
     work: Callable[[Group, Cluster], Work],
     source: Callable[[Rows, Cluster], str],
     **more: Any,
 ) -> None:
-    """A tier for the ops of a family; the 90 % interval reaches `half_factor` times up and down."""
-    interval = 1.0 / half_factor, half_factor
+    """A tier for the ops of a family."""
+    interval = 1.0 / _INTERVAL.half_factor, _INTERVAL.half_factor
     TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source, **more))

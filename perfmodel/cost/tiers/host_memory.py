@@ -23,7 +23,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.gpu.embedding import missed_lookups
-from perfmodel.cost.gpu.rates import is_older
+from perfmodel.cost.gpu.rates import SECTOR_BYTES, is_older, stream_bytes_per_us
 from perfmodel.cost.tiers import Tier, Work, register
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
@@ -44,6 +44,9 @@ from perfmodel.ops.vocabulary.embedding import (
 from perfmodel.ops.vocabulary.movement import PAUSE
 
 _C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
+_INTERVAL = coefficients("tiers.interval")
+_COPIED = coefficients("gpu.streaming")
+"""Writes of a kernel to host memory need no answer: they reach what copies do (assumed)."""
 COPIES = ("host_gather", "host_scatter")
 MIN_POWER = 1e-3
 """Of lookups with which distinct rows grow; where hardly any is new, rows are taken as alike."""
@@ -58,7 +61,7 @@ def rank_gb_per_s(machine: Cluster) -> float:
 def random_frac(row_bytes: Floats) -> Floats:
     """Share of the bandwidth that rows at random places get."""
     lines = np.ceil(row_bytes / _C.line_bytes) * _C.line_bytes
-    return np.asarray(row_bytes / (lines + _C.row_cost_bytes))
+    return np.asarray(row_bytes / (lines + _C.line_bytes))
 
 
 def _memory_work(group: Group, machine: Cluster) -> Work:
@@ -86,7 +89,6 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
 register(
     HOST_MEMORY,
     "call_us + max(memory_us, cores_us)",
-    _C.half_factor,
     _memory_work,
     lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
     start="call_us",
@@ -136,7 +138,7 @@ def bus_read_gb_per_s(row_bytes: Floats, device: Device) -> Floats:
 
 
 def _in_sectors(row_bytes: Floats) -> Floats:
-    return np.asarray(np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes)
+    return np.asarray(np.ceil(row_bytes / SECTOR_BYTES) * SECTOR_BYTES)
 
 
 def _bus_work(group: Group, machine: Cluster) -> Work:
@@ -159,7 +161,7 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     asked = read / np.minimum(_in_sectors(row), _BUS.request_bytes) * _BUS.request_header_bytes
     ranks = np.where(group.in_program, 1.0, machine.node.gpus)
     dram = random_frac(row) * rank_gb_per_s(machine) * ranks
-    writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)
+    writing = np.minimum(_COPIED.achieved_frac * device.host_gb_per_s, dram)
     ways = [
         read / np.minimum(bus_read_gb_per_s(row, device), dram),
         np.where(written > 0.0, written + asked, 0.0) / writing,
@@ -167,7 +169,7 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     ]
     terms = {
         "bus": np.maximum.reduce(ways) / 1e3,
-        "memory": others / (_BUS.hbm_frac * device.hbm_gb_per_s) / 1e3,
+        "memory": others / stream_bytes_per_us(device),
     }
     at_peak_us = (read + written) / (device.host_gb_per_s * 1e3)
     return Work(terms, device.kernel_floor_us, at_peak_us)
@@ -197,7 +199,6 @@ def _bytes_in_l1(dims: Dims, row: Floats, device: Device) -> Floats:
 register(
     HOST_BUS,
     "floor_us + max(bus_us, memory_us)",
-    _BUS.half_factor,
     _bus_work,
     lambda _, machine: f"figures of {machine.node.device.name}: bus; assumed: requests in flight",
     start="floor_us",
@@ -247,7 +248,6 @@ def _accelerator_work(group: Group, machine: Cluster) -> Work:
 register(
     ACCELERATOR,
     "start_us + the longest of the other terms",
-    _C.half_factor,
     _accelerator_work,
     lambda _, on: f"figures of {(on.node.accelerator or on.node.host).name}; assumed: see there",
 )
@@ -332,7 +332,7 @@ TIERS.register(PAUSE)(
     Tier(
         PAUSE,
         "half the period of the software's clock, the mean of a uniform wait",
-        (_C.low_frac, _C.high_frac),
+        (1.0 - _INTERVAL.wait_frac, 1.0 + _INTERVAL.wait_frac),
         lambda group, _: Work({"wait": group.dims["wait_us"]}, at_peak_us=0.0),
         lambda *_: "the software's period",
         lambda *_: "latency",

@@ -19,7 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 from xgboost import XGBRegressor
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.cost.gpu.analysis import calls_of, measured_us
+from perfmodel.cost.gpu.analysis import measured_us
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FALLING,
@@ -115,13 +115,15 @@ def fit_part(
     known: Mapping[str, Device],
     floors: Mapping[str, float],
     *,
+    most: int,
     is_of_ops: bool,
     seed: int,
     regressor: Any = None,
 ) -> Part:
     """The part `name` of the family of the ops in `frame`, fitted to it: boosted trees, or clones
     of `regressor`; `floors` are `launch_floors` of all parts, `is_of_ops` says whether it answers
-    for no other ops. Raises `ModelError` where no row tells of its kernel, or for impossible rows.
+    for no other ops. Trees that devices share see at most `most` rows per device, op, dtype and
+    framework. Raises `ModelError` where no row tells of its kernel, or for impossible rows.
     """
     family, ops = OPS[frame["op"].iloc[0]].family, tuple(sorted(set(frame["op"])))
     devices = {each: known[each] for each in sorted(set(frame["device"]))}
@@ -135,11 +137,10 @@ def fit_part(
         devices={each: describe(device) for each, device in devices.items()},
         floors={key: floors[key] for key in kinds if key in floors},
     )
-    fit = _Fit(
-        Part(fitted, {}, PHYSICS[family]), frame, devices, host_floors(floors), seed, regressor
-    )
+    part = Part(fitted, {}, PHYSICS[family])
+    fit = _Fit(part, frame, devices, host_floors(floors), most, seed, regressor)
     part = fit.of_others(_with(fit.part, intervals=fit.measured_intervals()))
-    fits = {OTHERS: fit.trees(TREES, np.arange(len(frame)))}
+    fits = {OTHERS: fit.trees(TREES, fit.shared)}
     for device in devices if family == MATMUL and regressor is None else ():
         own = np.flatnonzero(fit.frame["device"] == device)
         if len(own) >= _MIN_OWN_ROWS:
@@ -164,6 +165,7 @@ class _Fit:
         frame: pd.DataFrame,
         devices: Mapping[str, Device],
         hosts: Mapping[tuple[str, str], float],
+        most: int,
         seed: int,
         regressor: Any,
     ) -> None:
@@ -183,11 +185,10 @@ class _Fit:
             matrices[at] = columns.matrix(names, own)
             floor_us, offset_us, hidden_us = np.zeros((3, len(at)))
             kinds_of = rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing))
-            for (op, _, timing), index in kinds_of:
+            for (_, _, timing), index in kinds_of:
                 cell = part.cell(rows.take(index), own)
                 floor_us[index], offset_us[index] = cell.floor_us, cell.offset_us
-                of_host = hosts.get((device, timing), 0.0) * calls_of(op)
-                hidden_us[index] = max(cell.floor_us, of_host)
+                hidden_us[index] = max(cell.floor_us, hosts.get((device, timing), 0.0))
             us, base_us = self.measured_us[at], columns.base_us
             kernel_us = np.maximum(us - offset_us, 0.5 * np.minimum(us, base_us + columns.extra_us))
             kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
@@ -210,10 +211,12 @@ class _Fit:
         framework = Rows.from_frame(frame).in_framework()
         groups = frame.assign(work=self.work).groupby([*KIND, framework])["work"]
         size = _SMALL_WEIGHT + (1.0 - _SMALL_WEIGHT) * groups.rank(pct=True).to_numpy() ** 2
-        weight = self.tells * size / np.sqrt(groups.transform("size").to_numpy(np.float64))
+        count = np.minimum(groups.transform("size").to_numpy(np.float64), most)
+        weight = self.tells * size / np.sqrt(count)
         weight *= np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
         self.matrix, self.weight = matrices, weight / weight.mean()
         self.part = _with(part, measured=least)
+        self.shared = few_of_each(frame, np.arange(len(frame)), most, seed)
 
     def trees(self, shape: dict[str, float], among: Ints, width: int | None = None) -> _Trees:
         """A regressor of the rows `among`, by the first `width` columns."""
@@ -249,7 +252,8 @@ class _Fit:
         for held, is_beyond in ((drawn, False), (largest, True)):
             if not held.any() or held.all():
                 continue
-            without = _with(self.part, self.trees(LEFT_OUT_TREES, np.flatnonzero(~held)))
+            kept = self.shared[~held[self.shared]]
+            without = _with(self.part, self.trees(LEFT_OUT_TREES, kept))
             off, where = np.full(count, np.nan), np.full(count, BEYOND, object)
             asked = few_of_each(frame, np.flatnonzero(held), _FEW, self.seed)
             for at, us, place in self.times(without, asked):

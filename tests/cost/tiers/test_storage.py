@@ -14,7 +14,7 @@ from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.hardware.parts import Storage
 from perfmodel.ops.rows import Rows
 
-CALL_US = coefficients("tiers.drives").call_us
+CALL_US = coefficients("tiers.host_memory").call_us
 
 
 def machine(drives: int = 2, gpus: int = 1) -> Cluster:
