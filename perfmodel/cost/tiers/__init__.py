@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -41,10 +40,6 @@ class Tier:
     """What rows of one op and direction ask of each resource of a machine."""
     source: Callable[[Rows, Cluster], str]
     """What the durations rest on."""
-    bound_by: Callable[[str, float], str] = lambda slowest, at_peak_frac: slowest
-    """What bounds a row whose longest term is so called; at its peak that takes so much of it."""
-    start: str = "start_us"
-    """What explanations call it."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         taken_us = np.empty(len(rows))
@@ -64,12 +59,10 @@ class Tier:
             terms = np.stack([np.broadcast_to(each, count) for each in work.terms.values()])
             start_us, longest_us = np.broadcast_to(work.start_us, count), terms.max(axis=0)
             peak_us = longest_us if work.at_peak_us is None else work.at_peak_us + 0.0 * longest_us
-            of_longest = peak_us / np.where(longest_us > 0.0, longest_us, np.inf)
-            slowest = zip(terms.argmax(axis=0).tolist(), of_longest.tolist(), strict=True)
-            bound_by = [self.bound_by(names[at], frac) for at, frac in slowest]
+            bound_by = [names[at] for at in terms.argmax(axis=0).tolist()]
             columns = {f"{name}_us": us for name, us in zip(names, terms, strict=True)}
             us, amounts = start_us + longest_us, (group.flop, group.read_bytes, group.written_bytes)
-            columns[self.start] = start_us
+            columns["start_us"] = start_us
             told = explanations(us, bound_by, amounts, peak_us / us, columns, self.formula)
             reasons |= dict(zip(group.index.tolist(), told, strict=True))
         return [reasons[row] for row in range(len(rows))]
@@ -80,8 +73,7 @@ def register(
     formula: str,
     work: Callable[[Group, Cluster], Work],
     source: Callable[[Rows, Cluster], str],
-    **more: Any,
 ) -> None:
     """A tier for the ops of a family."""
     interval = 1.0 / _INTERVAL.half_factor, _INTERVAL.half_factor
-    TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source, **more))
+    TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source))

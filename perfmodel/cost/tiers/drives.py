@@ -100,12 +100,6 @@ def _drive(machine: Cluster) -> Storage:
     return machine.node.storage
 
 
-def _bound_by(slowest: str, at_peak_frac: float) -> str:
-    if slowest == "core":
-        return "host"
-    return "throughput" if at_peak_frac >= 0.5 else "latency"
-
-
 def _work(group: Group, machine: Cluster) -> Work:
     """The least that a drive takes is what the bytes, or the reads, take at its most."""
     node, dims, drive = machine.node, group.dims, _drive(machine)
@@ -125,12 +119,10 @@ def _work(group: Group, machine: Cluster) -> Work:
 
 register(
     STORAGE,
-    "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
+    "start_us + max(drive_us, core_us); drive_us by the drive's queue, "
     "t0 + (Q - 1) / 2X of a read with Q in flight",
     _work,
     lambda _, machine: f"figures of {machine.node.drives or 1} {_drive(machine).name}",
-    bound_by=_bound_by,
-    start="call_us",
 )
 
 

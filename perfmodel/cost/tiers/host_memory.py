@@ -88,10 +88,9 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
 
 register(
     HOST_MEMORY,
-    "call_us + max(memory_us, cores_us)",
+    "start_us + max(memory_us, cores_us)",
     _memory_work,
     lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
-    start="call_us",
 )
 
 
@@ -198,10 +197,9 @@ def _bytes_in_l1(dims: Dims, row: Floats, device: Device) -> Floats:
 
 register(
     HOST_BUS,
-    "floor_us + max(bus_us, memory_us)",
+    "start_us + max(bus_us, memory_us)",
     _bus_work,
     lambda _, machine: f"figures of {machine.node.device.name}: bus; assumed: requests in flight",
-    start="floor_us",
 )
 
 
@@ -335,6 +333,5 @@ TIERS.register(PAUSE)(
         (1.0 - _INTERVAL.wait_frac, 1.0 + _INTERVAL.wait_frac),
         lambda group, _: Work({"wait": group.dims["wait_us"]}, at_peak_us=0.0),
         lambda *_: "the software's period",
-        lambda *_: "latency",
     )
 )

@@ -53,7 +53,7 @@ from perfmodel.validate.calibrate.kernel_data import KIND, few_of_each, host_flo
 TREES = {"max_depth": 8, "learning_rate": 0.1, "min_child_weight": 5, "n_estimators": 250}
 LEFT_OUT_TREES = TREES | {"n_estimators": 100}
 """Of fits that tell errors only, one for every chip that is left out."""
-OWN_TREES = {"max_depth": 7, "learning_rate": 0.12, "min_child_weight": 5, "n_estimators": 150}
+OWN_TREES = {"max_depth": 7, "learning_rate": 0.12, "min_child_weight": 5, "n_estimators": 220}
 """Of one device, for products alone: fewer and shallower, which keeps files small."""
 SHARES = (1.0, 0.75, 0.5, 0.25)
 _MIN_OWN_ROWS = 500
@@ -66,7 +66,7 @@ _HELD_FRAC = 0.2
 """Of the shapes, drawn, and of the rows, the largest: held out for errors."""
 _FARTHER = 2.0
 """Residuals beyond the largest row against those of the largest fifth: others are farther still."""
-_SMALL_WEIGHT, _FLAG_WEIGHT = 0.1, 0.2
+_SMALL_WEIGHT, _FLAG_WEIGHT = 0.3, 0.2
 """Of the smallest row against the largest: what is asked about is larger than what is measured."""
 _CLEAR_FROM, _CLEAR_OVER = 1.05, 8.0
 """Times its floor from which, and over which, a row tells ever more of its kernel."""
