@@ -279,8 +279,7 @@ _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd
 OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
     "copy": OpBehaviour(shortest_waits=0.0),
-    "layer_norm": OpBehaviour(2.0),
-    "rms_norm": OpBehaviour(2.0, _C.strided),
+    **dict.fromkeys(("layer_norm", "rms_norm"), OpBehaviour(2.0)),
     "transpose_copy": OpBehaviour(traffic=_C.strided),
     "cat": OpBehaviour(1.0, whole_us=joined_us, by_vectors=joined_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
