@@ -164,14 +164,20 @@ TIMINGS = dict.fromkeys(_OF_KERNELS, Floor(0.0, 0.0)) | {
 }
 
 
+def calls_of(op: str) -> float:
+    """Launches of a usual call of `op`, as its floor shows them."""
+    return _C.table("calls").get(op, 1.0)
+
+
 def floors_of(rows: Rows) -> Floats:
     """(floor_us, offset_us) `[2, n]`; raises `ModelError` for an unknown `timing`."""
 
-    def of(kind: Kind) -> Floor:
+    def of(kind: Kind) -> tuple[float, float]:
         if kind.timing not in TIMINGS:
             known = ", ".join(sorted(TIMINGS))
             raise ModelError(f"unknown timing {kind.timing!r}; one of {known}")
-        return TIMINGS[kind.timing]
+        floor_us, offset_us = TIMINGS[kind.timing]
+        return floor_us * calls_of(kind.op), offset_us
 
     return rows.of_kinds(of).reshape(len(rows), 2).T
 

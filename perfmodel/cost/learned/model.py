@@ -53,7 +53,7 @@ MAX_LOG = 50.0
 SINGLE_CALL = "event_single_call"
 _OFFSET_FRAC = 0.5
 """Of the floor of a single call, what a long kernel shows as well: the host's launch."""
-_SHARED_FRAC = 0.25
+_SHARED_FRAC = 0.5
 """Of the trees that all devices share in answers for a device with trees of its own."""
 _FADES_OVER = np.log(4.0)
 """Logarithm below the measured range over which what was learned gives way to physics."""

@@ -16,7 +16,7 @@ from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.base.files import read_bytes
 from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
-from perfmodel.cost.gpu.analysis import TIMINGS
+from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.learned.features import as_kernels
@@ -275,10 +275,10 @@ def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def host_floors(floors: Mapping[str, float]) -> dict[tuple[str, str], float]:
-    """By device and timing, the median over ops of `launch_floors`: what tells how long a call of
-    an op must be whose own floor nothing shows."""
+    """By device and timing, the median over ops of `launch_floors`, per launch: what tells how long
+    a call of an op must be whose own floor nothing shows."""
     found: dict[tuple[str, str], list[float]] = {}
     for key, us in floors.items():
-        device, timing, *_ = key.split("/")
-        found.setdefault((device, timing), []).append(us)
+        device, timing, op, _ = key.split("/")
+        found.setdefault((device, timing), []).append(us / calls_of(op))
     return {key: float(np.median(each)) for key, each in found.items()}

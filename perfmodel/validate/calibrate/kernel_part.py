@@ -19,7 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 from xgboost import XGBRegressor
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.cost.gpu.analysis import measured_us
+from perfmodel.cost.gpu.analysis import calls_of, measured_us
 from perfmodel.cost.learned.features import (
     COLUMNS,
     FALLING,
@@ -53,7 +53,7 @@ from perfmodel.validate.calibrate.kernel_data import KIND, few_of_each, host_flo
 TREES = {"max_depth": 8, "learning_rate": 0.1, "min_child_weight": 5, "n_estimators": 250}
 LEFT_OUT_TREES = TREES | {"n_estimators": 100}
 """Of fits that tell errors only, one for every chip that is left out."""
-OWN_TREES = {"max_depth": 7, "learning_rate": 0.12, "min_child_weight": 5, "n_estimators": 220}
+OWN_TREES = {"max_depth": 7, "learning_rate": 0.12, "min_child_weight": 5, "n_estimators": 150}
 """Of one device, for products alone: fewer and shallower, which keeps files small."""
 SHARES = (1.0, 0.75, 0.5, 0.25)
 _MIN_OWN_ROWS = 500
@@ -66,7 +66,7 @@ _HELD_FRAC = 0.2
 """Of the shapes, drawn, and of the rows, the largest: held out for errors."""
 _FARTHER = 2.0
 """Residuals beyond the largest row against those of the largest fifth: others are farther still."""
-_SMALL_WEIGHT, _FLAG_WEIGHT = 0.3, 0.2
+_SMALL_WEIGHT, _FLAG_WEIGHT = 0.1, 0.2
 """Of the smallest row against the largest: what is asked about is larger than what is measured."""
 _CLEAR_FROM, _CLEAR_OVER = 1.05, 8.0
 """Times its floor from which, and over which, a row tells ever more of its kernel."""
@@ -115,15 +115,13 @@ def fit_part(
     known: Mapping[str, Device],
     floors: Mapping[str, float],
     *,
-    most: int,
     is_of_ops: bool,
     seed: int,
     regressor: Any = None,
 ) -> Part:
     """The part `name` of the family of the ops in `frame`, fitted to it: boosted trees, or clones
     of `regressor`; `floors` are `launch_floors` of all parts, `is_of_ops` says whether it answers
-    for no other ops. Trees that devices share see at most `most` rows per device, op, dtype and
-    framework. Raises `ModelError` where no row tells of its kernel, or for impossible rows.
+    for no other ops. Raises `ModelError` where no row tells of its kernel, or for impossible rows.
     """
     family, ops = OPS[frame["op"].iloc[0]].family, tuple(sorted(set(frame["op"])))
     devices = {each: known[each] for each in sorted(set(frame["device"]))}
@@ -137,10 +135,11 @@ def fit_part(
         devices={each: describe(device) for each, device in devices.items()},
         floors={key: floors[key] for key in kinds if key in floors},
     )
-    part = Part(fitted, {}, PHYSICS[family])
-    fit = _Fit(part, frame, devices, host_floors(floors), most, seed, regressor)
+    fit = _Fit(
+        Part(fitted, {}, PHYSICS[family]), frame, devices, host_floors(floors), seed, regressor
+    )
     part = fit.of_others(_with(fit.part, intervals=fit.measured_intervals()))
-    fits = {OTHERS: fit.trees(TREES, fit.shared)}
+    fits = {OTHERS: fit.trees(TREES, np.arange(len(frame)))}
     for device in devices if family == MATMUL and regressor is None else ():
         own = np.flatnonzero(fit.frame["device"] == device)
         if len(own) >= _MIN_OWN_ROWS:
@@ -165,7 +164,6 @@ class _Fit:
         frame: pd.DataFrame,
         devices: Mapping[str, Device],
         hosts: Mapping[tuple[str, str], float],
-        most: int,
         seed: int,
         regressor: Any,
     ) -> None:
@@ -185,10 +183,11 @@ class _Fit:
             matrices[at] = columns.matrix(names, own)
             floor_us, offset_us, hidden_us = np.zeros((3, len(at)))
             kinds_of = rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing))
-            for (_, _, timing), index in kinds_of:
+            for (op, _, timing), index in kinds_of:
                 cell = part.cell(rows.take(index), own)
                 floor_us[index], offset_us[index] = cell.floor_us, cell.offset_us
-                hidden_us[index] = max(cell.floor_us, hosts.get((device, timing), 0.0))
+                of_host = hosts.get((device, timing), 0.0) * calls_of(op)
+                hidden_us[index] = max(cell.floor_us, of_host)
             us, base_us = self.measured_us[at], columns.base_us
             kernel_us = np.maximum(us - offset_us, 0.5 * np.minimum(us, base_us + columns.extra_us))
             kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
@@ -211,12 +210,10 @@ class _Fit:
         framework = Rows.from_frame(frame).in_framework()
         groups = frame.assign(work=self.work).groupby([*KIND, framework])["work"]
         size = _SMALL_WEIGHT + (1.0 - _SMALL_WEIGHT) * groups.rank(pct=True).to_numpy() ** 2
-        count = np.minimum(groups.transform("size").to_numpy(np.float64), most)
-        weight = self.tells * size / np.sqrt(count)
+        weight = self.tells * size / np.sqrt(groups.transform("size").to_numpy(np.float64))
         weight *= np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
         self.matrix, self.weight = matrices, weight / weight.mean()
         self.part = _with(part, measured=least)
-        self.shared = few_of_each(frame, np.arange(len(frame)), most, seed)
 
     def trees(self, shape: dict[str, float], among: Ints, width: int | None = None) -> _Trees:
         """A regressor of the rows `among`, by the first `width` columns."""
@@ -252,8 +249,7 @@ class _Fit:
         for held, is_beyond in ((drawn, False), (largest, True)):
             if not held.any() or held.all():
                 continue
-            kept = self.shared[~held[self.shared]]
-            without = _with(self.part, self.trees(LEFT_OUT_TREES, kept))
+            without = _with(self.part, self.trees(LEFT_OUT_TREES, np.flatnonzero(~held)))
             off, where = np.full(count, np.nan), np.full(count, BEYOND, object)
             asked = few_of_each(frame, np.flatnonzero(held), _FEW, self.seed)
             for at, us, place in self.times(without, asked):

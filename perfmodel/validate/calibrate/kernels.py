@@ -40,8 +40,6 @@ from perfmodel.validate.calibrate.kernel_data import (
 from perfmodel.validate.calibrate.kernel_part import fit_part
 
 ROWS_PER_GROUP = 6_000
-OWN_ROWS = 3
-"""Times as many rows for trees of one device alone, which are fewer and see less of them each."""
 MIN_ROWS = 200
 """Of a family, at most so many per device, op and dtype; those of fewer are left out."""
 _HALF = ("fp16", "bf16", "tf32")
@@ -84,14 +82,14 @@ def fit_kernels(
         done += len(rows)
         if len(rows) < MIN_ROWS:
             continue
-        own = OWN_ROWS if name.startswith(MATMUL) else 1
-        few = few_of_each(rows, np.arange(len(rows)), own * rows_per_group, seed)
+        few = few_of_each(rows, np.arange(len(rows)), rows_per_group, seed)
         used = some_unnamed(rows.iloc[few], seed)
         try:
             # Vectors do not inform each other: unseen ones keep the heuristic.
             is_of_ops = name.startswith(VECTOR)
-            how = {"is_of_ops": is_of_ops, "seed": seed, "regressor": regressor}
-            fitted = fit_part(name, used, known, floors, most=rows_per_group, **how)
+            fitted = fit_part(
+                name, used, known, floors, is_of_ops=is_of_ops, seed=seed, regressor=regressor
+            )
         except PerfmodelError:
             raise
         except Exception as error:  # the user's code may raise anything
