@@ -89,7 +89,7 @@ def _rows_us(
 def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
     """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
     of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
-    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _C.pass_bytes, 1.0))))
+    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / (LANES["cuda"] * _FP32_BYTES), 1.0))))
     each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
     return np.asarray(lookups * each * LANES["cuda"] / (_C.issued_frac * issued_per_us(device)))
 

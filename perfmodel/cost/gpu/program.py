@@ -179,8 +179,8 @@ def joined_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     the largest tensor, however large."""
     dims = group.dims
     largest = np.where(dims["largest"] > 0, dims["largest"], dims["rows"] * dims["cols"])
-    vectors = largest * group.item_bytes / (_S.vector_bytes * _S.cat_threads)
-    blocks = np.minimum(np.ceil(vectors), _S.cat_blocks_per_sm * device.sm_count)
+    vectors = largest * group.item_bytes / (_S.vector_bytes * _S.block_threads)
+    blocks = np.minimum(np.ceil(vectors), _S.most_blocks_per_sm * device.sm_count)
     started_us = dims["tensors"] * blocks / (_S.blocks_per_clock * device.boost_mhz)
     steps = largest / (_S.threads_per_sm * device.sm_count)
     step_us = np.where(dims["strided"] > 0, _S.cat_strided_load_us, _S.cat_load_us)
@@ -206,9 +206,9 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     row_bytes, elements = cols * group.item_bytes, rows * cols
     blocks = rows * np.ceil(row_bytes / _S.select_block_bytes)
     started_us = blocks / (_S.blocks_per_clock * device.boost_mhz)
-    each = np.minimum(np.ceil(elements / _S.element_threads), _S.select_turns)
-    resident = resident_blocks(_S.element_threads, device)
-    waves = np.maximum(elements / (_S.element_threads * _S.select_turns) / resident, 1.0)
+    each = np.minimum(np.ceil(elements / _S.block_threads), _S.select_turns)
+    resident = resident_blocks(_S.block_threads, device)
+    waves = np.maximum(elements / (_S.block_threads * _S.select_turns) / resident, 1.0)
     single_us = _S.element_loads * load_us(group, device) * each * waves
     is_by_rows = row_bytes % _S.vector_bytes == 0
     return np.maximum(moving_us, np.where(is_by_rows, started_us, single_us))
@@ -216,7 +216,7 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
-    each = np.ceil(group.dims["cols"] / _S.row_per_warp)
+    each = np.ceil(group.dims["cols"] / (LANES["cuda"] * _R.most_vector))
     known = _S.table("accumulate_us")
     turn_us = known[nearest_known(device.architecture, known) or USUAL]
     warps = resident_warps(device)

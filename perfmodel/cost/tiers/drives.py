@@ -144,7 +144,7 @@ def _adapter_work(group: Group, machine: Cluster) -> Work:
     nic, dims, node = adapter(machine), group.dims, machine.node
     share = (node.nics or 1) / node.gpus  # of its node's adapters
     assert nic.memory_gb_per_s is not None
-    padded = np.ceil(dims["row_bytes"] / _ENGINE.burst_bytes) * _ENGINE.burst_bytes
+    padded = np.ceil(dims["row_bytes"] / _HOST.line_bytes) * _HOST.line_bytes
     moved = group.moved_bytes + dims["lookups"] * (padded - dims["row_bytes"])
     rows = dims.get("probes", dims["lookups"]) + dims["lookups"]
     bus = node.device.host_gb_per_s

@@ -47,6 +47,8 @@ _C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
 _INTERVAL = coefficients("tiers.interval")
 _COPIED = coefficients("gpu.streaming")
 """Writes of a kernel to host memory need no answer: they reach what copies do (assumed)."""
+_REQUEST_BYTES = 4 * SECTOR_BYTES
+"""What a warp asks for at most: four whole sectors."""
 COPIES = ("host_gather", "host_scatter")
 MIN_POWER = 1e-3
 """Of lookups with which distinct rows grow; where hardly any is new, rows are taken as alike."""
@@ -132,7 +134,7 @@ def bus_read_gb_per_s(row_bytes: Floats, device: Device) -> Floats:
     """What a device reads over its bus of rows of so many bytes at random places."""
     peak, sectors = device.host_gb_per_s, _in_sectors(row_bytes)
     tags = _BUS.tags if peak <= _BUS.short_tags_gb_per_s else _BUS.long_tags
-    waiting = tags * np.minimum(sectors, _BUS.request_bytes) / _BUS.request_us * 1e-3
+    waiting = tags * np.minimum(sectors, _REQUEST_BYTES) / _BUS.request_us * 1e-3
     return np.asarray(np.minimum(_BUS.read_frac * peak, waiting) * row_bytes / sectors)
 
 
@@ -157,7 +159,7 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     else:
         read = looked_up - _bytes_in_l1(dims, row, device)
         others = group.moved_bytes - looked_up
-    asked = read / np.minimum(_in_sectors(row), _BUS.request_bytes) * _BUS.request_header_bytes
+    asked = read / np.minimum(_in_sectors(row), _REQUEST_BYTES) * _BUS.request_header_bytes
     ranks = np.where(group.in_program, 1.0, machine.node.gpus)
     dram = random_frac(row) * rank_gb_per_s(machine) * ranks
     writing = np.minimum(_COPIED.achieved_frac * device.host_gb_per_s, dram)
