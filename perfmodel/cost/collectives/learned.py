@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import read_bytes
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS, Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.contract import Estimate, Explanation, explanations
-from perfmodel.cost.learned.forest import Forest, decoded, read_document
+from perfmodel.cost.learned.forest import Forest, unpack
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.ops.rows import Rows
@@ -258,6 +259,7 @@ def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Learn
 
 _SHIPPED = Path(__file__).with_name("fitted.json")
 SCHEMA = "perfmodel.collective-model/4"
+_MAX_BYTES = 32_000_000
 NAME = "collective/learned"
 Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 """Microseconds, bytes, shares and factors: no constant is above."""
@@ -271,7 +273,8 @@ class _File(msgspec.Struct):
     constants: dict[str, Positive]
     spreads: dict[str, _PerFrac]
     fitted: dict[str, tuple[str, ...]]
-    trees: str
+    trees: bytes
+    """In base 64."""
 
 
 @cache
@@ -282,21 +285,21 @@ def shipped() -> Learned:
 
 def load(path: Path) -> Learned:
     """The model in a file of `benchmarks/collective_model.py`; raises `ModelError` for another."""
-    content = read_document(path, SCHEMA)
     try:
-        held = msgspec.convert(content, _File)
+        held = msgspec.json.decode(read_bytes(path, max_bytes=_MAX_BYTES), type=_File)
+        if held.schema != SCHEMA:
+            raise ModelError(f"schema {held.schema!r:.60}, expected {SCHEMA}")
         if path != _SHIPPED and (missing := set(shipped().constants) - set(held.constants)):
             raise ModelError(f"no constant {min(missing)}")
         return Learned(
             name=NAME,
             constants=held.constants,
-            trees=decoded(held.trees, COLUMNS),
+            trees=unpack(held.trees, COLUMNS),
             spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL)},
             fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
         )
-    except (KeyError, TypeError, msgspec.ValidationError, ModelError) as error:
-        what = error if isinstance(error, ModelError) else repr(error)
-        raise ModelError(f"{path}: a damaged collective model: {what}") from None
+    except (KeyError, ValueError, RecursionError, ModelError) as error:
+        raise ModelError(f"{path}: a damaged collective model: {error}") from None
 
 
 _SHARING = coefficients("collectives.sharing")
