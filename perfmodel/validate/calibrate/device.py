@@ -118,15 +118,6 @@ COVERED_FRAC = 0.9
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file that was read: its name, SHA-256 and rows."""
-
-    name: str
-    sha256: str
-    rows: int
-
-
-@dataclass(frozen=True)
 class DeviceFit:
     """A calibrated device, and how well it did on steps that it had not seen: `errors`, in which
     `bias_pct` is that of the summed time; `spread_pct` the measurement's own."""
@@ -149,11 +140,12 @@ def fit_any_device(
     `hardware` names what to start from; `stem` is the device's new name. Raises `UsageError`.
     """
     steps: list[MeasuredStep] = []
-    sources = []
+    sources = []  # a line of each file
     for path in paths:
         own = read_steps(path)
         sha256 = hashlib.sha256(read_bytes(path, max_bytes=MAX_BYTES)).hexdigest()
-        sources.append(Source(f"{path.absolute().parent.name}/{path.name}", sha256, len(own)))
+        name = f"{path.absolute().parent.name}/{path.name}"
+        sources.append(f"# {name}: sha256 {sha256}, {len(own)} rows")
         steps += own
     first = steps[0]
     for step in steps:
@@ -208,12 +200,10 @@ PLACES = 5
 """Significant digits of a fitted number."""
 
 
-def _device_toml(fit: DeviceFit, sources: Sequence[Source]) -> str:
+def _device_toml(fit: DeviceFit, sources: Sequence[str]) -> str:
     """The file: what it was fitted on as comments, then the device with its calibration."""
     made = f"{datetime.now(UTC):%Y-%m-%d}, perfmodel {version('perfmodel')}"
-    lines = [f"# Fitted with `perfmodel fit device`: {made}, scipy {version('scipy')}."]
-    for it in sources:
-        lines.append(f"# {it.name}: sha256 {it.sha256}, {it.rows} rows")
+    lines = [f"# Fitted with `perfmodel fit device`: {made}, scipy {version('scipy')}.", *sources]
     lines.append(f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all.")
     told = "# Held-out steps: {n}, {median_pct:.1f} % off in the median, {p90_pct:.1f} at the 90th "
     lines += [f"{told}percentile, bias {{bias_pct:+.1f}} %".format(**row) for row in fit.errors]
