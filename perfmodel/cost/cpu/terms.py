@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -222,6 +223,10 @@ def host_terms(call: Call) -> Mapping[str, Floats]:
     return {"host": host_us * call.crowding() + first_us}
 
 
+MAX_ALPHA = 3.0
+_HALVINGS = 12
+
+
 def distinct_rows(rows: Floats, lookups: Floats, zipf_alpha: Floats) -> Floats:
     """Expected distinct rows of `lookups` drawn from `rows`, popularity rank r by `r ** -alpha`.
 
@@ -241,6 +246,26 @@ def hit_frac(held: Floats, rows: Floats, distinct: Floats, alpha: Floats) -> Flo
     share = np.minimum(held / np.maximum(distinct, 1.0), 1.0)
     known = popular_frac(np.minimum(held, distinct), rows, alpha)
     return known + (1 - popular_frac(distinct, rows, alpha)) * share
+
+
+def skew_of(rows: Floats, lookups: Floats, distinct: Floats) -> Floats:
+    """The Zipf exponent at which `lookups` of `rows` touch about `distinct` of them."""
+    told = zip(rows.tolist(), lookups.tolist(), distinct.tolist(), strict=True)
+    return np.array([_skew(*each) for each in told])
+
+
+@lru_cache(maxsize=1 << 14)
+def _skew(rows: float, lookups: float, distinct: float) -> float:
+    one, many, low, high = np.array([rows]), np.array([lookups]), 0.0, MAX_ALPHA
+    if rows < 2 or distinct >= distinct_rows(one, many, np.zeros(1))[0]:
+        return 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if distinct_rows(one, many, np.array([middle]))[0] > distinct:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
 
 
 def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
@@ -266,7 +291,8 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
         # by first appearance (assumed), so that one of them does most. Source:
         # `add_dense_sparse_worker_non_coalesced_cpu`, ATen/native/sparse/SparseTensorMath.cpp.
         part = np.maximum(dims["hash_size"] / threads, 1.0)
-        split = popular_frac(part, dims["hash_size"], dims["zipf_alpha"])
+        alpha = skew_of(dims["hash_size"], lookups, distinct)
+        split = popular_frac(part, dims["hash_size"], alpha)
     speed_up = call.speed_up(split)
     per_lookup = values["lookup_ns"] + dims["dim"] * values["element_ns"]
     compute_us = 1e-3 * (dims["batch"] * tables * values["bag_ns"] + lookups * per_lookup)
@@ -298,7 +324,7 @@ def _rows_us(
     """Fetching the rows by one thread, and the least: those from memory at its peak."""
     values, device = call.values, call.device
     rows = call.dims["hash_size"]
-    alpha = call.dims["zipf_alpha"]
+    alpha = skew_of(rows, lookups / tables, distinct / tables)
     line_bytes = np.maximum(row_bytes, _EMBEDDING.line_bytes) * tables
     levels = (device.l2_bytes / device.sm_count, call.llc_bytes)
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)

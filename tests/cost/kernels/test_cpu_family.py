@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.terms import distinct_rows, hit_frac
+from perfmodel.cost.cpu.terms import distinct_rows, hit_frac, skew_of
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
@@ -192,7 +192,8 @@ def test_the_thread_with_the_popular_rows_does_most_of_an_update() -> None:
     row = {"op": "embedding_bag", "direction": "update", "dim": 16, "batch": 100_000, "pooling": 1}
     wide = replace(MACHINE, sm_count=16, l2_bytes=16_000_000)
     even, skewed = (
-        _us("embedding", wide, **row, hash_size=10_000, zipf_alpha=alpha) for alpha in (0.0, 1.2)
+        _us("embedding", wide, **row, hash_size=10_000, unique_rows=unique)
+        for unique in (10_000, 4_000)
     )
     assert skewed > 2.5 * even
 
@@ -232,6 +233,12 @@ def test_hits_of_the_most_popular_rows() -> None:
     assert found[0] == pytest.approx(0.25, abs=0.01)
     assert found[1] > 0.5
     assert found[2] == pytest.approx(1)
+
+
+def test_skew_is_found_from_distinct_rows() -> None:
+    rows, lookups, alpha = np.full(3, 1e5), np.full(3, 2e4), np.array([0.0, 0.8, 1.2])
+    found = skew_of(rows, lookups, distinct_rows(rows, lookups, alpha))
+    assert found == pytest.approx(alpha, abs=0.02)
 
 
 @given(
