@@ -45,8 +45,6 @@ from perfmodel.ops.vocabulary.movement import PAUSE
 
 _C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
 _INTERVAL = coefficients("tiers.interval")
-_COPIED = coefficients("gpu.streaming")
-"""Writes of a kernel to host memory need no answer: they reach what copies do (assumed)."""
 _REQUEST_BYTES = 4 * SECTOR_BYTES
 """What a warp asks for at most: four whole sectors."""
 COPIES = ("host_gather", "host_scatter")
@@ -162,7 +160,7 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     asked = read / np.minimum(_in_sectors(row), _REQUEST_BYTES) * _BUS.request_header_bytes
     ranks = np.where(group.in_program, 1.0, machine.node.gpus)
     dram = random_frac(row) * rank_gb_per_s(machine) * ranks
-    writing = np.minimum(_COPIED.achieved_frac * device.host_gb_per_s, dram)
+    writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)
     ways = [
         read / np.minimum(bus_read_gb_per_s(row, device), dram),
         np.where(written > 0.0, written + asked, 0.0) / writing,

@@ -150,7 +150,7 @@ def test_popular_rows_pass_the_bus_once_in_backward_and_less_often_in_forward() 
     assert forward.terms["bus_us"] == pytest.approx(missed / rate / 1e3, rel=0.03)
     distinct = float(popularity.distinct_rows(2**20)) * 512
     assert backward.terms["bus_us"] == pytest.approx(
-        distinct * (1 + 24 / 128) / (0.82 * 63) / 1e3, rel=0.01
+        distinct * (1 + 24 / 128) / (0.8 * 63) / 1e3, rel=0.01
     )
 
 
