@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -42,7 +43,7 @@ from perfmodel.cost.collectives.learned import (
     features_of,
     latency_frac,
 )
-from perfmodel.cost.learned.forest import encoded, of_booster
+from perfmodel.cost.learned.forest import of_booster, pack
 from perfmodel.errors import ModelError
 
 MIN_BYTES = 512
@@ -263,7 +264,7 @@ def model_to_dict(model: Learned, about: dict[str, Any]) -> dict[str, Any]:
         "constants": {name: float(f"{v:.5g}") for name, v in model.constants.items()},
         "spreads": {name: list(each) for name, each in model.spreads.items()},
         "fitted": {name: list(ops) for name, ops in model.fitted.items()},
-        "trees": encoded(model.trees, COLUMNS),
+        "trees": b64encode(pack(model.trees, COLUMNS)).decode(),
     }
 
 

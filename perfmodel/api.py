@@ -18,7 +18,7 @@ from perfmodel.base.units import US_PER_MS
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.cost.chosen import Kernels
+    from perfmodel.cost.durations import Kernels
     from perfmodel.designs.composed import Settings as DesignSettings
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
@@ -147,7 +147,7 @@ def compare(
     be.
     Example: `perfmodel.compare("criteo-kaggle", "dgx-a100-80gb", ["default", "neo"])`.
     """
-    from perfmodel.cost.chosen import using_kernels
+    from perfmodel.cost.durations import using_kernels
     from perfmodel.designs.composed import composed
     from perfmodel.hardware import KINDS
     from perfmodel.prediction.compare import compare_designs, with_default
@@ -212,7 +212,7 @@ def plan(
     Raises: `PerfmodelError` for hardware that holds no tables, and where memory holds no layout.
     Example: `perfmodel.plan("criteo-kaggle", "dgx-a100-80gb").to_frame()`.
     """
-    from perfmodel.cost.chosen import using_kernels
+    from perfmodel.cost.durations import using_kernels
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
     from perfmodel.prediction import request

@@ -10,7 +10,7 @@ import pytest
 import perfmodel
 from perfmodel.base import provenance
 from perfmodel.base.provenance import answered_by, made_by
-from perfmodel.cost.chosen import using_kernels
+from perfmodel.cost.durations import using_kernels
 from perfmodel.hardware import cluster
 from perfmodel.prediction.step import Step
 from perfmodel.prediction.types import Prediction

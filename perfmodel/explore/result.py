@@ -21,7 +21,7 @@ from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.lazy import library
 from perfmodel.base.progress import Begin, silent
 from perfmodel.base.units import US_PER_MS
-from perfmodel.cost.chosen import using_kernels
+from perfmodel.cost.durations import using_kernels
 from perfmodel.errors import PerfmodelError, UsageError, said_dict
 from perfmodel.explore.axes import HARDWARE, NODES, Machines, Points, name_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.frames import read_frame
 from perfmodel.base.schema import Limits, convert, read_toml, section
-from perfmodel.cost.chosen import using_kernels
+from perfmodel.cost.durations import using_kernels
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import Points, name_of
 from perfmodel.hardware import Part

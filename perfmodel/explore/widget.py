@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.base.lazy import library
 from perfmodel.base.schema import read_toml
 from perfmodel.base.units import US_PER_MS, human_us
-from perfmodel.cost.chosen import using_kernels
+from perfmodel.cost.durations import using_kernels
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.evaluate import evaluation_of
 from perfmodel.explore.spec import BATCH, MAX_BYTES, load_spec

@@ -10,8 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.cost.chosen import Chosen, kernels_in_use, using_kernels
-from perfmodel.cost.durations import explanations_of
+from perfmodel.cost.durations import Chosen, explanations_of, kernels_in_use, using_kernels
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
 from perfmodel.lowering.host import Profile

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from perfmodel.base.schema import parse_value
-from perfmodel.cost.chosen import Kernels
+from perfmodel.cost.durations import Kernels
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device, Part, load, node_of, with_settings

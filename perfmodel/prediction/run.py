@@ -14,7 +14,7 @@ from inspect import signature
 from typing import Any, ParamSpec
 
 from perfmodel.base.units import US_PER_S, human_us
-from perfmodel.cost.chosen import not_learned, using_kernels
+from perfmodel.cost.durations import not_learned, using_kernels
 from perfmodel.designs import Deployment
 from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import read_bytes
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS, Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.contract import Estimate, Explanation, explanations
-from perfmodel.cost.learned.forest import Forest, decoded, read_document
+from perfmodel.cost.learned.forest import Forest, unpack
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.ops.rows import Rows
@@ -258,6 +259,7 @@ def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Learn
 
 _SHIPPED = Path(__file__).with_name("fitted.json")
 SCHEMA = "perfmodel.collective-model/4"
+_MAX_BYTES = 32_000_000
 NAME = "collective/learned"
 Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 """Microseconds, bytes, shares and factors: no constant is above."""
@@ -271,7 +273,8 @@ class _File(msgspec.Struct):
     constants: dict[str, Positive]
     spreads: dict[str, _PerFrac]
     fitted: dict[str, tuple[str, ...]]
-    trees: str
+    trees: bytes
+    """In base 64."""
 
 
 @cache
@@ -282,21 +285,21 @@ def shipped() -> Learned:
 
 def load(path: Path) -> Learned:
     """The model in a file of `benchmarks/collective_model.py`; raises `ModelError` for another."""
-    content = read_document(path, SCHEMA)
     try:
-        held = msgspec.convert(content, _File)
+        held = msgspec.json.decode(read_bytes(path, max_bytes=_MAX_BYTES), type=_File)
+        if held.schema != SCHEMA:
+            raise ModelError(f"schema {held.schema!r:.60}, expected {SCHEMA}")
         if path != _SHIPPED and (missing := set(shipped().constants) - set(held.constants)):
             raise ModelError(f"no constant {min(missing)}")
         return Learned(
             name=NAME,
             constants=held.constants,
-            trees=decoded(held.trees, COLUMNS),
+            trees=unpack(held.trees, COLUMNS),
             spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL)},
             fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
         )
-    except (KeyError, TypeError, msgspec.ValidationError, ModelError) as error:
-        what = error if isinstance(error, ModelError) else repr(error)
-        raise ModelError(f"{path}: a damaged collective model: {what}") from None
+    except (KeyError, ValueError, RecursionError, ModelError) as error:
+        raise ModelError(f"{path}: a damaged collective model: {error}") from None
 
 
 _SHARING = coefficients("collectives.sharing")
@@ -327,22 +330,20 @@ def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floa
     device = (machine.node if isinstance(machine, Cluster) else machine).device
     calls = calls_of(rows, fabric_of(machine))
     rate, most = _SHARING.tuples("channels").get(device.target, (0.0, 0.0))
-    by_link = np.clip(calls.link_gb_per_s * rate, _SHARING.least_channels, most)
+    by_link = np.clip(calls.link_gb_per_s * rate, 1.0, most)
     by_size = np.maximum(np.ceil(calls.size_bytes / _SHARING.channel_bytes), 1.0)
     sm_frac = np.minimum(by_link, by_size) / device.sm_count
     is_exchange = np.isin(calls.op, ["all_to_all", "send_recv"])
     late = np.where(is_exchange, np.maximum(calls.ranks - 1, 1.0), 1.0)
-    ops = calls.op.tolist()
-    passes = np.array([_SHARING.table("passes").get(op, _SHARING.ring_passes) for op in ops])
     in_switch = calls.has_multicast & (calls.local > MAX_RING_RANKS)
-    turns = np.where(in_switch, 1.0, np.array([_SHARING.table("turns").get(op, 1.0) for op in ops]))
+    turns = np.where(in_switch, 1.0, np.where(calls.op == "all_reduce", _SHARING.reduce_turns, 1.0))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
     costs = costs_of(calls, shipped().constants)
     return DeviceShares(
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),
-        hbm_frac=np.minimum(gb_per_s * passes / device.stream_gb_per_s, 1.0),
+        hbm_frac=np.minimum(gb_per_s * _SHARING.ring_passes / device.stream_gb_per_s, 1.0),
         delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * _SHARING.delay_us_per_gb_per_s,
         wire_frac=np.maximum(costs.link_us, costs.net_us) / costs.total_us,
     )

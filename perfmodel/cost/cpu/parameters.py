@@ -1,4 +1,4 @@
-"""Calibrated parameters of the CPU models: defaults, ranges, and what a device file holds.
+"""Calibrated parameters of the CPU models: defaults, and what a device file holds.
 
 A device file may hold tables `[calibration.FAMILY]` and `[calibration."FAMILY.OP"]`, an op that is
 not forward with its direction (`vector.relu`, `embedding.embedding_bag_bwd`); an op's value goes
@@ -21,45 +21,40 @@ from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import host
 from perfmodel.ops.spec import OPS
 
+FROM_FIGURES = "from_figures"
 Scale = Callable[[Device, float], float]
 """From a device and a value per core, or a share of a figure, to a parameter's value on it."""
+_SHARE, _MOST = "share", 1e6
+"""The unit of parameters that are at most 1, and what no other is above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One number of a model, above 0, and the range that it may be in."""
+    """One number of a model, above 0."""
 
     name: str
     value: float | None
-    """Its default; None: the middle of the range."""
-    low: float
-    high: float
+    """Its default; None: what the reference CPU was fitted to."""
+    most: float
     scale: Scale | None
     from_figures: bool
     """Whether figures of a device say more than what was measured on another."""
 
-    def default_on(self, device: Device) -> float:
-        """The default on `device`, within the range."""
-        if self.value is None:
-            return math.sqrt(self.low * self.high)
-        value = self.value if self.scale is None else self.scale(device, self.value)
-        return min(max(value, self.low), self.high)
-
 
 def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Parameter, ...]:
-    """The coefficients of a group, `cpu.memory`, that a calibration may hold: with a range."""
+    """The coefficients of a group, `cpu.memory`, that a calibration may hold: those without a value
+    of their own, and those that say whether it follows from a device's figures."""
     scales = scales or {}
     return tuple(
         Parameter(
             key,
             entry.get("value"),
-            low=float(entry["range"][0]),
-            high=float(entry["range"][1]),
+            most=1.0 if entry["unit"] == _SHARE else _MOST,
             scale=scales.get(key),
-            from_figures=entry.get("from_figures", False),
+            from_figures=entry.get(FROM_FIGURES, False),
         )
         for key, entry in coefficients(name).entries.items()
-        if isinstance(entry.get("range"), list)
+        if "value" not in entry or FROM_FIGURES in entry
     )
 
 
@@ -67,11 +62,12 @@ _C, _CACHES = coefficients("cpu.call"), coefficients("cpu.caches")
 
 
 def _from_cache(name: str, known: Mapping[str, float]) -> Scale:
-    """A device's figure, else what a core of its generation, or of its maker, gets."""
+    """A device's figure, else what a core of its generation, or of its maker, gets; of unknown
+    makers as little as any."""
 
     def on(device: Device, each: float) -> float:
-        named = (known.get(of or "") for of in (device.architecture, device.maker, "others"))
-        core = next(filter(None, named), 0.0)
+        named = (known.get(of or "") for of in (device.architecture, device.maker))
+        core = next(filter(None, named), min(known.values()))
         return getattr(device, name) or each * core * device.sm_count
 
     return on
@@ -147,13 +143,13 @@ def parameters_on(
             unknown = unknown_key(named, sorted(_families()))
             raise ModelError(f"{device.name}: calibration.{table}: {unknown}")
     known, reference = {each.name: each for each in parameters}, reference_cpu()
-    values = {name: each.default_on(reference) for name, each in known.items()}
+    values = {name: each.value for name, each in known.items() if each.value is not None}
     for table in (family, section):
         values |= reference.calibration.get(table, {})
     slower = _thread_speed(reference) / _thread_speed(device)
     for name, each in known.items():
-        if each.from_figures:
-            values[name] = each.default_on(device)
+        if each.from_figures and each.value is not None:
+            values[name] = each.value if each.scale is None else each.scale(device, each.value)
             continue
         if each.scale is not None:
             values[name] *= each.scale(device, 1.0) / each.scale(reference, 1.0)
@@ -164,9 +160,9 @@ def parameters_on(
             where = f"{device.name}: calibration.{table}"
             if name not in known:
                 raise ModelError(f"{where}: {unknown_key(name, known)}")
-            low, high = known[name].low, known[name].high
-            if not low <= value <= high:
-                raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
+            if not 0.0 < value <= known[name].most:
+                most = f"above 0, at most {known[name].most:g}"
+                raise ModelError(f"{where}: {name}: expected {most}, got {value:g}")
             values[name] = value
     return values
 

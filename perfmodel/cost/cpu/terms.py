@@ -13,20 +13,21 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.cpu.family import Call, bound_terms, overlapped_us
 from perfmodel.cost.cpu.parameters import Scale, by_vectors
 from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.matmul import input_area, output_area
 from perfmodel.ops.vocabulary.movement import BUCKET, VIEWS
 
-_C, _CONVOLUTION = coefficients("cpu.matmul"), coefficients("cpu.convolution")
-_CALL = coefficients("cpu.call")
+_C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
 _VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")
+_FP32_BYTES = float(item_bytes(["fp32"])[0])
 
 
 def bf16_ratio(device: Device, reached: float) -> float:
     """Rate of bf16 over that of fp32: all that vectors multiply more, `reached` of matrix units."""
     ratio = (device.bf16_tflop_per_s or device.fp32_tflop_per_s) / device.fp32_tflop_per_s
-    return max(min(ratio, _C.vector_bf16_ratio), reached * ratio)
+    return max(min(ratio, _FP32_BYTES / 2.0), reached * ratio)
 
 
 RATES: Mapping[str, Scale] = {
@@ -46,14 +47,14 @@ def matmul_terms(call: Call) -> Mapping[str, Floats]:
     # FBGEMM has no int8 kernels for matrix units: four products a lane (VNNI), else 16-bit sums.
     # Source: Deng et al. 2021 and FBGEMM, recalled; 3.1 to 4.2 on one Xeon with AMX.
     int8_ratio = (device.int8_tflop_per_s or 0.0) / device.fp32_tflop_per_s
-    int8_ratio = min(int8_ratio, _C.vector_int8_ratio) or _C.int8_without_units
+    int8_ratio = min(int8_ratio, _FP32_BYTES) or _C.int8_without_units
     ratio = np.where(is_int8, int8_ratio, 1.0)
     ratio = np.where(call.is_bf16, values["bf16_ratio"], ratio)
     # The share of a core's rate that the dims reach, whole tiles of the output being computed.
     reached, halves = np.ones(len(call)), call.by_dtype(values["bf16_half_ratio"])
     for dim in ("m", "n", "k"):
         reached = reached / (1 + halves * values[f"{dim}_half"] / dims[dim])
-    for dim, tile in _C.table("tile").items():
+    for dim, tile in (("m", _C.tile_rows), ("n", _VECTOR.vector_elements)):
         padded = np.ceil(dims[dim] / tile) * tile
         reached = reached * (dims[dim] / padded) ** values[f"{dim}_tile"]
     serial_us = flop / (values["core_gflop_per_s"] * ratio * reached * 1e3)
@@ -68,7 +69,7 @@ def matmul_terms(call: Call) -> Mapping[str, Floats]:
     cores = call.all_cores
     parallel_us = values["fork_us"] + serial_us / cores
     compute_us = np.minimum(serial_us, parallel_us) if device.sm_count > 1 else serial_us
-    rounded_bytes = _C.activation_bytes * dims["b"] * dims["m"] * (dims["k"] + dims["n"])
+    rounded_bytes = _FP32_BYTES * dims["b"] * dims["m"] * (dims["k"] + dims["n"])
     moved_bytes = call.moved_bytes + np.where(is_int8, rounded_bytes, 0.0)
     memory_us = call.moving_us(moved_bytes, moved_bytes, cores)
     return {
@@ -89,12 +90,12 @@ def attention_terms(call: Call) -> Mapping[str, Floats]:
 def convolution_terms(call: Call) -> Mapping[str, Floats]:
     """Work on channels padded to whole blocks, and the operands changed to that layout and back."""
     values, dims, written = call.values, call.dims, call.work.written_bytes
+    block = _VECTOR.vector_elements
     more_in, more_out = (
-        np.ceil(dims[name] / _CONVOLUTION.block_channels) * _CONVOLUTION.block_channels / dims[name]
-        for name in ("in_channels", "out_channels")
+        np.ceil(dims[name] / block) * block / dims[name] for name in ("in_channels", "out_channels")
     )
     # Forward kernels read an input of few channels as it is; grouped ones do not pad.
-    is_read = (call.direction == "fwd") & (dims["in_channels"] <= _CONVOLUTION.block_channels)
+    is_read = (call.direction == "fwd") & (dims["in_channels"] <= block)
     more_in = np.where(is_read | (dims["groups"] > 1), 1.0, more_in)
     more_out = np.where(dims["groups"] > 1, 1.0, more_out)
     reached = 1 / (1 + values["in_half"] * dims["groups"] / dims["in_channels"])

@@ -157,7 +157,11 @@ SHORTEST_ENDS = np.array([[_C.table("shortest_ends")[end]] for end in ("low", "h
 """Of the device's shortest kernel, the ends of a 90 % interval `[2, 1]`."""
 OF_UNKNOWN_HOST = 2.0
 """Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
-TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
+_OF_KERNELS = (KERNEL, "profiler_repeated", "trt_layer_profiler")
+"""Timings by the device's own clock, which contain no launch."""
+TIMINGS = dict.fromkeys(_OF_KERNELS, Floor(0.0, 0.0)) | {
+    name: Floor(*floor) for name, floor in _C.tuples("timings").items()
+}
 
 
 def calls_of(op: str) -> float:
@@ -172,7 +176,7 @@ def floors_of(rows: Rows) -> Floats:
         if kind.timing not in TIMINGS:
             known = ", ".join(sorted(TIMINGS))
             raise ModelError(f"unknown timing {kind.timing!r}; one of {known}")
-        floor_us, offset_us = _C.tuples("timings")[kind.timing]
+        floor_us, offset_us = TIMINGS[kind.timing]
         return floor_us * calls_of(kind.op), offset_us
 
     return rows.of_kinds(of).reshape(len(rows), 2).T

@@ -18,6 +18,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.vocabulary.matmul import DECODE, decodes, keys_heads, pairs, seen_keys
 from perfmodel.ops.vocabulary.matmul import keys as keys_of
 
@@ -127,6 +128,8 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
 
 
 _RECURRENT = coefficients("gpu.recurrent")
+_FP32_BYTES = float(item_bytes(["fp32"])[0])
+"""Of a value of the state; of 16 bits two go at a time (assumed)."""
 
 
 @analyse_by_group
@@ -143,7 +146,7 @@ def analyse_recurrent(group: Group, device: Device) -> Analysis:
         registers = dims["gates"] * dims["hidden"] * (dims["hidden"] + _RECURRENT.own_registers)
         at_once = np.maximum(np.floor(_RECURRENT.registers / registers), 1.0)
         waves = np.ceil(dims["batch"] / (device.sm_count * at_once))
-        loads = dims["hidden"] * group.item_bytes / _RECURRENT.value_bytes
+        loads = dims["hidden"] * group.item_bytes / _FP32_BYTES
         clocks = waves * dims["steps"] * loads * _RECURRENT.value_clocks
     else:
         turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)

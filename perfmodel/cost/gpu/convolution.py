@@ -23,6 +23,7 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C, _KERNEL = coefficients("gpu.convolution"), coefficients("gpu.kernel")
+_VECTOR_BYTES = coefficients("gpu.streaming").vector_bytes
 _TOLD = ("serial_us", "blocks_per_sm", "filled_frac", "wave_frac", "splits")
 _SMALLEST = float(np.min(coefficients("gpu.matmul").tile_sides))
 
@@ -43,7 +44,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     dims, flop, moved = group.dims, group.flop, group.moved_bytes
     peak, is_forward = matrix_flop_per_us(device, group.dtypes), group.direction == "fwd"
     is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
-    on_matrix, vector = has_matrix_units(device, group.dtypes), _C.vector_bytes / group.item_bytes
+    on_matrix, vector = has_matrix_units(device, group.dtypes), _VECTOR_BYTES / group.item_bytes
     channels, in_tf32 = dims["in_channels"] / _depth(dims), of_texts(group.dtypes, "tf32".__eq__)
     # Too few for a vector are taken as they come, by vector units.
     is_few = on_matrix & in_tf32 & is_forward & is_first & (channels < vector)
@@ -100,7 +101,7 @@ def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:
     """Clocks per output and tap by the layout and the window, or bytes at a share of the rate."""
     area, each = kernel_area(dims), _C.table("depthwise_tap_clocks")
     is_last, is_wide = dims["channels_last"] > 0.0, area > _C.depthwise_window
-    last = np.where(is_wide, each["last_wide"], each["last"])
+    last = np.where(is_wide, each["last_wide"], 0.0)
     tap = np.where(is_last, last, np.where(is_wide, each["first_wide"], each["first"]))
     clocks = _C.depthwise_clocks + tap * area * _depth(dims)
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)

@@ -89,7 +89,7 @@ def _rows_us(
 def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
     """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
     of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
-    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _C.pass_bytes, 1.0))))
+    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / (LANES["cuda"] * _FP32_BYTES), 1.0))))
     each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
     return np.asarray(lookups * each * LANES["cuda"] / (_C.issued_frac * issued_per_us(device)))
 
@@ -107,7 +107,7 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
     if "tables" not in dims:  # PyTorch's own kernels, whose sort is a piece of its own
-        everywhere, start = np.ones(len(memory), bool), np.full_like(memory, _C.one_table_us)
+        everywhere, start = np.ones(len(memory), bool), np.full_like(memory, _KERNEL.start_us)
         terms = _rows_us(memory, _C.update_frac, through_cache, everywhere, device)
         return {**terms, "latency": nothing, "start": start}
     # A warp per lookup, whatever the runs, of which most find nothing to do.
@@ -266,10 +266,9 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
     elif op == "cumsum":  # along several rows: a tree of sums with barriers for every few columns
         clocks = np.where(dims["rows"] > 1.0, _J.scan_clocks * dims["rows"] * dims["cols"], 0.0)
     elif op == "topk":  # keys counted digit by digit, then those found gathered
-        latency = _KERNEL.start_us * (1.0 + _J.pass_shorts * passes)
         digits = np.ceil(8.0 * group.item_bytes / _J.radix_bits)
-        each = digits / _J.counted_per_sm_per_clock + 1.0 / _J.found_per_sm_per_clock
-        clocks = dims["rows"] * dims["cols"] * each
+        latency = _KERNEL.start_us * (digits + passes)
+        clocks = dims["rows"] * dims["cols"] * (digits + passes) / _J.counted_per_sm_per_clock
     elif op in ("sort", "sort_pairs", "unique"):
         sorts, latency = _sort(group, device)
         is_unique = op == "unique"

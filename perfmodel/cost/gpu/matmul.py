@@ -36,6 +36,8 @@ from perfmodel.ops.spec import Dims
 _C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
 _K_STEP = 32
+_JOINED_BYTES = 2.0 * float(item_bytes(["fp32"])[0])
+"""Per output and part of a split k: written and read again in fp32."""
 _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
 _AT_ONCE = 256
@@ -79,7 +81,8 @@ def fastest(
     for kind in distinct(is_matrix_unit).tolist():
         unit, index = "matrix" if kind else "vector", np.flatnonzero(is_matrix_unit == kind)
         rows, columns = np.meshgrid(_C.tile_sides, _C.tile_sides)
-        usual = (rows * columns <= _C.most_outputs) & (abs(np.log2(rows / columns)) <= 1.0)
+        most = 2.0 * _C.full_block_outputs
+        usual = (rows * columns <= most) & (abs(np.log2(rows / columns)) <= 1.0)
         rows, columns = rows[usual], columns[usual]
         side = rows * columns / (rows + columns)
         reached = side / (side + _C.table("tile_half_side")[unit])
@@ -114,7 +117,7 @@ def _fastest(
     compute = np.maximum(serial, rounds * depth * step_us) + starts
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
     start = max(_C.prologue_us, device.kernel_floor_us)
-    joining = np.where(is_split, _C.split_us + _C.joined_bytes * splits * b * m * n / l2, 0.0)
+    joining = np.where(is_split, _C.split_us + _JOINED_BYTES * splits * b * m * n / l2, 0.0)
     time = np.maximum(compute, loads) + start + joining
     at = np.arange(len(m))
     tile, place = np.divmod(time.reshape(-1, len(m)).argmin(axis=0), len(splits))
@@ -299,8 +302,9 @@ def _bytes_multiplied(dtype: str) -> float:
 
 
 _EXPERTS = coefficients("gpu.experts")
-_RANKS = (np.arange(_EXPERTS.ranks)[:, None] + 0.5) / _EXPERTS.ranks
-"""Of experts by their load, as shares: a few stand for all."""
+_POINTS = 32
+_RANKS = (np.arange(_POINTS)[:, None] + 0.5) / _POINTS
+"""Of experts by their load, as shares: a few, evenly spaced, stand for all."""
 
 
 @analyse_by_group

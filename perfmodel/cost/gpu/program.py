@@ -179,8 +179,8 @@ def joined_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     the largest tensor, however large."""
     dims = group.dims
     largest = np.where(dims["largest"] > 0, dims["largest"], dims["rows"] * dims["cols"])
-    vectors = largest * group.item_bytes / (_S.vector_bytes * _S.cat_threads)
-    blocks = np.minimum(np.ceil(vectors), _S.cat_blocks_per_sm * device.sm_count)
+    vectors = largest * group.item_bytes / (_S.vector_bytes * _S.block_threads)
+    blocks = np.minimum(np.ceil(vectors), _S.most_blocks_per_sm * device.sm_count)
     started_us = dims["tensors"] * blocks / (_S.blocks_per_clock * device.boost_mhz)
     steps = largest / (_S.threads_per_sm * device.sm_count)
     step_us = np.where(dims["strided"] > 0, _S.cat_strided_load_us, _S.cat_load_us)
@@ -206,9 +206,9 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     row_bytes, elements = cols * group.item_bytes, rows * cols
     blocks = rows * np.ceil(row_bytes / _S.select_block_bytes)
     started_us = blocks / (_S.blocks_per_clock * device.boost_mhz)
-    each = np.minimum(np.ceil(elements / _S.element_threads), _S.select_turns)
-    resident = resident_blocks(_S.element_threads, device)
-    waves = np.maximum(elements / (_S.element_threads * _S.select_turns) / resident, 1.0)
+    each = np.minimum(np.ceil(elements / _S.block_threads), _S.select_turns)
+    resident = resident_blocks(_S.block_threads, device)
+    waves = np.maximum(elements / (_S.block_threads * _S.select_turns) / resident, 1.0)
     single_us = _S.element_loads * load_us(group, device) * each * waves
     is_by_rows = row_bytes % _S.vector_bytes == 0
     return np.maximum(moving_us, np.where(is_by_rows, started_us, single_us))
@@ -216,7 +216,7 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
-    each = np.ceil(group.dims["cols"] / _S.row_per_warp)
+    each = np.ceil(group.dims["cols"] / (LANES["cuda"] * _R.most_vector))
     known = _S.table("accumulate_us")
     turn_us = known[nearest_known(device.architecture, known) or USUAL]
     warps = resident_warps(device)
@@ -279,11 +279,9 @@ _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd
 OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
     "copy": OpBehaviour(shortest_waits=0.0),
-    "layer_norm": OpBehaviour(2.0),
-    "rms_norm": OpBehaviour(2.0, _C.strided),
-    "split": OpBehaviour(traffic=_C.joined),
+    **dict.fromkeys(("layer_norm", "rms_norm"), OpBehaviour(2.0)),
     "transpose_copy": OpBehaviour(traffic=_C.strided),
-    "cat": OpBehaviour(1.0, _C.joined, whole_us=joined_us, by_vectors=joined_by_vectors),
+    "cat": OpBehaviour(1.0, whole_us=joined_us, by_vectors=joined_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
@@ -323,7 +321,7 @@ def _started_us(rows: Rows, device: Device, measured_frac: Floats) -> Floats:
     short: their code is long, and comes from memory like their first tiles."""
     is_product = rows.of_kinds(lambda kind: OPS[kind.op].family == MATMUL, bool)
     unknown = (is_product & among_others(rows)) * (1.0 - measured_frac)
-    return unknown * _C.table("product_us")[device.target]
+    return unknown * _C.table("product_us").get(device.target, 0.0)
 
 
 def shortest_kernel_us(launched_us: float) -> float:

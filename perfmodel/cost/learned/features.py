@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats, clipped
-from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import attention, convolution, matmul, rates
 from perfmodel.cost.gpu.analysis import Analyse, Analysis, Heuristic
 from perfmodel.hardware import Device
@@ -87,27 +86,6 @@ def interval_blend(away: float) -> float:
     return 0.0 if away < SAME else 1.0 - (1.0 - _MIN_BLEND) * similarity(away)
 
 
-def transferred_log_factors(
-    factors: Floats, on_chip_frac: Floats | float, near: Description, own: Description
-) -> Floats:
-    """Log factors `[n]` of a device like `near`, as one like `own` has them, whose memory may be
-    slower for its multiprocessors.
-
-    What kernels take in addition to their base is then the multiprocessors' time, which is shorter
-    by their arithmetic: the slower memory lengthens the base alone, but for `on_chip_frac` of it,
-    and hides the rest in part. What a faster memory shows of it was hidden on `near`: nothing is
-    changed.
-    """
-    power = coefficients("gpu.reductions").together_exponent
-    # Bytes that memory moves while the multiprocessors do one operation.
-    balance, own_balance = (
-        each["bytes_per_clock"] - each["flop_per_clock"] for each in (near, own)
-    )
-    ratio = on_chip_frac + (1.0 - on_chip_frac) / max(math.exp(balance - own_balance), 1.0)
-    longer = np.log1p(ratio**power * np.expm1(power * np.maximum(factors, 0.0))) / power
-    return np.asarray(longer + np.log1p(ratio * np.expm1(np.minimum(factors, 0.0))))
-
-
 @dataclass(frozen=True)
 class Columns:
     """Per row: what physics says, of which `base_us` is multiplied and `extra_us` added, and the
@@ -118,8 +96,6 @@ class Columns:
     """The size that the range of measurements is kept by (FLOP or bytes)."""
     features: Mapping[str, Floats]
     extra_us: Floats | float = 0.0
-    on_chip_frac: Floats | float = 1.0
-    """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
     base_us: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -212,8 +188,7 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
     } | _is_one_of(rows, _SEEN, lambda kind: kind.op)
     if rows.in_framework().any():
         features |= _frameworks(rows)
-    on_chip = np.maximum(analysis.shares["compute"], analysis.shares["cache"]) / base
-    return Columns(analysis, total, features, on_chip_frac=on_chip)
+    return Columns(analysis, total, features)
 
 
 _BACKWARD = ("bwd_data", "bwd_weight")

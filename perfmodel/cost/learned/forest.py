@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from struct import Struct
 from typing import Any
 
@@ -14,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.base.files import read_bytes
-from perfmodel.errors import ModelError, PerfmodelError
 
 DEEPEST = 12
 """Levels; `fit kernels` makes eight, and leaves double with each."""
@@ -25,7 +21,6 @@ _MANY_ROWS = 600
 """Rows from which bits are faster than walks."""
 _FEW_AT_ONCE, _ROWS_AT_ONCE, _WORDS_AT_ONCE = 64, 16384, 32768
 """What a processor's cache holds, of walks and of bits."""
-_MAX_BYTES = 32_000_000
 
 
 @dataclass(frozen=True)
@@ -170,29 +165,3 @@ def unpack(raw: bytes, columns: int) -> Forest:
     shape = trees, leaves - 1
     value = value.reshape(trees, leaves)
     return Forest(feature.reshape(shape), threshold.reshape(shape), value, start)
-
-
-def encoded(forest: Forest, columns: int) -> str:
-    """`forest` as text for JSON."""
-    return b64encode(pack(forest, columns)).decode()
-
-
-def decoded(text: Any, columns: int) -> Forest:
-    """From `encoded`; raises `ModelError` for anything else."""
-    try:
-        return unpack(b64decode(text, validate=True), columns)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"trees: cannot be read: {error}") from None
-
-
-def read_document(path: Path, schema: str) -> dict[str, Any]:
-    """The JSON object of that schema in a file; raises `ModelError` that names the file."""
-    try:
-        document = json.loads(read_bytes(path, max_bytes=_MAX_BYTES))
-    except PerfmodelError as error:
-        raise ModelError(str(error)) from None
-    except (ValueError, RecursionError):
-        raise ModelError(f"{path}: not JSON") from None
-    if not isinstance(document, dict) or document.get("schema") != schema:
-        raise ModelError(f"{path}: expected a file of schema {schema}")
-    return document

@@ -37,7 +37,6 @@ from perfmodel.cost.learned.features import (
     interval_blend,
     same_maker,
     similarity,
-    transferred_log_factors,
 )
 from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
@@ -198,14 +197,12 @@ class Part:
         base_us = columns.base_us
         if not cell.near:
             return at_least(base_us + columns.extra_us, columns.analysis, device), 0.0 * base_us
-        near, own, alike = self.fitted.devices[cell.near], describe(device), similarity(cell.away)
+        near, alike = self.fitted.devices[cell.near], similarity(cell.away)
         matrix = columns.matrix((*self.fitted.features, *COLUMNS), near)
         learned = self.trees[OTHERS].predict(matrix)
         if cell.near in self.trees and alike > 0.0:
             alone = self.trees[cell.near].predict(matrix[:, : len(self.fitted.features)])
             learned = learned + (1.0 - _SHARED_FRAC) * alike * (alone - learned)
-        if cell.away >= SAME:
-            learned = transferred_log_factors(learned, columns.on_chip_frac, near, own)
         below = np.log(cell.measured["base_us"] / np.maximum(base_us, 1e-300))
         for name in NOT_BELOW.get(self.fitted.family, ()):
             below = np.maximum(below, cell.measured[name] - columns.features[name])

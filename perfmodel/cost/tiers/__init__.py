@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import TIERS, CostModel, Estimate, Explanation, explanations
 from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
 
 __all__ = ["TIERS", "CostModel", "Tier", "Work"]
+_INTERVAL = coefficients("tiers.interval")
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,6 @@ class Tier:
     """What rows of one op and direction ask of each resource of a machine."""
     source: Callable[[Rows, Cluster], str]
     """What the durations rest on."""
-    bound_by: Callable[[str, float], str] = lambda slowest, at_peak_frac: slowest
-    """What bounds a row whose longest term is so called; at its peak that takes so much of it."""
-    start: str = "start_us"
-    """What explanations call it."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         taken_us = np.empty(len(rows))
@@ -62,12 +59,10 @@ class Tier:
             terms = np.stack([np.broadcast_to(each, count) for each in work.terms.values()])
             start_us, longest_us = np.broadcast_to(work.start_us, count), terms.max(axis=0)
             peak_us = longest_us if work.at_peak_us is None else work.at_peak_us + 0.0 * longest_us
-            of_longest = peak_us / np.where(longest_us > 0.0, longest_us, np.inf)
-            slowest = zip(terms.argmax(axis=0).tolist(), of_longest.tolist(), strict=True)
-            bound_by = [self.bound_by(names[at], frac) for at, frac in slowest]
+            bound_by = [names[at] for at in terms.argmax(axis=0).tolist()]
             columns = {f"{name}_us": us for name, us in zip(names, terms, strict=True)}
             us, amounts = start_us + longest_us, (group.flop, group.read_bytes, group.written_bytes)
-            columns[self.start] = start_us
+            columns["start_us"] = start_us
             told = explanations(us, bound_by, amounts, peak_us / us, columns, self.formula)
             reasons |= dict(zip(group.index.tolist(), told, strict=True))
         return [reasons[row] for row in range(len(rows))]
@@ -76,11 +71,9 @@ class Tier:
 def register(
     family: str,
     formula: str,
-    half_factor: float,
     work: Callable[[Group, Cluster], Work],
     source: Callable[[Rows, Cluster], str],
-    **more: Any,
 ) -> None:
-    """A tier for the ops of a family; the 90 % interval reaches `half_factor` times up and down."""
-    interval = 1.0 / half_factor, half_factor
-    TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source, **more))
+    """A tier for the ops of a family."""
+    interval = 1.0 / _INTERVAL.half_factor, _INTERVAL.half_factor
+    TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source))

@@ -89,7 +89,7 @@ def write_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, page_rows: A
     return np.asarray(np.asarray(rows, np.float64) * each / rate / 1e3)
 
 
-_C = coefficients("tiers.drives")
+_C, _HOST = coefficients("tiers.drives"), coefficients("tiers.host_memory")
 
 
 def _drive(machine: Cluster) -> Storage:
@@ -98,12 +98,6 @@ def _drive(machine: Cluster) -> Storage:
             f"{machine.name}: tables are on drives, but the node has no storage: add it to its file"
         )
     return machine.node.storage
-
-
-def _bound_by(slowest: str, at_peak_frac: float) -> str:
-    if slowest == "core":
-        return "host"
-    return "throughput" if at_peak_frac >= _C.full_from else "latency"
 
 
 def _work(group: Group, machine: Cluster) -> Work:
@@ -120,22 +114,19 @@ def _work(group: Group, machine: Cluster) -> Work:
         drive_us = least_us = write_us(drive, each, size, dims["page_rows"])
     cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
     core_us = dims["rows"] * float(_C.row_us) / cores
-    return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
+    return Work({"drive": drive_us, "core": core_us}, _HOST.call_us, least_us)
 
 
 register(
     STORAGE,
-    "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
+    "start_us + max(drive_us, core_us); drive_us by the drive's queue, "
     "t0 + (Q - 1) / 2X of a read with Q in flight",
-    _C.half_factor,
     _work,
     lambda _, machine: f"figures of {machine.node.drives or 1} {_drive(machine).name}",
-    bound_by=_bound_by,
-    start="call_us",
 )
 
 
-_ENGINE = coefficients("tiers.engine")
+_ENGINE, _COPIED = coefficients("tiers.engine"), coefficients("gpu.streaming")
 
 
 def adapter(machine: Cluster) -> Nic:
@@ -153,20 +144,20 @@ def _adapter_work(group: Group, machine: Cluster) -> Work:
     nic, dims, node = adapter(machine), group.dims, machine.node
     share = (node.nics or 1) / node.gpus  # of its node's adapters
     assert nic.memory_gb_per_s is not None
-    padded = np.ceil(dims["row_bytes"] / _ENGINE.burst_bytes) * _ENGINE.burst_bytes
+    padded = np.ceil(dims["row_bytes"] / _HOST.line_bytes) * _HOST.line_bytes
     moved = group.moved_bytes + dims["lookups"] * (padded - dims["row_bytes"])
     rows = dims.get("probes", dims["lookups"]) + dims["lookups"]
     bus = node.device.host_gb_per_s
     bus = min(nic.pcie_gb_per_s or bus, bus) * 1e3
     terms = {
         "memory": moved / (_ENGINE.memory_frac * nic.memory_gb_per_s * share * 1e3),
-        "bus": dims["delivered_bytes"] / (_ENGINE.bus_frac * bus),
+        "bus": dims["delivered_bytes"] / (_COPIED.achieved_frac * bus),
     }
     cores = (nic.cores or 0) * share
     if nic.engine_rows_per_us:
         terms["engines"] = rows / (nic.engine_rows_per_us * share)
     elif cores:
-        terms["cores"] = rows * _ENGINE.row_us / _ENGINE.rows_in_flight / cores
+        terms["cores"] = rows * _ENGINE.row_us / cores
         terms["adders"] = group.flop / (_ENGINE.core_adds_per_us * cores)
     if descriptors_per_us := nic.descriptors_per_us or nic.messages_per_us:
         terms["descriptors"] = dims["lookups"] / (descriptors_per_us * share)
@@ -176,7 +167,6 @@ def _adapter_work(group: Group, machine: Cluster) -> Work:
 register(
     NIC,
     "start_us + the longest of the other terms",
-    _ENGINE.half_factor,
     _adapter_work,
     lambda _, machine: f"figures of {adapter(machine).name}; assumed: rows at random places",
 )

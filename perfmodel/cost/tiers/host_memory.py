@@ -23,7 +23,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.gpu.embedding import missed_lookups
-from perfmodel.cost.gpu.rates import is_older
+from perfmodel.cost.gpu.rates import SECTOR_BYTES, is_older, stream_bytes_per_us
 from perfmodel.cost.tiers import Tier, Work, register
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
@@ -44,6 +44,9 @@ from perfmodel.ops.vocabulary.embedding import (
 from perfmodel.ops.vocabulary.movement import PAUSE
 
 _C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
+_INTERVAL = coefficients("tiers.interval")
+_REQUEST_BYTES = 4 * SECTOR_BYTES
+"""What a warp asks for at most: four whole sectors."""
 COPIES = ("host_gather", "host_scatter")
 MIN_POWER = 1e-3
 """Of lookups with which distinct rows grow; where hardly any is new, rows are taken as alike."""
@@ -58,7 +61,7 @@ def rank_gb_per_s(machine: Cluster) -> float:
 def random_frac(row_bytes: Floats) -> Floats:
     """Share of the bandwidth that rows at random places get."""
     lines = np.ceil(row_bytes / _C.line_bytes) * _C.line_bytes
-    return np.asarray(row_bytes / (lines + _C.row_cost_bytes))
+    return np.asarray(row_bytes / (lines + _C.line_bytes))
 
 
 def _memory_work(group: Group, machine: Cluster) -> Work:
@@ -85,11 +88,9 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
 
 register(
     HOST_MEMORY,
-    "call_us + max(memory_us, cores_us)",
-    _C.half_factor,
+    "start_us + max(memory_us, cores_us)",
     _memory_work,
     lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
-    start="call_us",
 )
 
 
@@ -131,12 +132,12 @@ def bus_read_gb_per_s(row_bytes: Floats, device: Device) -> Floats:
     """What a device reads over its bus of rows of so many bytes at random places."""
     peak, sectors = device.host_gb_per_s, _in_sectors(row_bytes)
     tags = _BUS.tags if peak <= _BUS.short_tags_gb_per_s else _BUS.long_tags
-    waiting = tags * np.minimum(sectors, _BUS.request_bytes) / _BUS.request_us * 1e-3
+    waiting = tags * np.minimum(sectors, _REQUEST_BYTES) / _BUS.request_us * 1e-3
     return np.asarray(np.minimum(_BUS.read_frac * peak, waiting) * row_bytes / sectors)
 
 
 def _in_sectors(row_bytes: Floats) -> Floats:
-    return np.asarray(np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes)
+    return np.asarray(np.ceil(row_bytes / SECTOR_BYTES) * SECTOR_BYTES)
 
 
 def _bus_work(group: Group, machine: Cluster) -> Work:
@@ -156,7 +157,7 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     else:
         read = looked_up - _bytes_in_l1(dims, row, device)
         others = group.moved_bytes - looked_up
-    asked = read / np.minimum(_in_sectors(row), _BUS.request_bytes) * _BUS.request_header_bytes
+    asked = read / np.minimum(_in_sectors(row), _REQUEST_BYTES) * _BUS.request_header_bytes
     ranks = np.where(group.in_program, 1.0, machine.node.gpus)
     dram = random_frac(row) * rank_gb_per_s(machine) * ranks
     writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)
@@ -167,7 +168,7 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     ]
     terms = {
         "bus": np.maximum.reduce(ways) / 1e3,
-        "memory": others / (_BUS.hbm_frac * device.hbm_gb_per_s) / 1e3,
+        "memory": others / stream_bytes_per_us(device),
     }
     at_peak_us = (read + written) / (device.host_gb_per_s * 1e3)
     return Work(terms, device.kernel_floor_us, at_peak_us)
@@ -196,11 +197,9 @@ def _bytes_in_l1(dims: Dims, row: Floats, device: Device) -> Floats:
 
 register(
     HOST_BUS,
-    "floor_us + max(bus_us, memory_us)",
-    _BUS.half_factor,
+    "start_us + max(bus_us, memory_us)",
     _bus_work,
     lambda _, machine: f"figures of {machine.node.device.name}: bus; assumed: requests in flight",
-    start="floor_us",
 )
 
 
@@ -247,7 +246,6 @@ def _accelerator_work(group: Group, machine: Cluster) -> Work:
 register(
     ACCELERATOR,
     "start_us + the longest of the other terms",
-    _C.half_factor,
     _accelerator_work,
     lambda _, on: f"figures of {(on.node.accelerator or on.node.host).name}; assumed: see there",
 )
@@ -332,9 +330,8 @@ TIERS.register(PAUSE)(
     Tier(
         PAUSE,
         "half the period of the software's clock, the mean of a uniform wait",
-        (_C.low_frac, _C.high_frac),
+        (1.0 - _INTERVAL.wait_frac, 1.0 + _INTERVAL.wait_frac),
         lambda group, _: Work({"wait": group.dims["wait_us"]}, at_peak_us=0.0),
         lambda *_: "the software's period",
-        lambda *_: "latency",
     )
 )

@@ -70,10 +70,8 @@ def fit_steps(steps: Sequence[MeasuredStep], base: Device) -> Tables:
     for part, factor in zip(parts, np.exp(solution.x).tolist(), strict=True):
         for section, name in _decided(part, list(parts)):
             family = section.partition(".")[0]
-            parameters = _model(family).parameters
-            known = next(each for each in parameters if each.name == name)
-            value = factor * parameters_on(family, section, parameters, base)[name]
-            tables.setdefault(section, {})[name] = min(max(value, known.low), known.high)
+            known = parameters_on(family, section, _model(family).parameters, base)
+            tables.setdefault(section, {})[name] = factor * known[name]
     return tables
 
 
@@ -114,17 +112,9 @@ def _decided(part: str, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
 HELD_OUT_FRAC = 0.5
 MIN_STEPS = 8
 """Configurations in either half."""
+LEAST_SPREAD_FRAC = 0.005
 COVERED_FRAC = 0.9
 """Of residuals, within the spread that is told: the ends of an interval of 90 %."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file that was read: its name, SHA-256 and rows."""
-
-    name: str
-    sha256: str
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -150,11 +140,12 @@ def fit_any_device(
     `hardware` names what to start from; `stem` is the device's new name. Raises `UsageError`.
     """
     steps: list[MeasuredStep] = []
-    sources = []
+    sources = []  # a line of each file
     for path in paths:
         own = read_steps(path)
         sha256 = hashlib.sha256(read_bytes(path, max_bytes=MAX_BYTES)).hexdigest()
-        sources.append(Source(f"{path.absolute().parent.name}/{path.name}", sha256, len(own)))
+        name = f"{path.absolute().parent.name}/{path.name}"
+        sources.append(f"# {name}: sha256 {sha256}, {len(own)} rows")
         steps += own
     first = steps[0]
     for step in steps:
@@ -192,7 +183,7 @@ def fit_device(
     begin(f"all, {len(steps)} steps", 1, 2)
     tables = fit_steps(steps, base)
     within = np.expm1(np.quantile(np.abs(np.log(predicted / true)), COVERED_FRAC))
-    spread = {"spread_frac": float(np.clip(within, 0.005, 3.0))}
+    spread = {"spread_frac": float(max(within, LEAST_SPREAD_FRAC))}
     tables[section_of(HOST, STEP)] |= spread
     return DeviceFit(_calibrated(base, tables), [errors], seed)
 
@@ -209,12 +200,10 @@ PLACES = 5
 """Significant digits of a fitted number."""
 
 
-def _device_toml(fit: DeviceFit, sources: Sequence[Source]) -> str:
+def _device_toml(fit: DeviceFit, sources: Sequence[str]) -> str:
     """The file: what it was fitted on as comments, then the device with its calibration."""
     made = f"{datetime.now(UTC):%Y-%m-%d}, perfmodel {version('perfmodel')}"
-    lines = [f"# Fitted with `perfmodel fit device`: {made}, scipy {version('scipy')}."]
-    for it in sources:
-        lines.append(f"# {it.name}: sha256 {it.sha256}, {it.rows} rows")
+    lines = [f"# Fitted with `perfmodel fit device`: {made}, scipy {version('scipy')}.", *sources]
     lines.append(f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all.")
     told = "# Held-out steps: {n}, {median_pct:.1f} % off in the median, {p90_pct:.1f} at the 90th "
     lines += [f"{told}percentile, bias {{bias_pct:+.1f}} %".format(**row) for row in fit.errors]

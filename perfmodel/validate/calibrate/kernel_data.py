@@ -38,23 +38,6 @@ NEEDED = ("op", "device", "duration_us")
 _TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
 
 
-def read_measurements(path: Path) -> tuple[pd.DataFrame, str]:
-    """The table at `path` (CSV, also compressed, or Parquet) and its SHA-256.
-
-    Raises `ModelError`, naming the file, for what is no table of measurements, or has no row.
-    """
-    content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
-    try:
-        frame = frame_of(content)
-    except ValueError as problem:
-        raise ModelError(f"{path}: cannot be read as a table: {problem}") from None
-    if missing := ", ".join(name for name in NEEDED if name not in frame):
-        raise ModelError(f"{path}: is not a measurement table: it has no column {missing}")
-    if not len(frame):
-        raise ModelError(f"{path}: the table is empty")
-    return frame, hashlib.sha256(content).hexdigest()
-
-
 def numbers_of(frame: pd.DataFrame, *more: str) -> dict[str, Floats]:
     """The columns that are dims of an op that occurs, and those of `more` that there are.
 
@@ -63,17 +46,6 @@ def numbers_of(frame: pd.DataFrame, *more: str) -> dict[str, Floats]:
     specs = [OPS[op] for op in frame["op"].unique() if op in OPS]
     dims = {name for spec in specs for name in (*spec.dims, *spec.defaults)}
     return {name: numbers_in(frame, name) for name in sorted((dims | {*more}).intersection(frame))}
-
-
-def require_dims(frame: pd.DataFrame, dims: Mapping[str, Floats]) -> None:
-    """Raise `ModelError` where a row of a known op lacks a dim, or has one that cannot be."""
-    rows = Rows((), (), (), (), dims)
-    for op, index in frame.groupby("op", sort=False).indices.items():
-        if op in OPS:
-            rows.dims_of(str(op), index)
-    if "dtype" in frame:
-        dtypes = frame["dtype"][frame["op"].isin(list(OPS))].dropna().astype(str)
-        item_bytes(sorted(dtypes.unique()))
 
 
 @dataclass(frozen=True)
@@ -149,13 +121,20 @@ def read_table(path: Path) -> Table:
 
     Raises `ModelError` that names the file, and the column or row, for what cannot be used.
     """
-    path = Path(path)
-    frame, sha256 = read_measurements(path)
+    content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+    try:
+        frame = frame_of(content)
+    except ValueError as problem:
+        raise ModelError(f"{path}: cannot be read as a table: {problem}") from None
+    if missing := ", ".join(name for name in NEEDED if name not in frame):
+        raise ModelError(f"{path}: is not a measurement table: it has no column {missing}")
+    if not len(frame):
+        raise ModelError(f"{path}: the table is empty")
     try:
         kernels = without_timing(_checked(frame))
         if not len(kernels):
             raise ModelError("the table has no rows of kernels")
-        return Table(path, sha256, kernels)
+        return Table(path, hashlib.sha256(content).hexdigest(), kernels)
     except PerfmodelError as error:
         raise ModelError(f"{path}: {error}") from None
 
@@ -173,7 +152,11 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
             frame[column] = usual
     frame = frame.astype({"op": str, "device": str})
     dims = numbers_of(frame, "duration_us")
-    require_dims(frame, dims)
+    rows = Rows((), (), (), (), dims)
+    for op, index in frame.groupby("op", sort=False).indices.items():
+        if op in OPS:
+            rows.dims_of(str(op), index)
+    item_bytes(sorted(set(frame["dtype"][frame["op"].isin(list(OPS))])))
     measured = dims["duration_us"]
     bad = np.flatnonzero(~((measured > 0) & (measured < MAX_US)))
     if len(bad):

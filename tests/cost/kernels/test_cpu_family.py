@@ -212,7 +212,7 @@ def test_explanations_sum_to_the_estimate() -> None:
 def test_unknown_and_impossible_parameters_are_named() -> None:
     with pytest.raises(ModelError, match=r"calibration.vector: unknown key flor_us; .*floor_us"):
         _us("vector", _with(vector={"flor_us": 1.0}), op="relu", rows=1, cols=1)
-    with pytest.raises(ModelError, match=r"floor_us: expected 0.05 to 200, got -1"):
+    with pytest.raises(ModelError, match=r"floor_us: expected above 0, at most 1e\+06, got -1"):
         _us("vector", _with(vector={"floor_us": -1.0}), op="relu", rows=1, cols=1)
 
 

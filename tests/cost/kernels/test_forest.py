@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from xgboost import XGBRegressor
 
 from perfmodel.cost.learned.forest import (
     Forest,
-    decoded,
-    encoded,
     of_booster,
     pack,
-    read_document,
     unpack,
 )
-from perfmodel.errors import ModelError
 
 
 def forest(start: float = 10.0, column: int = 1) -> Forest:
@@ -42,31 +36,21 @@ def test_grown_trees_answer_as_where_they_grew_and_are_read_as_written() -> None
     assert columns == 4
     assert grown.predict(matrix) == pytest.approx(fitted.predict(matrix), abs=1e-5)
     assert unpack(pack(grown, 4), 4).predict(matrix).tolist() == grown.predict(matrix).tolist()
-    assert decoded(encoded(grown, 4), 4).predict(matrix).tolist() == grown.predict(matrix).tolist()
     constant = XGBRegressor(n_estimators=1).fit(matrix, np.full(500, 3.0))
     alone, _ = of_booster(constant.get_booster())
     assert alone.predict(matrix[:2]) == pytest.approx([3.0, 3.0])
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("content", "said"),
     [
-        (encoded(forest(), 3), "of 3 columns, not of 2"),
-        (encoded(forest(column=7), 2), "a column that is none of 2"),
-        (encoded(forest(start=np.nan), 2), "not finite"),
-        (encoded(forest(), 2)[:-8], "bytes are not 2 trees"),
-        ("no trees", "cannot be read"),
-        (None, "cannot be read"),
+        (pack(forest(), 3), "of 3 columns, not of 2"),
+        (pack(forest(column=7), 2), "a column that is none of 2"),
+        (pack(forest(start=np.nan), 2), "not finite"),
+        (pack(forest(), 2)[:-8], "bytes are not 2 trees"),
+        (b"", "0 bytes are not"),
     ],
 )
-def test_what_is_no_tree_is_an_error(text: object, said: str) -> None:
-    with pytest.raises(ModelError, match=f"trees: .*{said}"):
-        decoded(text, 2)
-
-
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("[]")
-    (tmp_path / "y.json").write_text('{"schema": "t"}')
-    for name in ("x.json", "missing.json", "y.json"):
-        with pytest.raises(ModelError, match=name):
-            read_document(tmp_path / name, "s")
+def test_what_is_no_tree_is_an_error(content: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        unpack(content, 2)

@@ -64,4 +64,4 @@ def test_every_row_takes_a_descriptor_and_a_turn_of_an_engine() -> None:
 def test_what_goes_to_the_device_takes_its_share_of_the_bus() -> None:
     rows = Rows.of([{**LOOKUP, "delivered_bytes": 1e7}])
     (found,) = explanations_of(rows, machine(pcie_gb_per_s=10.0))
-    assert found.terms["bus_us"] == pytest.approx(1e7 / (0.85 * 10e3))
+    assert found.terms["bus_us"] == pytest.approx(1e7 / (0.82 * 10e3))
