@@ -12,7 +12,7 @@ from perfmodel.base.arrays import Floats, has_code
 from perfmodel.lowering.host import Profile
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
-from perfmodel.prediction.intervals import ratio_interval, transfer_interval
+from perfmodel.prediction.intervals import interval_of, ratio_interval, transfer_draws
 from perfmodel.prediction.result import left_out_change_us, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import DEVICE_WORK, Result
@@ -67,7 +67,7 @@ def steps_result(
     share = without / total if total else 0.0
     coverage = result.coverage | {"no_shapes_frac": round(share, 6)}
     if hardware is not None:
-        low_us, high_us = transfer_interval(lags.periods, duration_us, result.rank.rank)
+        low_us, high_us = interval_of(result.step_us, transfer_draws(result, graph))
         result = replace(result, low_us=low_us, high_us=high_us)
         rows = graph.device_span()[1]  # kernels whose name says no family
         families = families_of_kernels([graph.labels[row] for row in rows.tolist()])

@@ -132,6 +132,7 @@ def summarise(
                 kind=Cause(cause).name.lower(),
                 start_us=start_us - begun,
                 duration_us=end_us - start_us,
+                node=int(node) if edge == NONE else NONE,
             )
             for node, edge, cause, start_us, end_us in path
             if end_us > start_us

@@ -31,7 +31,7 @@ from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
-from perfmodel.prediction.intervals import drawn_step
+from perfmodel.prediction.intervals import interval_of, model_draws
 from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import family_rows, summarise
 from perfmodel.prediction.running_cost import Noted, within_limit
@@ -191,7 +191,8 @@ def predict_shapes(
         if must_fit:
             require_fit(use, device, fullest)
     spread = KNOWN_SOFTWARE if costs is None else costs.spread
-    drawn = drawn_step(steps, rank, spread, lags.periods if lags else None)
+    draws_us = model_draws(result, steps, spread)
+    low_us, high_us = interval_of(result.step_us, draws_us)
     families, coverage = _kinds_of_work(steps, rank)
     result = replace(
         result,
@@ -199,9 +200,9 @@ def predict_shapes(
             replace(each, steps=[replace(step, measured_host_frac=0.0) for step in each.steps])
             for each in result.ranks
         ],
-        low_us=drawn.interval[0],
-        high_us=drawn.interval[1],
-        draws_us=drawn.draws_us,
+        low_us=low_us,
+        high_us=high_us,
+        draws_us=draws_us,
         latency_us=latency_us,
         bound_by=bounds,
         relieved_us=relieved_us,

@@ -16,6 +16,7 @@ from perfmodel.errors import Note, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
 from perfmodel.timeline.schedule import StepRole, Timeline
+from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,6 +86,8 @@ class PathPiece:
     kind: str
     start_us: float
     duration_us: float
+    node: int = NONE
+    """Of the graph; -1 of what is none."""
 
 
 @dataclass(frozen=True)
@@ -223,8 +226,9 @@ class Result:
             "assumed": [each.to_dict() for each in self.assumed],
             "straggler": self.straggler,
             "critical_path": [
-                vars(p) | {"start_us": _round(p.start_us), "duration_us": _round(p.duration_us)}
-                for p in self.critical_path
+                {"name": piece.name, "kind": piece.kind}
+                | _picked(piece, ("start_us", "duration_us"))
+                for piece in self.critical_path
             ],
         }
 
