@@ -17,8 +17,8 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, median, quantile
 from perfmodel.ops.families import classes_of_kernels
-from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.scheduled import ScheduledSteps
+from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.timeline.graph.kinds import Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import step_bounds

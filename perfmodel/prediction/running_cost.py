@@ -221,8 +221,6 @@ def _parts(node: Node, share: float) -> list[_Part]:
     return parts
 
 
-Noted = tuple[Result, list[str]]
-"""A result, and what a user should know of it."""
 _CLOSE = 1e-5
 """Of the logarithm of what is drawn, how near a search comes."""
 _TRIES, _LEAST_SLOPE = 16, 0.1
@@ -303,7 +301,7 @@ def _with_device(machine: Cluster, device: Device) -> Cluster:
     return replace(machine, node=replace(machine.node, device=device))
 
 
-def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
+def within_limit(machine: Cluster, answer: Callable[[Cluster], Result]) -> Result:
     """What `answer` says of `machine` at the highest clock at which its GPUs draw no more than
     `tdp_w` on average over a step (drivers hold boards to it over many), and what a changed limit
     or clock does. Boards as they are sold draw what they may: there `answer` is as it is.
@@ -315,15 +313,15 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
     if device.target == "cpu" or (device.tdp_w, device.boost_mhz) == (stock.tdp_w, stock.boost_mhz):
         return found
 
-    def at(clock: float) -> Noted:
+    def at(clock: float) -> Result:
         return answer(_with_device(machine, at_clock(free_machine.node.device, clock)))
 
     def drawn_w(clock: float, result: Result) -> float:
         return rates.idle_w(device) + rates.working_w(at_clock(device, clock)) * active_frac(result)
 
-    free, remarks, limit = found[0], [], f"a limit of {device.tdp_w:,.0f} W"
+    free, remarks, limit = found, [], f"a limit of {device.tdp_w:,.0f} W"
     if device.boost_mhz != stock.boost_mhz:
-        before, _ = at(stock.boost_mhz / device.boost_mhz)
+        before = at(stock.boost_mhz / device.boost_mhz)
         clocks = f"{device.boost_mhz:,.0f} in the place of {stock.boost_mhz:,.0f} MHz"
         remarks.append(f"{clocks}: {_change(before, free)}")
     usual_w = drawn_w(1.0, free)
@@ -336,17 +334,17 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
             before_clock, before_excess = clock, excess
             clock = max(clock * exp(-excess / slope), least)
             found = at(clock)
-            draws_w = drawn_w(clock, found[0])
+            draws_w = drawn_w(clock, found)
             excess = log(draws_w / device.tdp_w)
             if clock == least and excess > _CLOSE:
                 needs = f"{draws_w:,.0f} W are drawn at {rates.LEAST_CLOCK:.0%} of its clock"
                 raise UsageError(f"{device.name}: tdp_w {device.tdp_w:g}: {needs}")
             slope = max((excess - before_excess) / log(clock / before_clock), _LEAST_SLOPE)
         falls = f"{clock * device.boost_mhz:,.0f} of {device.boost_mhz:,.0f} MHz"
-        remarks.append(f"{limit}: the clock falls to {falls}: {_change(free, found[0])}")
+        remarks.append(f"{limit}: the clock falls to {falls}: {_change(free, found)}")
     elif device.tdp_w != stock.tdp_w:
         remarks.append(f"{limit} changes nothing: {usual_w:,.0f} W are drawn on average")
-    return found[0], [*found[1], *remarks]
+    return replace(found, notes=(*found.notes, *remarks))
 
 
 def _change(before: Result, after: Result) -> str:

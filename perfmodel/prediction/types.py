@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.provenance import OWN_MODELS, made_by
 from perfmodel.base.units import human_us
-from perfmodel.errors import Note, said_dict
+from perfmodel.errors import Note, prefixed, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
 from perfmodel.timeline.schedule import StepRole, Timeline
@@ -126,6 +126,8 @@ class Result:
     """The rank that the others wait for most, and why (`timeline.straggler`); None for one."""
     cautions: tuple[str, ...] = ()
     """What makes the answer doubtful."""
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """What else a user should know of it."""
     cost: dict[str, Any] | None = None
     """What its machine draws and costs (`running_cost.billed`); None of a replay."""
     baseline: Result | None = field(default=None, repr=False)
@@ -258,6 +260,14 @@ class Prediction:
     """Digest of the user's models that answered; empty where the package's own did."""
     gaps: list[Gap] = field(default_factory=list)
     """What the recording behind it cannot tell; nothing of configurations."""
+
+    @classmethod
+    def of(
+        cls, source: dict[str, Any], results: list[Result], said: Iterable[str] = (), **more: Any
+    ) -> Prediction:
+        """Of `results`, with what is `said` of all, then the notes of each, none twice."""
+        own = [prefixed(result.hardware, note) for result in results for note in result.notes]
+        return cls(source, results, list(dict.fromkeys([*said, *own])), **more)
 
     @property
     def cautions(self) -> list[str]:

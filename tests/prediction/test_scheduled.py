@@ -123,7 +123,7 @@ def test_collectives_that_never_meet_name_ranks_and_collective() -> None:
 
 def test_a_prediction_holds_every_rank_and_the_slowest_stands_for_the_job() -> None:
     graphs = [_graph(rank, RELU, _reduce(), RELU) for rank in (0, 1)]
-    result, _ = predict_shapes(graphs, MACHINE, name="two", costs=COSTS)
+    result = predict_shapes(graphs, MACHINE, name="two", costs=COSTS)
     assert [rank.rank for rank in result.ranks] == [0, 1]
     assert result.rank.rank == 1
     assert {row["family"]: row["count"] for row in result.families} == {
@@ -137,7 +137,7 @@ def test_a_prediction_holds_every_rank_and_the_slowest_stands_for_the_job() -> N
 
 def test_a_rank_alone_waits_for_nobody() -> None:
     graph = _graph(0, RELU, _reduce())
-    result, _ = predict_shapes([graph], MACHINE, name="one", costs=replace(COSTS, of_rank={}))
+    result = predict_shapes([graph], MACHINE, name="one", costs=replace(COSTS, of_rank={}))
     assert len(result.ranks) == 1
 
 

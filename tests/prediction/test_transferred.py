@@ -10,8 +10,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
-from perfmodel.prediction.ratios import carried_frac, transfer_ratio
-from perfmodel.prediction.transferred import transfer_durations
+from perfmodel.prediction.transferred import carried_frac, transfer_durations, transfer_ratio
 from perfmodel.timeline.graph import build_graph
 
 V100, A100 = device("v100-sxm2-16gb"), device("a100-sxm-80gb")
