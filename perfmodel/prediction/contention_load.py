@@ -160,8 +160,8 @@ def _transfers(graph: ExecutionGraph) -> Ints:
 def measured_load(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, machine: Cluster
 ) -> Load:
-    """Shares by kernel name and length, as many traces record no shapes; of collectives by recorded
-    thread blocks and modelled rates. One of a rank alone, maybe all waiting, moves nothing."""
+    """Shares by kernel name and length, as many traces record no shapes; of collectives by their
+    modelled rates. One of a rank alone, maybe all waiting, moves nothing."""
     nodes = np.flatnonzero(graph.on_device)
     kind = np.array(classes_of_kernels(graph.labels[node] for node in nodes.tolist()), object)
     columns = {each.name: np.zeros(len(graph)) for each in fields(Load)}
@@ -188,28 +188,11 @@ def measured_load(
     large = rows(np.full(len(here), LARGE_BYTES))
     rate = LARGE_BYTES / collective_durations(large, machine).duration_us
     shares = device_shares_of_rows(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
-    told = _blocks(trace, graph, here) / max(machine.node.device.sm_count, 1)
-    sm = np.where(told > 0, told, shares.sm_frac)
     meets = np.isin(here, [] if graph.arrivals is None else graph.arrivals[:, 0])
-    held = sm * shares.held_frac / shares.sm_frac
     for name in ("sm_used_frac", "hbm_used_frac", "reads"):
         columns[name][here] = 0.0
-    columns["sm_taken_frac"][here] = np.where(meets, sm, held)
-    columns["sm_held_frac"][here] = held
+    columns["sm_taken_frac"][here] = np.where(meets, shares.sm_frac, shares.held_frac)
+    columns["sm_held_frac"][here] = shares.held_frac
     columns["hbm_taken_frac"][here] = np.where(meets, shares.hbm_frac, 0.0)
     columns["wire_used_frac"][here] = 1.0
     return Load(**columns)
-
-
-def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:
-    """Thread blocks of each collective's kernel; 0 where the trace does not say."""
-    blocks, rows = np.zeros(len(nodes)), graph.nodes_.row[nodes]
-    for rank in trace.ranks:
-        own = np.flatnonzero((graph.nodes_.rank[nodes] == rank.rank) & (rows >= 0))
-        for at, grid in zip(own.tolist(), rank.grid[rows[own]].tolist(), strict=True):
-            text = rank.strings[grid] if grid != NONE else ""
-            sizes = [
-                float(size) for size in text.strip("[]").split(",") if size.strip().isdecimal()
-            ]
-            blocks[at] = np.prod(sizes) if sizes else 0.0
-    return blocks
