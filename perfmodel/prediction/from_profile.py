@@ -33,18 +33,16 @@ from perfmodel.prediction.scheduled import (
     UNKNOWN_SOFTWARE,
     HostCosts,
     costs_of,
-    host_costs,
     host_ratio,
 )
 from perfmodel.prediction.shapes import (
-    MODEL,
     predict_shapes,
     scheduled_ranks,
     too_large,
     with_reads,
 )
 from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.types import MODEL, Result
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause
@@ -223,7 +221,7 @@ def shapes_on(
     if costs is not None and overheads is None:
         costs = replace(costs, spread=UNKNOWN_SOFTWARE)
         if profile.recorded:
-            costs = own_costs(profile, machine)
+            costs = own_costs(profile, machine, costs)
     moved, lines = recorded_kernels_on(profile, graphs, machine)
     times, host_lines = host_times(profile, machine, costs, batch_ratio)
     result = predict_shapes(
@@ -248,20 +246,21 @@ def shapes_on(
     return replace(result, notes=(*placed, *too_large(result), *result.notes))
 
 
-def own_costs(profile: ProfileData, machine: Cluster) -> HostCosts:
-    """The trace's own host costs on `machine`, rank by rank; what it has none of as usual there."""
+def own_costs(profile: ProfileData, machine: Cluster, costs: HostCosts) -> HostCosts:
+    """The trace's own host costs on `machine`, rank by rank; what it has none of by the usual
+    `costs` there."""
     trace = profile.trace
     samples = {
         rank.rank: measure(rank, links)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
     ratio, how = profile.host_ratio(machine)
-    usual = host_costs(machine).profile
+    usual = costs.profile
     return HostCosts(
         Profile.from_samples(*samples.values()).completed(usual),
         ratio,
         Note(f"host overheads: the trace's own, per operator{how}"),
-        {rank: Profile.from_samples(costs).completed(usual) for rank, costs in samples.items()},
+        {rank: Profile.from_samples(own).completed(usual) for rank, own in samples.items()},
         spread=KNOWN_SOFTWARE if ratio == 1.0 else (1 / HOST_SPREAD, HOST_SPREAD),
     )
 

@@ -13,7 +13,7 @@ from perfmodel.lowering.host import Profile
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
 from perfmodel.prediction.intervals import interval_of, ratio_interval, transfer_draws
-from perfmodel.prediction.result import left_out_change_us, summarise
+from perfmodel.prediction.result import left_out_change_us, retimed, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import DEVICE_WORK, Result
 from perfmodel.prediction.what_if import Scale
@@ -113,17 +113,16 @@ def changed(times: Result, before: Result, after: Result) -> Result:
             "gpu_active_us": active_us,
             "gpu_idle_us": step_us - active_us if rank.gpu_active_us else 0.0,
         }
-        steps = [replace(each, step_us=each.step_us * step) for each in rank.steps]
-        ranks.append(replace(rank, step_us=step_us, steps=steps, **work))
+        ranks.append(replace(rank, **work))
     path = [
         replace(each, start_us=each.start_us * step, duration_us=each.duration_us * step)
         for each in after.critical_path
     ]
-    return replace(
-        after,
+    return retimed(
+        replace(after, ranks=ranks),
+        lambda step_us: step_us * step,
         low_us=middle_us * exp(-below),
         high_us=middle_us * exp(above),
-        ranks=ranks,
         critical_path=path,
         draws_us=None if after.draws_us is None else after.draws_us * step,
         device_lag_us=(times.device_lag_us or 0.0) * middle_us / times.step_us,

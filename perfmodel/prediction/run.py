@@ -37,10 +37,10 @@ from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
 from perfmodel.prediction.running_cost import billed, within_limit
 from perfmodel.prediction.scheduled import costs_of
-from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
+from perfmodel.prediction.shapes import predict_passes, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, placed
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
-from perfmodel.prediction.types import Prediction, Result
+from perfmodel.prediction.types import MODEL, MODES, REPLAY, TRANSFER, Prediction, Result
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
@@ -48,8 +48,6 @@ from perfmodel.trace import Trace
 from perfmodel.workload import Workload
 from perfmodel.workload.step import TIERED
 
-REPLAY, TRANSFER = "replay", "transfer"
-MODES = (REPLAY, TRANSFER, MODEL)
 Options = ParamSpec("Options")
 
 

@@ -82,16 +82,11 @@ class HostCosts:
 def costs_of(
     machine: Cluster, overheads: str | None = None, software: str | None = None
 ) -> HostCosts | None:
-    """`host_costs`; None of a CPU, whose models count the host in."""
-    is_cpu = machine.node.device.target == CPU
-    return None if is_cpu else host_costs(machine, overheads, software)
-
-
-def host_costs(
-    machine: Cluster, overheads: str | None = None, software: str | None = None
-) -> HostCosts:
     """The saved profile `overheads`, or the package's for `software` (else PyTorch's operators) at
-    the speed of `machine`'s hosts. Raises `ModelError` where there is no such profile."""
+    the speed of `machine`'s hosts; None of a CPU, whose models count the host in. Raises
+    `ModelError` where there is no such profile."""
+    if machine.node.device.target == CPU:
+        return None
     if overheads is None:
         return _shipped(EAGER if software is None else IMPLEMENTATIONS[software].overheads, machine)
     profile = load_profile(overheads)

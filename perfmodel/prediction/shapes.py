@@ -43,7 +43,7 @@ from perfmodel.prediction.scheduled import (
     schedule_jointly,
     schedule_shapes,
 )
-from perfmodel.prediction.types import Prediction, Result
+from perfmodel.prediction.types import MODEL, Prediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.period import DeviceLags
@@ -117,12 +117,9 @@ def steady_period(
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 
-MODEL = "model"
-
-
 def with_reads(result: Result, machine: Cluster, costs: HostCosts | None) -> Result:
-    """A prediction on `machine` with the figures that it uses, and what times its hosts as its first
-    note."""
+    """A prediction on `machine` with the figures that it uses, and what times its hosts as the
+    first of its notes."""
     explainer = result.explainer
     families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
     parts = {"device"}.union(*map(parts_of, families))
@@ -197,10 +194,6 @@ def predict_shapes(
     families, coverage = _kinds_of_work(steps, rank)
     return replace(
         result,
-        ranks=[
-            replace(each, steps=[replace(step, measured_host_frac=0.0) for step in each.steps])
-            for each in result.ranks
-        ],
         low_us=low_us,
         high_us=high_us,
         draws_us=draws_us,

@@ -24,7 +24,7 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.prediction.result import longer
+from perfmodel.prediction.result import longer, retimed
 from perfmodel.prediction.running_cost import unlimited
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
 from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks
@@ -324,26 +324,16 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
     kernels are those of the kind that takes most."""
     shares = [phase.steps_frac for phase in phases]
 
-    def summed(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    def summed(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Per name its values, by the phases' shares."""
-        total: dict[str, float] = {}
+        total: dict[str, Any] = {}
         for share, own in zip(shares, values, strict=True):
             for name, value in own.items():
                 total[name] = total.get(name, 0.0) + share * value
         return total
 
-    def total_us(name: str) -> Any:
-        values = [getattr(result, name) for result in results]
-        if any(us is None for us in values):
-            return None
-        return sum(share * us for share, us in zip(shares, values, strict=True)) + switch_us
-
     taken = [share * result.step_us for share, result in zip(shares, results, strict=True)]
-    main = results[taken.index(max(taken))]
-    step_us = sum(taken) + switch_us
-    bounds = summed(result.bound_by or {} for result in results)
-    if switch_us:
-        bounds[SWITCH] = switch_us
+    main, step_us = results[taken.index(max(taken))], sum(taken)
     reliefs = [result.relieved_us or {} for result in results]
     names = dict.fromkeys(name for each in reliefs for name in each)
     relieved_us = summed(
@@ -358,29 +348,26 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         {"family": name, "time_us": round(us, 4), "count": round(count[name], 4)}
         for name, us in time_us.items()
     ]
-    path, start_us = [], 0.0
-    kinds = (*(phase.name for phase in phases), SWITCH)
-    for name, duration_us in zip(kinds, (*taken, switch_us), strict=True):
-        path.append(PathPiece(name, "phase", start_us, duration_us))
-        start_us += duration_us
-    work: dict[str, Any] = dict(
-        summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results)
-    )
-    rank = replace(
-        main.rank,
-        step_us=step_us,
-        steps=[replace(step, step_us=step_us) for step in main.rank.steps],
-        **work,
-    )
-    totals = {name: total_us(name) for name in ("low_us", "high_us", "draws_us", "latency_us")}
-    return replace(
+    path, begun_us = list[PathPiece](), 0.0
+    for phase, us in zip(phases, taken, strict=True):
+        path.append(PathPiece(phase.name, "phase", begun_us, us))
+        begun_us += us
+    bounds = summed(result.bound_by or {} for result in results)
+    if switch_us:
+        bounds[SWITCH] = switch_us
+    work = summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results)
+    whole = replace(
         main,
-        ranks=[rank],
+        ranks=[replace(main.rank, **work)],
         slowest=0,
         families=sorted(families, key=lambda row: -row["time_us"]),
         critical_path=path,
         bound_by=bounds or None,
-        relieved_us={name: switch_us + us for name, us in relieved_us.items()} or None,
+        relieved_us=relieved_us,
         straggler=None,
-        **totals,
+        **summed({name: getattr(each, name) for name in _TIMES} for each in results),
     )
+    return longer(retimed(whole, lambda _: step_us), switch_us, SWITCH)
+
+
+_TIMES = ("low_us", "high_us", "draws_us", "latency_us")

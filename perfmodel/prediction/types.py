@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.prediction/1"
+REPLAY, TRANSFER, MODEL = MODES = "replay", "transfer", "model"
 DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
 DEVICE_WORK = (*DEVICE_FIGURES, "kernel_sum_us")
 INTERVAL = ("step_us", "low_us", "high_us")

@@ -24,7 +24,7 @@ from perfmodel.prediction.scheduled import (
     ScheduledSteps,
     schedule_shapes,
 )
-from perfmodel.prediction.shapes import MODEL
+from perfmodel.prediction.types import MODEL
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = Tensor((4096, 4096))
