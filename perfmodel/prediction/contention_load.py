@@ -6,7 +6,7 @@ which follows from the new schedule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from perfmodel.lowering.lower import CPU
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps
-from perfmodel.prediction.transferred import known_machine
+from perfmodel.prediction.transferred import known_machine, source_machine
 from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -121,24 +121,7 @@ _COLLECTIVE_NAMES = (
 """Op of the vocabulary by what a kernel's name holds; all others exchange."""
 
 
-@dataclass(frozen=True)
-class UncontendedDurations:
-    """Durations of a measured graph without what collectives and kernels cost one another."""
-
-    trace: Trace
-    machine: Cluster
-    alone_us: Floats
-
-    def contended(self, graph: ExecutionGraph, alone_us: Floats) -> Floats:
-        """`alone_us` of the nodes of `graph`, an edit of the measured one, with what they lose in
-        the schedule that they lead to."""
-        load = measured_load(self.trace, graph, alone_us, self.machine)
-        return _contended(graph, load, alone_us)[1]
-
-
-def without_contention(
-    trace: Trace, graph: ExecutionGraph, duration_us: Floats
-) -> UncontendedDurations | None:
+def without_contention(trace: Trace, graph: ExecutionGraph, duration_us: Floats) -> Floats | None:
     """`duration_us` of a measured graph, each less what it lost; None where nothing ran beside a
     collective of a GPU that is known."""
     machine = known_machine(trace) if len(_transfers(graph)) else None
@@ -146,8 +129,15 @@ def without_contention(
         return None
     load = measured_load(trace, graph, duration_us, machine)
     lost = lost_us(schedule(graph, duration_us), load)
-    alone_us = duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
-    return UncontendedDurations(trace, machine, alone_us)
+    alone_us: Floats = duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
+    return alone_us
+
+
+def contended(trace: Trace, graph: ExecutionGraph, alone_us: Floats) -> Floats:
+    """`alone_us` (`without_contention`) of the nodes of `graph`, an edit of the measured one, with
+    what they lose in the schedule that they lead to."""
+    load = measured_load(trace, graph, alone_us, source_machine(trace, ""))
+    return _contended(graph, load, alone_us)[1]
 
 
 def _transfers(graph: ExecutionGraph) -> Ints:

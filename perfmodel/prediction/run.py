@@ -30,7 +30,7 @@ from perfmodel.ops.read.module import program_of
 from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.catalogue import cheapest_first, machines
-from perfmodel.prediction.contention_load import without_contention
+from perfmodel.prediction.contention_load import contended, without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
@@ -201,7 +201,7 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     apart = None
     if mode == REPLAY and edited and not request.keep_contention:
         apart = without_contention(trace, *given)
-        given = given if apart is None else (graph, apart.alone_us)
+        given = given if apart is None else (graph, apart)
     if codecs:
         taken_us, notes = with_codecs(trace, *given, codecs)
         given = graph, taken_us
@@ -217,7 +217,7 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
             taken, before = (begun, moved.duration_us), (begun, again.duration_us)
         taken = what_if(*taken, scales)
         if apart is not None:
-            taken = taken[0], apart.contended(*taken)
+            taken = taken[0], contended(trace, *taken)
         result = steps_result(trace, taken, mode, name, edited=edited, left_out=left_out)
         if edited:
             baseline = steps_result(trace, before, mode, name, edited=False, left_out=left_out)

@@ -12,7 +12,7 @@ from tiny import COMMS, GEMM, NCCL, Tiny
 from perfmodel.base.arrays import Floats
 from perfmodel.ops.families import COMPUTE_BOUND, classes_of_kernels
 from perfmodel.prediction import predict
-from perfmodel.prediction.contention_load import without_contention
+from perfmodel.prediction.contention_load import contended, without_contention
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace, read
@@ -42,8 +42,8 @@ def test_a_product_beside_a_collective_is_shorter_alone() -> None:
     graph = build_graph(trace)
     apart = without_contention(trace, graph, graph.nodes_.duration_us)
     assert apart is not None
-    assert apart.alone_us[_product(graph)] == pytest.approx(1000 * (1 - HELD / SMS))
-    together = apart.contended(graph, apart.alone_us)
+    assert apart[_product(graph)] == pytest.approx(1000 * (1 - HELD / SMS))
+    together = contended(trace, graph, apart)
     np.testing.assert_allclose(together, graph.nodes_.duration_us, rtol=0.01)
 
 
@@ -78,7 +78,7 @@ def test_products_of_torchrec_beside_collectives(reference: Path, folder: str) -
     graph = build_graph(trace)
     apart = without_contention(trace, graph, graph.nodes_.duration_us)
     assert apart is not None
-    was, now = _errors(trace, graph, apart.alone_us)
+    was, now = _errors(trace, graph, apart)
     assert len(was) > 10
     assert np.median(was) > 0.1
     assert np.median(now) < 0.02
