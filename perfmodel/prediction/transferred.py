@@ -257,11 +257,10 @@ class Transfer:
             source = Source(ops, home, measured, taken_us)
             self._ranks.append((source, list(zip(own.tolist(), keys, strict=True))))
 
-    def by_class(self, target: Cluster, at: Ints) -> Floats:
-        """Ratios of operations `at` by rooflines of their classes."""
-        families, dtypes = ([names[place] for place in at.tolist()] for names in self._kinds)
+    def by_class(self, target: Cluster) -> Floats:
+        """Ratios of operations by rooflines of their classes."""
         devices = self.home.node.device, target.node.device
-        return transfer_ratio(families, dtypes, *devices, duration_us=self.taken[at])
+        return transfer_ratio(*self._kinds, *devices, duration_us=self.taken)
 
     def modelled(self, target: Cluster) -> ModelledRatios:
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
@@ -287,24 +286,22 @@ class Transfer:
             unexplained,
         )
 
-    def ratios(self, target: Cluster) -> tuple[Floats, Ints]:
-        """Time on `target` over time at home, and by what: places in `BASES`."""
+    def ratios(self, target: Cluster) -> tuple[Floats, Mask]:
+        """Time on `target` over time at home, and whether that is by the models of its op, not by
+        the rooflines of its class."""
         found = self.modelled(target)
         taken_us = durations_of(found.pieces, target).duration_us if len(found.pieces) else found.at
         return self.ratios_of(found, taken_us, target)
 
     def ratios_of(
         self, found: ModelledRatios, taken_us: Floats | Ints, target: Cluster
-    ) -> tuple[Floats, Ints]:
+    ) -> tuple[Floats, Mask]:
         """The same where the pieces that are `found` take so long on `target`."""
         count, devices = len(self.rows), (self.home.node.device, target.node.device)
         sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=count)
         ratios = sums * np.exp((carried_frac(*devices) - 1.0) * found.unexplained)
-        basis = np.where(np.isin(np.arange(count), found.at), 0, 1)
-        return np.where(basis == 0, ratios, self.by_class(target, np.arange(count))), basis
-
-
-BASES = ("models of its op", "rooflines of its class")
+        by_models = np.isin(np.arange(count), found.at)
+        return np.where(by_models, ratios, self.by_class(target)), by_models
 
 
 @dataclass(frozen=True)
@@ -320,8 +317,8 @@ class TransferredDurations:
     target: Cluster
     ratio: Floats
     """Per device operation of the graph (`device_span`): target over source."""
-    basis: Ints
-    """Likewise, what that is a ratio of: places in `BASES`."""
+    by_models: Mask
+    """Likewise, whether that is a ratio of models, not of rooflines."""
     reads: tuple[FigureRead, ...]
     """The figures of both machines that the ratios follow from."""
 
@@ -337,29 +334,29 @@ def transfer_durations(
     before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
     after = cluster(target)
     devices, rows = (before.node.device, after.node.device), graph.device_span()[1]
-    ratio, basis = np.ones(len(rows)), np.full(len(rows), len(BASES) - 1)
+    ratio, by_models = np.ones(len(rows)), np.zeros(len(rows), bool)
     notes = unknown_generations([*devices])
     if devices[0] != devices[1]:
         own = Transfer(trace, graph, duration_us, before)
-        ratio, basis = own.ratios(after)
+        ratio, by_models = own.ratios(after)
         if own.why_not:
             notes.append(f"no op has shapes for the kernel models ({own.why_not})")
     moved, taken = duration_us.copy(), duration_us[rows]
     moved[rows] = taken * ratio
     moved[on_host(graph)] *= host_ratio(before.node.host, after.node.host)
-    shares = np.bincount(basis, taken, len(BASES)) / (float(taken.sum()) or 1.0)
+    modelled_frac = float(taken[by_models].sum()) / (float(taken.sum()) or 1.0)
     of_host = "assumed: the trace does not name its host"
     of_host = of_host if trace.recorded_on is None else "as given"
     notes.append(
         f"host time scaled from {before.node.host.name} ({of_host}) to {after.node.host.name} by "
-        f"single-thread speed; device time: {shares[0]:.1%} by the kernel models for its op, "
-        f"{shares[1]:.1%} by roofline ratio of its class"
+        f"single-thread speed; device time: {modelled_frac:.1%} by the kernel models for its op, "
+        f"{1 - modelled_frac:.1%} by roofline ratio of its class"
     )
     meets = bool((graph.nodes_.kind == NodeKind.COLLECTIVE).any())
     parts = {"device", "host", *(WIRES if meets else ())}
     reads = dict.fromkeys((*figures_used(before, parts), *figures_used(after, parts)))
     return TransferredDurations(
-        moved, float(shares[0]), tuple(notes), before, after, ratio, basis, tuple(reads)
+        moved, modelled_frac, tuple(notes), before, after, ratio, by_models, tuple(reads)
     )
 
 

@@ -85,18 +85,6 @@ def test_an_operator_of_one_step_only_learns_from_its_kind() -> None:
     assert found[0] == pytest.approx(30 + (30 + 20 + 50) / 3)
 
 
-def test_the_nth_piece_of_an_operator_learns_from_the_nth() -> None:
-    t = Tiny()
-    for number, (first, second) in enumerate([(10, 90), (20, 80)]):
-        at = 100 * number
-        t.step(number, at, at + 100)
-        t.op("aten::mm", at, at + first)
-        t.op("aten::mm", at + first, at + 100)
-        assert first + second == 100
-    graph = t.graph()
-    assert left_out(graph, [0, 1]) == [100, 100]
-
-
 def test_threads_learn_from_their_own() -> None:
     t = Tiny()
     for number in range(2):
