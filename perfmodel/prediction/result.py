@@ -298,7 +298,7 @@ def left_out_change_us(
     changed_us = (duration_us if given_us is None else given_us).copy()
     own_us, step = changed_us[host], step_of[host]
     means_us = np.full(len(host), np.nan)
-    for group in _groups(graph, host):
+    for group in _groups(graph, host, step):
         others_us = _mean_of_other_steps(group, step, own_us, counts)
         means_us = np.where(np.isnan(means_us), others_us, means_us)
     changed_us[host] = np.where(np.isnan(means_us), own_us, means_us)
@@ -307,14 +307,21 @@ def left_out_change_us(
     return change_us
 
 
-def _groups(graph: ExecutionGraph, host: Ints) -> list[Ints]:
+def _groups(graph: ExecutionGraph, host: Ints, step: Ints) -> list[Ints]:
     """Groups of host nodes that stand in for one another, from fine to coarse: the same piece of
-    the same operator; any of its overhead type on its thread; all."""
+    the same operator, n-th of its kind in its step; any of its kind; any of its overhead type on
+    its thread; all."""
     nodes = graph.nodes_
     labels = np.array(graph.labels, dtype=object)[host].astype(str)
     where = [nodes.resource[host], nodes.cause[host], nodes.kind[host]]
     of_kind = _classes([*where, np.unique(labels, return_inverse=True)[1]])
-    return [of_kind, _classes(where), np.zeros(len(host), np.int64)]
+    order = np.lexsort((np.arange(len(host)), nodes.start_us[host], of_kind, step))
+    change = np.diff(of_kind[order], prepend=-1) != 0
+    change |= np.diff(step[order], prepend=-2) != 0
+    begun = np.maximum.accumulate(np.where(change, np.arange(len(host)), 0))
+    nth = np.empty(len(host), np.int64)
+    nth[order] = np.arange(len(host)) - begun
+    return [_classes([of_kind, nth]), of_kind, _classes(where), np.zeros(len(host), np.int64)]
 
 
 def _classes(columns: list[Ints]) -> Ints:

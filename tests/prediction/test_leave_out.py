@@ -81,8 +81,20 @@ def test_an_operator_of_one_step_only_learns_from_its_kind() -> None:
     t.op("aten::conv", 150, 200)  # no such operator in the other step: the mean of all there
     found = left_out(t.graph(), [0, 1])
     assert found[1] == 40 + 40 + 50
-    # mm learns from both of step 1; add from all of it.
-    assert found[0] == pytest.approx(25 + (30 + 20 + 50) / 3)
+    # The first mm learns from the first mm; add from all of step 1.
+    assert found[0] == pytest.approx(30 + (30 + 20 + 50) / 3)
+
+
+def test_the_nth_piece_of_an_operator_learns_from_the_nth() -> None:
+    t = Tiny()
+    for number, (first, second) in enumerate([(10, 90), (20, 80)]):
+        at = 100 * number
+        t.step(number, at, at + 100)
+        t.op("aten::mm", at, at + first)
+        t.op("aten::mm", at + first, at + 100)
+        assert first + second == 100
+    graph = t.graph()
+    assert left_out(graph, [0, 1]) == [100, 100]
 
 
 def test_threads_learn_from_their_own() -> None:
