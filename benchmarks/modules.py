@@ -29,12 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a 
 
 from benchmarks.tables import markdown
 from perfmodel.base.arrays import Floats
+from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Device, device, from_driver_name
 from perfmodel.ops.read.module import COMPILED, EAGER, Program, as_run, graph_of_program
+from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
 from perfmodel.prediction.reasons import ModelExplainer
-from perfmodel.prediction.scheduled import kernels_of
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data")) / "kernelbench"
 TIMED_AS = {EAGER: "eager", COMPILED: "compile_inductor_default"}
@@ -70,12 +71,14 @@ def chosen(rows: pd.DataFrame, half: str | None, count: int | None) -> pd.DataFr
     return rows[rows["program"].isin(names[:count])]
 
 
-def roofline_us(kernels: pd.DataFrame, device: Device, operators: int) -> float:
+def roofline_us(kernels: Rows, device: Device, operators: int) -> float:
     """Each kernel at its peak or at the memory's rate, and a host of so much per operator."""
-    peaks = {"fp32": device.fp32_tflop_per_s, "tf32": device.tf32_tflop_per_s}
-    peak = np.array([(peaks.get(d) or device.fp32_tflop_per_s) * 1e6 for d in kernels["dtype"]])
-    longest = np.maximum(kernels["flop"] / peak, kernels["bytes"] / (device.hbm_gb_per_s * 1e3))
-    return float(max((kernels["count"] * longest).sum(), operators * ROOFLINE_HOST_US))
+    peaks, total_us = {"fp32": device.fp32_tflop_per_s, "tf32": device.tf32_tflop_per_s}, 0.0
+    for each in groups_of(kernels):
+        peak = np.array([(peaks.get(d) or device.fp32_tflop_per_s) * 1e6 for d in each.dtypes])
+        longest_us = np.maximum(each.flop / peak, each.moved_bytes / (device.hbm_gb_per_s * 1e3))
+        total_us += float(longest_us.sum())
+    return max(total_us, operators * ROOFLINE_HOST_US)
 
 
 def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str, object]]:
@@ -94,7 +97,7 @@ def predicted(rows: pd.DataFrame, mode: str, folder: Path) -> Iterator[dict[str,
             operators = sum(1 for _ in graph.top_level())
             machine = device(result.hardware)
             assert isinstance(result.explainer, ModelExplainer)
-            kernels = kernels_of(result.explainer.found, result.rank.rank)
+            kernels = result.explainer.found.rows
             yield {
                 "gpu": result.hardware,
                 "kind": str(program)[:6],

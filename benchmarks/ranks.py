@@ -56,13 +56,13 @@ def as_rank(found: ScheduledSteps, rank: int) -> ScheduledSteps:
 def measure(name: str, ranks: int, way: str) -> dict[str, float]:
     """Seconds, nodes, classes and GB of one measurement, in this process."""
     from perfmodel.hardware import cluster
-    from perfmodel.prediction.scheduled import host_costs, schedule_jointly, schedule_shapes
+    from perfmodel.prediction.scheduled import costs_of, schedule_jointly, schedule_shapes
     from perfmodel.workload import load_workload, op_graph
     from perfmodel.workload.step import rank_classes
 
     start = time.perf_counter()
     machine, workload = cluster(NODE, ranks // GPUS), load_workload(name)
-    device, costs = machine.node.device, host_costs(machine)
+    device, costs = machine.node.device, costs_of(machine)
     classes = rank_classes(workload, ranks, machine.linked_gpus)
     scheduled = []
     for each in classes:

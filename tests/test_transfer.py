@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from perfmodel import hardware, ops
 from perfmodel.errors import UsageError
-from perfmodel.prediction.ratios import carried_frac, transfer_ratio
 from perfmodel.prediction.scheduled import host_ratio
+from perfmodel.prediction.transferred import carried_frac, transfer_ratio
 
 V100 = hardware.device("v100-sxm2-32gb")
 A100 = hardware.device("a100-sxm-40gb")

@@ -12,11 +12,11 @@ from perfmodel.base.lazy import exports
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain as Gain
     from perfmodel.prediction.request import Request as Request
-    from perfmodel.prediction.run import MODES as MODES
     from perfmodel.prediction.run import predict as predict
     from perfmodel.prediction.run import predicted as predicted
     from perfmodel.prediction.running_cost import Activity as Activity
     from perfmodel.prediction.running_cost import operating_costs as operating_costs
+    from perfmodel.prediction.types import MODES as MODES
     from perfmodel.prediction.types import Prediction as Prediction
     from perfmodel.prediction.types import Result as Result
     from perfmodel.prediction.what_if import Scale as Scale

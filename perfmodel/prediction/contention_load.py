@@ -6,7 +6,7 @@ which follows from the new schedule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from perfmodel.lowering.lower import CPU
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps
-from perfmodel.prediction.transferred import known_machine
+from perfmodel.prediction.transferred import known_machine, source_machine
 from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -121,24 +121,7 @@ _COLLECTIVE_NAMES = (
 """Op of the vocabulary by what a kernel's name holds; all others exchange."""
 
 
-@dataclass(frozen=True)
-class UncontendedDurations:
-    """Durations of a measured graph without what collectives and kernels cost one another."""
-
-    trace: Trace
-    machine: Cluster
-    alone_us: Floats
-
-    def contended(self, graph: ExecutionGraph, alone_us: Floats) -> Floats:
-        """`alone_us` of the nodes of `graph`, an edit of the measured one, with what they lose in
-        the schedule that they lead to."""
-        load = measured_load(self.trace, graph, alone_us, self.machine)
-        return _contended(graph, load, alone_us)[1]
-
-
-def without_contention(
-    trace: Trace, graph: ExecutionGraph, duration_us: Floats
-) -> UncontendedDurations | None:
+def without_contention(trace: Trace, graph: ExecutionGraph, duration_us: Floats) -> Floats | None:
     """`duration_us` of a measured graph, each less what it lost; None where nothing ran beside a
     collective of a GPU that is known."""
     machine = known_machine(trace) if len(_transfers(graph)) else None
@@ -146,8 +129,15 @@ def without_contention(
         return None
     load = measured_load(trace, graph, duration_us, machine)
     lost = lost_us(schedule(graph, duration_us), load)
-    alone_us = duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
-    return UncontendedDurations(trace, machine, alone_us)
+    alone_us: Floats = duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
+    return alone_us
+
+
+def contended(trace: Trace, graph: ExecutionGraph, alone_us: Floats) -> Floats:
+    """`alone_us` (`without_contention`) of the nodes of `graph`, an edit of the measured one, with
+    what they lose in the schedule that they lead to."""
+    load = measured_load(trace, graph, alone_us, source_machine(trace, ""))
+    return _contended(graph, load, alone_us)[1]
 
 
 def _transfers(graph: ExecutionGraph) -> Ints:
@@ -160,8 +150,8 @@ def _transfers(graph: ExecutionGraph) -> Ints:
 def measured_load(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, machine: Cluster
 ) -> Load:
-    """Shares by kernel name and length, as many traces record no shapes; of collectives by recorded
-    thread blocks and modelled rates. One of a rank alone, maybe all waiting, moves nothing."""
+    """Shares by kernel name and length, as many traces record no shapes; of collectives by their
+    modelled rates. One of a rank alone, maybe all waiting, moves nothing."""
     nodes = np.flatnonzero(graph.on_device)
     kind = np.array(classes_of_kernels(graph.labels[node] for node in nodes.tolist()), object)
     columns = {each.name: np.zeros(len(graph)) for each in fields(Load)}
@@ -188,28 +178,11 @@ def measured_load(
     large = rows(np.full(len(here), LARGE_BYTES))
     rate = LARGE_BYTES / collective_durations(large, machine).duration_us
     shares = device_shares_of_rows(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
-    told = _blocks(trace, graph, here) / max(machine.node.device.sm_count, 1)
-    sm = np.where(told > 0, told, shares.sm_frac)
     meets = np.isin(here, [] if graph.arrivals is None else graph.arrivals[:, 0])
-    held = sm * shares.held_frac / shares.sm_frac
     for name in ("sm_used_frac", "hbm_used_frac", "reads"):
         columns[name][here] = 0.0
-    columns["sm_taken_frac"][here] = np.where(meets, sm, held)
-    columns["sm_held_frac"][here] = held
+    columns["sm_taken_frac"][here] = np.where(meets, shares.sm_frac, shares.held_frac)
+    columns["sm_held_frac"][here] = shares.held_frac
     columns["hbm_taken_frac"][here] = np.where(meets, shares.hbm_frac, 0.0)
     columns["wire_used_frac"][here] = 1.0
     return Load(**columns)
-
-
-def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:
-    """Thread blocks of each collective's kernel; 0 where the trace does not say."""
-    blocks, rows = np.zeros(len(nodes)), graph.nodes_.row[nodes]
-    for rank in trace.ranks:
-        own = np.flatnonzero((graph.nodes_.rank[nodes] == rank.rank) & (rows >= 0))
-        for at, grid in zip(own.tolist(), rank.grid[rows[own]].tolist(), strict=True):
-            text = rank.strings[grid] if grid != NONE else ""
-            sizes = [
-                float(size) for size in text.strip("[]").split(",") if size.strip().isdecimal()
-            ]
-            blocks[at] = np.prod(sizes) if sizes else 0.0
-    return blocks

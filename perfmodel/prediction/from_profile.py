@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from perfmodel.errors import Note, UsageError, prefixed
+from perfmodel.errors import Note, UsageError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.hardware.parts import Target
 from perfmodel.lowering import lower
@@ -27,25 +27,22 @@ from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
-from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.running_cost import Noted
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     UNKNOWN_SOFTWARE,
     HostCosts,
     costs_of,
-    host_costs,
     host_ratio,
 )
 from perfmodel.prediction.shapes import (
-    MODEL,
     predict_shapes,
     scheduled_ranks,
     too_large,
     with_reads,
 )
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
+from perfmodel.prediction.types import MODEL, Result
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause
@@ -205,7 +202,7 @@ def shapes_on(
     nodes: int | None,
     overheads: str | None,
     batch_ratio: float = 1.0,
-) -> Noted:
+) -> Result:
     """`graphs`, those of `profile` or edits of them, on `machine`, of so many `nodes` if asked for;
     host costs are the trace's own, by the speed of the hosts, where it has any, else a profile's.
     Raises `UsageError` for edits that need more devices than there are."""
@@ -224,10 +221,10 @@ def shapes_on(
     if costs is not None and overheads is None:
         costs = replace(costs, spread=UNKNOWN_SOFTWARE)
         if profile.recorded:
-            costs = own_costs(profile, machine)
+            costs = own_costs(profile, machine, costs)
     moved, lines = recorded_kernels_on(profile, graphs, machine)
     times, host_lines = host_times(profile, machine, costs, batch_ratio)
-    result, notes = predict_shapes(
+    result = predict_shapes(
         moved,
         machine,
         name=machine.name if nodes is None else f"{nodes} x {machine.name}",
@@ -244,26 +241,26 @@ def shapes_on(
     taken_us = _taken_us(times[rank]) if rank in times else 0.0
     coverage["host_from_trace_us"] = round(taken_us, 4)
     coverage["waits_from_trace_us"] = round(profile.waits_step_us(rank), 4)
-    found = replace(result, coverage=coverage), [*host_lines, *lines, *notes]
-    result, notes = with_reads(found, machine, costs)
-    placed += [*too_large(result), *notes]
-    return result, [prefixed(machine.name, note) for note in dict.fromkeys(placed)]
+    notes = (*host_lines, *lines, *result.notes)
+    result = with_reads(replace(result, coverage=coverage, notes=notes), machine, costs)
+    return replace(result, notes=(*placed, *too_large(result), *result.notes))
 
 
-def own_costs(profile: ProfileData, machine: Cluster) -> HostCosts:
-    """The trace's own host costs on `machine`, rank by rank; what it has none of as usual there."""
+def own_costs(profile: ProfileData, machine: Cluster, costs: HostCosts) -> HostCosts:
+    """The trace's own host costs on `machine`, rank by rank; what it has none of by the usual
+    `costs` there."""
     trace = profile.trace
     samples = {
         rank.rank: measure(rank, links)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
     ratio, how = profile.host_ratio(machine)
-    usual = host_costs(machine).profile
+    usual = costs.profile
     return HostCosts(
         Profile.from_samples(*samples.values()).completed(usual),
         ratio,
         Note(f"host overheads: the trace's own, per operator{how}"),
-        {rank: Profile.from_samples(costs).completed(usual) for rank, costs in samples.items()},
+        {rank: Profile.from_samples(own).completed(usual) for rank, own in samples.items()},
         spread=KNOWN_SOFTWARE if ratio == 1.0 else (1 / HOST_SPREAD, HOST_SPREAD),
     )
 

@@ -17,13 +17,11 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, median, quantile
 from perfmodel.ops.families import classes_of_kernels
-from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.scheduled import ScheduledSteps
-from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.timeline.graph.kinds import Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.period import Periods
-from perfmodel.timeline.schedule import Timeline, ranks_of, schedule, step_us_of_many
+from perfmodel.timeline.schedule import step_bounds
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
@@ -36,23 +34,13 @@ _ENDS = (1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2
 _NORMAL = NormalDist()
 _Z_OF_BOUND = _NORMAL.inv_cdf((1 + COVERED_FRAC) / 2)
 """The normal quantile that leaves 5 % above it."""
-MAX_NODES = 50_000
-"""Of larger graphs the critical path alone is drawn, not scheduled anew."""
 _MIN_US = 1e-9
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A median step, and what it is under each of `DRAWS` drawn errors of models `[draws]`."""
-
-    middle_us: float
-    draws_us: Floats
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """90 % of the draws, and the step itself."""
-        low, high = (quantile(self.draws_us, end) for end in _ENDS)
-        return min(float(low), self.middle_us), max(float(high), self.middle_us)
+def interval_of(step_us: float, draws_us: Floats) -> tuple[float, float]:
+    """90 % of the draws of a step, and the step itself."""
+    low, high = (quantile(draws_us, end) for end in _ENDS)
+    return min(float(low), step_us), max(float(high), step_us)
 
 
 OWN_SPREAD = 1.17
@@ -85,20 +73,14 @@ def ratio_interval(one: Result, other: Result) -> tuple[float, float] | None:
     return ratio * exp(-hypot(min(low, 0.0), own)), ratio * exp(hypot(max(high, 0.0), own))
 
 
-def drawn_step(
-    errors: ScheduledSteps,
-    rank: int,
-    host_spread: tuple[float, float],
-    periods: Periods | None = None,
-) -> Drawn:
-    """A rank's median step with its draws, microseconds; with `periods`, that of its recorded
-    steps as they follow one another. `host_spread`: within which factors 90 % of host times lie.
+def model_draws(step: Result, errors: ScheduledSteps, host_spread: tuple[float, float]) -> Floats:
+    """A step that models timed under each of `DRAWS` of their errors, microseconds. `host_spread`:
+    within which factors 90 % of host times lie.
 
     A draw moves all pieces of a family together, each within its own interval; families and the
-    host are independent. Every draw is scheduled; of a step that repeats, and of graphs above
-    `MAX_NODES`, the critical path alone is drawn.
+    host are independent.
     """
-    durations, timeline = errors.durations, errors.timeline
+    durations = errors.durations
     middle = np.maximum(durations.duration_us, _MIN_US)
     low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), host_spread[0])
     high = np.append(np.maximum(durations.high_us / middle, 1.0), host_spread[1])
@@ -113,17 +95,13 @@ def drawn_step(
         factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
         return factor
 
-    taken_us = timeline.end_us - timeline.start_us
-    return _drawn(taken_us, rank, factors, timeline, periods, path_alone=errors.copies > 1)
+    return _drawn_us(step, factors)
 
 
-def transfer_interval(periods: Periods, duration_us: Floats, rank: int) -> tuple[float, float]:
-    """90 % interval of a rank's step, microseconds, from those of ratios between devices.
-
-    A draw moves all kernels of a class together, classes and the host independently, as of
-    `drawn_step`.
-    """
-    graph, spread = periods.graph, {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
+def transfer_draws(step: Result, graph: ExecutionGraph) -> Floats:
+    """A step that was transferred under each draw of the ratios between devices: all kernels of a
+    class together, classes and the host independently, as of `model_draws`."""
+    spread = {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
     names = list(spread)
     table = np.stack([spread[name] ** normal_draws(name) for name in names])
     kind = np.full(len(graph), names.index(""))
@@ -136,48 +114,29 @@ def transfer_interval(periods: Periods, duration_us: Floats, rank: int) -> tuple
         found: Floats = table[np.where(nodes == NONE, names.index(""), kind[nodes])]
         return found
 
-    return _drawn(duration_us, rank, factors, graph, periods).interval
+    return _drawn_us(step, factors)
 
 
-def _drawn(
-    taken_us: Floats,
-    rank: int,
-    factors: Callable[[Ints], Floats],
-    of: Timeline | ExecutionGraph,
-    periods: Periods | None,
-    *,
-    path_alone: bool = False,
-) -> Drawn:
-    """A rank's median step with nodes that have `taken_us`, scheduled or to be, and that of each
-    draw, by `factors` of nodes `[nodes, draws]` (also of -1, no node); with `path_alone`, of the
-    critical path of the step in the middle; of `periods` that repeat, of the step closest to their
-    median."""
-    if periods is not None and periods.repeated:
-        every_us = periods.step_us(taken_us)[ranks_of(periods.graph).index(rank)]
-        middle_us = median(every_us)
-        at = int(np.argmin(np.abs(every_us - middle_us)))
-        step = periods.of_step[rank, int(periods.steps[at])]
-        nodes, base, changed_us = step.step.nodes, step.cycle(taken_us), taken_us.copy()
-        draws_us = np.empty(DRAWS)
-        for draw, factor in enumerate(factors(nodes).T):
-            changed_us[nodes] = taken_us[nodes] * factor
-            draws_us[draw] = step.cycle(changed_us, base.cycle).ratio
-        scale = middle_us / every_us[at] if every_us[at] else 1.0
-        return Drawn(middle_us, draws_us * scale)
-    timeline = of if isinstance(of, Timeline) else schedule(of, taken_us)
-    graph = timeline.graph
-    marks = np.flatnonzero(graph.marks.rank == rank)
-    step_us = timeline.step_us[marks]
-    if path_alone or len(graph) > MAX_NODES:
-        mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
-        path = critical_path(timeline, mark, PathWalker(timeline))
-        nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
-        part_us = np.array([part.end_us - part.start_us for part in path])
-        steps = (part_us[:, None] * factors(nodes)).sum(axis=0)
-    else:
-        drawn = step_us_of_many(graph, taken_us[:, None] * factors(np.arange(len(graph))))
-        steps = np.array([median(each) for each in drawn[marks].T])
-    return Drawn(median(step_us), np.asarray(steps, np.float64))
+def _drawn_us(step: Result, factors: Callable[[Ints], Floats]) -> Floats:
+    """The critical path with each of its nodes by its `factors`, `[nodes, draws]` (also of -1, what
+    is no node), in proportion to the step; where the host's threads, one after the other, or a
+    stream then have more to do in the step, as long as that."""
+    path = [(each.node, each.duration_us) for each in step.critical_path]
+    if not path:
+        return np.full(DRAWS, step.step_us)
+    node, us = np.array(path).T
+    drawn_us: Floats = us @ factors(node.astype(np.int64)) * (step.step_us / us.sum())
+    timeline, nodes = step.timeline, step.timeline.graph.nodes_
+    begun_us, over_us = step_bounds(timeline, step.median_mark)
+    inside = (timeline.start_us >= begun_us) & (timeline.start_us < over_us)
+    rows = np.flatnonzero(inside & (nodes.rank == step.rank.rank))
+    resource = np.where(timeline.graph.on_device[rows], nodes.resource[rows], NONE)
+    for each in np.unique(resource):
+        own = rows[resource == each]
+        own_us = (timeline.end_us - timeline.start_us)[own]
+        most = min(step.step_us / max(own_us.sum(), _MIN_US), 1.0)  # threads may run side by side
+        drawn_us = np.maximum(drawn_us, own_us @ factors(own) * most)
+    return drawn_us
 
 
 def normal_draws(kind: str) -> Floats:

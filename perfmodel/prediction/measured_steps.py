@@ -12,8 +12,8 @@ from perfmodel.base.arrays import Floats, has_code
 from perfmodel.lowering.host import Profile
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
-from perfmodel.prediction.intervals import ratio_interval, transfer_interval
-from perfmodel.prediction.result import left_out_change_us, summarise
+from perfmodel.prediction.intervals import interval_of, ratio_interval, transfer_draws
+from perfmodel.prediction.result import left_out_change_us, retimed, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import DEVICE_WORK, Result
 from perfmodel.prediction.what_if import Scale
@@ -67,7 +67,7 @@ def steps_result(
     share = without / total if total else 0.0
     coverage = result.coverage | {"no_shapes_frac": round(share, 6)}
     if hardware is not None:
-        low_us, high_us = transfer_interval(lags.periods, duration_us, result.rank.rank)
+        low_us, high_us = interval_of(result.step_us, transfer_draws(result, graph))
         result = replace(result, low_us=low_us, high_us=high_us)
         rows = graph.device_span()[1]  # kernels whose name says no family
         families = families_of_kernels([graph.labels[row] for row in rows.tolist()])
@@ -113,17 +113,16 @@ def changed(times: Result, before: Result, after: Result) -> Result:
             "gpu_active_us": active_us,
             "gpu_idle_us": step_us - active_us if rank.gpu_active_us else 0.0,
         }
-        steps = [replace(each, step_us=each.step_us * step) for each in rank.steps]
-        ranks.append(replace(rank, step_us=step_us, steps=steps, **work))
+        ranks.append(replace(rank, **work))
     path = [
         replace(each, start_us=each.start_us * step, duration_us=each.duration_us * step)
         for each in after.critical_path
     ]
-    return replace(
-        after,
+    return retimed(
+        replace(after, ranks=ranks),
+        lambda step_us: step_us * step,
         low_us=middle_us * exp(-below),
         high_us=middle_us * exp(above),
-        ranks=ranks,
         critical_path=path,
         draws_us=None if after.draws_us is None else after.draws_us * step,
         device_lag_us=(times.device_lag_us or 0.0) * middle_us / times.step_us,

@@ -17,7 +17,7 @@ from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import DESCRIPTIONS
 from perfmodel.prediction.explain import Reason, Terms, reason_of_row
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, ScheduledSteps, host_ratio
-from perfmodel.prediction.transferred import BASES, TransferredDurations
+from perfmodel.prediction.transferred import TransferredDurations
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.graph.kinds import Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -175,7 +175,8 @@ class MeasuredExplainer:
             elif len(at):
                 place = int(at[0])
                 terms["ratio"] = float(self.moved.ratio[place])
-                terms["ratio_of"] = BASES[self.moved.basis[place]]
+                by_models = self.moved.by_models[place]
+                terms["ratio_of"] = "models of its op" if by_models else "rooflines of its class"
                 figures = tuple(f for each in machines for f in figures_used(each, ("device",)))
         applied = [edit for edit in self.edits if edit.matches(self.graph)[node]]
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}

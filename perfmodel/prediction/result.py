@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
     DEVICE_WORK,
+    MODEL,
     PathPiece,
     RankPrediction,
     Result,
@@ -74,7 +75,7 @@ def summarise(
     of_step = step_of_nodes(graph) if follow else None
     known = truth if compare else None
     ranks = [
-        _rank(timeline, known, walker, number, step_us[i], period_us[i], steady, of_step)
+        _rank(timeline, known, mode, walker, number, step_us[i], period_us[i], steady, of_step)
         for i, number in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
@@ -132,6 +133,7 @@ def summarise(
                 kind=Cause(cause).name.lower(),
                 start_us=start_us - begun,
                 duration_us=end_us - start_us,
+                node=int(node) if edge == NONE else NONE,
             )
             for node, edge, cause, start_us, end_us in path
             if end_us > start_us
@@ -148,6 +150,7 @@ _ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
 def _rank(
     timeline: Timeline,
     truth: Timeline | None,
+    mode: str,
     walker: PathWalker,
     rank: int,
     step_us: Floats,
@@ -161,7 +164,7 @@ def _rank(
     for i, mark in enumerate(marks.tolist()):
         path = critical_path(timeline, mark, walker)
         taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path]
-        host_us = sum(us for cause, us in taken if cause in _ON_HOST)
+        host_us = sum(us for cause, us in taken if cause in _ON_HOST and mode != MODEL)
         steps.append(
             StepPrediction(
                 name=graph.marks.name[mark],
@@ -249,29 +252,31 @@ def family_rows(names: Sequence[str], us: Floats, steps: int) -> list[dict[str, 
     ]
 
 
-def longer(result: Result, us: float, name: str) -> Result:
-    """`result` whose step, and every draw and relief of it, takes `us` more, for one more piece at
-    the end of its path."""
+def retimed(result: Result, of_us: Callable[[float], float], **more: Any) -> Result:
+    """`result` whose steps take `of_us` of what they took, on every rank; with `more` changed."""
     ranks = [
         replace(
             rank,
-            step_us=rank.step_us + us,
-            steps=[replace(step, step_us=step.step_us + us) for step in rank.steps],
+            step_us=of_us(rank.step_us),
+            steps=[replace(step, step_us=of_us(step.step_us)) for step in rank.steps],
         )
         for rank in result.ranks
     ]
+    return replace(result, ranks=ranks, **more)
+
+
+def longer(result: Result, us: float, name: str) -> Result:
+    """`result` whose step, and every draw and relief of it, takes `us` more, for one more piece at
+    the end of its path."""
     last = result.critical_path[-1] if result.critical_path else None
-    start_us = last.start_us + last.duration_us if last else 0.0
-    times: dict[str, Any] = {}
-    for key in ("low_us", "high_us", "draws_us"):
-        before = getattr(result, key)
-        times[key] = None if before is None else before + us
-    return replace(
+    piece = PathPiece(name, name, last.start_us + last.duration_us if last else 0.0, us)
+    values = {key: getattr(result, key) for key in ("low_us", "high_us", "draws_us")}
+    return retimed(
         result,
-        ranks=ranks,
-        critical_path=[*result.critical_path, PathPiece(name, name, start_us, us)],
+        lambda step_us: step_us + us,
+        critical_path=[*result.critical_path, piece],
         relieved_us={key: each + us for key, each in (result.relieved_us or {}).items()},
-        **times,
+        **{key: None if value is None else value + us for key, value in values.items()},
     )
 
 

@@ -18,7 +18,7 @@ from perfmodel.cost.durations import not_learned, using_kernels
 from perfmodel.designs import Deployment
 from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
-from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError, prefixed
+from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
@@ -30,17 +30,17 @@ from perfmodel.ops.read.module import program_of
 from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.catalogue import cheapest_first, machines
-from perfmodel.prediction.contention_load import without_contention
+from perfmodel.prediction.contention_load import contended, without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of
-from perfmodel.prediction.running_cost import Noted, billed, within_limit
+from perfmodel.prediction.running_cost import billed, within_limit
 from perfmodel.prediction.scheduled import costs_of
-from perfmodel.prediction.shapes import MODEL, predict_passes, with_reads
+from perfmodel.prediction.shapes import predict_passes, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, placed
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
-from perfmodel.prediction.types import Prediction
+from perfmodel.prediction.types import MODEL, MODES, REPLAY, TRANSFER, Prediction, Result
 from perfmodel.prediction.what_if import from_window_start, what_if, with_codecs
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, steady_steps
@@ -48,8 +48,6 @@ from perfmodel.trace import Trace
 from perfmodel.workload import Workload
 from perfmodel.workload.step import TIERED
 
-REPLAY, TRANSFER = "replay", "transfer"
-MODES = (REPLAY, TRANSFER, MODEL)
 Options = ParamSpec("Options")
 
 
@@ -203,13 +201,13 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     apart = None
     if mode == REPLAY and edited and not request.keep_contention:
         apart = without_contention(trace, *given)
-        given = given if apart is None else (graph, apart.alone_us)
+        given = given if apart is None else (graph, apart)
     if codecs:
         taken_us, notes = with_codecs(trace, *given, codecs)
         given = graph, taken_us
         warnings += notes
 
-    def on(machine: Cluster | None, name: str | None = None) -> Noted:
+    def on(machine: Cluster | None, name: str | None = None) -> Result:
         moved, taken, before = None, given, plain
         if machine is not None:
             moved = again = transfer_durations(trace, *given, machine)
@@ -219,7 +217,7 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
             taken, before = (begun, moved.duration_us), (begun, again.duration_us)
         taken = what_if(*taken, scales)
         if apart is not None:
-            taken = taken[0], apart.contended(*taken)
+            taken = taken[0], contended(trace, *taken)
         result = steps_result(trace, taken, mode, name, edited=edited, left_out=left_out)
         if edited:
             baseline = steps_result(trace, before, mode, name, edited=False, left_out=left_out)
@@ -227,19 +225,15 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
         explainer = MeasuredExplainer(trace, graph, taken[1], scales, host, moved)
         result = replace(result, explainer=explainer)
         if moved is None:
-            return result, []
+            return result
         coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
-        return replace(result, coverage=coverage, reads=moved.reads), list(moved.notes)
+        return replace(result, coverage=coverage, reads=moved.reads, notes=moved.notes)
 
-    results = []
-    for target in request.targets:
-        result, notes = within_limit(cluster(target), partial(on, name=str(target)))
-        warnings += [f"{target}: {note}" for note in notes]
-        results.append(result)
-    results = results or [on(None)[0]]
-    cautions = dict.fromkeys(line for result in results for line in result.cautions)
+    targets = [(cluster(each), partial(on, name=str(each))) for each in request.targets]
+    results = [within_limit(*each) for each in targets] or [on(None)]
+    cautions = [line for result in results for line in result.cautions]
     gaps = completeness(trace, graph)
-    return Prediction(facts_of(trace), results, [*cautions, *warnings], gaps=gaps)
+    return Prediction.of(facts_of(trace), results, [*cautions, *warnings], gaps=gaps)
 
 
 def _require_times(trace: Trace, request: Request, mode: str) -> None:
@@ -282,18 +276,14 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
             "loading grows with it"
         )
     where: dict[str, Any] = {"nodes": request.nodes, "overheads": request.profile}
-    results = []
-    for target in request.targets or (own,):
-        assert target is not None
-        on = partial(shapes_on, profile, graphs, batch_ratio=batch_ratio, **where)
-        result, notes = within_limit(cluster(target, request.nodes), on)
-        results.append(result)
-        warnings += notes
+    on = partial(shapes_on, profile, graphs, batch_ratio=batch_ratio, **where)
+    targets: list[Any] = request.targets or [own]
+    results = [within_limit(cluster(each, request.nodes), on) for each in targets]
     if trace.ranks and not (request.targets or edits) and batch is None:
         results = [with_measured(result, trace) for result in results]
     source = facts_of(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
     source["world_size"] = max(graph.world_size for graph in graphs)
-    return Prediction(source, results, list(dict.fromkeys(warnings)), gaps=completeness(trace))
+    return Prediction.of(source, results, warnings, gaps=completeness(trace))
 
 
 def _require_configuration(request: Request, what: str, *names: str) -> None:
@@ -337,14 +327,12 @@ def _of_configuration(request: Request, cases: Sequence[Deployment]) -> Predicti
     """Each case on its machine: its ops' pieces timed by models, period after period."""
     first, edits = cases[0], tuple(request.edits())
     own = first.workload.implementation
-    answers, used = [], []
+    results, used = [], []
     for case in cases:
         used.append(own.name if case.in_own_software else TIERED)
         costs = costs_of(case.machine, request.profile, used[-1])
         on = partial(deployment_period, case, costs, edits, request.every_rank)
-        answers.append(with_reads(within_limit(case.machine, on), case.machine, costs))
-    results = [result for result, _ in answers]
-    notes = [prefixed(result.hardware, note) for result, notes in answers for note in notes]
+        results.append(with_reads(within_limit(case.machine, on), case.machine, costs))
     source = {
         "trace": first.workload.name,
         "workload": first.workload.name,
@@ -357,4 +345,4 @@ def _of_configuration(request: Request, cases: Sequence[Deployment]) -> Predicti
         "ranks": [rank.rank for rank in results[0].ranks],
         "events": 0,
     }
-    return Prediction(source, results, list(dict.fromkeys(notes)))
+    return Prediction.of(source, results)

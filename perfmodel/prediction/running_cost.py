@@ -9,7 +9,7 @@ draws at most, where it is known, scales all parts together, so fans and losses 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from math import exp, inf, isfinite, log
 from typing import Any, NamedTuple
 
@@ -41,14 +41,9 @@ known: the mean of the catalogue's eight whole machines that say (0.09 to 0.54).
 MEMORY_W_PER_GB, MEMORY_USD_PER_GB = 0.375, 4.0
 """3 W per 8 GB of DDR4 (Crucial, recalled). Assumed: about what registered DDR4 cost in 2020-23."""
 YEARS, FACILITY_RATIO, USD_PER_KWH = 4.0, 1.1, 0.08
-"""Over which a purchase is spread, and how many times the machine's energy a building takes."""
-ASSUMED = {
-    "years": "assumed: 4 years, the usual life of servers in books of cloud companies",
-    "used_frac": "assumed: the machine does nothing else, and always this",
-    "usd_per_kwh": "US industrial average of 2023, about (EIA), recalled",
-    "facility_ratio": "assumed: a modern data centre's PUE",
-}
-"""Where these come from."""
+"""Over which a purchase is spread, and how many times the machine's energy a building takes.
+Assumed: the usual life of servers in books of cloud companies; a modern data centre's PUE; a kWh is
+about the US industrial average of 2023 (EIA), recalled. The machine does nothing else."""
 HOURS_PER_YEAR = 8_766.0
 SECONDS_PER_HOUR = 3_600.0
 J_PER_KWH = 3.6e6
@@ -101,8 +96,6 @@ class OperatingCosts:
     """The rent, or the purchase spread over its years; None where nobody knows a price."""
     is_rented: bool
     usd_per_kwh: float
-    sources: dict[str, str] = field(compare=False)
-    """Per figure, where it comes from."""
     working_limit_w: float = inf
     """What devices may draw in addition to being idle."""
 
@@ -125,7 +118,7 @@ class OperatingCosts:
         if not (np.asarray(samples_per_s) > 0).all():
             raise UsageError(f"economics: {np.min(samples_per_s):g} samples per second")
         power_w = self.power_w(activity or Activity())
-        return Economics(samples_per_s, power_w, self.usd_per_hour(power_w), self.sources)
+        return Economics(samples_per_s, power_w, self.usd_per_hour(power_w))
 
 
 @dataclass(frozen=True)
@@ -133,13 +126,11 @@ class Economics:
     """Power, energy and money of a machine at a rate of samples; arrays where rates are.
 
     Energy is of the machine itself, without its building. Money is None where a part has no price.
-    `sources`: figure to where it comes from, assumptions among them.
     """
 
     samples_per_s: Number
     power_w: Number
     usd_per_hour: Number | None
-    sources: dict[str, str] = field(compare=False)
 
     @property
     def energy_j_per_sample(self) -> Number:
@@ -160,34 +151,25 @@ class _Part(NamedTuple):
     """Equal parts of a node: of which kind, how many, and what one of them draws and costs."""
 
     kind: str
-    name: str
     part_count: float
     peak_w: float
     price_usd: float | None
-    source: str
 
 
 def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
     node, said, share = machine.node, prices or Prices(), 1.0
-    count = machine.nodes
     if node.name == node.device.name and node.device.usual_node is not None:
         # Named by its device alone: its share of the node that this usually sits in.
         whole = load(node.device.usual_node, "node")
         share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
-    parts = _parts(node, share)
-    sources = {part.kind: part.source for part in parts}
-    sources |= ASSUMED | ({} if said.usd_per_kwh is None else {"usd_per_kwh": "given"})
-    sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
-    scale = 1 + REST_FRAC
-    sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
+    parts, scale = _parts(node, share), 1 + REST_FRAC
     if node.power_w is not None:
         scale = node.power_w * share / sum(part.part_count * part.peak_w for part in parts)
-        sources["power_w"] = node.sources.get("power_w", "not stated")
     idle_w, busy_w = 0.0, dict[str, float]()
     for part in parts:
-        peak_w, idle = part.part_count * part.peak_w * scale * count, IDLE_FRAC[part.kind]
-        busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
+        peak_w = part.part_count * part.peak_w * scale * machine.nodes
+        busy, idle = f"{'host' if part.kind == 'memory' else part.kind}_frac", IDLE_FRAC[part.kind]
         idle_w += peak_w * idle
         busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
     limit_w, stock = inf, original(node.device)
@@ -195,23 +177,29 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         of_one = busy_w["device_frac"] / rates.working_w(stock)
         busy_w["device_frac"] = of_one * rates.working_w(node.device)
         limit_w = of_one * max(node.device.tdp_w - rates.idle_w(stock), 0.0)
-    price, source = said.usd_per_hour, "given"
-    own = "price_usd_per_hour" if node.price_usd is None else "price_usd"
-    unpriced = [part.name for part in parts if part.price_usd is None]
-    is_rented = price is not None
-    if not is_rented and getattr(node, own) is not None:
-        price, source = getattr(node, own) * share, node.sources.get(own, "not stated")
-        is_rented = node.price_usd is None
-    elif not is_rented and unpriced:
-        source = f"not known: {', '.join(unpriced)} without a price"
-    elif not is_rented:
-        price = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
-        source = "sum of the parts, without boards, case and power supplies"
-    sources["usd_per_hour" if is_rented else "purchase_usd"] = source
-    hours = 1.0 if is_rented else YEARS * HOURS_PER_YEAR
-    held = None if price is None else price * count / hours
-    usd_per_kwh = USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh
-    return OperatingCosts(idle_w, busy_w, held, is_rented, usd_per_kwh, sources, limit_w)
+    rent = said.usd_per_hour
+    if rent is None and node.price_usd is None and node.price_usd_per_hour is not None:
+        rent = node.price_usd_per_hour * share
+    held = rent
+    if rent is None and (price_usd := _purchase_usd(node, share, parts)) is not None:
+        held = price_usd / (YEARS * HOURS_PER_YEAR)
+    return OperatingCosts(
+        idle_w,
+        busy_w,
+        held_usd_per_hour=None if held is None else held * machine.nodes,
+        is_rented=rent is not None,
+        usd_per_kwh=USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh,
+        working_limit_w=limit_w,
+    )
+
+
+def _purchase_usd(node: Node, share: float, parts: Sequence[_Part]) -> float | None:
+    """What a node costs, else its parts, without boards, case and power supplies."""
+    if node.price_usd is not None:
+        return node.price_usd * share
+    if any(part.price_usd is None for part in parts):
+        return None
+    return sum(part.part_count * (part.price_usd or 0.0) for part in parts)
 
 
 def _parts(node: Node, share: float) -> list[_Part]:
@@ -221,27 +209,18 @@ def _parts(node: Node, share: float) -> list[_Part]:
         held.append(("host", node.host, node.sockets * share))
     held.append(("nic", node.nic, (node.nics or 0) * share))
     held.append(("storage", node.storage, (node.drives or 1) * share))
-    parts = []
-    if node.host_memory_bytes:
-        gb = node.host_memory_bytes / 1e9 * share
-        text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
-        text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
-        parts.append(_Part("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
+    gb = (node.host_memory_bytes or 0) / 1e9 * share
+    parts = [_Part("memory", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB)] if gb else []
     for kind, part, count in held:
         if part is None or not count:
             continue
         sold = original(part) if isinstance(part, Device) and part.target != "cpu" else part
-        peak_w, source = getattr(sold, "tdp_w", None), sold.sources.get("tdp_w", "not stated")
-        if peak_w is None:
-            peak_w, source = UNKNOWN_W[kind], f"assumed: {UNKNOWN_W[kind]:g} W"
-        source = f"{part.name}: {source}; price: {part.sources.get('price_usd', 'not known')}"
-        price_usd = getattr(part, "price_usd", None)
-        parts.append(_Part(kind, part.name, count, peak_w, price_usd, source))
+        peak_w = getattr(sold, "tdp_w", None)
+        peak_w = UNKNOWN_W[kind] if peak_w is None else peak_w
+        parts.append(_Part(kind, count, peak_w, getattr(part, "price_usd", None)))
     return parts
 
 
-Noted = tuple[Result, list[str]]
-"""A result, and what a user should know of it."""
 _CLOSE = 1e-5
 """Of the logarithm of what is drawn, how near a search comes."""
 _TRIES, _LEAST_SLOPE = 16, 0.1
@@ -322,7 +301,7 @@ def _with_device(machine: Cluster, device: Device) -> Cluster:
     return replace(machine, node=replace(machine.node, device=device))
 
 
-def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
+def within_limit(machine: Cluster, answer: Callable[[Cluster], Result]) -> Result:
     """What `answer` says of `machine` at the highest clock at which its GPUs draw no more than
     `tdp_w` on average over a step (drivers hold boards to it over many), and what a changed limit
     or clock does. Boards as they are sold draw what they may: there `answer` is as it is.
@@ -334,15 +313,15 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
     if device.target == "cpu" or (device.tdp_w, device.boost_mhz) == (stock.tdp_w, stock.boost_mhz):
         return found
 
-    def at(clock: float) -> Noted:
+    def at(clock: float) -> Result:
         return answer(_with_device(machine, at_clock(free_machine.node.device, clock)))
 
     def drawn_w(clock: float, result: Result) -> float:
         return rates.idle_w(device) + rates.working_w(at_clock(device, clock)) * active_frac(result)
 
-    free, remarks, limit = found[0], [], f"a limit of {device.tdp_w:,.0f} W"
+    free, remarks, limit = found, [], f"a limit of {device.tdp_w:,.0f} W"
     if device.boost_mhz != stock.boost_mhz:
-        before, _ = at(stock.boost_mhz / device.boost_mhz)
+        before = at(stock.boost_mhz / device.boost_mhz)
         clocks = f"{device.boost_mhz:,.0f} in the place of {stock.boost_mhz:,.0f} MHz"
         remarks.append(f"{clocks}: {_change(before, free)}")
     usual_w = drawn_w(1.0, free)
@@ -355,17 +334,17 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Noted]) -> Noted:
             before_clock, before_excess = clock, excess
             clock = max(clock * exp(-excess / slope), least)
             found = at(clock)
-            draws_w = drawn_w(clock, found[0])
+            draws_w = drawn_w(clock, found)
             excess = log(draws_w / device.tdp_w)
             if clock == least and excess > _CLOSE:
                 needs = f"{draws_w:,.0f} W are drawn at {rates.LEAST_CLOCK:.0%} of its clock"
                 raise UsageError(f"{device.name}: tdp_w {device.tdp_w:g}: {needs}")
             slope = max((excess - before_excess) / log(clock / before_clock), _LEAST_SLOPE)
         falls = f"{clock * device.boost_mhz:,.0f} of {device.boost_mhz:,.0f} MHz"
-        remarks.append(f"{limit}: the clock falls to {falls}: {_change(free, found[0])}")
+        remarks.append(f"{limit}: the clock falls to {falls}: {_change(free, found)}")
     elif device.tdp_w != stock.tdp_w:
         remarks.append(f"{limit} changes nothing: {usual_w:,.0f} W are drawn on average")
-    return found[0], [*found[1], *remarks]
+    return replace(found, notes=(*found.notes, *remarks))
 
 
 def _change(before: Result, after: Result) -> str:

@@ -1,7 +1,4 @@
-"""Op graphs lowered to a machine, timed by models, scheduled; ranks meet at their collectives.
-
-The kernels of a step, those of equal shapes together: work, bytes and time.
-"""
+"""Op graphs lowered to a machine, timed by models, scheduled; ranks meet at their collectives."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,10 +33,6 @@ from perfmodel.timeline.graph.merge import merge
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 from perfmodel.workload.settings import IMPLEMENTATIONS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 OWN_STATISTIC = "mean_us"
 """Of a program's own profile: only means add up to the host's time (trimmed by a tenth at each end,
@@ -90,16 +82,11 @@ class HostCosts:
 def costs_of(
     machine: Cluster, overheads: str | None = None, software: str | None = None
 ) -> HostCosts | None:
-    """`host_costs`; None of a CPU, whose models count the host in."""
-    is_cpu = machine.node.device.target == CPU
-    return None if is_cpu else host_costs(machine, overheads, software)
-
-
-def host_costs(
-    machine: Cluster, overheads: str | None = None, software: str | None = None
-) -> HostCosts:
     """The saved profile `overheads`, or the package's for `software` (else PyTorch's operators) at
-    the speed of `machine`'s hosts. Raises `ModelError` where there is no such profile."""
+    the speed of `machine`'s hosts; None of a CPU, whose models count the host in. Raises
+    `ModelError` where there is no such profile."""
+    if machine.node.device.target == CPU:
+        return None
     if overheads is None:
         return _shipped(EAGER if software is None else IMPLEMENTATIONS[software].overheads, machine)
     profile = load_profile(overheads)
@@ -235,36 +222,3 @@ def _as_measured(timeline: Timeline) -> Timeline:
     graph = timeline.graph
     nodes = replace(graph.nodes_, start_us=timeline.start_us)
     return Timeline(replace(graph, nodes_=nodes), timeline.start_us, timeline.end_us)
-
-
-ON_DEVICE = ("kernel", "copy")
-
-
-def kernels_of(steps: ScheduledSteps, rank: int) -> pd.DataFrame:
-    """A row per kind of kernel that `rank` runs in a step, longest first: op, family, dtype, how
-    many there are (`count`), and of one of them FLOP, bytes and microseconds."""
-    import pandas as pd
-
-    rows = steps.rows
-    flop, moved = np.zeros(len(rows)), np.zeros(len(rows))
-    for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
-        spec, dims = OPS[op].of(direction), rows.dims_of(op, index)
-        flop[index], item_bytes = spec.flop(dims), rows.item_bytes[index]
-        moved[index] = spec.read_bytes(dims, item_bytes) + spec.written_bytes(dims, item_bytes)
-    every = pd.DataFrame(
-        {
-            "op": rows.op,
-            "family": [OPS[op].kernel_family for op in rows.op],
-            "dtype": rows.dtype,
-            "flop": flop,
-            "bytes": moved,
-            "duration_us": steps.durations.duration_us,
-        }
-    )
-    on_device = np.array([piece.kind in ON_DEVICE for piece in steps.pieces], bool)
-    kinds = ["op", "family", "dtype", "flop", "bytes"]
-    own = every[on_device & steps.pieces_of(rank)].groupby(kinds, sort=False)["duration_us"]
-    frame = own.agg(count="count", duration_us="mean").reset_index()
-    order = (-frame["count"] * frame["duration_us"]).argsort(kind="stable")
-    count = max(int((steps.timeline.graph.marks.rank == rank).sum()), 1)
-    return frame.assign(count=frame["count"] / count).iloc[order].reset_index(drop=True)

@@ -15,7 +15,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
-from perfmodel.errors import SharedNote, UsageError, prefixed
+from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.originals import unknown_generations
 from perfmodel.hardware.reads import figures_used
@@ -31,10 +31,10 @@ from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
-from perfmodel.prediction.intervals import drawn_step
+from perfmodel.prediction.intervals import interval_of, model_draws
 from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import family_rows, summarise
-from perfmodel.prediction.running_cost import Noted, within_limit
+from perfmodel.prediction.running_cost import within_limit
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,
@@ -43,7 +43,7 @@ from perfmodel.prediction.scheduled import (
     schedule_jointly,
     schedule_shapes,
 )
-from perfmodel.prediction.types import Prediction, Result
+from perfmodel.prediction.types import MODEL, Prediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.period import DeviceLags
@@ -117,18 +117,16 @@ def steady_period(
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 
-MODEL = "model"
-
-
-def with_reads(found: Noted, machine: Cluster, costs: HostCosts | None) -> Noted:
-    """A prediction on `machine` with the figures that it uses, and notes of its hosts before."""
-    result, notes = found
+def with_reads(result: Result, machine: Cluster, costs: HostCosts | None) -> Result:
+    """A prediction on `machine` with the figures that it uses, and what times its hosts as the
+    first of its notes."""
     explainer = result.explainer
     families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
     parts = {"device"}.union(*map(parts_of, families))
     of_hosts = host_figures(costs) if costs else ()
-    reads = dict.fromkeys((*figures_used(machine, parts), *of_hosts))
-    return replace(result, reads=tuple(reads)), [*([costs.note] if costs else []), *notes]
+    reads = tuple(dict.fromkeys((*figures_used(machine, parts), *of_hosts)))
+    of_host = (costs.note,) if costs else ()
+    return replace(result, reads=reads, notes=(*of_host, *result.notes))
 
 
 def scheduled_ranks(
@@ -162,8 +160,8 @@ def predict_shapes(
     recorded: bool = False,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
     fuller: Sequence[OpGraph] = (),
-) -> Noted:
-    """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
+) -> Result:
+    """The step of `graphs` (one per rank) on `machine`.
 
     `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the `recorded`
     steps of a trace, the period is the prediction. Memory is the fullest rank's, of these and of
@@ -191,17 +189,14 @@ def predict_shapes(
         if must_fit:
             require_fit(use, device, fullest)
     spread = KNOWN_SOFTWARE if costs is None else costs.spread
-    drawn = drawn_step(steps, rank, spread, lags.periods if lags else None)
+    draws_us = model_draws(result, steps, spread)
+    low_us, high_us = interval_of(result.step_us, draws_us)
     families, coverage = _kinds_of_work(steps, rank)
-    result = replace(
+    return replace(
         result,
-        ranks=[
-            replace(each, steps=[replace(step, measured_host_frac=0.0) for step in each.steps])
-            for each in result.ranks
-        ],
-        low_us=drawn.interval[0],
-        high_us=drawn.interval[1],
-        draws_us=drawn.draws_us,
+        low_us=low_us,
+        high_us=high_us,
+        draws_us=draws_us,
         latency_us=latency_us,
         bound_by=bounds,
         relieved_us=relieved_us,
@@ -211,17 +206,16 @@ def predict_shapes(
         explainer=ModelExplainer(
             steps, machine, costs, {at: each.ratio for at, each in times.items()}
         ),
+        notes=(*steps.notes, *unknown_generations([device]), *remarks(device)),
     )
-    about = [*unknown_generations([device]), *remarks(device)]
-    return result, [*steps.notes, *about]
 
 
-def too_large(result: Result) -> list[str]:
+def too_large(result: Result) -> tuple[str, ...]:
     """A note where its memory does not fit."""
     if result.memory is None or result.memory["fits"]:
-        return []
+        return ()
     needed = result.memory["total_bytes"] / BYTES_PER_GB
-    return [f"needs {needed:.1f} GB: more than its memory holds"]
+    return (f"needs {needed:.1f} GB: more than its memory holds",)
 
 
 def _kinds_of_work(
@@ -294,7 +288,7 @@ def predict_passes(
         if costs is None:  # on a CPU nothing is captured, nor copied to where a CUDA graph reads it
             run = [replace(each, ops=_uncaptured(each.ops)) for each in graphs]
         once = partial(predict_shapes, run, name=machine.name, costs=costs)
-        result, own = with_reads(within_limit(machine, once), machine, costs)
+        result = with_reads(within_limit(machine, once), machine, costs)
         if costs is not None:  # what no model knows keeps its own interval
             active_us = min(float(result.rank.gpu_active_us), result.step_us)
             known_us = active_us * result.coverage["modelled_frac"]
@@ -302,8 +296,7 @@ def predict_passes(
             unknown = np.array([result.low_us, result.high_us], float) / (result.step_us or 1.0)
             low_us, high_us = np.transpose([*PASS_SPREAD[how], unknown]) @ parts_us
             result = replace(result, low_us=float(low_us), high_us=float(high_us), draws_us=None)
-        results.append(result)
-        notes += [prefixed(result.hardware, note) for note in (*own, *too_large(result))]
+        results.append(replace(result, notes=(*result.notes, *too_large(result))))
     for other in graph.others:
         found = predict_passes(other, machines, edits, profile).results
         results = [_widened(*pair) for pair in zip(results, found, strict=True)]
@@ -316,7 +309,7 @@ def predict_passes(
         "ranks": [each.rank for each in given],
         "events": 0,
     }
-    return Prediction(source, results, list(dict.fromkeys(notes)))
+    return Prediction.of(source, results, notes)
 
 
 def _uncaptured(ops: Sequence[Op]) -> tuple[Op, ...]:

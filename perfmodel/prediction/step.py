@@ -24,8 +24,8 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.prediction.result import longer
-from perfmodel.prediction.running_cost import Noted, unlimited
+from perfmodel.prediction.result import longer, retimed
+from perfmodel.prediction.running_cost import unlimited
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
 from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
@@ -187,15 +187,15 @@ def _alone(
 @lru_cache(maxsize=STEPS_KNOWN)
 def step_period(
     step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
-) -> Noted:
+) -> Result:
     """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
     what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
     tiers, machine = step.tiers(), step.machine
     graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
     fuller = [] if every_rank else step.fuller(edits)
     about: dict[str, Any] = {"name": step.hardware, "costs": costs, "must_fit": True}
-    result, found = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
-    notes, shown = [*undone, *found], step.classes(every_rank=every_rank)
+    result = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
+    notes, shown = [*undone, *result.notes], step.classes(every_rank=every_rank)
     if every_rank:
         notes += [Note(f"rank {each.ranks[0]} stands for {len(each.ranks)}") for each in shown]
     elif machine.gpus > 1:
@@ -209,12 +209,13 @@ def step_period(
         forward = replace(step, batch=samples, train=False)
         graphs, _ = forward.graphs(edits, every_rank=every_rank, must_change=False)
         alone = scheduled_ranks(graphs, machine, costs, repeats=True)
-        once, _ = predict_shapes(graphs, machine, alone=alone, **about)
+        once = predict_shapes(graphs, machine, alone=alone, **about)
         evaluation_us = share * once.step_us
         result = longer(result, evaluation_us, EVALUATION)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
+    result = replace(result, notes=tuple(notes))
     if not tiers:
-        return result, notes
+        return result
     use = dict(result.memory or {})
     rest = sum(use.get(f"{kind}_bytes", 0.0) for kind in ("resident", "temporary"))
     tiers = with_activations(tiers, rest)
@@ -227,7 +228,7 @@ def step_period(
         f"{key}_bytes": use.get(f"{key}_bytes", 0.0) + more for key in ("total", "low", "high")
     }
     use |= {"tables_bytes": held_bytes, **whole, "fits": True}
-    return replace(result, memory={**use, "tiers": [each.to_dict() for each in tiers]}), notes
+    return replace(result, memory={**use, "tiers": [each.to_dict() for each in tiers]})
 
 
 def in_designs_software(workload: Workload) -> bool:
@@ -286,19 +287,18 @@ def deployment_period(
     edits: tuple[NamedEdit, ...],
     every_rank: bool,
     machine: Cluster,
-) -> Noted:
+) -> Result:
     """The period of a deployment's steps, on `machine` in the place of its own: of one kind, or of
     its phases by their shares. Raises what `step_period` raises."""
     deployment = replace(deployment, machine=machine)
     phases, steps = zip(*steps_of(deployment), strict=True)
-    answers = [step_period(step, costs, edits, every_rank) for step in steps]
-    results = [result for result, _ in answers]
-    notes = [note for _, own in answers for note in own]
+    results = [step_period(step, costs, edits, every_rank) for step in steps]
+    notes = [note for result in results for note in result.notes]
     result = results[0]
     if len(phases) > 1:
         switch_us = moved_us(phases, deployment.machine, costs)
         result = weighted_result(results, phases, switch_us)
-    return result, [*deployment.notes, *notes]
+    return replace(result, notes=(*deployment.notes, *notes))
 
 
 def moved_us(phases: Sequence[Phase], machine: Cluster, costs: HostCosts | None) -> float:
@@ -313,7 +313,7 @@ def moved_us(phases: Sequence[Phase], machine: Cluster, costs: HostCosts | None)
                 to_device(r, r.tensor((round(size / FP32_BYTES),), place=here), there)
         if ops := r.ops():
             graph = OpGraph(ops, data_edges(ops, r.views), source=SWITCH)
-            result, _ = predict_shapes([graph], machine, name=SWITCH, costs=costs)
+            result = predict_shapes([graph], machine, name=SWITCH, costs=costs)
             total_us += phase.steps_frac / phase.run_steps * result.step_us
     return total_us
 
@@ -324,26 +324,16 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
     kernels are those of the kind that takes most."""
     shares = [phase.steps_frac for phase in phases]
 
-    def summed(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    def summed(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Per name its values, by the phases' shares."""
-        total: dict[str, float] = {}
+        total: dict[str, Any] = {}
         for share, own in zip(shares, values, strict=True):
             for name, value in own.items():
                 total[name] = total.get(name, 0.0) + share * value
         return total
 
-    def total_us(name: str) -> Any:
-        values = [getattr(result, name) for result in results]
-        if any(us is None for us in values):
-            return None
-        return sum(share * us for share, us in zip(shares, values, strict=True)) + switch_us
-
     taken = [share * result.step_us for share, result in zip(shares, results, strict=True)]
-    main = results[taken.index(max(taken))]
-    step_us = sum(taken) + switch_us
-    bounds = summed(result.bound_by or {} for result in results)
-    if switch_us:
-        bounds[SWITCH] = switch_us
+    main, step_us = results[taken.index(max(taken))], sum(taken)
     reliefs = [result.relieved_us or {} for result in results]
     names = dict.fromkeys(name for each in reliefs for name in each)
     relieved_us = summed(
@@ -358,29 +348,26 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         {"family": name, "time_us": round(us, 4), "count": round(count[name], 4)}
         for name, us in time_us.items()
     ]
-    path, start_us = [], 0.0
-    kinds = (*(phase.name for phase in phases), SWITCH)
-    for name, duration_us in zip(kinds, (*taken, switch_us), strict=True):
-        path.append(PathPiece(name, "phase", start_us, duration_us))
-        start_us += duration_us
-    work: dict[str, Any] = dict(
-        summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results)
-    )
-    rank = replace(
-        main.rank,
-        step_us=step_us,
-        steps=[replace(step, step_us=step_us) for step in main.rank.steps],
-        **work,
-    )
-    totals = {name: total_us(name) for name in ("low_us", "high_us", "draws_us", "latency_us")}
-    return replace(
+    path, begun_us = list[PathPiece](), 0.0
+    for phase, us in zip(phases, taken, strict=True):
+        path.append(PathPiece(phase.name, "phase", begun_us, us))
+        begun_us += us
+    bounds = summed(result.bound_by or {} for result in results)
+    if switch_us:
+        bounds[SWITCH] = switch_us
+    work = summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results)
+    whole = replace(
         main,
-        ranks=[rank],
+        ranks=[replace(main.rank, **work)],
         slowest=0,
         families=sorted(families, key=lambda row: -row["time_us"]),
         critical_path=path,
         bound_by=bounds or None,
-        relieved_us={name: switch_us + us for name, us in relieved_us.items()} or None,
+        relieved_us=relieved_us,
         straggler=None,
-        **totals,
+        **summed({name: getattr(each, name) for name in _TIMES} for each in results),
     )
+    return longer(retimed(whole, lambda _: step_us), switch_us, SWITCH)
+
+
+_TIMES = ("low_us", "high_us", "draws_us", "latency_us")

@@ -7,12 +7,13 @@ ratio of the kernel's class elsewhere.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel import hardware as catalogue
 from perfmodel.base.arrays import Floats, Ints, Mask
@@ -20,23 +21,113 @@ from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.contract import WIRES
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.gpu.program import ROWS_ANYWHERE
-from perfmodel.errors import HardwareError, PerfmodelError, TraceError
-from perfmodel.hardware import Cluster, Part, cluster
+from perfmodel.cost.learned.features import describe, distance, similarity
+from perfmodel.errors import HardwareError, PerfmodelError, TraceError, UsageError
+from perfmodel.hardware import Cluster, Device, Part, cluster
 from perfmodel.hardware.originals import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.ops.families import (
+    CLASS_OF_FAMILY,
+    COMMUNICATION,
+    COMPUTE_BOUND,
+    HOST_COPY,
+    MEMORY_BOUND,
+)
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.movement import UNKNOWN
-from perfmodel.prediction.ratios import carried_frac, transfer_ratio
 from perfmodel.prediction.scheduled import host_ratio
 from perfmodel.timeline.graph.kinds import NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
+
+_DEFAULT_DTYPE = {"attention": "fp16"}
+"""The type of a kernel whose name tells none: fused attention has no fp32 in practice."""
+
+_RATE: dict[str, Callable[[Device, str | None], float]] = {
+    COMPUTE_BOUND: lambda device, dtype: device.matrix_tflop_per_s(dtype) * device.gemm_peak_frac,
+    MEMORY_BOUND: lambda device, dtype: device.hbm_gb_per_s,
+    COMMUNICATION: lambda device, dtype: device.peer_gb_per_s,
+    HOST_COPY: lambda device, dtype: device.host_gb_per_s,
+}
+"""Per class, the rate of a device whose ratio is the ratio of times."""
+
+_CARRIED_FRAC = 0.5
+"""How much of what a kernel takes beyond its model on one device it also takes on an unrelated one,
+as a power. Source: rows of the same shapes on pairs of devices, the target left out of the fits,
+mean logarithmic error at 0, 0.25, 0.5, 0.75 and 1: 29, 29, 30, 32, 34 % between NVIDIA and AMD."""
+
+RATIO_SPREAD: dict[str, float] = {
+    COMPUTE_BOUND: 1.75,
+    MEMORY_BOUND: 1.3,
+    COMMUNICATION: 1.8,
+    HOST_COPY: 1.2,
+}
+"""Per class, the factor within which the ratio of its time between two devices lies from the
+modelled one in 90 % of pairs. Source: sums over equal rows of the measured tables against ratios
+of the physics: 18 of 21 pairs of P100, V100, T4, P4, A100, H100, B200 and L40S (products and
+convolutions; int8 1 of 3), 10 of 10 (elementwise). assumed: communication, copies to the host."""
+HOST_SPREAD = 1.3
+"""Likewise of host time. Source: three programs on two machines: 0.90, 0.93 and 1.25 times what
+single-thread speed says."""
+
+
+def transfer_ratio(
+    families: Sequence[str],
+    dtypes: Sequence[str | None],
+    source: Device,
+    target: Device,
+    *,
+    duration_us: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Time on `target` divided by time on `source`, per kernel.
+
+    `families` and `dtypes` (None where unknown) are what `perfmodel.ops` reads from the kernels'
+    names. `duration_us` (microseconds on `source`) keeps tiny kernels from scaling: only what is
+    above the shortest kernel of the source scales with the rate, and what is left is the shortest
+    kernel of the target,
+
+        t_target = floor_target + (t_source - floor_source) x rate_source / rate_target,
+
+    and in proportion to the floors below `floor_source`. Rates: peak of the type's units times the
+    share that the best matrix product reaches (matmul, convolution, attention), memory bandwidth,
+    links to the peers (communication, which still contains its waiting), PCIe (host copies).
+
+    Raises `UsageError` between a GPU and a CPU, whose kernels have nothing in common.
+    Source: roofline; floors and shares of peak are figures of the hardware catalogue.
+    """
+    if (source.target == "cpu") != (target.target == "cpu"):
+        raise UsageError(
+            f"kernels of {source.name} cannot be transferred to {target.name}: one is a GPU, the "
+            "other a CPU, and their kernels have nothing in common"
+        )
+    pairs, of_pair = list(zip(families, dtypes, strict=True)), {}
+    for family, dtype in set(pairs):
+        rate, known = _RATE[CLASS_OF_FAMILY[family]], dtype or _DEFAULT_DTYPE.get(family)
+        of_pair[family, dtype] = rate(source, known) / rate(target, known)
+    ratio = np.fromiter((of_pair[pair] for pair in pairs), np.float64, len(pairs))
+    if duration_us is None or source == target:
+        return ratio
+    measured = np.asarray(duration_us, np.float64)
+    above_us = np.maximum(measured - source.kernel_floor_us, 0.0)
+    above_frac = np.divide(above_us, measured, out=np.zeros_like(measured), where=measured > 0)
+    floors = target.kernel_floor_us / source.kernel_floor_us
+    return floors + above_frac * (ratio - floors)
+
+
+def carried_frac(source: Device, target: Device) -> float:
+    """How much of what is unexplained of a kernel on `source` holds on `target`, 0.5 to 1.
+
+    1 for boards of one chip, with the same library, falling to a half.
+    """
+    near = similarity(distance(describe(source), describe(target)))
+    return _CARRIED_FRAC + (1.0 - _CARRIED_FRAC) * near
+
 
 COLLECTIVE = "collective"
 _BY_SHAPES = ("matmul", "convolution", "attention", "vector")
@@ -124,8 +215,7 @@ class ModelledRatios(NamedTuple):
     piece: Ints
     per_us: Floats
     unexplained: Floats
-    """Per operation, logarithm of measured over modelled on the source, where shapes say all; that
-    of its namesakes where its own op tells nothing, and NaN without any."""
+    """Per operation, logarithm of measured over modelled on the source, where shapes say all."""
 
 
 def on_host(graph: ExecutionGraph) -> Mask:
@@ -144,9 +234,6 @@ class Transfer:
         labels = [graph.labels[row] for row in self.rows.tolist()]
         self._kinds = families_of_kernels(labels), dtypes_of_kernels(labels)
         self.on_host = on_host(graph)
-        self.key = np.zeros((len(self.rows), 3), np.int64)
-        """Rank, name and grid of each operation."""
-        self.key[:, 0] = nodes.rank[self.rows]
         self.why_not = ""
         """Why no op is known."""
         self._ranks: list[tuple[Source, list[tuple[int, Key]]]] = []
@@ -156,11 +243,10 @@ class Transfer:
         except TraceError as error:
             self.why_not, graphs = str(error), {}
         for rank, links in zip(trace.ranks, trace.links, strict=True):
-            own = np.flatnonzero(self.key[:, 0] == rank.rank)
-            events = nodes.row[self.rows[own]]
-            self.key[own, 1], self.key[own, 2] = rank.name[events], rank.grid[events]
             if rank.rank not in graphs:
                 continue
+            own = np.flatnonzero(nodes.rank[self.rows] == rank.rank)
+            events = nodes.row[self.rows[own]]
             ops = with_placement(graphs[rank.rank], rank, links)
             op_of_row = np.full(len(rank), NO_OP, np.int64)
             op_of_row[links.device_rows] = launched_by(ops, rank, links)
@@ -171,15 +257,14 @@ class Transfer:
             source = Source(ops, home, measured, taken_us)
             self._ranks.append((source, list(zip(own.tolist(), keys, strict=True))))
 
-    def by_class(self, target: Cluster, at: Ints) -> Floats:
-        """Ratios of operations `at` by rooflines of their classes."""
-        families, dtypes = ([names[place] for place in at.tolist()] for names in self._kinds)
+    def by_class(self, target: Cluster) -> Floats:
+        """Ratios of operations by rooflines of their classes."""
         devices = self.home.node.device, target.node.device
-        return transfer_ratio(families, dtypes, *devices, duration_us=self.taken[at])
+        return transfer_ratio(*self._kinds, *devices, duration_us=self.taken)
 
     def modelled(self, target: Cluster) -> ModelledRatios:
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
-        unexplained, before_these = np.full(len(self.rows), np.nan), 0
+        unexplained, before_these = np.zeros(len(self.rows)), 0
         for source, operations in self._ranks:
             after = OpPieces.on(source.graph, target)
             for place, key in operations:
@@ -198,43 +283,25 @@ class Transfer:
             np.array(at, np.int64),
             np.array(piece, np.int64),
             np.array(per_us, np.float64),
-            np.where(np.isnan(unexplained), self.of_namesakes(unexplained), unexplained),
+            unexplained,
         )
 
-    def of_namesakes(self, values: Floats) -> Floats:
-        """Per operation the mean of `values`, weighted by time, of those of the same rank, name and
-        grid, else of the same rank and name; NaN where all are."""
-        known, means = ~np.isnan(values), np.full(len(values), np.nan)
-        weight = np.maximum(self.taken, 1e-9) * known
-        for width in (3, 2):
-            group = np.unique(self.key[:, :width], axis=0, return_inverse=True)[1].reshape(-1)
-            total = np.bincount(group, weight)
-            sums = np.bincount(group, weight * np.where(known, values, 0.0))
-            mean = np.divide(sums, total, out=np.full(len(total), np.nan), where=total > 0)
-            means = np.where(np.isnan(means), mean[group], means)
-        return means
-
-    def ratios(self, target: Cluster) -> tuple[Floats, Ints]:
-        """Time on `target` over time at home, and by what: places in `BASES`."""
+    def ratios(self, target: Cluster) -> tuple[Floats, Mask]:
+        """Time on `target` over time at home, and whether that is by the models of its op, not by
+        the rooflines of its class."""
         found = self.modelled(target)
         taken_us = durations_of(found.pieces, target).duration_us if len(found.pieces) else found.at
         return self.ratios_of(found, taken_us, target)
 
     def ratios_of(
         self, found: ModelledRatios, taken_us: Floats | Ints, target: Cluster
-    ) -> tuple[Floats, Ints]:
+    ) -> tuple[Floats, Mask]:
         """The same where the pieces that are `found` take so long on `target`."""
-        every, devices = np.arange(len(self.rows)), (self.home.node.device, target.node.device)
-        by_class = self.by_class(target, every)
-        sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=len(every))
-        plain = np.where(np.isin(every, found.at), sums, np.nan)
-        left = np.exp((carried_frac(*devices) - 1.0) * found.unexplained)
-        ways = np.stack([plain * left, self.of_namesakes(plain) * left, by_class])
-        basis = np.argmax(~np.isnan(ways), axis=0)
-        return ways[basis, every], basis
-
-
-BASES = ("models of its op", "kernels of its name", "rooflines of its class")
+        count, devices = len(self.rows), (self.home.node.device, target.node.device)
+        sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=count)
+        ratios = sums * np.exp((carried_frac(*devices) - 1.0) * found.unexplained)
+        by_models = np.isin(np.arange(count), found.at)
+        return np.where(by_models, ratios, self.by_class(target)), by_models
 
 
 @dataclass(frozen=True)
@@ -244,14 +311,14 @@ class TransferredDurations:
     duration_us: Floats
     """Per node of the graph."""
     modelled_frac: float
-    """Share of the measured device time that kernel models transferred, by op or by name."""
+    """Share of the measured device time that kernel models transferred."""
     notes: tuple[str, ...]
     source: Cluster
     target: Cluster
     ratio: Floats
     """Per device operation of the graph (`device_span`): target over source."""
-    basis: Ints
-    """Likewise, what that is a ratio of: places in `BASES`."""
+    by_models: Mask
+    """Likewise, whether that is a ratio of models, not of rooflines."""
     reads: tuple[FigureRead, ...]
     """The figures of both machines that the ratios follow from."""
 
@@ -267,30 +334,29 @@ def transfer_durations(
     before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
     after = cluster(target)
     devices, rows = (before.node.device, after.node.device), graph.device_span()[1]
-    ratio, basis = np.ones(len(rows)), np.full(len(rows), len(BASES) - 1)
+    ratio, by_models = np.ones(len(rows)), np.zeros(len(rows), bool)
     notes = unknown_generations([*devices])
     if devices[0] != devices[1]:
         own = Transfer(trace, graph, duration_us, before)
-        ratio, basis = own.ratios(after)
+        ratio, by_models = own.ratios(after)
         if own.why_not:
             notes.append(f"no op has shapes for the kernel models ({own.why_not})")
     moved, taken = duration_us.copy(), duration_us[rows]
     moved[rows] = taken * ratio
     moved[on_host(graph)] *= host_ratio(before.node.host, after.node.host)
-    shares = np.bincount(basis, taken, len(BASES)) / (float(taken.sum()) or 1.0)
+    modelled_frac = float(taken[by_models].sum()) / (float(taken.sum()) or 1.0)
     of_host = "assumed: the trace does not name its host"
     of_host = of_host if trace.recorded_on is None else "as given"
     notes.append(
         f"host time scaled from {before.node.host.name} ({of_host}) to {after.node.host.name} by "
-        f"single-thread speed; device time: {shares[0]:.1%} by the kernel models for its op, "
-        f"{shares[1]:.1%} by those of kernels of the same name, {shares[2]:.1%} by roofline ratio "
-        "of its class"
+        f"single-thread speed; device time: {modelled_frac:.1%} by the kernel models for its op, "
+        f"{1 - modelled_frac:.1%} by roofline ratio of its class"
     )
     meets = bool((graph.nodes_.kind == NodeKind.COLLECTIVE).any())
     parts = {"device", "host", *(WIRES if meets else ())}
     reads = dict.fromkeys((*figures_used(before, parts), *figures_used(after, parts)))
     return TransferredDurations(
-        moved, float(shares[:2].sum()), tuple(notes), before, after, ratio, basis, tuple(reads)
+        moved, modelled_frac, tuple(notes), before, after, ratio, by_models, tuple(reads)
     )
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.provenance import OWN_MODELS, made_by
 from perfmodel.base.units import human_us
-from perfmodel.errors import Note, said_dict
+from perfmodel.errors import Note, prefixed, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
 from perfmodel.timeline.schedule import StepRole, Timeline
+from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.prediction/1"
+REPLAY, TRANSFER, MODEL = MODES = "replay", "transfer", "model"
 DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
 DEVICE_WORK = (*DEVICE_FIGURES, "kernel_sum_us")
 INTERVAL = ("step_us", "low_us", "high_us")
@@ -85,6 +87,8 @@ class PathPiece:
     kind: str
     start_us: float
     duration_us: float
+    node: int = NONE
+    """Of the graph; -1 of what is none."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ class Result:
     """The rank that the others wait for most, and why (`timeline.straggler`); None for one."""
     cautions: tuple[str, ...] = ()
     """What makes the answer doubtful."""
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """What else a user should know of it."""
     cost: dict[str, Any] | None = None
     """What its machine draws and costs (`running_cost.billed`); None of a replay."""
     baseline: Result | None = field(default=None, repr=False)
@@ -223,8 +229,9 @@ class Result:
             "assumed": [each.to_dict() for each in self.assumed],
             "straggler": self.straggler,
             "critical_path": [
-                vars(p) | {"start_us": _round(p.start_us), "duration_us": _round(p.duration_us)}
-                for p in self.critical_path
+                {"name": piece.name, "kind": piece.kind}
+                | _picked(piece, ("start_us", "duration_us"))
+                for piece in self.critical_path
             ],
         }
 
@@ -254,6 +261,14 @@ class Prediction:
     """Digest of the user's models that answered; empty where the package's own did."""
     gaps: list[Gap] = field(default_factory=list)
     """What the recording behind it cannot tell; nothing of configurations."""
+
+    @classmethod
+    def of(
+        cls, source: dict[str, Any], results: list[Result], said: Iterable[str] = (), **more: Any
+    ) -> Prediction:
+        """Of `results`, with what is `said` of all, then the notes of each, none twice."""
+        own = [prefixed(result.hardware, note) for result in results for note in result.notes]
+        return cls(source, results, list(dict.fromkeys([*said, *own])), **more)
 
     @property
     def cautions(self) -> list[str]:

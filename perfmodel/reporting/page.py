@@ -20,8 +20,7 @@ from perfmodel.base.units import human_us
 from perfmodel.plot.names import named
 from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
-from perfmodel.prediction.run import REPLAY
-from perfmodel.prediction.shapes import MODEL
+from perfmodel.prediction.types import MODEL, REPLAY
 from perfmodel.reporting import tables
 from perfmodel.reporting.brief import brief, lines_of, records_of
 from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict

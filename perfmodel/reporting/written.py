@@ -65,7 +65,7 @@ def page_of(
     from dataclasses import replace
 
     from perfmodel.prediction.breakdown.job import breakdown
-    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.prediction.types import MODEL
     from perfmodel.reporting.page import page_html
     from perfmodel.trace import Trace
 
@@ -94,8 +94,7 @@ def gains_of(
     them; from shapes alone without one. `hardware` are the names that were given for the results,
     by default their own."""
     from perfmodel.prediction.gains import gains_or_why, predict_words
-    from perfmodel.prediction.run import REPLAY
-    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.prediction.types import MODEL, REPLAY
 
     helps = []
     for number, result in enumerate(prediction.results):
@@ -153,7 +152,7 @@ def _documents(what: str, content: Any, path: Path) -> dict[Path, bytes]:
     """What is written, by file: the timeline of a prediction (what was measured, where it was, what
     is predicted, and of a what-if also without it), else of a trace; ranks of a linked trace have a
     file each."""
-    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.prediction.types import MODEL
     from perfmodel.reporting.perfetto import chakra_linked, graphml, perfetto_json
     from perfmodel.timeline.graph import build_graph
     from perfmodel.timeline.graph.build import build_rank

@@ -12,7 +12,7 @@ from tiny import Tiny, float_inputs
 
 from perfmodel.lowering.host import Profile, load_profile
 from perfmodel.prediction import Prediction, predict
-from perfmodel.prediction.ratios import transfer_ratio
+from perfmodel.prediction.transferred import transfer_ratio
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph.kinds import Cause, NodeKind
 from perfmodel.trace import Trace, read

@@ -13,15 +13,18 @@ from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction.intervals import (
     DRAWS,
     OWN_SPREAD,
-    drawn_step,
+    interval_of,
+    model_draws,
     ratio_interval,
 )
+from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     HostCosts,
     ScheduledSteps,
     schedule_shapes,
 )
+from perfmodel.prediction.types import MODEL
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = Tensor((4096, 4096))
@@ -44,8 +47,13 @@ def _scheduled(*ops: Op, each_us: float = 1.0, half_frac: float = 0.2) -> Schedu
 def _half_widths(found: ScheduledSteps) -> tuple[float, float]:
     """Below and above, as shares of the step."""
     step_us = float(found.timeline.step_us[0])
-    low, high = drawn_step(found, 0, KNOWN_SOFTWARE).interval
+    low, high = _interval(found)
     return 1 - low / step_us, high / step_us - 1
+
+
+def _interval(found: ScheduledSteps) -> tuple[float, float]:
+    step = summarise(found.timeline, hardware="", mode=MODEL, compare=False)
+    return interval_of(step.step_us, model_draws(step, found, KNOWN_SOFTWARE))
 
 
 def test_kernels_of_one_family_are_wrong_together() -> None:
@@ -53,15 +61,6 @@ def test_kernels_of_one_family_are_wrong_together() -> None:
         below, above = _half_widths(_scheduled(*[PRODUCT] * count))
         assert below == pytest.approx(0.2, abs=0.02)
         assert above == pytest.approx(0.2, abs=0.02)
-
-
-def test_of_large_graphs_the_critical_path_alone_is_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = _scheduled(*[PRODUCT] * 3)
-    whole = _half_widths(found)
-    monkeypatch.setattr("perfmodel.prediction.intervals.MAX_NODES", 0)
-    assert _half_widths(found) == pytest.approx(whole, abs=0.01)
 
 
 def test_families_are_wrong_apart() -> None:
@@ -87,11 +86,8 @@ def test_what_does_not_decide_the_step_widens_it_only_where_it_might() -> None:
 
 def test_the_same_interval_every_time_and_around_the_prediction() -> None:
     found = _scheduled(PRODUCT, RELU, half_frac=0.0)
-    assert (
-        drawn_step(found, 0, KNOWN_SOFTWARE).interval
-        == drawn_step(found, 0, KNOWN_SOFTWARE).interval
-    )
-    low, high = drawn_step(found, 0, KNOWN_SOFTWARE).interval
+    low, high = _interval(found)
+    assert (low, high) == _interval(found)
     assert low <= found.timeline.step_us[0] <= high
     assert DRAWS >= 20
 

@@ -145,7 +145,7 @@ def test_transfer_of_products_between_makers(
     graph = build_graph(there)
     moved = transfer_durations(there, graph, graph.nodes_.duration_us, hardware)
     here = build_graph(trace(target_path))
-    assert moved.modelled_frac > 0.95
+    assert moved.modelled_frac > 0.65  # of the H100's, 30 % were launched before the recording
     assert _products_us(graph, moved.duration_us) == pytest.approx(
         _products_us(here, here.nodes_.duration_us), rel=0.2
     )

@@ -15,7 +15,7 @@ from perfmodel.prediction import predict
 from perfmodel.prediction.scheduled import (
     HostCosts,
     ScheduledSteps,
-    host_costs,
+    costs_of,
     schedule_jointly,
     schedule_shapes,
 )
@@ -123,7 +123,7 @@ def test_collectives_that_never_meet_name_ranks_and_collective() -> None:
 
 def test_a_prediction_holds_every_rank_and_the_slowest_stands_for_the_job() -> None:
     graphs = [_graph(rank, RELU, _reduce(), RELU) for rank in (0, 1)]
-    result, _ = predict_shapes(graphs, MACHINE, name="two", costs=COSTS)
+    result = predict_shapes(graphs, MACHINE, name="two", costs=COSTS)
     assert [rank.rank for rank in result.ranks] == [0, 1]
     assert result.rank.rank == 1
     assert {row["family"]: row["count"] for row in result.families} == {
@@ -137,7 +137,7 @@ def test_a_prediction_holds_every_rank_and_the_slowest_stands_for_the_job() -> N
 
 def test_a_rank_alone_waits_for_nobody() -> None:
     graph = _graph(0, RELU, _reduce())
-    result, _ = predict_shapes([graph], MACHINE, name="one", costs=replace(COSTS, of_rank={}))
+    result = predict_shapes([graph], MACHINE, name="one", costs=replace(COSTS, of_rank={}))
     assert len(result.ranks) == 1
 
 
@@ -147,7 +147,7 @@ def test_stalls_count_in_a_profile_of_ones_own_and_not_in_the_packages() -> None
     kinds = ("T1", "T2", "T3", "T4", "T5", "op_without_launch")
     profile = Profile({(kind, None, None): rare for kind in kinds})
     launched = []
-    of_package = replace(host_costs(MACHINE), profile=profile, ratio=1.0)
+    of_package = replace(costs_of(MACHINE), profile=profile, ratio=1.0)
     for costs in (HostCosts(profile, 1.0, ""), of_package):
         nodes = schedule_shapes(graph, MACHINE, costs).timeline.graph.nodes_
         launched.append(nodes.duration_us[nodes.kind == NodeKind.LAUNCH].tolist())
@@ -157,7 +157,7 @@ def test_stalls_count_in_a_profile_of_ones_own_and_not_in_the_packages() -> None
 @pytest.mark.parametrize("software", [None, "fbgemm"])
 def test_one_profile_times_every_host_by_the_speed_of_its_thread(software: str | None) -> None:
     names = ("dgx-1", "dgx-a100-80gb", "dgx-h100", "hgx-mi300x")
-    costs = {name: host_costs(cluster(name), software=software) for name in names}
+    costs = {name: costs_of(cluster(name), software=software) for name in names}
     assert {(id(each.profile), each.note) for each in costs.values()} == {
         (id(costs["dgx-1"].profile), costs["dgx-1"].note)
     }

@@ -79,7 +79,7 @@ def test_each_step_is_a_graph_of_its_own() -> None:
 
 
 def test_a_result_says_what_it_is_made_of() -> None:
-    result, _ = predict_shapes([LARGE], MACHINE, name="v", costs=_costs(1))
+    result = predict_shapes([LARGE], MACHINE, name="v", costs=_costs(1))
     assert result.mode == "model"
     assert [row["family"] for row in result.families] == ["matmul"]
     assert result.coverage["modelled_frac"] == 1

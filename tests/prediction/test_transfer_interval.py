@@ -9,7 +9,7 @@ from tiny import Tiny
 
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND
 from perfmodel.prediction import predict
-from perfmodel.prediction.ratios import HOST_SPREAD, RATIO_SPREAD
+from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.trace import read
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
