@@ -29,10 +29,9 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP
 from perfmodel.ops.read.as_on_gpu import (
     RECURRENT,
-    REPLICATED,
-    REPLICATED_BACKWARD,
     SUM,
     copied_first,
     of_table_batched,
@@ -139,7 +138,7 @@ class Recorder:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_enabled("cpu")
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
-        if is_pass or any(map(_is_wrapper, map(type, leaves((args, kwargs))))):
+        if is_pass or any(map(self._holds_others, leaves((args, kwargs)))):
             return func(*args, **kwargs)
         is_deep = name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
@@ -147,8 +146,8 @@ class Recorder:
         dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
         if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
-        if REPLICATED.endswith(f"::{name}") and not self._is_silent:
-            return self._as_one(REPLICATED, func, args, kwargs, has_backward=True)
+        if DENSE_LOOKUP.endswith(f"::{name}") and not self._is_silent:
+            return self._as_one(DENSE_LOOKUP, func, args, kwargs, has_backward=True)
         if name in RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_dtype("cpu")
@@ -173,6 +172,14 @@ class Recorder:
             self.ops[first:] = [op, *below]
             self.lifetimes.insert(first)
         return answer
+
+    def _holds_others(self, value: Any) -> bool:
+        """Whether a tensor is there for others: a distributed one, or one that `torch.func`'s
+        transformations follow."""
+        if not isinstance(value, self._torch.Tensor):
+            return False
+        is_followed = self._torch._C._functorch.is_functorch_wrapped_tensor
+        return _is_wrapper(type(value)) or is_followed(value)
 
     def _watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A backward pass each of whose nodes is an op, with all that is done before the next, of
@@ -323,7 +330,7 @@ class Recorder:
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
             ]
             read = (*map(self._argument, gradients), *inputs)
-            back = REPLICATED_BACKWARD if name == REPLICATED else f"{name}_backward"
+            back = DENSE_BACKWARD if name == DENSE_LOOKUP else f"{name}_backward"
             self.ops.append(self._op(back, read, self.returned(needed), about))
             return None, *needed
 
