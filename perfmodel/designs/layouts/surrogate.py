@@ -280,7 +280,7 @@ def _exchange_us(
     machine, ranks, linked = deployment.machine, deployment.ranks, deployment.machine.linked_gpus
     kind, elements, wire_bytes = _carried(deployment, here)
     usual = float(_elements(deployment, deployment.workload.tables).sum()) * wire_bytes / ranks
-    bucket = float(deployment.workload.implementation.ddp_bucket_bytes)
+    replicas = max(float(elements[kind == SUMMED].sum()) * FP32_BYTES, 1.0)
     groups, back = max(ranks // linked, 1), float(deployment.train)
     nodes = min(groups, machine.nodes)
     terms = (
@@ -290,14 +290,13 @@ def _exchange_us(
         (WITHIN, 1.0, 1.0, ("reduce_scatter", linked, usual)),
         (WITHIN, back, 1.0, ("all_gather", linked, usual)),
         (WITHIN, 1 + back, 1 / linked, ("all_to_all", groups, usual / linked, nodes)),
-        (SUMMED, back, 1.0, ("all_reduce", ranks, bucket)),
+        (SUMMED, back, 1.0, ("all_reduce", ranks, replicas)),  # as one
     )
     us_per_byte, fixed_us = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for at, times, share, of in terms:
         fixed, per_byte = exchange_line(machine, *of, end=end)
         us_per_byte[at] += times * share * per_byte
         fixed_us[at] += times * fixed
-    us_per_byte[SUMMED] += fixed_us[SUMMED] / bucket
     fixed_us[SUMMED] = 0.0
     taken_us = elements * np.where(kind == SUMMED, FP32_BYTES, wire_bytes) * us_per_byte[kind]
     parts = ((POOLED, COLUMNS, WITHIN), (REDUCED,), (SUMMED,))
