@@ -260,16 +260,17 @@ def _elements(deployment: Deployment, tables: Iterable[Table]) -> Floats:
     return deployment.batch * np.array(per_sample, np.float64)
 
 
-def _carried(deployment: Deployment, here: tuple[Way, ...]) -> tuple[Ints, Floats, float]:
-    """Per way its kind of exchange, and of each shard the elements that it carries: rows of a
-    batch, or a replica's gradients; bytes of a row's element on the wire. Rows of sequences travel
-    as they are, wherever they lie."""
+def _carried(deployment: Deployment, here: tuple[Way, ...]) -> tuple[Ints, Floats, Floats]:
+    """Per way its kind of exchange, and of each shard the elements that it carries, and the bytes
+    of one: rows of a batch on the wire, or a replica's gradients as its rows are. Rows of sequences
+    travel as they are, wherever they lie."""
     unpooled = deployment.workload.sequence.layers > 0
     kind = np.array([POOLED if unpooled else KIND[way.sharding] for way in here])
     table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
     elements = np.where(kind == SUMMED, table, _elements(deployment, (way.shard for way in here)))
-    wire_bytes = item_bytes([deployment.workload.implementation.exchange_precision])[0]
-    return kind, elements, float(wire_bytes)
+    wire = deployment.workload.implementation.exchange_precision
+    items = item_bytes([way.dtype if way.sharding == "data_parallel" else wire for way in here])
+    return kind, elements, items
 
 
 def _exchange_us(
@@ -278,9 +279,10 @@ def _exchange_us(
     """Per way its kind of exchange; per shard what it sends, what all exchange, and sums of
     gradients, both ways together; what each kind adds however little it carries."""
     machine, ranks, linked = deployment.machine, deployment.ranks, deployment.machine.linked_gpus
-    kind, elements, wire_bytes = _carried(deployment, here)
+    kind, elements, items = _carried(deployment, here)
+    wire_bytes = float(items[kind != SUMMED][0])
     usual = float(_elements(deployment, deployment.workload.tables).sum()) * wire_bytes / ranks
-    replicas = max(float(elements[kind == SUMMED].sum()) * FP32_BYTES, 1.0)
+    replicas = max(float((elements * items)[kind == SUMMED].sum()), 1.0)
     groups, back = max(ranks // linked, 1), float(deployment.train)
     nodes = min(groups, machine.nodes)
     terms = (
@@ -298,7 +300,7 @@ def _exchange_us(
         us_per_byte[at] += times * share * per_byte
         fixed_us[at] += times * fixed
     fixed_us[SUMMED] = 0.0
-    taken_us = elements * np.where(kind == SUMMED, FP32_BYTES, wire_bytes) * us_per_byte[kind]
+    taken_us = elements * items * us_per_byte[kind]
     parts = ((POOLED, COLUMNS, WITHIN), (REDUCED,), (SUMMED,))
     sent, shared, summed = (np.where(np.isin(kind, part), taken_us, 0.0) for part in parts)
     return kind, (sent, shared, summed), fixed_us
@@ -306,13 +308,13 @@ def _exchange_us(
 
 def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
     """Per way and shard, copies of what is exchanged, both ways together."""
-    kind, elements, wire_bytes = _carried(deployment, here)
+    kind, elements, items = _carried(deployment, here)
     train = float(deployment.train)
-    every = (FP32_BYTES + wire_bytes) * (1 + train) + 2 * FP32_BYTES * train
-    sent = every + 2 * wire_bytes
+    every = (FP32_BYTES + items) * (1 + train) + 2 * FP32_BYTES * train
+    sent = every + 2 * items
     # A replica's gradient begins as zeros, and goes into its bucket.
     passes = 3 + optimizer_passes(deployment.workload.training.dense_optimizer)
-    copied_bytes = np.array([sent, sent, every, every, passes * FP32_BYTES * train])[kind]
+    copied_bytes = np.choose(kind, [sent, sent, every, every, passes * items * train])
     rate = STREAM_FRAC * deployment.machine.node.device.hbm_gb_per_s * 1e3
     return np.asarray(elements * copied_bytes * (deployment.ranks > 1) / rate)
 
