@@ -92,7 +92,7 @@ def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
     import torch
     import torch.distributed as dist
 
-    class Sums(torch.autograd.Function):
+    class Sums(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, values: Any, group: Any) -> Any:
             ctx.group = group

@@ -40,7 +40,14 @@ from perfmodel.ops.read.as_on_gpu import (
 )
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
-from perfmodel.ops.read.tracing import cast, instead, leaves, mapped
+from perfmodel.ops.read.tracing import (
+    cast,
+    holds_others,
+    instead,
+    is_wrapper,
+    leaves,
+    mapped,
+)
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -118,7 +125,7 @@ class Recorder:
             return self.function(func, args, kwargs or {})
 
         def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(map(_is_wrapper, types)):  # what it does to the tensors in it comes next
+            if any(map(is_wrapper, types)):  # what it does to the tensors in it comes next
                 return NotImplemented
             return self.operator(func, args, kwargs or {})
 
@@ -138,7 +145,7 @@ class Recorder:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_enabled("cpu")
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
-        if is_pass or any(map(self._holds_others, leaves((args, kwargs)))):
+        if is_pass or any(map(holds_others, leaves((args, kwargs)))):
             return func(*args, **kwargs)
         is_deep = name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
@@ -172,14 +179,6 @@ class Recorder:
             self.ops[first:] = [op, *below]
             self.lifetimes.insert(first)
         return answer
-
-    def _holds_others(self, value: Any) -> bool:
-        """Whether a tensor is there for others: a distributed one, or one that `torch.func`'s
-        transformations follow."""
-        if not isinstance(value, self._torch.Tensor):
-            return False
-        is_followed = self._torch._C._functorch.is_functorch_wrapped_tensor
-        return _is_wrapper(type(value)) or is_followed(value)
 
     def _watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A backward pass each of whose nodes is an op, with all that is done before the next, of
@@ -377,11 +376,6 @@ def _of_host(inputs: tuple[Argument, ...]) -> bool:
     """Whether all tensors that an operator is given, one at least, lie in host memory."""
     devices = {each.device for each in tensors_in(inputs)}
     return devices == {HOST}
-
-
-def _is_wrapper(kind: type) -> bool:
-    """Whether tensors of this kind hold others, as distributed ones do."""
-    return hasattr(kind, "__tensor_flatten__")
 
 
 def arguments_of(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

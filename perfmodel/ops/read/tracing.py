@@ -305,6 +305,20 @@ def leaves(value: Any) -> list[Any]:
     return [each for item in value for each in leaves(item)]
 
 
+def is_wrapper(kind: type) -> bool:
+    """Whether tensors of this kind hold others, as distributed ones do."""
+    return hasattr(kind, "__tensor_flatten__")
+
+
+def holds_others(value: Any) -> bool:
+    """Whether it is such a tensor, or one that a transformation of `torch.func` follows."""
+    import torch
+
+    is_followed = torch._C._functorch.is_functorch_wrapped_tensor
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_wrapper(type(value)) or (is_tensor and is_followed(value))
+
+
 def fake(value: Any) -> Any:
     """A fake tensor for a tensor, of its values where these are integers; else what is given."""
     import torch
