@@ -144,7 +144,7 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
     an adapter has stay; rows are read there while the others are answered.
     """
     held = held_tables(run)
-    count = total_lookups([run.workload.tables[number] for number in held], run.batch)
+    count = total_lookups(tuple(run.workload.tables[number] for number in held), run.batch)
     values, use = r.view(local.values, (count,), (1,)), adapter_use(run)
     lengths = r.view(local.lengths, (len(held) * run.batch,), (1,))
     with r.during(INPUT):

@@ -286,7 +286,8 @@ def _exchange_us(
     groups, back = max(ranks // linked, 1), float(deployment.train)
     nodes = min(groups, machine.nodes)
     terms = (
-        *((kind, 1 + back, 1.0, ("all_to_all", ranks, usual)) for kind in (POOLED, COLUMNS)),
+        (POOLED, 1 + back, 1.0, ("all_to_all", ranks, usual)),
+        (COLUMNS, 1 + back, 1.0, ("all_to_all", ranks, usual)),
         (REDUCED, 1.0, 1.0, ("reduce_scatter", ranks, usual)),
         (REDUCED, back, 1.0, ("all_gather", ranks, usual)),
         (WITHIN, 1.0, 1.0, ("reduce_scatter", linked, usual)),
