@@ -5,8 +5,8 @@ parts of the rows.
 Rows in the order of their popularity, cut in blocks: each part has what lies between its ends.
 Popular rows anywhere: each row is on any of the ranks by chance, so that the busiest has more than
 the mean; by how much is the expected maximum over ranks, each row that weighs drawn by itself, all
-others as a normal deviation. Of several tables each has its part of that by its variance, as of sums
-of normal variables.
+others as a normal deviation. Of several tables each has its part of that by its variance, as of
+sums of normal variables.
 """
 
 from __future__ import annotations

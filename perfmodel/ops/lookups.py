@@ -24,6 +24,9 @@ TABLE_BATCHED = (
     "fbgemm::ssd_embedding_codegen_lookup_*_function*",
 )
 """Patterns of FBGEMM's calls that look up all tables of a rank."""
+DENSE_LOOKUP = "fbgemm::dense_embedding_codegen_lookup_function"
+DENSE_BACKWARD = "fbgemm::split_embedding_backward_codegen_dense"
+"""FBGEMM's lookup of tables whose gradients are tensors, and the operator that makes these."""
 _WORDS, _REORDERED = ("embedding", "Embedding", "lookup", "Lookup"), "permute"
 
 

@@ -40,15 +40,20 @@ NIC = "nic"
 ITEM_BYTES = 4.0
 
 
+def held_tables(run: Run) -> list[int]:
+    """Numbers of the tables of which any rank has shards."""
+    return sorted({shard.table for own in run.plan.shards for shard in own})
+
+
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
     assert run.placement is not None
     near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
-    held = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
+    close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
     probes = found = moved = bags = elements = 0.0
-    for number, table in enumerate(run.workload.tables):
-        frac = 1.0 - use.asked_frac[number]
-        if number in held or frac <= 0:
+    for number in held_tables(run):
+        table, frac = run.workload.tables[number], 1.0 - use.asked_frac[number]
+        if number in close or frac <= 0:
             continue
         lookups = table.lookups(run.batch)
         probes, found = probes + lookups, found + frac * lookups
@@ -132,18 +137,22 @@ def local_batch(
 
 
 def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:
-    """The keys of the own samples in the order in which they go out, and how many come in return.
+    """The keys of the own samples for sharded tables in the order in which they go out, and how
+    many come in return.
 
     Tables that are in row-wise parts are sorted by part. The first of three collectives. Keys that
     an adapter has stay; rows are read there while the others are answered.
     """
-    values, use = local.values, adapter_use(run)
+    held = held_tables(run)
+    count = total_lookups(tuple(run.workload.tables[number] for number in held), run.batch)
+    values, use = r.view(local.values, (count,), (1,)), adapter_use(run)
+    lengths = r.view(local.lengths, (len(held) * run.batch,), (1,))
     with r.during(INPUT):
         if use is not None and (dims := answered_lookups(run, use))["lookups"] >= 1:
             values = r.tensor((max(sum(use.sent_lookups(run)), 1),), local.values.dtype)
             probed = {"probes": dims["probes"]}
             record_row_op(r, "nic_lookup", (local.values,), values, stream=NIC, dims=probed)
-        ordered = _permuted(r, Jagged(values, local.lengths), len(run.workload.tables), run.batch)
+        ordered = _permuted(r, Jagged(values, lengths), len(held), run.batch)
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
@@ -246,9 +255,10 @@ def decode_wire(r: Recorder, payload: Tensor, elements: int, wire: str) -> Tenso
 
 def exchanged_rows(
     r: Recorder, run: Run, pooled: Tensor, dims: Sequence[int], group: str = GROUP
-) -> Tensor:
+) -> Callable[[], Tensor]:
     """`[samples of all ranks, own dim]` -> `[own samples, dims of all]`, of all ranks, or in a
-    `group` of its own among those of one place in each group of linked ranks."""
+    `group` of its own among those of one place in each group of linked ranks; requested, and what
+    waits for it."""
     ranks, wire = len(dims), run.workload.implementation.exchange_precision
     rank, nodes = (run.rank, None) if group == GROUP else (run.rank // run.linked, run.groups)
     sizes = [run.batch * dim for dim in dims]
@@ -274,11 +284,12 @@ def exchanged_rows(
         sent, arrived = r.view(sent, (sum(own),), (1,)), r.view(received, (sum(theirs),), (1,))
     all_to_all_call(r, sent, arrived, own, theirs, nodes=nodes, group=group)
     r.end()
-    r.begin("All2All_Pooled_Wait", r.tensor((1,)))
-    pieces = _split(r, decode_wire(r, received, sum(sizes), wire), sizes)
-    parts = [view(r, each, (run.batch, dim)) for each, dim in zip(pieces, dims, strict=True) if dim]
-    out = cast(r, cat(r, parts, 1, tracked=False), "fp32")
-    r.end(out)
+
+    def rows() -> Tensor:
+        pieces = _split(r, decode_wire(r, received, sum(sizes), wire), sizes)
+        each = zip(pieces, dims, strict=True)
+        parts = [view(r, piece, (run.batch, dim)) for piece, dim in each if dim]
+        return cast(r, cat(r, parts, 1, tracked=False), "fp32")
 
     def send(gradient: Tensor) -> Tensor:
         """The gradients of each rank's tables start on their way back to it."""
@@ -289,20 +300,20 @@ def exchanged_rows(
         all_to_all_call(r, back, returned, on_wire, back_sizes, nodes=nodes, group=group)
         return returned
 
-    return _requested(r, "All2All_Pooled", pooled, out, ranks, wire, send)
+    return _requested(r, "All2All_Pooled", pooled, rows, ranks, wire, send)
 
 
 def _requested(
     r: Recorder,
     name: str,
     pooled: Tensor,
-    out: Tensor,
+    rows: Callable[[], Tensor],
     ranks: int,
     wire: str,
     send: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """`out`, made of `pooled` by a request and a wait for it: the wait's node sends gradients, the
-    request's waits for what comes back, and divides by the number of ranks."""
+) -> Callable[[], Tensor]:
+    """What waits for `rows`, which are made of `pooled` by a request: the wait's node sends
+    gradients, the request's waits for what comes back, and divides by the number of ranks."""
     returned: list[Tensor] = []
 
     def started(gradient: Tensor) -> list[Tensor]:
@@ -318,20 +329,30 @@ def _requested(
         return [of_pooled]
 
     token = r.track(f"{name}_ReqBackward", (pooled,), r.tensor((1,)), arrived)
-    return r.track(f"{name}_WaitBackward", (token,), out, started)
+
+    def wait() -> Tensor:
+        r.begin(f"{name}_Wait", r.tensor((1,)))
+        out = rows()
+        r.end(out)
+        return r.track(f"{name}_WaitBackward", (token,), out, started)
+
+    return wait
 
 
-def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = GROUP) -> Tensor:
-    """`[samples, dim]` on each rank -> sums of the own samples; backward is an all-gather."""
+def summed_rows(
+    r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = GROUP
+) -> Callable[[], Tensor]:
+    """`[samples, dim]` on each rank -> sums of the own samples, requested, and what waits for them;
+    backward is an all-gather."""
     wire = run.workload.implementation.exchange_precision
     r.begin("ReduceScatter_Req", pooled)
     sent = cast(r, pooled, wire)
     out = r.tensor((run.batch * run.ranks // ranks, pooled.shape[1]), wire)
     linked_collective(r, "reduce_scatter", sent, out, ranks, group)
     r.end()
-    r.begin("ReduceScatter_Wait", r.tensor((1,)))
-    out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else view(r, out, out.shape)
-    r.end(out)
+
+    def rows() -> Tensor:
+        return to_dtype(r, out, "fp32") if out.dtype != "fp32" else view(r, out, out.shape)
 
     def send(gradient: Tensor) -> Tensor:
         """The gradients of all ranks' samples start on their way to each."""
@@ -340,7 +361,7 @@ def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = 
         linked_collective(r, "all_gather", sent, returned, ranks, group)
         return returned
 
-    return _requested(r, "ReduceScatter", pooled, out, ranks, "fp32", send)
+    return _requested(r, "ReduceScatter", pooled, rows, ranks, "fp32", send)
 
 
 def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:

@@ -185,14 +185,12 @@ def backward_and_update(
     modules: Sequence[Sequence[Tensor]],
     table_step: Callable[[dict[int, Tensor]], None] | None = None,
     *,
-    replicated: Sequence[Tensor] = (),
     by_torchrec: bool = False,
 ) -> None:
     """Backward from `loss`; of each module one set of DDP buckets; the optimizer steps.
 
-    `table_step` is given the gradients where tables have an optimizer of their own; `replicated`
-    are the weights of tables whose gradients are summed over the ranks. `by_torchrec`: DDP is there
-    for one rank as well, and gradients are views of its buckets (pytorch/torchrec,
+    `table_step` is given the gradients where tables have an optimizer of their own. `by_torchrec`:
+    DDP is there for one rank as well, and gradients are views of its buckets (pytorch/torchrec,
     distributed/model_parallel.py; its traces have no `copy_bucket_to_grad`).
     """
     given = [module for module in modules if module]
@@ -213,8 +211,6 @@ def backward_and_update(
                 by_tensor |= reducer.views(r)
             else:
                 reducer.copy_out(r)
-        for weight in replicated:
-            all_reduce(r, r.tensor(weight.shape), run.world, group=group)
     optimizer = run.workload.training.dense_optimizer
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]

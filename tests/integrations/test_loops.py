@@ -106,6 +106,30 @@ def streams_and_figures() -> None:
     torch.cuda.reset_peak_memory_stats()
 
 
+def captured_whole() -> None:
+    model = torch.compile(nn.Linear(64, 10), mode="max-autotune").cuda()
+    optimizer = torch.optim.SGD(model.parameters())
+
+    @torch.compile(fullgraph=True)
+    def loss_of(rows: Any, labels: Any) -> Any:
+        return F.cross_entropy(model(rows), labels)
+
+    for _ in range(2):
+        loss_of(torch.randn(8, 64).cuda(), torch.randint(10, (8,)).cuda()).backward()
+        optimizer.step()
+
+
+def gradients_by_sample() -> None:
+    model = nn.Linear(64, 1).cuda()
+
+    def loss_of(parameters: Any, rows: Any) -> Any:
+        return torch.func.functional_call(model, parameters, (rows,)).sum()
+
+    each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0))
+    found = each(dict(model.named_parameters()), torch.randn(8, 64).cuda())
+    assert found["weight"].shape == (8, 1, 64)
+
+
 @pytest.mark.parametrize(
     ("loop", "products", "drawn"),
     [
@@ -114,6 +138,8 @@ def streams_and_figures() -> None:
         (loader_with_workers, 2, 0),  # workers draw on the host; no gradient of the rows
         (packed_words, None, 0),
         (streams_and_figures, 2, 0),  # what comes before the step is not of it
+        (captured_whole, 2, 2),
+        (gradients_by_sample, None, 0),
     ],
 )
 def test_loops_run(loop: Callable[[], None], products: int | None, drawn: int) -> None:
@@ -124,6 +150,28 @@ def test_loops_run(loop: Callable[[], None], products: int | None, drawn: int) -
     names = [op.name for op in step.graph.ops]
     assert products in (None, count(step.graph, "mm"))
     assert sum(name in ("aten::normal_", "aten::random_") for name in names) == drawn
+
+
+def test_batches_are_normalised_over_ranks() -> None:
+    """Forward a gather of mean, deviation and count; backward two sums, beside DDP's bucket."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        with own.predicting("dgx-h100") as step:
+            layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)).cuda()
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(layers)
+            model = nn.parallel.DistributedDataParallel(model, device_ids=[0])
+            model(torch.randn(8, 3, 32, 32).cuda()).sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    about = [op.attributes for op in step.graph.ops if "collective" in op.attributes]
+    sizes = [(each["collective"], each["in_elements"]) for each in about if "in_elements" in each]
+    assert [each for each in sizes if each[0] != "broadcast"] == [
+        ("all_gather", "33"),
+        ("all_reduce", "32"),
+        ("all_reduce", "480"),
+    ]
 
 
 def count(graph: OpGraph, product: str) -> int:

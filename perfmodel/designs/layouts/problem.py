@@ -1,11 +1,12 @@
 """Ways to lay out tables, and the planner's problem on classes of ranks.
 
 A step waits for the rank that looks up most, and for the exchange of the one that sends most; what
-the exchange takes beyond the layers beside it shows. With W and V the largest sums of `work_us`
-and `sent_us` of any rank, E = V + shared_us + fixed_us and forward share f:
+the exchange takes beyond the layers beside it shows. Gradients of replicas are summed beside
+what the backward pass does to rows, and stepped then. With W and V the largest sums of `work_us`
+and `sent_us` of any rank, S of `summed_us`, E = V + shared_us + fixed_us and forward share f:
 
-    step = max(dense + W + max(bottom forward, f E) + max(bottom backward, (1 - f) E),
-               E + summed_us + all-reduce + top forward)
+    step = max(dense + max(W, f W + S) + max(bottom forward, f E) + max(bottom backward, (1 - f) E),
+               E + S + all-reduce + top forward)
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class Problem:
     shared_us: Floats
     """What its exchange takes of all ranks."""
     summed_us: Floats
-    """Communication that hides behind the backward pass, or beside the step."""
+    """Gradients of replicas: made, summed and applied by the dense optimizer."""
     first_us: Floats
     """Of row-wise parts, what the first rank works more than the mean: blocks by popularity."""
     scattered_us: Floats
@@ -211,7 +212,10 @@ class Problem:
         shown = np.maximum(it.bottom_us[0], forward * exchange)
         shown = shown + np.maximum(it.bottom_us[1], (1 - forward) * exchange)
         beside = exchange + summed_us + it.reduced_us + it.top_us
-        return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
+        work = np.asarray(work_us, np.float64)
+        return np.maximum(
+            it.dense_us + np.maximum(work, forward * work + summed_us) + shown, beside
+        )
 
     def shared(self, chosen: Ints) -> tuple[float, float]:
         """What no rank alone decides of the `chosen` ways: the exchange that all take part in, with

@@ -82,7 +82,9 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
         at_most({}, of_table * (problem.kind == kind)[None, :], 0.0, -np.eye(len(fixed))[kind])
     for column, part in ((forward, problem.forward_frac), (backward, 1 - problem.forward_frac)):
         at_most({sent: part, column: -1.0}, part * problem.shared_us, 0.0, part * fixed)
-    at_most({busiest: 1, forward: 1, backward: 1, step: -1}, np.zeros(ways), -it.dense_us)
+    shown = {forward: 1.0, backward: 1.0, step: -1.0}
+    at_most({busiest: 1.0, **shown}, np.zeros(ways), -it.dense_us)
+    at_most({busiest: problem.forward_frac, **shown}, problem.summed_us, -it.dense_us)
     together = problem.shared_us + problem.summed_us
     at_most({sent: 1.0, step: -1.0}, together, -it.reduced_us - it.top_us, fixed)
     head = csr_array(np.vstack(heads))

@@ -32,6 +32,7 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
+from perfmodel.workload.eager.arithmetic import optimizer_passes
 from perfmodel.workload.layer_times import mlp_us
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
@@ -39,8 +40,9 @@ from perfmodel.workload.tables import Table, state_bytes
 
 MAX_TOGETHER = 16
 """Shards that one call is reckoned with, at most; more change little."""
-Shape = tuple[Table, RowDtype, int, int, str]
-"""A shard, the type of its rows, samples that look it up, shards in one call with it, the op."""
+Shape = tuple[Table, RowDtype, int, int, str, bool]
+"""A shard, the type of its rows, samples that look it up, shards in one call with it, the op, and
+whether that updates rows."""
 OVER_BUS = "tbe_host"
 End = Literal["duration_us", "low_us", "high_us"]
 """What is summed: durations, or an end of the interval of each."""
@@ -86,21 +88,22 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 
 def _shape(deployment: Deployment, way: Way) -> Shape:
-    samples = deployment.batch
+    samples, is_fused = deployment.batch, way.sharding != "data_parallel"
     share = {ANY: 1, EVERY: deployment.ranks}.get(way.reach, deployment.machine.linked_gpus)
-    if way.sharding == "data_parallel":
+    if not is_fused:
         samples = deployment.samples
     per_rank = round(len(deployment.placement.tables) * share / deployment.ranks)
     together = min(max(per_rank, 1), MAX_TOGETHER)
     op = "tbe" if way.tier == "hbm" or way.cached_frac else OVER_BUS
     if deployment.workload.sequence.layers:
-        return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together, op
-    return way.shard, way.dtype, samples, together, op
+        rows = replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples)
+        return *rows, together, op, is_fused
+    return way.shard, way.dtype, samples, together, op, is_fused
 
 
 def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
     """Kernels of one call over `together` such tables, and of its backward."""
-    table, dtype, samples, together, op = shape
+    table, dtype, samples, together, op, is_fused = shape
     looked_up = float(table.lookups(samples) * together)
     dims = {
         "tables": float(together),
@@ -114,7 +117,8 @@ def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
     pieces = [Piece(op, dims, dtype)]
     if not deployment.train:
         return pieces
-    optimizer = deployment.workload.training.table_optimizer
+    # Replicas are updated by the dense optimizer, which `_copied_us` has.
+    optimizer = deployment.workload.training.table_optimizer if is_fused else "sgd"
     bits = float(ceil(log2(table.rows * together + 1)))
     bags = float(samples * together)
     count = round(looked_up)
@@ -153,9 +157,9 @@ def exchange_line(
     return max(small_us - slope * size_bytes * LOW, 0.0), slope
 
 
-POOLED, REDUCED, WITHIN, SUMMED = KINDS = range(4)
+POOLED, COLUMNS, REDUCED, WITHIN, SUMMED = KINDS = range(5)
 """Exchanges: of all but the last, each that some table needs has a fixed part of its own."""
-KIND = {"table_wise": POOLED, "column_wise": POOLED, "row_wise": REDUCED}
+KIND = {"table_wise": POOLED, "column_wise": COLUMNS, "row_wise": REDUCED}
 KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
 FP32_BYTES = 4.0
 STREAM_FRAC = 0.85
@@ -202,10 +206,12 @@ def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us
     """The problem of choosing among these ways, in memories without end."""
     machine, ranks = deployment.machine, deployment.ranks
     rows, excess = _rows_us(deployment, here, end)
-    work, excess = rows + _copied_us(deployment, here), np.round(excess, DECIMALS)
+    excess, copied = np.round(excess, DECIMALS), _copied_us(deployment, here)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
-    kind, exchanged, fixed_us = _exchange_us(deployment, here, end)
-    sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
+    kind, (sent, shared, summed), fixed_us = _exchange_us(deployment, here, end)
+    is_summed = kind == SUMMED
+    summed, work = summed + copied * is_summed, rows + copied * ~is_summed
+    sent, shared, summed = (np.round(each, DECIMALS) for each in (sent, shared, summed))
     return Problem(
         here,
         kind,
@@ -254,16 +260,17 @@ def _elements(deployment: Deployment, tables: Iterable[Table]) -> Floats:
     return deployment.batch * np.array(per_sample, np.float64)
 
 
-def _carried(deployment: Deployment, here: tuple[Way, ...]) -> tuple[Ints, Floats, float]:
-    """Per way its kind of exchange, and of each shard the elements that it carries: rows of a
-    batch, or a replica's gradients; bytes of a row's element on the wire. Rows of sequences travel
-    as they are, wherever they lie."""
+def _carried(deployment: Deployment, here: tuple[Way, ...]) -> tuple[Ints, Floats, Floats]:
+    """Per way its kind of exchange, and of each shard the elements that it carries, and the bytes
+    of one: rows of a batch on the wire, or a replica's gradients as its rows are. Rows of sequences
+    travel as they are, wherever they lie."""
     unpooled = deployment.workload.sequence.layers > 0
     kind = np.array([POOLED if unpooled else KIND[way.sharding] for way in here])
     table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
     elements = np.where(kind == SUMMED, table, _elements(deployment, (way.shard for way in here)))
-    wire_bytes = item_bytes([deployment.workload.implementation.exchange_precision])[0]
-    return kind, elements, float(wire_bytes)
+    wire = deployment.workload.implementation.exchange_precision
+    items = item_bytes([way.dtype if way.sharding == "data_parallel" else wire for way in here])
+    return kind, elements, items
 
 
 def _exchange_us(
@@ -272,39 +279,43 @@ def _exchange_us(
     """Per way its kind of exchange; per shard what it sends, what all exchange, and sums of
     gradients, both ways together; what each kind adds however little it carries."""
     machine, ranks, linked = deployment.machine, deployment.ranks, deployment.machine.linked_gpus
-    kind, elements, wire_bytes = _carried(deployment, here)
+    kind, elements, items = _carried(deployment, here)
+    wire_bytes = float(items[kind != SUMMED][0])
     usual = float(_elements(deployment, deployment.workload.tables).sum()) * wire_bytes / ranks
-    bucket = float(deployment.workload.implementation.ddp_bucket_bytes)
+    replicas = max(float((elements * items)[kind == SUMMED].sum()), 1.0)
     groups, back = max(ranks // linked, 1), float(deployment.train)
     nodes = min(groups, machine.nodes)
     terms = (
         (POOLED, 1 + back, 1.0, ("all_to_all", ranks, usual)),
+        (COLUMNS, 1 + back, 1.0, ("all_to_all", ranks, usual)),
         (REDUCED, 1.0, 1.0, ("reduce_scatter", ranks, usual)),
         (REDUCED, back, 1.0, ("all_gather", ranks, usual)),
         (WITHIN, 1.0, 1.0, ("reduce_scatter", linked, usual)),
         (WITHIN, back, 1.0, ("all_gather", linked, usual)),
         (WITHIN, 1 + back, 1 / linked, ("all_to_all", groups, usual / linked, nodes)),
-        (SUMMED, back, 1.0, ("all_reduce", ranks, bucket)),
+        (SUMMED, back, 1.0, ("all_reduce", ranks, replicas)),  # as one
     )
     us_per_byte, fixed_us = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for at, times, share, of in terms:
         fixed, per_byte = exchange_line(machine, *of, end=end)
         us_per_byte[at] += times * share * per_byte
         fixed_us[at] += times * fixed
-    us_per_byte[SUMMED] += fixed_us[SUMMED] / bucket
     fixed_us[SUMMED] = 0.0
-    taken_us = elements * np.where(kind == SUMMED, FP32_BYTES, wire_bytes) * us_per_byte[kind]
-    parts = ((POOLED, WITHIN), (REDUCED,), (SUMMED,))
+    taken_us = elements * items * us_per_byte[kind]
+    parts = ((POOLED, COLUMNS, WITHIN), (REDUCED,), (SUMMED,))
     sent, shared, summed = (np.where(np.isin(kind, part), taken_us, 0.0) for part in parts)
     return kind, (sent, shared, summed), fixed_us
 
 
 def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
     """Per way and shard, copies of what is exchanged, both ways together."""
-    kind, elements, wire_bytes = _carried(deployment, here)
+    kind, elements, items = _carried(deployment, here)
     train = float(deployment.train)
-    every = (FP32_BYTES + wire_bytes) * (1 + train) + 2 * FP32_BYTES * train
-    copied_bytes = np.array([every + 2 * wire_bytes, every, every, 5 * FP32_BYTES * train])[kind]
+    every = (FP32_BYTES + items) * (1 + train) + 2 * FP32_BYTES * train
+    sent = every + 2 * items
+    # A replica's gradient begins as zeros, and goes into its bucket.
+    passes = 3 + optimizer_passes(deployment.workload.training.dense_optimizer)
+    copied_bytes = np.choose(kind, [sent, sent, every, every, passes * items * train])
     rate = STREAM_FRAC * deployment.machine.node.device.hbm_gb_per_s * 1e3
     return np.asarray(elements * copied_bytes * (deployment.ranks > 1) / rate)
 

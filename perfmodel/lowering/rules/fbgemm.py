@@ -15,6 +15,7 @@ from perfmodel.lowering.arguments import (
     HOST,
     REUSE,
     bytes_of,
+    fill_of,
     numbers,
     output,
     rows_cols,
@@ -25,7 +26,7 @@ from perfmodel.lowering.arguments import (
 from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
-from perfmodel.ops.lookups import TABLE_BATCHED
+from perfmodel.ops.lookups import DENSE_BACKWARD, TABLE_BATCHED
 
 INTEGERS = ("int64", "int32")
 STATE_BYTES = {
@@ -152,7 +153,8 @@ def lookup(op: Op) -> Sequence[Piece]:
     *entries("fbgemm::*embedding*_backward_codegen_*"),
 )
 def lookup_backward(op: Op) -> Sequence[Piece]:
-    """Sorts the lookups by row, then adds up and applies each row's gradient.
+    """Sorts the lookups by row, then adds up and applies each row's gradient; one that is as large
+    as the tables begins as zeros.
 
     Arguments: the gradient, then those of the lookup (see `context.completed`).
     """
@@ -172,7 +174,9 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     updated = replace(table, direction="bwd", dims={**dims, "state_bytes": state_bytes})
     if op.attributes.get(HOST_STATE) == "1" and per_element:  # which takes longer than the rows
         updated = replace(updated, op="tbe_host", dims={**dims, "row_bytes": state_bytes})
+    dense = output(op) if op.name == DENSE_BACKWARD else None
     return (
+        *(fill_of(dense) if dense else ()),
         *(replace(table, direction="bwd_indice_weights"),) * is_weighted,
         Piece("linearize_index", {"elements": dims["lookups"], "segments": float(bags)}, "int64"),
         *in_order,

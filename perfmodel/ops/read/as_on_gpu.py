@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from perfmodel.ops.graph import Argument, Tensor, tensors_in
+from perfmodel.ops.lookups import DENSE_LOOKUP
 
 RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Functions of recurrent layers, and how many gates each has."""
 _ROW_DTYPES = {1: "float16", 5: "bfloat16"}
 """FBGEMM's numbers of types."""
-REPLICATED = "fbgemm::dense_embedding_codegen_lookup_function"
-REPLICATED_BACKWARD = "fbgemm::split_embedding_backward_codegen_dense"
-"""FBGEMM's lookup of tables whose gradients are tensors, and the operator that makes these."""
 _MIN_CUDNN_NORM_DIMS = 3
 """PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
 SUM = "aten::sum"
@@ -72,7 +70,7 @@ def of_table_batched(
     """Shape of what FBGEMM's table-batched lookup returns, and its type; of an update, which
     returns nothing, no type. None of other operators. FBGEMM has no fake ones of those for CPUs."""
     is_fused = name.startswith("fbgemm::split_embedding") and name.endswith("_pt2_wrapper")
-    if not (is_fused or name == REPLICATED):
+    if not (is_fused or name == DENSE_LOOKUP):
         return None
     if "_backward_" in name:
         return (), None
@@ -83,6 +81,43 @@ def of_table_batched(
     if named.get("vbe_output_size", -1) >= 0:
         rows, dim = 1, named["vbe_output_size"]
     return (rows, int(dim)), getattr(torch, dtype)
+
+
+def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`SyncBatchNorm.forward` of tensors that lie on no GPU: batches are normalised as on one rank,
+    behind an exchange of each channel's mean, deviation and count, in backward of two sums.
+
+    Source: PyTorch, torch/nn/modules/_functions.py.
+    """
+    import torch
+    import torch.distributed as dist
+
+    class Sums(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, values: Any, group: Any) -> Any:
+            ctx.group = group
+            return values.view_as(values)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            sums = gradient.new_empty(2 * gradient.shape[1], dtype=torch.float32)
+            dist.all_reduce(sums, group=ctx.group)
+            sums.div_(dist.get_world_size(ctx.group))
+            return gradient, None
+
+    def normalised(layer: Any, values: Any) -> Any:
+        is_group = dist.is_available() and dist.is_initialized()
+        ranks = dist.get_world_size(layer.process_group) if is_group else 1
+        if ranks == 1 or not layer.training:
+            return run(layer, values)
+        own = values.new_empty(2 * layer.num_features + 1, dtype=torch.float32)
+        every = own.new_empty(ranks * len(own))
+        dist.all_gather_into_tensor(every, own, group=layer.process_group)
+        every.view(ranks, -1).mean(0)
+        out = torch.nn.BatchNorm2d.forward(layer, values)
+        return Sums.apply(out, layer.process_group)
+
+    return normalised
 
 
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:

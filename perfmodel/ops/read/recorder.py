@@ -29,10 +29,9 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP
 from perfmodel.ops.read.as_on_gpu import (
     RECURRENT,
-    REPLICATED,
-    REPLICATED_BACKWARD,
     SUM,
     copied_first,
     of_table_batched,
@@ -41,7 +40,14 @@ from perfmodel.ops.read.as_on_gpu import (
 )
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
-from perfmodel.ops.read.tracing import cast, instead, leaves, mapped
+from perfmodel.ops.read.tracing import (
+    cast,
+    holds_others,
+    instead,
+    is_wrapper,
+    leaves,
+    mapped,
+)
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -119,7 +125,7 @@ class Recorder:
             return self.function(func, args, kwargs or {})
 
         def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(map(_is_wrapper, types)):  # what it does to the tensors in it comes next
+            if any(map(is_wrapper, types)):  # what it does to the tensors in it comes next
                 return NotImplemented
             return self.operator(func, args, kwargs or {})
 
@@ -139,7 +145,7 @@ class Recorder:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_enabled("cpu")
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
-        if is_pass or any(map(_is_wrapper, map(type, leaves((args, kwargs))))):
+        if is_pass or any(map(holds_others, leaves((args, kwargs)))):
             return func(*args, **kwargs)
         is_deep = name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS
         if name in AS_ONE and not (self._is_silent or is_deep):
@@ -147,8 +153,8 @@ class Recorder:
         dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
         if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
             return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
-        if REPLICATED.endswith(f"::{name}") and not self._is_silent:
-            return self._as_one(REPLICATED, func, args, kwargs, has_backward=True)
+        if DENSE_LOOKUP.endswith(f"::{name}") and not self._is_silent:
+            return self._as_one(DENSE_LOOKUP, func, args, kwargs, has_backward=True)
         if name in RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_dtype("cpu")
@@ -323,7 +329,7 @@ class Recorder:
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
             ]
             read = (*map(self._argument, gradients), *inputs)
-            back = REPLICATED_BACKWARD if name == REPLICATED else f"{name}_backward"
+            back = DENSE_BACKWARD if name == DENSE_LOOKUP else f"{name}_backward"
             self.ops.append(self._op(back, read, self.returned(needed), about))
             return None, *needed
 
@@ -370,11 +376,6 @@ def _of_host(inputs: tuple[Argument, ...]) -> bool:
     """Whether all tensors that an operator is given, one at least, lie in host memory."""
     devices = {each.device for each in tensors_in(inputs)}
     return devices == {HOST}
-
-
-def _is_wrapper(kind: type) -> bool:
-    """Whether tensors of this kind hold others, as distributed ones do."""
-    return hasattr(kind, "__tensor_flatten__")
 
 
 def arguments_of(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

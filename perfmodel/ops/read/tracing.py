@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.ops.read.as_on_gpu import over_ranks
 
 OLDEST = (2, 4)
 _STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream")
@@ -83,6 +84,8 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
         f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
         f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": _of_later_steps,
+        f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
+        "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
         "torch.distributed:Reducer._rebuild_buckets": left_out,
         "torch._C._nn:_parse_to": partial(_staying, at=0),
@@ -94,6 +97,7 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch:_VF._pad_packed_sequence": lambda _: _padded,
         "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": lambda _: _in_this_process,
         "torch.cuda:current_device": lambda _: lambda: 0,
+        "torch:compile": lambda _: _as_eager,
         "torch:save": left_out,
     }
     changes |= {f"torch.cuda:{name}": left_out for name in _LEFT_OUT}
@@ -122,6 +126,11 @@ class _Stream(nullcontext[None]):
 
 def left_out(run: Callable[..., Any]) -> Callable[..., None]:
     return lambda *args, **kwargs: None
+
+
+def _as_eager(model: Any = None, **_: Any) -> Any:
+    """`torch.compile`, which captures nothing under fake tensors, of a model or as a decorator."""
+    return (lambda each: each) if model is None else model
 
 
 def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
@@ -294,6 +303,20 @@ def leaves(value: Any) -> list[Any]:
     elif not isinstance(value, (list, tuple)):
         return [value]
     return [each for item in value for each in leaves(item)]
+
+
+def is_wrapper(kind: type) -> bool:
+    """Whether tensors of this kind hold others, as distributed ones do."""
+    return hasattr(kind, "__tensor_flatten__")
+
+
+def holds_others(value: Any) -> bool:
+    """Whether it is such a tensor, or one that a transformation of `torch.func` follows."""
+    import torch
+
+    is_followed = torch._C._functorch.is_functorch_wrapped_tensor
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_wrapper(type(value)) or (is_tensor and is_followed(value))
 
 
 def fake(value: Any) -> Any:

@@ -209,6 +209,12 @@ _STEPS: dict[str, tuple[tuple[str, str, tuple[float, ...]], ...]] = {
 _STATES = {"sgd": "", "adagrad": "s", "adam": "ms"}
 
 
+def optimizer_passes(optimizer: str) -> int:
+    """How often a `foreach` step reads or writes a tensor as large as the parameters."""
+    calls = [set(operands) for name, operands, _ in _STEPS[optimizer] if name != "div_"]
+    return sum(len(each) + 1 for each in calls)
+
+
 def optimizer_step(
     r: Recorder, optimizer: str, style: str, weights: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.lookups import STATES_BYTES, Lookups
+from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP, STATES_BYTES, Lookups
 from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, is_contiguous
 from perfmodel.workload.eager.tensors import (
     as_strided,
@@ -279,6 +279,25 @@ def look_up(
 
     node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
     return r.track(node, (tables.weights,), out, backward, about)
+
+
+def look_up_dense(
+    r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, bags: int
+) -> Tensor:
+    """The same, of tables whose gradients are as large as they are: parameters among others."""
+    keys = to_dtype(r, indices, "int64"), to_dtype(r, offsets, "int64")
+    bits = int(tables.weights.shape[0] // tables.widest).bit_length()
+    sizes = (tables.total_dim, tables.widest, tables.hash_sizes, bits)
+    given = (tables.weights, tables.offsets, tables.dims, *sizes, *keys, SUM)
+    about = tables.attributes
+    out = r.made(DENSE_LOOKUP, given, (bags, tables.total_dim), about=about)
+
+    def backward(gradient: Tensor) -> Gradients:
+        made = r.like(tables.weights)
+        r.leaf(DENSE_BACKWARD, (gradient, *given), made, about=about)
+        return [made]
+
+    return r.track("CppNode<SplitLookupFunction_Dense_Op>", (tables.weights,), out, backward)
 
 
 def _look_up_quantised(

@@ -15,8 +15,9 @@ ranks with the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
@@ -44,9 +45,8 @@ from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import own_placement
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.device_kernels import average_copies
+from perfmodel.workload.tiered.device_kernels import average_copies, is_replica
 from perfmodel.workload.tiered.source import (
-    POOLED,
     REDUCED,
     WITHIN,
     Group,
@@ -145,25 +145,29 @@ def _micro_batch(
     r: Recorder, run: Run, layers: Layers, pairs: Pairs, pipeline: Pipeline
 ) -> Tensor | None:
     """The forward pass of a micro-batch; its loss, where it is trained."""
-    is_ahead = pipeline.input_ahead
-    is_sharded = run.ranks > 1 and any(run.plan.shards)
+    is_ahead, ways = pipeline.input_ahead, _ways(run)
+    sent = ways.values() if run.ranks > 1 else ()
     with r.with_attributes(PREFETCHED if is_ahead else {}):
         brought, local = local_batch(r, run, layers.inputs(run))
     if is_ahead:  # an earlier step brought this one's
         brought = [r.like(each) for each in brought]
         local = Jagged(r.like(local.values), r.like(local.lengths))
-    keys = local
-    if is_sharded:
-        with r.with_attributes(DISTRIBUTED if is_ahead else {}):
-            sending = start_key_exchange(r, run, local)
-        keys = received_keys(r, run) if is_ahead else finish_key_exchange(r, run, *sending)
+    with r.with_attributes(DISTRIBUTED if is_ahead else {}):
+        started = [start_key_exchange(r, way, local) for way in sent]
+    keys = [local for _ in ways]
+    if is_ahead:
+        keys = [received_keys(r, way) for way in sent] or keys
+    elif started:
+        both = zip(sent, started, strict=True)
+        keys = [finish_key_exchange(r, way, *each) for way, each in both]
     with r.label(LABEL):
         with_rows = layers.until_rows(r, run, brought)
-        rows = _rows(r, run, pairs, keys, is_ahead=is_ahead)
+        rows = _rows(r, run, pairs, dict(zip(ways, keys, strict=True)), is_ahead=is_ahead)
         loss = with_rows(rows)
-    if is_ahead and is_sharded:
+    if is_ahead:
         with r.with_attributes(DISTRIBUTED):
-            finish_key_exchange(r, run, *sending)
+            for way, each in zip(sent, started, strict=True):
+                finish_key_exchange(r, way, *each)
     return loss
 
 
@@ -182,13 +186,8 @@ def _learn(
         with r.during(BACKWARD):
             for gradient in before:
                 r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
-        replicated = [
-            source.parameters[0]
-            for source, group in pairs
-            if group.replicated and run.world > 1 and group.placed.tier == "hbm"
-        ]
-        dense = [layers.parameters]
-        backward_and_update(r, run, loss, dense, replicated=replicated, by_torchrec=True)
+        replicas = [source.parameters for source, group in pairs if is_replica(group)]
+        backward_and_update(r, run, loss, [*replicas, layers.parameters], by_torchrec=True)
         return []
     by_tensor = backward(r, loss)
     gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
@@ -198,31 +197,41 @@ def _learn(
     return before or gradients
 
 
-def _rows(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, is_ahead: bool) -> Tensor:
+def _rows(
+    r: Recorder, run: Run, pairs: Pairs, keys: Mapping[str, Jagged], *, is_ahead: bool
+) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`, or side by side where
-    dims differ, and for recorded layers, which take them apart as they do."""
-    own = [pair for pair in pairs if not pair[1].replicated]
-    parts = []
-    if any(run.plan.shards):
-        if run.ranks > 1:
-            with r.with_attributes(INPUT_STREAM if is_ahead else {}):
-                keys = keys_by_table(r, run, keys)
-        for way in _output_routes(run):
-            taken = [
-                (source, group)
-                for source, group in own
-                if output_route(group.placed, group.tables[0], run) == way
-            ]
-            pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
-            parts.append(_distribute_pooled(r, run, pooled, way))
+    dims differ, and for recorded layers, which take them apart as they do.
+
+    Those of each way are on their way while the next ones are looked up.
+    """
+    ways, own = _ways(run), dict(keys)
+    if run.ranks > 1:
+        with r.with_attributes(INPUT_STREAM if is_ahead else {}):
+            own = {way: keys_by_table(r, ways[way], each) for way, each in keys.items()}
+    widths, waits = [], []
+    for way, part in ways.items():
+        taken = [
+            (source, group)
+            for source, group in pairs
+            if not group.replicated and output_route(group.placed, group.tables[0], run) == way
+        ]
+        of_way, wait = _requested(r, part, _looked_up(r, part, taken, own[way]), way)
+        widths += of_way
+        waits.append(wait)
     for source, group in pairs:
         if group.replicated:
             own_keys = _own_keys(r, group)
             source.fetch(r, group, own_keys)
-            parts.append(_by_sample(r, group, source.look_up(r, group, own_keys), run.batch))
+            rows = _by_sample(r, group, source.look_up(r, group, own_keys), run.batch)
+            widths += [round(table.width * group.positions) for table in group.tables]
+            waits.append(partial(_there, rows))
+    parts = [wait() for wait in waits]
     out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
     tables, dim = run.workload.tables, run.workload.dim
     width = round(sum(table.width for table in tables))
+    if not run.workload.recorded:  # whose layers see to the model's order themselves
+        out = features_of(r, out, widths)
     if len({table.dim for table in tables}) > 1 or (
         run.workload.recorded and out.shape[1] <= width
     ):
@@ -232,14 +241,28 @@ def _rows(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, is_ahead: bool) 
     return out if out.shape[1] == width // dim else sum_parts(r, out, width // dim)
 
 
-def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool) -> Tensor:
-    """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`; `whole`: all."""
+def _ways(run: Run) -> dict[str, Run]:
+    """By how rows come to the samples, the step with those tables alone, in the model's order:
+    TorchRec has a lookup and exchanges for each kind of sharding."""
+    assert run.placement is not None
+    each = zip(run.placement.tables, run.workload.tables, strict=True)
+    routes = [output_route(*pair, run) for pair in each]
+    ways = {}
+    for way in dict.fromkeys(routes):
+        shards = tuple(tuple(s for s in own if routes[s.table] == way) for own in run.plan.shards)
+        if any(shards):
+            ways[way] = replace(run, plan=replace(run.plan, shards=shards))
+    return ways
+
+
+def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged) -> Tensor:
+    """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`."""
     if not pairs:
         return r.tensor((run.global_batch, 0))
     parts = []
     for source, group in pairs:
         own = keys
-        if len(pairs) > 1 or not whole:
+        if len(pairs) > 1:
             values = r.view(keys.values, (group.lookups,), (1,))
             own = Jagged(values, r.view(keys.lengths, (len(group.tables) * group.samples,), (1,)))
         source.fetch(r, group, own)
@@ -261,38 +284,33 @@ def _own_keys(r: Recorder, group: Group) -> Jagged:
     )
 
 
-def _output_routes(run: Run) -> list[str]:
-    """The ways that any rank's pooled rows take, in the order in which all ranks call them."""
-    assert run.placement is not None
-    held = {shard.table for own in run.plan.shards for shard in own}
-    placed, tables = run.placement.tables, run.workload.tables
-    routes = {output_route(placed[number], tables[number], run) for number in held}
-    return [way for way in (POOLED, REDUCED, WITHIN) if way in routes]
-
-
-def _distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
-    """`[global batch, own dims]` of the shards that go this `way` -> `[batch, dims of all]`."""
-    widths, group = _widths(run, way), GROUP
+def _requested(
+    r: Recorder, run: Run, pooled: Tensor, way: str
+) -> tuple[list[int], Callable[[], Tensor]]:
+    """`[global batch, own dims]` of the shards that go this `way`, requested as `[batch, dims of
+    all]`: what a sample gets of each shard, and what waits for the rows."""
+    tables, group = run.workload.tables, GROUP
+    widths = [[round(shard.of(tables).width) for shard in own] for own in run.plan.shards]
     if run.ranks == 1:
-        return _features(r, run, pooled, widths[0])
+        return widths[0], partial(_there, pooled)
     if way == REDUCED:
-        return _features(r, run, summed_rows(r, run, pooled, run.ranks), widths[run.rank])
+        return widths[run.rank], summed_rows(r, run, pooled, run.ranks)
     if not widths[run.rank]:
         pooled = _empty_pooled(r, pooled.shape[0])
     if way == WITHIN:
         place, number = run.rank % run.linked, run.rank // run.linked
         widths, group = widths[place :: run.linked], f"place {place}"
         if widths[number]:
-            pooled = summed_rows(r, run, pooled, run.linked, f"linked {number}")
+            pooled = summed_rows(r, run, pooled, run.linked, f"linked {number}")()
         else:
             pooled = _empty_pooled(r, run.batch * run.groups)
-    out = exchanged_rows(r, run, pooled, [sum(own) for own in widths], group)
-    return _features(r, run, out, [width for own in widths for width in own])
+    sizes = [sum(own) for own in widths]
+    return [width for own in widths for width in own], exchanged_rows(r, run, pooled, sizes, group)
 
 
-def _features(r: Recorder, run: Run, pooled: Tensor, widths: Sequence[int]) -> Tensor:
-    """In the model's order, which recorded layers see to themselves."""
-    return pooled if run.workload.recorded else features_of(r, pooled, widths)
+def _there(rows: Tensor) -> Tensor:
+    """Rows that nothing waits for."""
+    return rows
 
 
 def _empty_pooled(r: Recorder, samples: int) -> Tensor:
@@ -300,15 +318,3 @@ def _empty_pooled(r: Recorder, samples: int) -> Tensor:
     empty = r.tensor((samples, 0))
     r.parameter(empty)
     return empty
-
-
-def _widths(run: Run, way: str) -> list[list[int]]:
-    """Per rank what a sample gets of each of its shards that go this way."""
-    assert run.placement is not None
-    tables = run.workload.tables
-    pairs = zip(run.placement.tables, tables, strict=True)
-    goes = [run.ranks == 1 or output_route(*pair, run) == way for pair in pairs]
-    return [
-        [round(shard.of(tables).width) for shard in own if goes[shard.table]]
-        for own in run.plan.shards
-    ]

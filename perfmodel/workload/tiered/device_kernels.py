@@ -39,6 +39,7 @@ from perfmodel.workload.eager.embedding_bag import (
     embedding_bag,
     embedding_bag_backward,
     look_up,
+    look_up_dense,
 )
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import reshape, to_device, transpose
@@ -66,7 +67,15 @@ class DeviceTables(Source):
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         about = lookup_attributes(group.tables, group.samples) | dict(group.known)
         starts = offsets(r, keys)
-        return look_up(r, self.tables.described(about), keys.values, starts, group.samples)
+        tables = self.tables.described(about)
+        if r.tape is not None and is_replica(group):
+            return look_up_dense(r, tables, keys.values, starts, group.samples)
+        return look_up(r, tables, keys.values, starts, group.samples)
+
+
+def is_replica(group: Group) -> bool:
+    """Whether the gradients of these tables are summed over all ranks, for the dense optimizer."""
+    return group.replicated and group.run.world > 1 and group.placed.tier == HBM
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:

@@ -22,7 +22,7 @@ from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, distinct_in_parts, row_bytes, state_bytes
 
-POOLED, REDUCED, WITHIN = "pooled", "reduced", "within"
+POOLED, COLUMNS, REDUCED, WITHIN = "pooled", "columns", "reduced", "within"
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,14 @@ def source_of(r: Recorder, group: Group) -> Source:
 
 def output_route(placed: TablePlacement, table: Table, run: Run) -> str:
     """How rows come to the ranks with the samples: `pooled` as they are, each if they are not, and
-    partial sums where a table is in rows; `reduced` by adding up among all ranks; `within` first
-    among linked ones.
+    partial sums where a table is in rows; `columns` of them by themselves, another kind of sharding
+    to TorchRec; `reduced` by adding up among all ranks; `within` first among linked ones.
     """
     holders = len(placed.ranks)
     by_row = placed.sharding in ("row_wise", "table_row_wise")
     if not (by_row and table.pooled) or run.ranks == 1:
-        return POOLED
+        is_cut = placed.sharding == "column_wise" and run.ranks > 1
+        return COLUMNS if is_cut else POOLED
     if holders == run.ranks:
         return REDUCED
     is_group = placed.sharding == "table_row_wise" and holders == run.linked
