@@ -6,7 +6,7 @@ import runpy
 
 from ways import PACKAGE, calls_of
 
-from perfmodel.hardware.originals import nearest_known
+from perfmodel.hardware.grounds import nearest_known
 
 
 def test_what_runs_while_a_module_is_imported_does_not_count() -> None:
@@ -16,4 +16,4 @@ def test_what_runs_while_a_module_is_imported_does_not_count() -> None:
 
 def test_what_the_program_runs_counts() -> None:
     used = calls_of(lambda: nearest_known("cdna4", ["cdna2"]))
-    assert used == [("", "hardware/originals.py"), ("hardware/originals.py", "base/registry.py")]
+    assert used == [("", "hardware/grounds.py"), ("hardware/grounds.py", "base/registry.py")]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from perfmodel.base.answers import answered_by
 from perfmodel.base.arrays import Floats
-from perfmodel.base.provenance import answered_by
 from perfmodel.base.registry import offered
 from perfmodel.cost.collectives.learned import collective_durations, explain_collectives
 from perfmodel.cost.contract import (

@@ -16,8 +16,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.registry import Registry
-from perfmodel.base.zipf import touched_per_class
-from perfmodel.embedding.popularity import Popularity
+from perfmodel.embedding.popularity import Popularity, touched_per_class
 from perfmodel.errors import WorkloadError
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.base.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import KINDS, Cluster, Device, Part, cluster, load, node_of, with_settings
-from perfmodel.hardware.reads import figure_values
+from perfmodel.hardware.grounds import figure_values
 from perfmodel.hardware.schema import InconsistentError
 
 MAX_POINTS = 10**7

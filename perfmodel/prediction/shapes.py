@@ -17,8 +17,7 @@ from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.originals import unknown_generations
-from perfmodel.hardware.reads import figures_used
+from perfmodel.hardware.grounds import figures_used, unknown_generations
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import CPU

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.cost.collectives.calls import fabric_of
 from perfmodel.cost.gpu.rates import sustained_flop_per_us
 from perfmodel.hardware import cluster, device
-from perfmodel.hardware.originals import (
+from perfmodel.hardware.grounds import (
     GENERATIONS,
     Generation,
     lineage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.hardware import cluster
-from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
+from perfmodel.hardware.grounds import FigureRead, figure_read, figures_used
 
 
 def test_figures_are_those_of_the_parts_and_single_ones() -> None:
