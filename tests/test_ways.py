@@ -11,7 +11,7 @@ from perfmodel.hardware.grounds import nearest_known
 
 def test_what_runs_while_a_module_is_imported_does_not_count() -> None:
     """This one registers generations as it is imported."""
-    assert calls_of(lambda: runpy.run_path(str(PACKAGE / "hardware" / "originals.py"))) == []
+    assert calls_of(lambda: runpy.run_path(str(PACKAGE / "hardware" / "grounds.py"))) == []
 
 
 def test_what_the_program_runs_counts() -> None:

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from perfmodel.base.schema import Table, read_toml
 from perfmodel.errors import HardwareError
@@ -168,6 +169,25 @@ def expect_kind(part: Part, cls: type[P]) -> P:
 def lookup_from(folder: Path, within: tuple[str, ...] = ()) -> Lookup:
     """How names and paths (relative to `folder`) in a table are found, itself `within` others."""
     return partial(_expanded_table, base=folder, within=within)
+
+
+WITH_GPUS = {"gpus": ("device",), "nodes": ("node",), "all": ("device", "node")}
+"""What `hardware` may say instead of a name: kinds of the catalogue's machines with GPUs."""
+
+
+def machines(hardware: Sequence[Any]) -> list[str]:
+    """Where `hardware` has a word of `WITH_GPUS`, those machines and the others that it names; none
+    without such a word. Raises `HardwareError` for a name that is none."""
+    words = [each for each in hardware if isinstance(each, str) and each in WITH_GPUS]
+    if not words:
+        return []
+    kinds = dict.fromkeys(kind for word in words for kind in WITH_GPUS[word])
+    found: list[Any] = [part for kind in kinds for part in find("", kind)]
+    with_gpus = [each.name for each in found if getattr(each, "device", each).target != "cpu"]
+    others = [each for each in hardware if each not in words]
+    for each in others:
+        cluster(each)
+    return list(dict.fromkeys([*with_gpus, *others]))
 
 
 def _known_kind(kind: str | None) -> None:

@@ -17,8 +17,8 @@ from perfmodel.cost.contract import COLLECTIVE
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
 from perfmodel.hardware import Cluster
-from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.lower import CPU
+from perfmodel.lowering.rules.cpu import rows_of
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps

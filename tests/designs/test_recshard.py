@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.cached_tables import RecShard, hot_fracs, ranks_by_load
 from perfmodel.designs.composed import composed
-from perfmodel.designs.device_caches import RecShard, hot_fracs, ranks_by_load
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction.compare import fastest

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.published.designs import Lab, Study
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.device_caches import RecShard, hot_fracs
+from perfmodel.designs.cached_tables import RecShard, hot_fracs
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result

@@ -2,7 +2,8 @@
 memory or from the L2, by their reuse.
 
 Access probabilities fall as rank to the power -alpha (0: uniform), in classes of ranks as
-`perfmodel.embedding.popularity` makes them. The cache keeps the most popular rows; each of those misses once.
+`perfmodel.embedding.popularity` makes them. The cache keeps the most popular rows; each of those
+misses once.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from perfmodel.designs.layouts.problem import (
 )
 from perfmodel.embedding import RowDtype, TableAccess, TablePlacement, steady_use
 from perfmodel.hardware import Cluster
-from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.rules.cpu import rows_of
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import item_bytes
