@@ -39,7 +39,7 @@ from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, VECTOR
-from perfmodel.ops.vocabulary.movement import TRANSFER
+from perfmodel.ops.vocabulary.streaming import TRANSFER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -49,7 +49,7 @@ from perfmodel.ops.graph import (
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, is_known
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
-from perfmodel.ops.vocabulary.movement import HOST_COPIES, UNKNOWN
+from perfmodel.ops.vocabulary.streaming import HOST_COPIES, UNKNOWN
 
 CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]

@@ -23,7 +23,7 @@ from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph, outermost_of
 from perfmodel.ops.read.profile import ops_before_device_waits
-from perfmodel.ops.vocabulary.movement import UNKNOWN
+from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.categories import Category

@@ -28,7 +28,7 @@ from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import Op, OpGraph, tensors_in
 from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
+from perfmodel.ops.vocabulary.streaming import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
 from perfmodel.prediction.intervals import interval_of, model_draws
 from perfmodel.prediction.reasons import ModelExplainer, host_figures

@@ -39,7 +39,7 @@ from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import UNKNOWN
+from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.prediction.scheduled import host_ratio
 from perfmodel.timeline.graph.kinds import NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph

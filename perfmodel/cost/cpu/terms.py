@@ -16,7 +16,7 @@ from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS, item_bytes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.matmul import input_area, output_area
-from perfmodel.ops.vocabulary.movement import BUCKET, VIEWS
+from perfmodel.ops.vocabulary.streaming import BUCKET, VIEWS
 
 _C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
 _VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")

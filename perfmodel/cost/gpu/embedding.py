@@ -36,7 +36,7 @@ from perfmodel.hardware import Device
 from perfmodel.hardware.grounds import nearest_known
 from perfmodel.ops.spec import Dims, item_bytes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
-from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
+from perfmodel.ops.vocabulary.streaming import BLOCK_KEYS, keys_of_block
 
 
 def missed_lookups(

@@ -22,7 +22,7 @@ from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.operators import Operator
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import BUCKET, CALL, NODE, STEP, UPDATE, VIEW
+from perfmodel.ops.vocabulary.streaming import BUCKET, CALL, NODE, STEP, UPDATE, VIEW
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.window import MAIN_THREAD
 

@@ -26,7 +26,7 @@ from perfmodel.ops.graph import NO_OP, Op
 from perfmodel.ops.read.arguments import collective_of, of_event
 from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import DTYPES, OPS
-from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER, UNKNOWN
+from perfmodel.ops.vocabulary.streaming import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
 from perfmodel.prediction.breakdown.hotspots import UNFIT, Hotspots, NamedSums, Nesting, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication

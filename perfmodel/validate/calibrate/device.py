@@ -29,7 +29,7 @@ from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import CALL, HOST, NODE, STEP, UPDATE, VIEWS
+from perfmodel.ops.vocabulary.streaming import CALL, HOST, NODE, STEP, UPDATE, VIEWS
 from perfmodel.validate.calibrate.steps import (
     MAX_BYTES,
     MeasuredStep,
