@@ -58,9 +58,9 @@ def predict(
     explain: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    from perfmodel.hardware.catalogue import machines
     from perfmodel.ops.read.module import Call, assumed, program_of
     from perfmodel.prediction.breakdown.completeness import incomplete
+    from perfmodel.prediction.request import machines
     from perfmodel.prediction.run import largest_batch_of
     from perfmodel.prediction.running_cost import cheapest_first
 

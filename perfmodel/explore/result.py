@@ -26,7 +26,7 @@ from perfmodel.errors import PerfmodelError, UsageError, said_dict
 from perfmodel.explore.axes import HARDWARE, NODES, Machines, Points, name_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.spec import BATCH, OBJECTIVES, STEP, Spec
-from perfmodel.hardware.grounds import SOURCED, FigureRead, figure_values
+from perfmodel.hardware.schema import SOURCED, FigureRead, figure_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,7 +20,6 @@ from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster
-from perfmodel.hardware.catalogue import machines
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
@@ -34,7 +33,7 @@ from perfmodel.prediction.contention_load import contended, without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
-from perfmodel.prediction.request import Request, facts_of
+from perfmodel.prediction.request import Request, facts_of, machines
 from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import predict_passes, with_reads

@@ -21,7 +21,7 @@ from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.gpu import rates
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, Part, load
-from perfmodel.hardware.grounds import original
+from perfmodel.hardware.catalogue import original
 from perfmodel.hardware.settings import at_clock
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.intervals import ratio_interval

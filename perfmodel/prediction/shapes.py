@@ -17,7 +17,8 @@ from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.grounds import figures_used, unknown_generations
+from perfmodel.hardware.catalogue import unknown_generations
+from perfmodel.hardware.schema import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import CPU

@@ -24,7 +24,8 @@ from perfmodel.cost.gpu.program import ROWS_ANYWHERE
 from perfmodel.cost.learned.features import describe, distance, similarity
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError, UsageError
 from perfmodel.hardware import Cluster, Device, Part, cluster
-from perfmodel.hardware.grounds import FigureRead, figures_used, unknown_generations
+from perfmodel.hardware.catalogue import unknown_generations
+from perfmodel.hardware.schema import FigureRead, figures_used
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels

@@ -33,7 +33,7 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.hardware import Device
-from perfmodel.hardware.grounds import nearest_known
+from perfmodel.hardware.catalogue import nearest_known
 from perfmodel.ops.spec import Dims, item_bytes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.streaming import BLOCK_KEYS, keys_of_block

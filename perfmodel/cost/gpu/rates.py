@@ -18,7 +18,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
-from perfmodel.hardware.grounds import nearest_known, original
+from perfmodel.hardware.catalogue import nearest_known, original
 from perfmodel.ops.spec import item_bytes
 
 USUAL = "usual"

@@ -11,16 +11,14 @@ import pytest
 from perfmodel.cost.collectives.calls import fabric_of
 from perfmodel.cost.gpu.rates import sustained_flop_per_us
 from perfmodel.hardware import cluster, device
-from perfmodel.hardware.grounds import (
+from perfmodel.hardware.catalogue import (
     GENERATIONS,
-    FigureRead,
     Generation,
-    figure_read,
-    figures_used,
     lineage,
     nearest_known,
     unknown_generations,
 )
+from perfmodel.hardware.schema import FigureRead, figure_read, figures_used
 
 
 @pytest.fixture
