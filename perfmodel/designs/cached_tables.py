@@ -96,7 +96,7 @@ class RecShard(settings.Checked, of="recshard"):
 
     def apply(self, deployment: Deployment) -> Deployment:
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
-        hot = hot_fracs(deployment, capacity_bytes * deployment.ranks)
+        hot = hot_frac(deployment, capacity_bytes * deployment.ranks)
         device, sizes = deployment.machine.node.device, deployment.table_bytes
         tables = deployment.workload.tables
         read = np.array([t.pooling * s / t.rows for t, s in zip(tables, sizes, strict=True)])
@@ -115,7 +115,7 @@ class RecShard(settings.Checked, of="recshard"):
         return deployment.with_(placement=Placement(placed, caches))
 
 
-def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
+def hot_frac(deployment: Deployment, hbm_bytes: float) -> Floats:
     """Per table the share of lookups that go to rows within `hbm_bytes` of the most popular rows
     (per byte) of all tables."""
     pairs = zip(deployment.workload.tables, deployment.table_bytes, strict=True)
@@ -123,12 +123,12 @@ def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
     return hot_set(one_sample, hbm_bytes).hot_frac
 
 
-def ranks_by_load(cost: Floats, ranks: int) -> NDArray[np.int64]:
+def ranks_by_load(weight: Floats, ranks: int) -> NDArray[np.int64]:
     """Per table a rank: the largest first, each to the rank with the least so far."""
-    load, rank_of = np.zeros(ranks), np.zeros(len(cost), np.int64)
-    for number in np.argsort(-cost, kind="stable").tolist():
+    load, rank_of = np.zeros(ranks), np.zeros(len(weight), np.int64)
+    for number in np.argsort(-weight, kind="stable").tolist():
         rank_of[number] = int(load.argmin())
-        load[rank_of[number]] += cost[number]
+        load[rank_of[number]] += weight[number]
     return rank_of
 
 

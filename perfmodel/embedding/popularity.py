@@ -61,7 +61,7 @@ def _integral(lower: Floats, upper: Floats, alpha: Floats) -> Floats:
     return np.asarray(lower**power * grown)
 
 
-def touched_per_class(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
+def touched_class_rows(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
     """Expected distinct rows of each class that `lookups` independent ones touch:
     `rows (1 - (1 - chance)^lookups)`, `[..., classes]`.
 
@@ -74,7 +74,7 @@ def touched_per_class(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
 
 def touched_rows(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
     """The same of all classes together."""
-    return np.asarray(np.sum(touched_per_class(rows, chance, lookups), axis=-1))
+    return np.asarray(np.sum(touched_class_rows(rows, chance, lookups), axis=-1))
 
 
 _SHARE_TOLERANCE = 1e-6

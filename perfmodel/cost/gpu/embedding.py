@@ -31,7 +31,7 @@ from perfmodel.cost.gpu.rates import (
     stream_bytes_per_us,
     transfer_us,
 )
-from perfmodel.embedding.popularity import touched_per_class, zipf_classes
+from perfmodel.embedding.popularity import touched_class_rows, zipf_classes
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import nearest_known
 from perfmodel.ops.spec import Dims, item_bytes
@@ -51,7 +51,7 @@ def missed_lookups(
     less_popular = np.cumsum(rows, axis=1) - rows
     held = np.maximum(rows, 1e-300)
     cached = np.clip((cached_rows[:, None] - less_popular) / held, 0.0, 1.0)
-    once = touched_per_class(rows, share / held, lookups)
+    once = touched_class_rows(rows, share / held, lookups)
     missed = np.sum(cached * once + (1.0 - cached) * share * lookups[:, None], axis=1)
     return np.minimum(missed, lookups), np.minimum(once.sum(axis=1), lookups)
 
