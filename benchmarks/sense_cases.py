@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.hardware import Cluster, Part, cluster, load, names
-from perfmodel.hardware.reads import figure_values
+from perfmodel.hardware.schema import figure_values
 from perfmodel.hardware.settings import with_settings
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.load import workload_from_document

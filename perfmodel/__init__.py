@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.base.lazy import exports
+from perfmodel.base.registry import exports
 
 if TYPE_CHECKING:
     from perfmodel import cost as cost

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from perfmodel.base.answers import Begin, silent
 from perfmodel.base.files import DEFAULT_MAX_BYTES
-from perfmodel.base.progress import Begin, silent
 from perfmodel.base.units import US_PER_MS
 from perfmodel.errors import UsageError
 

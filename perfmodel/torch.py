@@ -28,7 +28,7 @@ from perfmodel.ops.read.assumed import check_shares
 from perfmodel.ops.read.loop import LoopRecorder
 from perfmodel.ops.read.recorder import MODULE, Recorder
 from perfmodel.ops.read.tracing import ModuleError, instead, mapped, pytorch
-from perfmodel.ops.vocabulary.movement import UNKNOWN
+from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
 

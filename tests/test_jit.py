@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from perfmodel.base import lazy
+from perfmodel.base import registry
 
 
 def test_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = lazy.library("numba").njit
+    usual = registry.library("numba").njit
 
     def refused(**options: Any) -> Callable[[Any], Any]:
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return usual(**options)
 
-    monkeypatch.setattr(lazy, "library", lambda _: SimpleNamespace(njit=refused))
+    monkeypatch.setattr(registry, "library", lambda _: SimpleNamespace(njit=refused))
 
-    @lazy.compiled()
+    @registry.compiled()
     def double(value: float) -> float:
         return 2.0 * value
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfmodel
-from perfmodel.base.lazy import library
+from perfmodel.base.registry import library
 from perfmodel.errors import LibraryError
 
 HIDDEN = ("matplotlib", "pyarrow", "numba", "sklearn", "xgboost", "joblib")

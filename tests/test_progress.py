@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfmodel
-from perfmodel.base.progress import begun
+from perfmodel.base.answers import begun
 from perfmodel.cli import main
 from perfmodel.cli.output import working
 

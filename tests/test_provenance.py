@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import perfmodel
-from perfmodel.base import provenance
-from perfmodel.base.provenance import answered_by, made_by
+from perfmodel.base import answers
+from perfmodel.base.answers import answered_by, made_by
 from perfmodel.cost.durations import using_kernels
 from perfmodel.hardware import cluster
 from perfmodel.prediction.step import Step
@@ -23,10 +23,10 @@ def test_fingerprints_move_with_the_files_and_with_nothing_else(
     folder = tmp_path / "hardware" / "catalogue"
     folder.mkdir(parents=True)
     (folder / "one.toml").write_text("a = 1")
-    monkeypatch.setattr(provenance, "_HERE", tmp_path)
+    monkeypatch.setattr(answers, "_HERE", tmp_path)
 
     def found() -> dict[str, str]:
-        provenance._fingerprint.cache_clear()
+        answers._fingerprint.cache_clear()
         return made_by()
 
     before = found()
@@ -36,7 +36,7 @@ def test_fingerprints_move_with_the_files_and_with_nothing_else(
     after = found()
     assert after["catalogue"] != before["catalogue"]
     assert after["models"] == before["models"]
-    provenance._fingerprint.cache_clear()
+    answers._fingerprint.cache_clear()
 
 
 def test_own_models_are_named_also_later(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from benchmarks.published.files import (
     published_folder,
     read_document,
 )
-from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.registry import Registry
 from perfmodel.base.schema import convert
 from perfmodel.designs import Deployment, deployment_of

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.frames import csv_rows
-from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.base.units import US_PER_MS
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction import predict

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 
 import pandas as pd
 
+from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.files import DEFAULT_MAX_BYTES
-from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.trace import Trace, read
 from perfmodel.validate.evaluate.jobs import find_jobs

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.files import DEFAULT_MAX_BYTES
-from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
 from perfmodel.prediction import predict

@@ -13,8 +13,8 @@ from perfmodel.cost.collectives.learned import collective_durations
 from perfmodel.cost.tiers.drives import BLOCK_BYTES, read_amplification, read_iops, read_latency_us
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore.torchrec import Topology, shard_cost
-from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import row_bytes
 from perfmodel.workload import load_workload
 
 Names: TypeAlias = Annotated[tuple[str, ...], Limits()]

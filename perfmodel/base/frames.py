@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes
-from perfmodel.base.lazy import library
+from perfmodel.base.registry import library
 from perfmodel.errors import ModelError, PerfmodelError
 
 if TYPE_CHECKING:

@@ -50,8 +50,8 @@ def report(
     check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
+    from perfmodel.reporting.brief import stored_answer
     from perfmodel.reporting.page import answer_html
-    from perfmodel.reporting.stored import stored_answer
 
     content: Any = None
     near: Trace | None = None

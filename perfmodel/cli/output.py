@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from perfmodel.base.answers import Begin, silent
 from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix_of, write_text
-from perfmodel.base.lazy import library
-from perfmodel.base.progress import Begin, silent
+from perfmodel.base.registry import library
 from perfmodel.cli.console import LINE, page
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, TraceError, UsageError

@@ -60,8 +60,9 @@ def predict(
 ) -> None:
     from perfmodel.ops.read.module import Call, assumed, program_of
     from perfmodel.prediction.breakdown.completeness import incomplete
-    from perfmodel.prediction.catalogue import cheapest_first, machines
+    from perfmodel.prediction.request import machines
     from perfmodel.prediction.run import largest_batch_of
+    from perfmodel.prediction.running_cost import cheapest_first
 
     check_figure(figure)
     arguments = []

@@ -19,7 +19,7 @@ from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.embedding import ACCELERATOR, STORAGE
-from perfmodel.ops.vocabulary.movement import TRANSFER
+from perfmodel.ops.vocabulary.streaming import TRANSFER
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from perfmodel.base.answers import answered_by
 from perfmodel.base.arrays import Floats
-from perfmodel.base.provenance import answered_by
 from perfmodel.base.registry import offered
 from perfmodel.cost.collectives.learned import collective_durations, explain_collectives
 from perfmodel.cost.contract import (
@@ -39,7 +39,7 @@ from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, VECTOR
-from perfmodel.ops.vocabulary.movement import TRANSFER
+from perfmodel.ops.vocabulary.streaming import TRANSFER
 
 if TYPE_CHECKING:
     import pandas as pd

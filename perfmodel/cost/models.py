@@ -30,7 +30,7 @@ from perfmodel.cost.gpu.analysis import Analyse, Heuristic
 from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.vocabulary.movement import RECORDED
+from perfmodel.ops.vocabulary.streaming import RECORDED
 
 ANALYSES: dict[str, Analyse] = {
     "channel": rates.analyse_channels,

@@ -14,7 +14,7 @@ from perfmodel.embedding import TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.hardware.schema import consistent
-from perfmodel.ops.dtypes import row_bytes
+from perfmodel.ops.spec import row_bytes
 
 
 @dataclass(frozen=True)

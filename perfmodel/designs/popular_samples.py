@@ -17,7 +17,7 @@ from perfmodel.designs.deployment import Deployment, Phase
 from perfmodel.embedding import HotSet, MicroBatch, Pipeline, Placement, hot_set
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
-from perfmodel.ops.dtypes import row_bytes
+from perfmodel.ops.spec import row_bytes
 from perfmodel.workload.tables import Table
 
 MIB = float(1 << 20)

@@ -16,8 +16,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.registry import Registry
-from perfmodel.base.zipf import touched_per_class
-from perfmodel.embedding.popularity import Popularity
+from perfmodel.embedding.popularity import Popularity, touched_class_rows
 from perfmodel.errors import WorkloadError
 
 
@@ -39,7 +38,7 @@ class RowClasses:
 
     def touched_rows(self, lookups: float) -> Floats:
         """Expected distinct rows of each class among so many lookups, `[classes]`."""
-        return touched_per_class(self.rows, self.rate, np.asarray(lookups))
+        return touched_class_rows(self.rows, self.rate, np.asarray(lookups))
 
     def best_kept_frac(self, value: Floats, capacity_bytes: float) -> Floats:
         """The part of each class that fits: of rows that are looked up, the highest by `value`."""

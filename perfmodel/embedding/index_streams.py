@@ -1,4 +1,5 @@
-"""Index streams (rows looked up one after the other): from files, from traces."""
+"""Index streams (rows looked up one after the other): from files, from traces; how often a batch of
+one looks rows up, and how popular the rows of a table then are."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import check_input, read_bytes
 from perfmodel.base.frames import frame_of
-from perfmodel.embedding.popularity import MAX_ALPHA, zipf
+from perfmodel.embedding.popularity import MAX_ALPHA, Popularity, zipf
 from perfmodel.errors import WorkloadError
 
 MAX_STREAM_BYTES = 4_000_000_000
@@ -163,3 +164,136 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
         TracedTable(table_rows, dim, np.concatenate(parts))
         for (_, table_rows, dim), parts in streams.items()
     ]
+
+
+@dataclass(frozen=True, eq=False)
+class ReuseHistogram:
+    """One batch of `lookups`, by how often its rows were looked up.
+
+    `most` `[bins]` ascending is the largest count of a bin, whose smallest is one above the bin
+    before; `rows` and `bin_lookups` `[bins]` are the distinct rows of each bin and the lookups that
+    go to them.
+
+    Raises `WorkloadError` where bins hold more, or fewer, lookups than their counts allow.
+    """
+
+    most: Floats
+    rows: Floats
+    bin_lookups: Floats
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        where, names = f"reuse histogram {self.name!r}: ", ("most", "rows", "bin_lookups")
+        for name in names:
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
+        most, rows, looked_up = self.most, self.rows, self.bin_lookups
+        if most.ndim != 1 or not most.shape == rows.shape == looked_up.shape:
+            raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
+        if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
+            raise WorkloadError(where + "bins must ascend from above 0")
+        if not np.isfinite((rows, looked_up)).all() or (rows < 0).any():
+            raise WorkloadError(where + "rows and lookups must be finite and not negative")
+        low, high = rows * self.least * (1 - 1e-9), rows * most * (1 + 1e-9)
+        wrong = np.flatnonzero((looked_up < low) | (looked_up > high))
+        if len(wrong) or not looked_up.sum() > 0:
+            place = int(wrong[0]) if len(wrong) else 0
+            raise WorkloadError(
+                f"{where}{looked_up[place]:g} lookups cannot go to {rows[place]:g} rows at "
+                f"{self.least[place]:g} to {most[place]:g} each"
+            )
+
+    @property
+    def lookups(self) -> float:
+        return float(self.bin_lookups.sum())
+
+    @property
+    def distinct_rows(self) -> float:
+        return float(self.rows.sum())
+
+    @property
+    def least(self) -> Floats:
+        return np.append(0.0, self.most[:-1])
+
+    def popularity(self) -> Popularity:
+        """As if the batch's rows were all there are, each as popular as it was looked up.
+
+        Right for the batch itself and for its most used rows. Of rows that it looked up a few
+        times, another batch has others: see `population`.
+        """
+        return Popularity(self.rows, self.bin_lookups / self.lookups)
+
+
+def reuse_histogram(rows: Ints, name: str = "") -> ReuseHistogram:
+    """The histogram of an index stream, `rows` `[lookups]`, in bins of powers of two."""
+    if not len(rows):
+        raise WorkloadError(f"index stream {name!r}: no lookups")
+    counts = np.unique(rows, return_counts=True)[1]
+    place = np.ceil(np.log2(counts)).astype(np.int64)
+    return ReuseHistogram(
+        most=2.0 ** np.arange(place.max() + 1),
+        rows=np.bincount(place).astype(np.float64),
+        bin_lookups=np.bincount(place, counts).astype(np.float64),
+        name=name,
+    )
+
+
+_PER_OCTAVE = 3
+_RAREST = 2.0**-4  # rows expected this often in a batch are the rarest that its histogram can show
+_FREQUENT = 512.0
+"""Rows looked up more often than this are as popular as they look: chance moves them by 4 %."""
+
+
+def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popularity:
+    """The popularity under which independent lookups give such a histogram.
+
+    A mixture of Poisson rates, three per octave: the non-negative weights under which rows and
+    lookups per bin come closest (least squares of relative errors). Rows that a batch saw once
+    stand for others that it did not see; how many there are that hardly any batch sees, it cannot
+    tell. `table_rows` is a bound on the rows.
+
+    Raises `WorkloadError` where the batch saw more rows than that.
+
+    Source: mixtures of Poisson counts as in Good and Toulmin 1956, Efron and Thisted 1976.
+    """
+    from scipy.optimize import nnls
+    from scipy.stats import poisson
+
+    if table_rows < histogram.distinct_rows * (1 - 1e-9):
+        raise WorkloadError(
+            f"reuse histogram {histogram.name!r}: {histogram.distinct_rows:g} distinct rows of a "
+            f"table of {table_rows:g}"
+        )
+    held = histogram.rows > 0
+    columns = (histogram.least, histogram.most, histogram.rows, histogram.bin_lookups)
+    least, most, rows, looked_up = (part[held] for part in columns)
+    mixed = most <= _FREQUENT
+    counts, rates = rows[~mixed], (looked_up / rows)[~mixed]
+    if mixed.any():
+        # Rates up to where counts hardly come out above the last bin.
+        top = np.log2(most[mixed][-1]) - 0.5 / _PER_OCTAVE * (most[mixed][-1] > 1)
+        grid = 2.0 ** np.arange(top, np.log2(_RAREST), -1.0 / _PER_OCTAVE)[::-1]
+        # The mean of a Poisson count within limits is the rate times the chance of one lower.
+        low, high, unit = least[mixed, None], most[mixed, None], rows[mixed].sum()
+        chance = poisson.cdf(high, grid) - poisson.cdf(low, grid)
+        mean = grid * (poisson.cdf(high - 1.0, grid) - poisson.cdf(low - 1.0, grid))
+        parts = [chance / rows[mixed, None], mean / looked_up[mixed, None]]
+        system = np.concatenate(parts) * unit
+        weights = nnls(system, np.ones(len(system)))[0] * unit
+        weights *= looked_up[mixed].sum() / np.dot(weights, grid)
+        weights, grid = _within(weights, grid, table_rows - counts.sum())
+        counts, rates = np.concatenate([weights, counts]), np.concatenate([grid, rates])
+    return Popularity(counts, counts * rates / np.dot(counts, rates))
+
+
+def _within(weights: Floats, rates: Floats, most_rows: float) -> tuple[Floats, Floats]:
+    """The rarest rows joined into fewer and more popular ones, so that `most_rows` remain: `rates`
+    ascending, lookups kept."""
+    surplus = weights.sum() - most_rows
+    if surplus <= 0:
+        return weights, rates
+    rows, lookups = np.cumsum(weights) - surplus, np.cumsum(weights * rates)
+    fits = (rows > 0) & (lookups <= rows * np.append(rates[1:], np.inf))
+    last = int(np.argmax(fits))
+    rest = slice(last + 1, None)
+    mean = lookups[last] / rows[last]
+    return np.append(rows[last], weights[rest]), np.append(mean, rates[rest])

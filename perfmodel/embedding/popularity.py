@@ -1,6 +1,5 @@
-"""How popular the rows of a table are, in classes of equal popularity: uniform, by Zipf's law, and
-as histograms of how often a batch looks rows up tell; what ranks have of them, which hold equal
-parts of the rows.
+"""How popular the rows of a table are, in classes of equal popularity: uniform, by Zipf's law; the
+rows that independent lookups touch; what ranks have of them, which hold equal parts of the rows.
 
 Rows in the order of their popularity, cut in blocks: each part has what lies between its ends.
 Popular rows anywhere: each row is on any of the ranks by chance, so that the busiest has more than
@@ -17,9 +16,66 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.arrays import Floats, Ints
-from perfmodel.base.zipf import STEEPEST, touched_rows, zipf_classes
+from perfmodel.base.arrays import Floats
 from perfmodel.errors import WorkloadError
+
+STEEPEST = 64.0
+"""Beyond it all lookups are of the first row, to the last bit of a float64."""
+
+
+def zipf_classes(
+    rows: Floats, alpha: Floats, *, smooth: bool = False, head: int = 32, tail: int = 64
+) -> tuple[Floats, Floats]:
+    """Rows and share of lookups of each class of many tables, both `[tables, head + tail]`; one
+    class where all are uniform.
+
+    `rows` and `alpha` `[tables]`. Rank r (from 1) is looked up in proportion to
+    `r ** -alpha`; `smooth`: in proportion to the integral of `x ** -alpha` from r to
+    r + 1. A class of a table with fewer rows is empty. The sum over ranks a to b of a tail class is
+    the integral from a - 1/2 to b + 1/2 (midpoint rule; its first neglected term is
+    `alpha (alpha + 1) / (24 head^2)` of the sum).
+    """
+    rows = np.maximum(np.asarray(rows, np.float64), 1.0)[:, None]
+    exponent = np.minimum(np.asarray(alpha, np.float64), STEEPEST)[:, None]
+    if not exponent.any():
+        return rows, np.ones_like(rows)
+    single = np.minimum(np.arange(1.0, head + 1.0)[None, :], rows)
+    places = np.arange(1.0, tail + 1.0)[None, :] / tail
+    beyond = head * (np.maximum(rows, head) / head) ** places
+    ends = np.concatenate([single, np.minimum(beyond, rows)], axis=1)
+    begins = np.concatenate([np.zeros_like(rows), ends[:, :-1]], axis=1)
+    counts = ends - begins
+    offset = 1.0 if smooth else 0.5
+    weight = _integral(begins + offset, ends + offset, exponent)
+    if not smooth:
+        weight[:, :head] = counts[:, :head] * single**-exponent
+    return counts, weight / weight.sum(axis=1, keepdims=True)
+
+
+def _integral(lower: Floats, upper: Floats, alpha: Floats) -> Floats:
+    """Of `x ** -alpha` from `lower` to `upper`, without loss of digits near alpha 1."""
+    power = 1.0 - alpha
+    length = np.log(upper / lower)
+    safe = np.where(np.abs(power) < 1e-12, 1.0, power)
+    grown = np.where(np.abs(power) < 1e-12, length, np.expm1(safe * length) / safe)
+    return np.asarray(lower**power * grown)
+
+
+def touched_class_rows(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
+    """Expected distinct rows of each class that `lookups` independent ones touch:
+    `rows (1 - (1 - chance)^lookups)`, `[..., classes]`.
+
+    `rows` and `chance` `[..., classes]`, `lookups` any shape that broadcasts with theirs less the
+    classes.
+    """
+    log_missed = np.log1p(-np.minimum(chance, 1.0 - 1e-16))
+    return np.asarray(-rows * np.expm1(np.asarray(lookups, np.float64)[..., None] * log_missed))
+
+
+def touched_rows(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
+    """The same of all classes together."""
+    return np.asarray(np.sum(touched_class_rows(rows, chance, lookups), axis=-1))
+
 
 _SHARE_TOLERANCE = 1e-6
 
@@ -179,139 +235,6 @@ def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike)
 def _require_rows(rows: float) -> None:
     if not rows >= 1:
         raise WorkloadError(f"a table of {rows:g} rows cannot be looked up")
-
-
-@dataclass(frozen=True, eq=False)
-class ReuseHistogram:
-    """One batch of `lookups`, by how often its rows were looked up.
-
-    `most` `[bins]` ascending is the largest count of a bin, whose smallest is one above the bin
-    before; `rows` and `bin_lookups` `[bins]` are the distinct rows of each bin and the lookups that
-    go to them.
-
-    Raises `WorkloadError` where bins hold more, or fewer, lookups than their counts allow.
-    """
-
-    most: Floats
-    rows: Floats
-    bin_lookups: Floats
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        where, names = f"reuse histogram {self.name!r}: ", ("most", "rows", "bin_lookups")
-        for name in names:
-            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
-        most, rows, looked_up = self.most, self.rows, self.bin_lookups
-        if most.ndim != 1 or not most.shape == rows.shape == looked_up.shape:
-            raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
-        if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
-            raise WorkloadError(where + "bins must ascend from above 0")
-        if not np.isfinite((rows, looked_up)).all() or (rows < 0).any():
-            raise WorkloadError(where + "rows and lookups must be finite and not negative")
-        low, high = rows * self.least * (1 - 1e-9), rows * most * (1 + 1e-9)
-        wrong = np.flatnonzero((looked_up < low) | (looked_up > high))
-        if len(wrong) or not looked_up.sum() > 0:
-            place = int(wrong[0]) if len(wrong) else 0
-            raise WorkloadError(
-                f"{where}{looked_up[place]:g} lookups cannot go to {rows[place]:g} rows at "
-                f"{self.least[place]:g} to {most[place]:g} each"
-            )
-
-    @property
-    def lookups(self) -> float:
-        return float(self.bin_lookups.sum())
-
-    @property
-    def distinct_rows(self) -> float:
-        return float(self.rows.sum())
-
-    @property
-    def least(self) -> Floats:
-        return np.append(0.0, self.most[:-1])
-
-    def popularity(self) -> Popularity:
-        """As if the batch's rows were all there are, each as popular as it was looked up.
-
-        Right for the batch itself and for its most used rows. Of rows that it looked up a few
-        times, another batch has others: see `population`.
-        """
-        return Popularity(self.rows, self.bin_lookups / self.lookups)
-
-
-def reuse_histogram(rows: Ints, name: str = "") -> ReuseHistogram:
-    """The histogram of an index stream, `rows` `[lookups]`, in bins of powers of two."""
-    if not len(rows):
-        raise WorkloadError(f"index stream {name!r}: no lookups")
-    counts = np.unique(rows, return_counts=True)[1]
-    place = np.ceil(np.log2(counts)).astype(np.int64)
-    return ReuseHistogram(
-        most=2.0 ** np.arange(place.max() + 1),
-        rows=np.bincount(place).astype(np.float64),
-        bin_lookups=np.bincount(place, counts).astype(np.float64),
-        name=name,
-    )
-
-
-_PER_OCTAVE = 3
-_RAREST = 2.0**-4  # rows expected this often in a batch are the rarest that its histogram can show
-_FREQUENT = 512.0
-"""Rows looked up more often than this are as popular as they look: chance moves them by 4 %."""
-
-
-def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popularity:
-    """The popularity under which independent lookups give such a histogram.
-
-    A mixture of Poisson rates, three per octave: the non-negative weights under which rows and
-    lookups per bin come closest (least squares of relative errors). Rows that a batch saw once
-    stand for others that it did not see; how many there are that hardly any batch sees, it cannot
-    tell. `table_rows` is a bound on the rows.
-
-    Raises `WorkloadError` where the batch saw more rows than that.
-
-    Source: mixtures of Poisson counts as in Good and Toulmin 1956, Efron and Thisted 1976.
-    """
-    from scipy.optimize import nnls
-    from scipy.stats import poisson
-
-    if table_rows < histogram.distinct_rows * (1 - 1e-9):
-        raise WorkloadError(
-            f"reuse histogram {histogram.name!r}: {histogram.distinct_rows:g} distinct rows of a "
-            f"table of {table_rows:g}"
-        )
-    held = histogram.rows > 0
-    columns = (histogram.least, histogram.most, histogram.rows, histogram.bin_lookups)
-    least, most, rows, looked_up = (part[held] for part in columns)
-    mixed = most <= _FREQUENT
-    counts, rates = rows[~mixed], (looked_up / rows)[~mixed]
-    if mixed.any():
-        # Rates up to where counts hardly come out above the last bin.
-        top = np.log2(most[mixed][-1]) - 0.5 / _PER_OCTAVE * (most[mixed][-1] > 1)
-        grid = 2.0 ** np.arange(top, np.log2(_RAREST), -1.0 / _PER_OCTAVE)[::-1]
-        # The mean of a Poisson count within limits is the rate times the chance of one lower.
-        low, high, unit = least[mixed, None], most[mixed, None], rows[mixed].sum()
-        chance = poisson.cdf(high, grid) - poisson.cdf(low, grid)
-        mean = grid * (poisson.cdf(high - 1.0, grid) - poisson.cdf(low - 1.0, grid))
-        parts = [chance / rows[mixed, None], mean / looked_up[mixed, None]]
-        system = np.concatenate(parts) * unit
-        weights = nnls(system, np.ones(len(system)))[0] * unit
-        weights *= looked_up[mixed].sum() / np.dot(weights, grid)
-        weights, grid = _within(weights, grid, table_rows - counts.sum())
-        counts, rates = np.concatenate([weights, counts]), np.concatenate([grid, rates])
-    return Popularity(counts, counts * rates / np.dot(counts, rates))
-
-
-def _within(weights: Floats, rates: Floats, most_rows: float) -> tuple[Floats, Floats]:
-    """The rarest rows joined into fewer and more popular ones, so that `most_rows` remain: `rates`
-    ascending, lookups kept."""
-    surplus = weights.sum() - most_rows
-    if surplus <= 0:
-        return weights, rates
-    rows, lookups = np.cumsum(weights) - surplus, np.cumsum(weights * rates)
-    fits = (rows > 0) & (lookups <= rows * np.append(rates[1:], np.inf))
-    last = int(np.argmax(fits))
-    rest = slice(last + 1, None)
-    mean = lookups[last] / rows[last]
-    return np.append(rows[last], weights[rest]), np.append(mean, rates[rest])
 
 
 DRAWS, SEED = 1000, 1

@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.lazy import exports
+from perfmodel.base.registry import exports
 
 if TYPE_CHECKING:
     from perfmodel.explore.planner import plan_deployment as plan_deployment

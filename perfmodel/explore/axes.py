@@ -14,8 +14,7 @@ import numpy as np
 from perfmodel.base.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import KINDS, Cluster, Device, Part, cluster, load, node_of, with_settings
-from perfmodel.hardware.reads import figure_values
-from perfmodel.hardware.schema import InconsistentError
+from perfmodel.hardware.schema import InconsistentError, figure_values
 
 MAX_POINTS = 10**7
 """Of a sweep, whose rows are all held."""

@@ -23,7 +23,7 @@ from perfmodel.explore.axes import (
 )
 from perfmodel.explore.spec import BATCH, COST, ENERGY, OBJECTIVES, RATE, STEP, Spec
 from perfmodel.hardware import KINDS, Cluster
-from perfmodel.hardware.reads import FigureRead, figures_used
+from perfmodel.hardware.schema import FigureRead, figures_used
 from perfmodel.prediction.compare import fastest
 from perfmodel.prediction.request import changed_workload
 from perfmodel.prediction.run import predict

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.base.lazy import compiled, library
+from perfmodel.base.registry import compiled, library
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.contract import COLLECTIVE, LOWERING, parts_of
 from perfmodel.cost.durations import durations_of

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from perfmodel.base.progress import Begin, silent
-from perfmodel.base.provenance import made_by
+from perfmodel.base.answers import Begin, made_by, silent
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
 from perfmodel.designs.layouts.default import shortage

@@ -17,16 +17,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfmodel.base.answers import Begin, silent
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.base.lazy import library
-from perfmodel.base.progress import Begin, silent
+from perfmodel.base.registry import library
 from perfmodel.base.units import US_PER_MS
 from perfmodel.cost.durations import using_kernels
 from perfmodel.errors import PerfmodelError, UsageError, said_dict
 from perfmodel.explore.axes import HARDWARE, NODES, Machines, Points, name_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.spec import BATCH, OBJECTIVES, STEP, Spec
-from perfmodel.hardware.reads import SOURCED, FigureRead, figure_values
+from perfmodel.hardware.schema import SOURCED, FigureRead, figure_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -34,7 +34,7 @@ from perfmodel.designs.layouts.problem import NO_KIND, FixedTimes, Problem
 from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.hardware import Cluster
-from perfmodel.ops.dtypes import item_bytes
+from perfmodel.ops.spec import item_bytes
 from perfmodel.workload import Workload
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.tables import Table

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.lazy import library
+from perfmodel.base.registry import library
 from perfmodel.base.schema import read_toml
 from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.cost.durations import using_kernels

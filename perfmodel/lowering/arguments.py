@@ -12,12 +12,11 @@ from itertools import pairwise, zip_longest
 from math import prod
 
 from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
-from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.graph import Op, Tensor, argument, tensors_in
 from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, WAIT, WHOLE_TENSORS, Operator, Row
 from perfmodel.ops.operators import STREAM as STREAMED
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.spec import OPS, is_known, item_bytes
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
 HOST = "cpu"

@@ -24,7 +24,7 @@ from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import HostTimes, loads_data
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, TRITON, Op
-from perfmodel.ops.vocabulary.movement import RECORDED
+from perfmodel.ops.vocabulary.streaming import RECORDED
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD

@@ -36,7 +36,6 @@ from perfmodel.lowering.piece import (
     Piece,
     nothing,
 )
-from perfmodel.ops.dtypes import is_known
 from perfmodel.ops.graph import (
     NO_OP,
     Argument,
@@ -48,9 +47,9 @@ from perfmodel.ops.graph import (
     tensors_in,
 )
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.spec import OPS, is_known
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
-from perfmodel.ops.vocabulary.movement import HOST_COPIES, UNKNOWN
+from perfmodel.ops.vocabulary.streaming import HOST_COPIES, UNKNOWN
 
 CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]

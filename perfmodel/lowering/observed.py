@@ -20,9 +20,9 @@ from perfmodel.lowering.arguments import BY_CALLS, BY_ELEMENTS, FP32, HOST, OWN_
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.rules.copies import MEMCPY
-from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import MATMUL, family_of_kernel
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor
+from perfmodel.ops.spec import dtype_of_kernel
 from perfmodel.timeline.critical_path import DeviceWork, PathWalker, idle_gaps, idle_pieces
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, EdgeKind, NodeKind

@@ -20,13 +20,12 @@ from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import PINNED, direction_of, launched_by
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.rules.copies import MEMCPY
-from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph, outermost_of
 from perfmodel.ops.read.profile import ops_before_device_waits
-from perfmodel.ops.vocabulary.movement import UNKNOWN
+from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.trace.categories import Category
+from perfmodel.trace.categories import Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.window import MAIN_THREAD

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from perfmodel.ops.spec import OPS
 from perfmodel.trace.categories import COMMUNICATION_NAME, TELLING_CHARACTERS
-from perfmodel.trace.categories import is_communication as is_communication
 
 OTHER = "other"
 MATMUL = "matmul"

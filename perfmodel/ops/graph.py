@@ -39,7 +39,7 @@ BACK_TO_BACK = "back_to_back"
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor as an argument: shape, dtype (words of `perfmodel.ops.dtypes`), and identity.
+    """A tensor as an argument: shape, dtype (words of `perfmodel.ops.spec`), and identity.
 
     `tensor_id` and `storage_id` are -1 where it is unknown which tensor it is. `layout` is `""`,
     `"sparse"` or `"jagged"`; `strides` is empty where unknown (then contiguous is taken).

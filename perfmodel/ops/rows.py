@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import ModelError
-from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.spec import OPS, Dims, OpSpec, formula
+from perfmodel.ops.spec import OPS, Dims, OpSpec, formula, item_bytes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.files import atomic_write
-from perfmodel.base.lazy import library
+from perfmodel.base.registry import library
 from perfmodel.base.units import US_PER_MS, US_PER_S
 from perfmodel.errors import UsageError
 

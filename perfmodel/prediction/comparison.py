@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.provenance import OWN_MODELS, made_by
+from perfmodel.base.answers import OWN_MODELS, made_by
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
 from perfmodel.designs import Deployment
 from perfmodel.errors import prefixed, said_dict
-from perfmodel.hardware.reads import FigureRead
+from perfmodel.hardware.schema import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.reasons import ModelExplainer

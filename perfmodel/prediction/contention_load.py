@@ -13,12 +13,11 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.collectives.learned import collective_durations, device_shares_of_rows
-from perfmodel.cost.contract import COLLECTIVE
+from perfmodel.cost.contract import COLLECTIVE, TIERS
 from perfmodel.cost.gpu.analysis import groups_of
-from perfmodel.cost.tiers import TIERS
 from perfmodel.hardware import Cluster
-from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.lower import CPU
+from perfmodel.lowering.rules.cpu import rows_of
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps

@@ -15,7 +15,7 @@ from perfmodel.cost.contract import coefficients_of, parts_of
 from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster
-from perfmodel.hardware.reads import FigureRead, figures_used
+from perfmodel.hardware.schema import FigureRead, figures_used
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.what_if import node_text

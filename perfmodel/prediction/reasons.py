@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.durations import Chosen, explanations_of, kernels_in_use, using_kernels
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
+from perfmodel.hardware.schema import FigureRead, figure_read, figures_used
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import DESCRIPTIONS
 from perfmodel.prediction.explain import Reason, Terms, reason_of_row

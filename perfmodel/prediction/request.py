@@ -11,7 +11,7 @@ from perfmodel.base.schema import parse_value
 from perfmodel.cost.durations import Kernels
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
-from perfmodel.hardware import Device, Part, load, node_of, with_settings
+from perfmodel.hardware import Device, Part, cluster, find, load, node_of, with_settings
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, program_of
@@ -201,3 +201,22 @@ def facts_of(trace: Trace) -> dict[str, Any]:
             if rank in paired or not trace.ranks
         ],
     }
+
+
+WITH_GPUS = {"gpus": ("device",), "nodes": ("node",), "all": ("device", "node")}
+"""What `hardware` may say instead of a name: kinds of the catalogue's machines with GPUs."""
+
+
+def machines(hardware: Sequence[Any]) -> list[str]:
+    """Where `hardware` has a word of `WITH_GPUS`, those machines and the others that it names; none
+    without such a word. Raises `HardwareError` for a name that is none."""
+    words = [each for each in hardware if isinstance(each, str) and each in WITH_GPUS]
+    if not words:
+        return []
+    kinds = dict.fromkeys(kind for word in words for kind in WITH_GPUS[word])
+    found: list[Any] = [part for kind in kinds for part in find("", kind)]
+    with_gpus = [each.name for each in found if getattr(each, "device", each).target != "cpu"]
+    others = [each for each in hardware if each not in words]
+    for each in others:
+        cluster(each)
+    return list(dict.fromkeys([*with_gpus, *others]))

@@ -29,13 +29,12 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import program_of
 from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction.breakdown.completeness import completeness
-from perfmodel.prediction.catalogue import cheapest_first, machines
 from perfmodel.prediction.contention_load import contended, without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
-from perfmodel.prediction.request import Request, facts_of
-from perfmodel.prediction.running_cost import billed, within_limit
+from perfmodel.prediction.request import Request, facts_of, machines
+from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.shapes import predict_passes, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, placed

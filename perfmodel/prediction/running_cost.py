@@ -1,5 +1,6 @@
-"""A machine that works: what its parts draw and cost, per hour and per million samples; and a power
-limit over a step: the clock at which devices draw, on average, what they may.
+"""A machine that works: what its parts draw and cost, per hour and per million samples, and which
+costs least; and a power limit over a step: the clock at which devices draw, on average, what they
+may.
 
 A part draws `idle + (1 - idle) x activity` of its peak (Source: Fan, Weber and Barroso, Power
 provisioning for a warehouse-sized computer, ISCA 2007: linear in utilisation); what a whole node
@@ -18,13 +19,13 @@ from numpy.typing import NDArray
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.gpu import rates
-from perfmodel.errors import UsageError
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, Part, load
-from perfmodel.hardware.originals import original
+from perfmodel.hardware.catalogue import original
 from perfmodel.hardware.settings import at_clock
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.intervals import ratio_interval
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.types import Prediction, Result
 
 COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
 """What JSON has of what a design costs; of a prediction, per million of what it says."""
@@ -357,3 +358,26 @@ def _change(before: Result, after: Result) -> str:
     if waits_for in ("", "compute"):
         return f"{told}: devices work {active_frac(after):.0%} of it, at the rate of their memory"
     return f"{told}: it waits for the {waits_for}"
+
+
+def cheapest_first(machines: Sequence[Any], on: Callable[[Any], Prediction]) -> Prediction:
+    """The predictions `on` each of `machines` in one, what costs least per sample first, those
+    without a price by their step; what cannot be predicted is a warning. Raises the error of the
+    last where none can."""
+    found, lines = list[Prediction](), list[str]()
+    refused: PerfmodelError | None = None
+    for name in machines:
+        try:
+            found.append(on(name))
+        except PerfmodelError as error:
+            lines.append(f"left out {name}: {error}")
+            refused = error
+    if refused and not found:
+        raise refused
+    results, source = [result for each in found for result in each.results], found[0].source
+    if "serving" in source:
+        source = source | {"serving": [row for each in found for row in each.source["serving"]]}
+    results = billed(source, results)
+    results.sort(key=lambda each: ((each.cost or {}).get("usd_per_million") or inf, each.step_us))
+    lines += [line for each in found for line in each.warnings]
+    return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))

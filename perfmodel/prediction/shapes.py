@@ -17,8 +17,8 @@ from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.originals import unknown_generations
-from perfmodel.hardware.reads import figures_used
+from perfmodel.hardware.catalogue import unknown_generations
+from perfmodel.hardware.schema import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import CPU
@@ -29,7 +29,7 @@ from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import Op, OpGraph, tensors_in
 from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import RECORDED, UNKNOWN
+from perfmodel.ops.vocabulary.streaming import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
 from perfmodel.prediction.intervals import interval_of, model_draws
 from perfmodel.prediction.reasons import ModelExplainer, host_figures

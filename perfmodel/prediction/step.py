@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from perfmodel.base.provenance import OWN_MODELS
+from perfmodel.base.answers import OWN_MODELS
 from perfmodel.designs import Deployment, Phase
 from perfmodel.designs.layouts.default import deployment_of, shortage
 from perfmodel.designs.layouts.memory import fits, holds

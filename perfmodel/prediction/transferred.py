@@ -24,8 +24,8 @@ from perfmodel.cost.gpu.program import ROWS_ANYWHERE
 from perfmodel.cost.learned.features import describe, distance, similarity
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError, UsageError
 from perfmodel.hardware import Cluster, Device, Part, cluster
-from perfmodel.hardware.originals import unknown_generations
-from perfmodel.hardware.reads import FigureRead, figures_used
+from perfmodel.hardware.catalogue import unknown_generations
+from perfmodel.hardware.schema import FigureRead, figures_used
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
@@ -40,7 +40,7 @@ from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import UNKNOWN
+from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.prediction.scheduled import host_ratio
 from perfmodel.timeline.graph.kinds import NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph

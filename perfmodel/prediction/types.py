@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base.answers import OWN_MODELS, made_by
 from perfmodel.base.arrays import Floats
-from perfmodel.base.provenance import OWN_MODELS, made_by
 from perfmodel.base.units import human_us
 from perfmodel.errors import Note, prefixed, said_dict
-from perfmodel.hardware.reads import SOURCED, FigureRead
+from perfmodel.hardware.schema import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
 from perfmodel.timeline.schedule import StepRole, Timeline
 from perfmodel.trace.columns import NONE

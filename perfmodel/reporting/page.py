@@ -22,10 +22,9 @@ from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
 from perfmodel.prediction.types import MODEL, REPLAY
 from perfmodel.reporting import tables
-from perfmodel.reporting.brief import brief, lines_of, records_of
+from perfmodel.reporting.brief import brief, lines_of, records_of, sound
 from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict
 from perfmodel.reporting.predicted import prediction_blocks
-from perfmodel.reporting.stored import sound
 from perfmodel.reporting.tables import Block, Column, Table
 from perfmodel.reporting.tracks import Shown, timeline_data
 from perfmodel.timeline.schedule import measured

@@ -22,8 +22,8 @@ import numpy as np
 
 from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
-from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.read.arguments import of_event
+from perfmodel.ops.spec import is_known, item_bytes
 from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step, tracks_of
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph, whole_text

@@ -310,7 +310,7 @@ def _measured_step_us(result: Result) -> float | None:
 def assumed_text(name: str, figures: Sequence[Record], *, in_full: bool) -> str:
     """How many of `figures` (`Read.to_dict`) are assumed or recalled; `in_full` which, with their
     values, and their parts where several have a figure of that name. Empty without any."""
-    from perfmodel.hardware.reads import ASSUMED, RECALLED
+    from perfmodel.hardware.schema import ASSUMED, RECALLED
 
     count = Counter(each["figure"] for each in figures)
     texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}

@@ -17,7 +17,7 @@ from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
-from perfmodel.reporting.stored import sound, stored_answer
+from perfmodel.reporting.brief import sound, stored_answer
 from perfmodel.timeline.critical_path import DeviceWork, account
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.memory import memory_timelines, shown_timelines

@@ -33,8 +33,8 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
+    from perfmodel.reporting.brief import stored_answer
     from perfmodel.reporting.page import answer_html
-    from perfmodel.reporting.stored import stored_answer
 
     path, is_path = Path(path), isinstance(source, (str, Path))
     require_page(path)

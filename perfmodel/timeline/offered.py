@@ -161,7 +161,7 @@ def _in_full_batches(
 @lru_cache(maxsize=1)
 def _followed() -> Callable[..., Floats]:
     """Batches that need not be full: compiled, for which others do not wait."""
-    from perfmodel.base.lazy import compiled  # Numba, which not every install has
+    from perfmodel.base.registry import compiled  # Numba, which not every install has
 
     return compiled()(_answered_us)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.embedding import Placement, TableAccess
 from perfmodel.embedding.placement import NIC
-from perfmodel.ops.dtypes import row_bytes
+from perfmodel.ops.spec import row_bytes
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from math import sqrt
 
 from perfmodel.embedding.cache import split_hot
-from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
+from perfmodel.ops.spec import QUANTISED
 from perfmodel.workload.collectives import DENSE, even_all_to_all
 from perfmodel.workload.eager.embedding_bag import Batched, batched, look_up
 from perfmodel.workload.eager.recorder import Recorder

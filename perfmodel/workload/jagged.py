@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import INPUT, Argument, Tensor
+from perfmodel.ops.spec import row_bytes
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import (
     GROUP,

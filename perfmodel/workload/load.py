@@ -18,8 +18,14 @@ from perfmodel.base.arrays import Ints
 from perfmodel.base.files import read_bytes, schema_of
 from perfmodel.base.registry import offered
 from perfmodel.base.schema import Limits, convert, read_toml, require_keys, section, short
-from perfmodel.embedding.index_streams import read_stream, stream_alpha, traced_lookups
-from perfmodel.embedding.popularity import population, reuse_histogram, zipf
+from perfmodel.embedding.index_streams import (
+    population,
+    read_stream,
+    reuse_histogram,
+    stream_alpha,
+    traced_lookups,
+)
+from perfmodel.embedding.popularity import zipf
 from perfmodel.errors import TraceError, WorkloadError
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, graph_of_program, program_of

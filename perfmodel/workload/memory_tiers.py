@@ -16,9 +16,9 @@ from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.embedding.placement import HBM, MEMORIES, all_memories
 from perfmodel.errors import DoesNotFit, WorkloadError
 from perfmodel.hardware import Cluster, Device
-from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
 from perfmodel.ops.graph import TRITON, OpGraph, tensors_in
 from perfmodel.ops.lookups import STATES_BYTES, is_lookup
+from perfmodel.ops.spec import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, item_bytes, row_bytes
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from perfmodel.lowering.arguments import STREAM
 from perfmodel.lowering.build import COPY_STREAM
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, FORWARD, NO_OP, Argument, Op, Tensor, tensors_in
+from perfmodel.ops.spec import item_bytes
 from perfmodel.workload.eager.recorder import Recorder
 
 LEAST_BYTES = 1 << 20  # assumed: of smaller tensors copies take longer to launch than to run

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from perfmodel.base.schema import Limits
 from perfmodel.embedding.cache import TableAccess
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
-from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
-from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
 from perfmodel.ops.lookups import Lookups
+from perfmodel.ops.spec import CPU_ALIGNMENT_BYTES
+from perfmodel.ops.spec import row_bytes as stored_row_bytes
 from perfmodel.workload.eager.arithmetic import STATES
 
 Histogram = Annotated[tuple[tuple[float, float], ...], Limits(1e-15, 1e9)]

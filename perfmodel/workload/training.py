@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Tensor
+from perfmodel.ops.spec import item_bytes
 from perfmodel.trace.window import AUTOGRAD_THREAD
 from perfmodel.workload.collectives import DENSE, GROUP, all_reduce
 from perfmodel.workload.eager.arithmetic import optimizer_step, sum_to

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfmodel.cli.console import LINE, assumed
-from perfmodel.hardware.reads import FigureRead
+from perfmodel.hardware.schema import FigureRead
 
 
 def said(*figures: FigureRead) -> str:

@@ -10,7 +10,8 @@ from cli.conftest import Run
 from cli.test_predict import GPUS, answer_of
 
 from perfmodel.prediction import predict
-from perfmodel.prediction.catalogue import cheapest_first, machines
+from perfmodel.prediction.request import machines
+from perfmodel.prediction.running_cost import cheapest_first
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.workload import load_workload
 
@@ -30,7 +31,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["p5en", "dgx-1", "t4", "dgx-a100-80gb"]
     every = {"nodes": names, "all": names}
     found = lambda named: every.get(next(iter(named), ""), [])  # noqa: E731
-    for where in ("prediction.catalogue", "prediction.run"):
+    for where in ("prediction.request", "prediction.run"):
         monkeypatch.setattr(f"perfmodel.{where}.machines", found)
 
 

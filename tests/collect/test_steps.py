@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,14 +15,15 @@ from collect.tiny_config import TINY, a_run
 from perfmodel.collect import steps
 from perfmodel.collect.__main__ import build_parser, main
 from perfmodel.collect.backend import Backend, open_backend
-from perfmodel.collect.configurations import (
-    calibration_configs,
-    dims_of,
-    rough_step_us,
-)
 from perfmodel.collect.families import kronecker
 from perfmodel.collect.models.dlrm import DlrmConfig, train_dlrm
-from perfmodel.collect.steps import Turns
+from perfmodel.collect.steps import (
+    Turns,
+    calibration_configs,
+    dims_of,
+    figures_of,
+    rough_step_us,
+)
 
 
 def test_no_configuration_comes_twice() -> None:
@@ -41,6 +43,20 @@ def test_the_calibration_spans_the_space() -> None:
         values = [max(c.rows) if of == "rows" else getattr(c, of) for c in configs]
         assert sum(value <= low for value in values) >= 10, of
         assert sum(value >= high for value in values) >= 5, of
+
+
+def test_tables_of_equal_rows_are_told_together() -> None:
+    assert TINY.table_bytes == 3 * 50 * 4 * 4
+    assert dims_of(TINY)["rows_per_table"] == "3x50"
+    assert dims_of(replace(TINY, rows=(7, 7, 9)))["rows_per_table"] == "2x7 1x9"
+
+
+def test_figures_are_robust_and_tell_their_own_spread() -> None:
+    found = figures_of([[10.0] * 5, [10.5] * 5, [10.0, 400.0]])
+    assert found["p10_us"] == pytest.approx(10.0)
+    assert (found["rounds"], found["steps"]) == (3, 12)
+    assert math.isclose(found["halves_frac"], 0.05)
+    assert figures_of([[1.0]])["halves_frac"] is None
 
 
 def test_points_fill_a_box_of_many_dims() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import perfmodel
 from perfmodel import explore
-from perfmodel.base.provenance import made_by
+from perfmodel.base.answers import made_by
 from perfmodel.cost.durations import kernels_in_use, not_learned, using_kernels
 from perfmodel.errors import UsageError
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.device_caches import SoftwareCache
+from perfmodel.designs.cached_tables import SoftwareCache
 from perfmodel.designs.training_systems import PrefetchPipeline
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError

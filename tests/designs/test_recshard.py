@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.cached_tables import RecShard, hot_frac, ranks_by_load
 from perfmodel.designs.composed import composed
-from perfmodel.designs.device_caches import RecShard, hot_fracs, ranks_by_load
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction.compare import fastest
@@ -28,17 +28,17 @@ def deployment(tables: tuple[Table, ...] = TABLES) -> Deployment:
 
 def test_all_or_nothing_in_device_memory() -> None:
     start = deployment()
-    np.testing.assert_allclose(hot_fracs(start, len(TABLES) * BYTES), 1.0)
-    np.testing.assert_allclose(hot_fracs(start, 1e-6), 0.0, atol=1e-9)
+    np.testing.assert_allclose(hot_frac(start, len(TABLES) * BYTES), 1.0)
+    np.testing.assert_allclose(hot_frac(start, 1e-6), 0.0, atol=1e-9)
 
 
 def test_without_skew_the_share_of_bytes_is_the_share_of_lookups() -> None:
     start = deployment((Table(2_000_000, 64, 10.0),) * 8)
-    assert hot_fracs(start, 2 * BYTES).sum() == pytest.approx(2.0)
+    assert hot_frac(start, 2 * BYTES).sum() == pytest.approx(2.0)
 
 
 def test_skewed_tables_are_served_from_few_rows() -> None:
-    found = hot_fracs(deployment(), 0.1 * len(TABLES) * BYTES)[:4]
+    found = hot_frac(deployment(), 0.1 * len(TABLES) * BYTES)[:4]
     assert (np.diff(found) > 0).all()
     assert found[3] > 0.9
 

@@ -18,7 +18,7 @@ from benchmarks.sense_cases import (
     more_of,
 )
 from perfmodel.hardware import KINDS, cluster, names
-from perfmodel.hardware.reads import figures_of
+from perfmodel.hardware.schema import figures_of
 
 SEED = 7
 LEFT = {("", "node.nics"), ("", "nic.")}

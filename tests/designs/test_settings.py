@@ -16,7 +16,7 @@ import pytest
 from slow import slow_but
 
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
-from perfmodel.designs.device_caches import SoftwareCache
+from perfmodel.designs.cached_tables import SoftwareCache
 from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.device_caches import SharedCache, SoftwareCache
+from perfmodel.designs.cached_tables import SharedCache, SoftwareCache
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict

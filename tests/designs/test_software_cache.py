@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.designs.cached_tables import SoftwareCache
 from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.device_caches import SoftwareCache
 from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError

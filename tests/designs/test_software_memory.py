@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.designs.cached_tables import SoftwareMemory
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.layouts.default import deployment_of
-from perfmodel.designs.software_memory import SoftwareMemory
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device, Storage

@@ -12,8 +12,8 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.training_systems import StashedActivations
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, FORWARD, NO_OP, Op
+from perfmodel.ops.spec import item_bytes
 from perfmodel.prediction import predict
 from perfmodel.prediction.step import steps_of
 from perfmodel.prediction.types import Result

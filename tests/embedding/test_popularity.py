@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.base.zipf import zipf_classes
 from perfmodel.embedding import Popularity, uniform, zipf, zipf_alpha_of
+from perfmodel.embedding.popularity import zipf_classes
 from perfmodel.errors import WorkloadError
 
 BISECTED_TO = 1e-6

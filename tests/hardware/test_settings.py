@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfmodel import hardware
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import with_settings
-from perfmodel.hardware.originals import original
+from perfmodel.hardware.catalogue import original
 
 
 def test_figures_of_a_node_and_its_parts() -> None:

@@ -9,7 +9,7 @@ from perfmodel.lowering.observed import answered_by
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import NO_OP
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import UNKNOWN
+from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.lowering.build_cpu import cpu_graph, cpu_steps
+from perfmodel.lowering.rules.cpu import cpu_graph, cpu_steps
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import ModelError
 from perfmodel.hardware import device
-from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.spec import OPS, row_bytes
 
 DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "int2")
 

@@ -16,7 +16,7 @@ from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding.placement import Memory
 from perfmodel.hardware import Cluster, Device
-from perfmodel.hardware.originals import Generation
+from perfmodel.hardware.catalogue import Generation
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.rows import Rows

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats
 from perfmodel.embedding import Placement
-from perfmodel.ops.dtypes import item_bytes
+from perfmodel.ops.spec import item_bytes
 from perfmodel.workload import Workload
 from perfmodel.workload.sharding import plan_of_placement
 

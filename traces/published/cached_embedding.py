@@ -6,7 +6,7 @@ from math import floor
 
 from benchmarks.published.designs import Lab, Study
 from perfmodel.base.units import US_PER_S
-from perfmodel.designs.device_caches import SoftwareCache
+from perfmodel.designs.cached_tables import SoftwareCache
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.published.designs import Lab, Study
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.device_caches import RecShard, hot_fracs
+from perfmodel.designs.cached_tables import RecShard, hot_frac
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
@@ -104,7 +104,7 @@ def _compare(start: Deployment, hbm_gb: float) -> Compared:
     whole, hosted = size_greedy(start, hbm_gb * BYTES_PER_GB)
     split = RecShard(hbm_gb).apply(start)
     first, second = (predict(each, every_rank=True).results[0] for each in (whole, split))
-    hot = hot_fracs(start, hbm_gb * BYTES_PER_GB * start.ranks)
+    hot = hot_frac(start, hbm_gb * BYTES_PER_GB * start.ranks)
     pooling = np.array([table.pooling for table in start.workload.tables])
     slow: Any = [float((pooling * cold).sum() / pooling.sum()) for cold in (hosted, 1 - hot)]
     imbalance = (_above_mean(first), _above_mean(second))

@@ -21,7 +21,7 @@ from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import INFINIBAND, MESH, SWITCH, Calls
 from perfmodel.errors import ModelError
-from perfmodel.hardware.originals import nearest_known
+from perfmodel.hardware.catalogue import nearest_known
 
 _C = coefficients("collectives.algorithms")
 _RING_TURNS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
-from perfmodel.hardware.originals import reduces_in_switch
+from perfmodel.hardware.catalogue import reduces_in_switch
 from perfmodel.ops.rows import Rows
 
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"

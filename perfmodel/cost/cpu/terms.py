@@ -8,16 +8,15 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.base.zipf import touched_rows, zipf_classes
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.cpu.family import Call, bound_terms, overlapped_us
 from perfmodel.cost.cpu.parameters import Scale, by_vectors
+from perfmodel.embedding.popularity import touched_rows, zipf_classes
 from perfmodel.hardware import Device
-from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.spec import OPS, item_bytes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.matmul import input_area, output_area
-from perfmodel.ops.vocabulary.movement import BUCKET, VIEWS
+from perfmodel.ops.vocabulary.streaming import BUCKET, VIEWS
 
 _C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
 _VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")

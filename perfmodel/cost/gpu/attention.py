@@ -18,7 +18,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.ops.dtypes import item_bytes
+from perfmodel.ops.spec import item_bytes
 from perfmodel.ops.vocabulary.matmul import DECODE, decodes, keys_heads, pairs, seen_keys
 from perfmodel.ops.vocabulary.matmul import keys as keys_of
 

@@ -2,7 +2,8 @@
 memory or from the L2, by their reuse.
 
 Access probabilities fall as rank to the power -alpha (0: uniform), in classes of ranks as
-`perfmodel.base.zipf` makes them. The cache keeps the most popular rows; each of those misses once.
+`perfmodel.embedding.popularity` makes them. The cache keeps the most popular rows; each of those
+misses once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Mask
-from perfmodel.base.zipf import touched_per_class, zipf_classes
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.program import resident_warps
@@ -31,12 +31,12 @@ from perfmodel.cost.gpu.rates import (
     stream_bytes_per_us,
     transfer_us,
 )
+from perfmodel.embedding.popularity import touched_class_rows, zipf_classes
 from perfmodel.hardware import Device
-from perfmodel.hardware.originals import nearest_known
-from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.spec import Dims
+from perfmodel.hardware.catalogue import nearest_known
+from perfmodel.ops.spec import Dims, item_bytes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
-from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
+from perfmodel.ops.vocabulary.streaming import BLOCK_KEYS, keys_of_block
 
 
 def missed_lookups(
@@ -51,7 +51,7 @@ def missed_lookups(
     less_popular = np.cumsum(rows, axis=1) - rows
     held = np.maximum(rows, 1e-300)
     cached = np.clip((cached_rows[:, None] - less_popular) / held, 0.0, 1.0)
-    once = touched_per_class(rows, share / held, lookups)
+    once = touched_class_rows(rows, share / held, lookups)
     missed = np.sum(cached * once + (1.0 - cached) * share * lookups[:, None], axis=1)
     return np.minimum(missed, lookups), np.minimum(once.sum(axis=1), lookups)
 

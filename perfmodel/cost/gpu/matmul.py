@@ -29,9 +29,8 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import KERNEL, TORCH, Rows, framework_code
-from perfmodel.ops.spec import Dims
+from perfmodel.ops.spec import Dims, item_bytes
 
 _C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]

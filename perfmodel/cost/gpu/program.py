@@ -35,7 +35,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.hardware.originals import nearest_known
+from perfmodel.hardware.catalogue import nearest_known
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL

@@ -18,8 +18,8 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
-from perfmodel.hardware.originals import nearest_known, original
-from perfmodel.ops.dtypes import item_bytes
+from perfmodel.hardware.catalogue import nearest_known, original
+from perfmodel.ops.spec import item_bytes
 
 USUAL = "usual"
 _C = coefficients("gpu.rates")

@@ -40,7 +40,7 @@ from perfmodel.cost.learned.features import (
 )
 from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
-from perfmodel.hardware.originals import original
+from perfmodel.hardware.catalogue import original
 from perfmodel.ops.rows import KERNEL, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import MATMUL
 

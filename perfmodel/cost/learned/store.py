@@ -24,10 +24,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from perfmodel.base.answers import answered_by
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
-from perfmodel.base.lazy import library
-from perfmodel.base.provenance import answered_by
+from perfmodel.base.registry import library
 from perfmodel.cost.learned.features import PHYSICS
 from perfmodel.cost.learned.forest import of_booster, pack, unpack
 from perfmodel.cost.learned.model import MAX_LOG, OTHERS, File, Fitted, Learned, Part

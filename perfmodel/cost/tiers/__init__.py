@@ -9,12 +9,11 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import TIERS, CostModel, Estimate, Explanation, explanations
+from perfmodel.cost.contract import TIERS, Estimate, Explanation, explanations
 from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
 
-__all__ = ["TIERS", "CostModel", "Tier", "Work"]
 _INTERVAL = coefficients("tiers.interval")
 
 

@@ -41,7 +41,7 @@ from perfmodel.ops.vocabulary.embedding import (
     WORKING_SETS,
     stored_row_bytes,
 )
-from perfmodel.ops.vocabulary.movement import PAUSE
+from perfmodel.ops.vocabulary.streaming import PAUSE
 
 _C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
 _INTERVAL = coefficients("tiers.interval")

@@ -12,7 +12,7 @@ from itertools import islice
 from math import ceil
 from typing import Any
 
-from perfmodel.base.provenance import OWN_MODELS
+from perfmodel.base.answers import OWN_MODELS
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.designs.layouts.memory import beside_bytes, filled_frac, holds, largest
 from perfmodel.designs.layouts.problem import CACHED_FRACS

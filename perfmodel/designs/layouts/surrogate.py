@@ -27,11 +27,11 @@ from perfmodel.designs.layouts.problem import (
 )
 from perfmodel.embedding import RowDtype, TableAccess, TablePlacement, steady_use
 from perfmodel.hardware import Cluster
-from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.rules.cpu import rows_of
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import item_bytes
 from perfmodel.workload.eager.arithmetic import optimizer_passes
 from perfmodel.workload.layer_times import mlp_us
 from perfmodel.workload.memory_tiers import shard_bytes

@@ -32,7 +32,7 @@ from perfmodel.lowering.piece import (
     nothing,
 )
 from perfmodel.ops.graph import AUTOGRAD_NODE, TRITON, Op, Tensor, tensors_in
-from perfmodel.ops.vocabulary.movement import RECORDED
+from perfmodel.ops.vocabulary.streaming import RECORDED
 
 VIEWS = (
     "view _unsafe_view _reshape_alias as_strided as_strided_ expand expand_as view_as transpose "

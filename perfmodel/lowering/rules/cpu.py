@@ -1,18 +1,30 @@
-"""What operators become on a CPU: one stretch of their thread's time each.
+"""A step on a CPU: what operators become, one stretch of their thread's time each, with all that a
+kernel calls inside; its pieces in order are its rows, and an execution graph of one host thread.
 
-What a kernel calls inside is part of it.
+`step_bytes` is what all of them write, `first_frac` is 1 for the first of its op and direction,
+whose code and whose threads have been idle since the step before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from perfmodel.base.arrays import Floats
 from perfmodel.lowering.arguments import by_record, made, rule_of, size, tensor
+from perfmodel.lowering.draft import Built, Draft
+from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
-from perfmodel.ops.graph import Op
+from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.operators import Operator
-from perfmodel.ops.vocabulary.movement import VIEW
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.streaming import BUCKET, CALL, NODE, STEP, UPDATE, VIEW
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.trace.window import MAIN_THREAD
 
 
 @LOWERINGS.register(
@@ -73,3 +85,93 @@ _KINDS = {
 def view(op: Op) -> Sequence[Piece]:
     """A new tensor object, without a kernel."""
     return (Piece(_KINDS.get(op.name.removeprefix("aten::"), VIEW), kind="host"),)
+
+
+_HOST = (NodeKind.HOST, Cause.HOST_OP_WITHOUT_LAUNCH, Scope.HOST)
+_MARK = (NodeKind.MARK, Cause.END_OF_STEP, Scope.NONE)
+_COLLECTIVE = (NodeKind.COLLECTIVE, Cause.COMMUNICATION, Scope.COMM)
+
+
+def cpu_graph(steps: Sequence[Sequence[Piece]], duration_us: Floats, rank: int = 0) -> Built:
+    """The graph of `steps` (of `cpu_steps`) with their pieces' durations: one chain, each step
+    between two marks.
+
+    The threads that an operator works with are part of its duration; collectives are waited for.
+    """
+    draft, marks, place = Draft(rank), [], 0
+    taken_us = duration_us.tolist()
+    for number, step in enumerate(steps):
+        start = draft.add(*_MARK, MAIN_THREAD, f"step {number}")
+        for piece in step:
+            what = _COLLECTIVE if piece.kind == "collective" else _HOST
+            draft.add(*what, MAIN_THREAD, piece.op, taken_us[place], place)
+            place += 1
+        marks.append((number, start, draft.add(*_MARK, MAIN_THREAD, f"end of step {number}")))
+    for node in range(1, len(draft.nodes)):
+        draft.edge(node - 1, node, EdgeKind.PROGRAM)
+    return draft.built(marks)
+
+
+ALL_REDUCE = "c10d::allreduce_"
+"""The call that `DistributedDataParallel` makes per bucket."""
+ANNOTATION_PREFIXES = ("Optimizer.", "ProfilerStep", "enumerate(DataLoader)")
+
+
+def cpu_steps(graph: OpGraph) -> list[list[Piece]]:
+    """What the host does in each step: kernels, views, and what Python and autograd take.
+
+    What ran before the first step is no step, unless nothing else is there.
+    """
+    numbers = sorted({op.step for op in graph.ops}) or [0]
+    numbers = [number for number in numbers if number >= 0] or numbers
+    lowered = lower(graph, "cpu")
+    steps: dict[int, list[Piece]] = {number: [] for number in numbers}
+    for piece, owner in zip(lowered.pieces, lowered.owner.tolist(), strict=True):
+        step = lowered.graph.ops[owner].step
+        if step in steps:
+            steps[step].append(piece)
+    return [[*own, *_host_pieces(graph, number)] for number, own in steps.items()]
+
+
+def _host_pieces(graph: OpGraph, step: int) -> list[Piece]:
+    """Calls from Python, autograd nodes, buckets of gradients, parameters that an optimizer visits,
+    and the step; of each beside what it calls."""
+    counts = dict.fromkeys((CALL, NODE, BUCKET, UPDATE), 0)
+    for op in graph.ops:
+        if op.step != step:
+            continue
+        if op.name.startswith(AUTOGRAD_NODE):
+            counts[NODE] += 1
+        elif op.name == ALL_REDUCE:
+            counts[BUCKET] += 1
+        elif not op.name.startswith(ANNOTATION_PREFIXES):
+            above = "" if op.parent == NO_OP else graph.ops[op.parent].name
+            if not above or above.startswith(ANNOTATION_PREFIXES):
+                counts[UPDATE if op.phase == OPTIMIZER else CALL] += 1
+    pieces = [Piece(kind, {"count": float(n)}, kind="host") for kind, n in counts.items() if n]
+    return [*pieces, Piece(STEP, kind="host")]
+
+
+STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
+
+
+def rows_of(pieces: Sequence[Piece]) -> Rows:
+    rows = Rows.of([piece.to_row() for piece in pieces])
+    total = written_bytes(rows).sum()
+    told = {STEP_BYTES: np.full(len(rows), total), FIRST_FRAC: is_first(rows)}
+    return replace(rows, dims={**rows.dims, **told})
+
+
+def is_first(rows: Rows) -> Floats:
+    """1 for the first row of its op and direction, 0 for the others."""
+    kinds = enumerate(zip(rows.op, rows.direction, strict=True))
+    first = {kind: row for row, kind in reversed(list(kinds))}
+    return np.isin(np.arange(len(rows)), list(first.values())).astype(np.float64)
+
+
+def written_bytes(rows: Rows) -> Floats:
+    result = np.zeros(len(rows))
+    for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
+        spec = OPS[op].of(direction)
+        result[index] = spec.written_bytes(rows.dims_of(op, index), rows.item_bytes[index])
+    return result

@@ -21,7 +21,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
-from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
+from perfmodel.ops.vocabulary.streaming import BLOCK_KEYS, keys_of_block
 
 
 def gathered(

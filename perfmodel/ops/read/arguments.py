@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfmodel.errors import TraceError
-from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Tensor, tensors_in
+from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.execution_trace_arguments import TypeTree, parse_type
 

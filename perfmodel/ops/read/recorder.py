@@ -17,7 +17,6 @@ from operator import sub
 from types import MappingProxyType
 from typing import Any
 
-from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import (
     AUTOGRAD_NODE,
     BACK_TO_BACK,
@@ -48,6 +47,7 @@ from perfmodel.ops.read.tracing import (
     leaves,
     mapped,
 )
+from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.provenance import made_by
+from perfmodel.base.answers import made_by
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
@@ -330,8 +330,10 @@ class Breakdown(HotTables):
 
 
 def breakdown(trace: Trace | str | Path) -> Breakdown:
-    """Where the time of a trace, or of what `read` takes, went, as it was measured.
+    """Where the time of a trace went, as it was measured.
 
+    Parameters:
+        trace: a trace, or what `read` takes.
     Returns: a `Breakdown`: per rank and step, and in the mean over ranks; `gains` is what would
     help.
     Raises: `TraceError` when there is nothing to break down (an execution trace has no times).

@@ -22,12 +22,11 @@ from perfmodel.hardware.parts import Target
 from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
-from perfmodel.ops.dtypes import DTYPES
 from perfmodel.ops.graph import NO_OP, Op
 from perfmodel.ops.read.arguments import collective_of, of_event
 from perfmodel.ops.read.profile import of_kineto
-from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER, UNKNOWN
+from perfmodel.ops.spec import DTYPES, OPS
+from perfmodel.ops.vocabulary.streaming import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
 from perfmodel.prediction.breakdown.hotspots import UNFIT, Hotspots, NamedSums, Nesting, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.base.lazy import exports
+from perfmodel.base.registry import exports
 from perfmodel.errors import TraceError
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.measured_waits import with_measured_waits

@@ -19,9 +19,9 @@ import pandas as pd
 from scipy.optimize import least_squares
 from sklearn.model_selection import GroupShuffleSplit
 
+from perfmodel.base.answers import Begin, silent
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes
-from perfmodel.base.progress import Begin, silent
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.cpu.parameters import parameters_on, section_of
@@ -29,7 +29,7 @@ from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.movement import CALL, HOST, NODE, STEP, UPDATE, VIEWS
+from perfmodel.ops.vocabulary.streaming import CALL, HOST, NODE, STEP, UPDATE, VIEWS
 from perfmodel.validate.calibrate.steps import (
     MAX_BYTES,
     MeasuredStep,

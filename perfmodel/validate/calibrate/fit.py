@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.files import DEFAULT_MAX_BYTES, check_writable, read_bytes, write_text
-from perfmodel.base.lazy import library
-from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.base.registry import library
 from perfmodel.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def fit(
     nccl-tests or rccl-tests to a correction for the node `hardware`; `collective`, `ranks` and
     `nodes` where the logs do not say). `profiler_us_per_event` is taken off each sample of the host
     per event that was recorded in it; `hosts` and `torch_versions` are what traces do not say. Each
-    takes `begin`, which gets what it does next (`perfmodel.base.progress`).
+    takes `begin`, which gets what it does next (`perfmodel.base.answers`).
     """
     if what not in _FITS:
         raise UsageError(f"fit: unknown {what!r}; one of {', '.join(_FITS)}")

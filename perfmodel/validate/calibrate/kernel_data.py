@@ -22,9 +22,8 @@ from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.learned.features import as_kernels
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.hardware import Device
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
-from perfmodel.ops.spec import OPS, directions
+from perfmodel.ops.spec import OPS, directions, item_bytes
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
 if TYPE_CHECKING:

@@ -18,13 +18,12 @@ import sklearn
 import xgboost
 from sklearn.base import clone, is_regressor
 
-from perfmodel.base.progress import Begin, silent
+from perfmodel.base.answers import Begin, silent
 from perfmodel.cost.learned.features import BY_ROW, FEATURES
 from perfmodel.cost.learned.model import Learned, Part
 from perfmodel.cost.learned.store import models_of
 from perfmodel.errors import ModelError, PerfmodelError, UsageError
-from perfmodel.ops.dtypes import QUANTISED
-from perfmodel.ops.spec import VECTOR
+from perfmodel.ops.spec import QUANTISED, VECTOR
 from perfmodel.ops.vocabulary.matmul import MATMUL
 from perfmodel.validate.calibrate.kernel_data import (
     Table,

@@ -14,9 +14,9 @@ from perfmodel.cost.cpu.parameters import reference_cpu, section_of, spread_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
-from perfmodel.lowering.build_cpu import cpu_steps, rows_of
+from perfmodel.lowering.rules.cpu import cpu_steps, rows_of
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.vocabulary.movement import HOST, STEP
+from perfmodel.ops.vocabulary.streaming import HOST, STEP
 from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.load import workload_from_document
 

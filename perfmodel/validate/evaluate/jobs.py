@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.arrays import Ints
 from perfmodel.base.files import DEFAULT_MAX_BYTES, read_chunks
-from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction import predict

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.frames import csv_rows
-from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings

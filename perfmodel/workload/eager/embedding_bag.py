@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.dtypes import QUANTISED, item_bytes, row_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP, STATES_BYTES, Lookups
+from perfmodel.ops.spec import QUANTISED, item_bytes, row_bytes
 from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, is_contiguous
 from perfmodel.workload.eager.tensors import (
     as_strided,

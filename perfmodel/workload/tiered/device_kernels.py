@@ -27,8 +27,8 @@ from typing import Self
 from perfmodel.embedding.placement import HBM
 from perfmodel.errors import WorkloadError
 from perfmodel.lowering.rules.fbgemm import HOST_STATE
-from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
+from perfmodel.ops.spec import item_bytes
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use
 from perfmodel.workload.collectives import all_reduce, fused_tables

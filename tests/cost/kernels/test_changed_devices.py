@@ -12,7 +12,7 @@ from benchmarks.monotone import DRAWN, WORSE, changes, drawn, predicted_us
 from perfmodel import hardware
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.learned.features import describe, distance
-from perfmodel.hardware.originals import original
+from perfmodel.hardware.catalogue import original
 from perfmodel.hardware.settings import with_settings
 from perfmodel.ops.rows import Rows
 

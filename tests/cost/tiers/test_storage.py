@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.tiers import TIERS
+from perfmodel.cost.contract import TIERS
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.hardware.parts import Storage

@@ -1,10 +1,11 @@
-"""Tables in host memory, rows in use or popular on devices: software caches, RecShard, a cache in
-what a KV cache leaves."""
+"""Tables outside device memory, some of their rows nearer: of tables in host memory, rows in use or
+popular on devices (software caches, RecShard, a cache in what a KV cache leaves); of tables on
+drives, rows in host memory (software-defined memory)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
 from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement, hot_set
-from perfmodel.embedding.placement import HOST
+from perfmodel.embedding.placement import HOST, STORAGE
 from perfmodel.errors import WorkloadError
-from perfmodel.workload.memory_tiers import CONTEXT_BYTES
+from perfmodel.hardware.parts import Storage
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES, shard_bytes
 
 MIN_FRAC = 1e-3  # of the rows, less than this is not tried in the place of more
 
@@ -94,7 +96,7 @@ class RecShard(settings.Checked, of="recshard"):
 
     def apply(self, deployment: Deployment) -> Deployment:
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
-        hot = hot_fracs(deployment, capacity_bytes * deployment.ranks)
+        hot = hot_frac(deployment, capacity_bytes * deployment.ranks)
         device, sizes = deployment.machine.node.device, deployment.table_bytes
         tables = deployment.workload.tables
         read = np.array([t.pooling * s / t.rows for t, s in zip(tables, sizes, strict=True)])
@@ -113,7 +115,7 @@ class RecShard(settings.Checked, of="recshard"):
         return deployment.with_(placement=Placement(placed, caches))
 
 
-def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
+def hot_frac(deployment: Deployment, hbm_bytes: float) -> Floats:
     """Per table the share of lookups that go to rows within `hbm_bytes` of the most popular rows
     (per byte) of all tables."""
     pairs = zip(deployment.workload.tables, deployment.table_bytes, strict=True)
@@ -121,12 +123,12 @@ def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
     return hot_set(one_sample, hbm_bytes).hot_frac
 
 
-def ranks_by_load(cost: Floats, ranks: int) -> NDArray[np.int64]:
+def ranks_by_load(weight: Floats, ranks: int) -> NDArray[np.int64]:
     """Per table a rank: the largest first, each to the rank with the least so far."""
-    load, rank_of = np.zeros(ranks), np.zeros(len(cost), np.int64)
-    for number in np.argsort(-cost, kind="stable").tolist():
+    load, rank_of = np.zeros(ranks), np.zeros(len(weight), np.int64)
+    for number in np.argsort(-weight, kind="stable").tolist():
         rank_of[number] = int(load.argmin())
-        load[rank_of[number]] += cost[number]
+        load[rank_of[number]] += weight[number]
     return rank_of
 
 
@@ -163,3 +165,89 @@ class SharedCache(settings.Checked, of="shared_cache"):
         cache = SoftwareCache(cache_frac=min(room / own_bytes, 1.0), policy=self.policy)
         note = f"shared_cache: {self.kv_gib:g} GiB of each device are the KV cache's"
         return cache.apply(deployment.with_(note, machine=machine))
+
+
+GIB = 2**30
+TRAINING = "rows that training writes"
+MIN_GIB = 1 / 32  # of a cache, less than this is not tried in the place of more
+
+
+@dataclass(frozen=True)
+class SoftwareMemory(settings.Checked, of="software_memory"):
+    """Tables on drives, their rows read by the host behind a cache of rows in its memory.
+
+    `drive` and `drives` per node replace what the node has (`""`: its own). All tables move but
+    replicas that training updates. `cache_gib` of each node's host memory (0: none) holds rows of
+    those on drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
+    during this step; `writes_behind`: rows go back during the next.
+
+    Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
+    (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
+    """
+
+    drive: str = "pm9a3"
+    drives: settings.SomeCount = 2
+    cache_gib: settings.Amount = settings.step(16.0, plain=0.0, less=settings.halves(MIN_GIB))
+    rows_ahead: bool = settings.step(True, plain=False)
+    writes_behind: bool = settings.step(True, plain=False, acts_on=TRAINING)
+
+    parts: ClassVar = {"drive": Storage}
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        held, tables = deployment.table_bytes, deployment.placement.tables
+        moved = frozenset(
+            number
+            for number, placed in enumerate(tables)
+            if not (deployment.train and placed.sharding == "data_parallel")
+        )
+        if not moved:
+            raise WorkloadError("software_memory: replicas that training updates stay: none moves")
+        fullest = _fullest(deployment, moved)
+        machine = deployment.machine
+        if self.drive:
+            part = self.part(Storage, "drive", self.drive)
+            machine = replace(machine, node=replace(machine.node, storage=part, drives=self.drives))
+        node = machine.node
+        if node.storage is None:
+            raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
+        drive = node.storage.name
+        needed = sum(held[number] for number in moved)
+        room = (node.storage.capacity_bytes or 0) * (node.drives or 1)
+        if room and needed > room * machine.nodes:
+            raise WorkloadError(
+                f"software_memory: {needed / 1e9:.4g} GB of tables are larger than {node.drives} "
+                f"{drive} on each of {machine.nodes} nodes"
+            )
+        cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
+        caches = [RowCache("rows in host memory", "host", cache_bytes)] if cache_bytes else []
+        place = {
+            "tier": STORAGE,
+            "pooled_on": "host",
+            "caches": tuple(cache.name for cache in caches),
+        }
+        note = (
+            f"software-defined memory: {len(moved)} of {len(held)} tables on {node.drives} {drive} "
+            "per node"
+        )
+        if cache_bytes == fullest:
+            note += ", all their rows in the hosts' cache too: they could stay in host memory"
+        ahead, behind = self.rows_ahead, self.writes_behind
+        return deployment.with_(
+            note,
+            machine=machine,
+            placement=deployment.placement.edited(
+                lambda number, _: place if number in moved else {}, caches=tuple(caches)
+            ),
+            pipeline=replace(deployment.pipeline, rows_ahead=ahead, writes_behind=behind),
+        )
+
+
+def _fullest(deployment: Deployment, moved: frozenset[int]) -> float:
+    """Bytes of rows that the rank with most has of the tables that move."""
+    of_rank = [0.0] * deployment.ranks
+    for number in moved:
+        placed = deployment.placement.tables[number]
+        size = shard_bytes(deployment.workload.tables[number], placed, None)
+        for rank in placed.ranks:
+            of_rank[rank] += size
+    return max(of_rank)

@@ -1,17 +1,22 @@
-"""What made an answer: the version of this package, its catalogues and its models."""
+"""What an answer is made by, and how far it is: the version of this package, its catalogues and its
+models; what long work calls as it goes.
+
+Functions that take long call a `Begin` before each part of their work; whoever calls them shows it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 _HERE = Path(__file__).parents[1]
 _FOLDERS = {
     "catalogue": ("hardware/catalogue", "workload/catalogue", "lowering/host/catalogue"),
-    "models": ("cost/bundled", "cost/coefficients", "cost/collectives", "cost/tiers"),
+    "models": ("cost/bundled", "cost/coefficients", "cost/collectives"),
 }
 """Of each fingerprint; trees lie beside a manifest that holds their digests."""
 _SUFFIXES = (".toml", ".json")
@@ -62,3 +67,22 @@ def made_by(own_models: str | None = None) -> dict[str, str]:
     own = OWN_MODELS.get() if own_models is None else own_models
     found = {"perfmodel": __version__, **{name: _fingerprint(name) for name in _FOLDERS}}
     return found | ({"own_models": own} if own else {})
+
+
+Begin: TypeAlias = Callable[[str, int, int], object]
+"""Gets what begins, how much of the work is done by then, and how much there is in the same unit
+(parts, rows); 0 and 0 where that is not known."""
+Part = TypeVar("Part")
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """The `Begin` of who shows nothing."""
+
+
+def begun(
+    parts: Collection[Part], begin: Begin, name: Callable[[Part], object] = str
+) -> Iterator[Part]:
+    """Each of `parts`, after `begin` was called with its `name`."""
+    for position, part in enumerate(parts):
+        begin(str(name(part)), position, len(parts))
+        yield part
