@@ -298,7 +298,8 @@ def fallback(op: Op) -> Pieces:
     """One piece that streams an op's tensors; none for an op that has no tensors.
 
     Where there are indices, the longest tensors that are as long as none of them are pools (caches,
-    tables): of those a row per index, or as much as the others hold, if that is more.
+    tables): of those a row per index, or as much as the others hold, if that is more. Of a sparse
+    tensor, whose shape does not say what it holds, so many elements as its lookups.
     """
     inputs, outputs = op.tensors, tuple(tensors_in(op.outputs))
     held = (*inputs, *outputs)
@@ -311,6 +312,8 @@ def fallback(op: Op) -> Pieces:
 
     def reached_bytes(each: Tensor) -> float:
         full = tensor_bytes(each)
+        if each.layout:
+            return min(full, float(op.attributes.get("lookups", 0)) * bytes_of(each.dtype))
         if not has_pool or each.shape[:1] != (rows,) or len(each.shape) < 2:
             return full
         return min(full, max(most * full / rows, others))

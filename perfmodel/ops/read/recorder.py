@@ -67,6 +67,7 @@ IN_FP32 = frozenset(
 """What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
 RECURRENT_OP = "aten::_cudnn_rnn"
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::_sparse_addmm")
 MASKED, INDEX_PUT = "aten::index", ("aten::index_put", "aten::_index_put_impl_", "aten::index_put_")
 """Of what is taken by masks, indices are found first; of what is put, where it accumulates, as the
 gradient of the former does."""
@@ -105,7 +106,7 @@ class Recorder:
         self._host: set[int] = set()
         """Storages in host memory."""
         self._lookups: dict[int, int] = {}
-        """Sparse gradients, and what is made of them, to the rows that they hold."""
+        """Sparse tensors, and what is made of them, to the rows that they hold."""
         self._node = NO_OP
         """The op of the node that the backward pass runs: what follows one, sums of gradients, is
         done with it."""
@@ -239,7 +240,10 @@ class Recorder:
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
-            about |= self._about_bags(name, given, inputs, outputs)
+            if summed := self._summed(name, inputs):
+                name, inputs = BAGS[0], summed
+            else:
+                about |= self._about_bags(name, given, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
@@ -256,6 +260,15 @@ class Recorder:
             else:
                 indices.append(each)
         return (args[0], indices, *args[2:])
+
+    def _summed(self, name: str, inputs: tuple[Argument, ...]) -> tuple[Argument, ...] | None:
+        """Of a product with a sparse matrix, which sums rows of the other one by its elements, the
+        table, ids and offsets; None of any other operator."""
+        sparse, *dense = [*tensors_in(inputs)][-2:] if name in PRODUCTS else [None]
+        if not dense or sparse is None or sparse.tensor_id not in self._lookups:
+            return None
+        ids = Tensor((self._lookups[sparse.tensor_id],), "int64", device=DEVICE)
+        return dense[0], ids, Tensor(sparse.shape[:1], "int64", device=DEVICE)
 
     def _about_bags(
         self, name: str, given: Mapping[str, Any], inputs: Any, outputs: Any
@@ -365,7 +378,10 @@ class Recorder:
             strides = tuple(map(int, value.stride()))
             storage = self.lifetimes.number(value.untyped_storage())
         if value not in self._numbers:
-            self._numbers[value] = next(self._next)
+            self._numbers[value] = number = next(self._next)
+            # Transposed, and as gradients, fake ones hold none.
+            if value.layout == self._torch.sparse_coo and (rows := self._silently(value._nnz)()):
+                self._lookups[number] = rows
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word
         device = HOST if storage in self._host else DEVICE
