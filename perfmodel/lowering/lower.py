@@ -25,7 +25,7 @@ from perfmodel.lowering.arguments import (
     rule_of,
     tensor_bytes,
 )
-from perfmodel.lowering.context import GUESSED, complete_ops
+from perfmodel.lowering.context import GUESSED, self_contained
 from perfmodel.lowering.piece import (
     LEAF,
     OF_PROFILE,
@@ -134,7 +134,7 @@ def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lo
     counted in `unknown`. Ops whose tensors all lie in host memory launch nothing on a GPU.
     `device` and `graph.tf32`, PyTorch's switch, decide whether fp32 products run in TF32.
     """
-    ops = complete_ops(graph)
+    ops = self_contained(graph).ops
     kept, answered = pieces_by_op([*ops, *graph.removed], target)
     undivided = {at for at in answered[len(ops) :] if 0 <= at < len(ops)}
     kept = {index: pieces for index, pieces in kept.items() if index < len(ops)}
