@@ -238,7 +238,7 @@ def test_every_kind_of_edit_is_held() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_traces_keep_what_an_edit_does_not_touch(kind: str) -> None:
-    assert sum(check(path, kind, ("cuda",), 1) for path in SMALL[:3])
+    assert sum(check(path, kind, ("cuda",), 1) for path in (*SMALL[:2], SMALL[-1]))
 
 
 @pytest.mark.slow
