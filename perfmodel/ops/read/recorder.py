@@ -216,7 +216,8 @@ class Recorder:
             inputs = tuple(map(self._argument, given.values()))
             outputs = self.returned(answer)
             name, inputs = on_gpu(schema.name, inputs, outputs)
-            if (schema.name == _CONSTANT and not answer.dim()) or _of_host(inputs):
+            read_of = {each.device for each in tensors_in(inputs)}
+            if (schema.name == _CONSTANT and not answer.dim()) or read_of == {HOST}:
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
             about = of_torch_call(schema.name, given, inputs, outputs, self.node_ranks)
@@ -362,12 +363,6 @@ class Recorder:
         dtype = dtype_of_torch(word) or word
         device = HOST if storage in self._host else DEVICE
         return Tensor(shape, dtype, self._numbers[value], storage, device, layout, strides)
-
-
-def _of_host(inputs: tuple[Argument, ...]) -> bool:
-    """Whether all tensors that an operator is given, one at least, lie in host memory."""
-    devices = {each.device for each in tensors_in(inputs)}
-    return devices == {HOST}
 
 
 def _nodes(roots: Any) -> Iterator[tuple[Any, str]]:
