@@ -12,8 +12,6 @@ from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import (
     CAUSES,
     KINDS,
-    LAUNCH_EDGES,
-    STREAM_EDGES,
     Built,
     Draft,
     captured,
@@ -248,7 +246,7 @@ class _GraphBuilder:
     ) -> int:
         """A kernel, copy or collective on its stream; `in_graph`: behind others of one launch."""
         work = self.lowered.pieces[piece]
-        kind, cause, scope = KINDS[work.kind]
+        kind, cause, scope, launched, behind = KINDS[work.kind]
         owner = int(self.lowered.owner[piece])
         op = self.lowered.graph.ops[owner]
         pipeline = op.attributes.get(OWN_STREAM)  # has its own for all but collectives
@@ -268,8 +266,8 @@ class _GraphBuilder:
             about = NodeKind.WAIT, Cause.UNEXPLAINED, Scope.NONE, stream, WAITED, waited_us
             begun = self.draft.add(*about, row=op.event)
             self.draft.edge(begun, node, EdgeKind.PROGRAM)
-        self.draft.edge(launch, begun, LAUNCH_EDGES[work.kind])
-        follows = EdgeKind.STREAM_GRAPH if in_graph else STREAM_EDGES[work.kind]
+        self.draft.edge(launch, begun, launched)
+        follows = EdgeKind.STREAM_GRAPH if in_graph else behind
         self.draft.edge(self.last.get(stream), begun, follows)
         for producer in self._producers(owner, stream, work.kind):
             self.draft.edge(producer, begun, EdgeKind.EVENT_WAIT)

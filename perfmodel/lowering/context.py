@@ -32,13 +32,8 @@ AHEAD = 60
 
 
 def self_contained(graph: OpGraph) -> OpGraph:
-    """`graph` whose ops state all that the ops around them tell (see `completed`): an edit of one
-    of them then leaves what is known of the others."""
-    return replace(graph, ops=tuple(complete_ops(graph)))
-
-
-def complete_ops(graph: OpGraph) -> list[Op]:
-    """The ops of a graph, some with more arguments, outputs or attributes than it states.
+    """`graph` whose ops state all that the ops around them tell: an edit of one of them then leaves
+    what is known of the others.
 
     The backward of a table-batched embedding gets the arguments of its forward behind its
     gradient, and the forward its output; a convolution whose output is not recorded, the first
@@ -65,7 +60,7 @@ def complete_ops(graph: OpGraph) -> list[Op]:
             if completed is not None:
                 ops[index] = replace(op, outputs=(completed,))
     with_guesses(ops, graph.world_size)
-    return ops
+    return replace(graph, ops=tuple(ops))
 
 
 def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:

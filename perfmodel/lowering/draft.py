@@ -48,24 +48,17 @@ Within a graph: of 29 modules of five kernels and more on one H200 (traces/h200/
 the median of a replay less the kernels of its eager call, per kernel.
 Assumed: collectives as kernels (0 to 6 are found), and a host that wakes up within 2."""
 
+_KERNEL = (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE)
+_COPY = (NodeKind.COPY, Cause.MEMCPY, Scope.MEMCPY)
+_COLLECTIVE = (NodeKind.COLLECTIVE, Cause.COMMUNICATION, Scope.COMM)
+_OFFLOAD = (NodeKind.OFFLOAD, Cause.DATA_LOADING, Scope.NONE)
 KINDS = {
-    "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
-    "copy": (NodeKind.COPY, Cause.MEMCPY, Scope.MEMCPY),
-    "collective": (NodeKind.COLLECTIVE, Cause.COMMUNICATION, Scope.COMM),
-    "offload": (NodeKind.OFFLOAD, Cause.DATA_LOADING, Scope.NONE),
+    "kernel": (*_KERNEL, EdgeKind.LAUNCH, EdgeKind.STREAM),
+    "copy": (*_COPY, EdgeKind.LAUNCH_COPY, EdgeKind.STREAM_COPY),
+    "collective": (*_COLLECTIVE, EdgeKind.LAUNCH_COLLECTIVE, EdgeKind.STREAM_COLLECTIVE),
+    "offload": (*_OFFLOAD, EdgeKind.HAND_OVER, EdgeKind.PROGRAM),
 }
-LAUNCH_EDGES = {
-    "kernel": EdgeKind.LAUNCH,
-    "copy": EdgeKind.LAUNCH_COPY,
-    "collective": EdgeKind.LAUNCH_COLLECTIVE,
-    "offload": EdgeKind.HAND_OVER,
-}
-STREAM_EDGES = {
-    "kernel": EdgeKind.STREAM,
-    "copy": EdgeKind.STREAM_COPY,
-    "collective": EdgeKind.STREAM_COLLECTIVE,
-    "offload": EdgeKind.PROGRAM,
-}
+"""What a piece's node is, how it is launched, and what it waits for on its stream."""
 CAUSES = {kind: Cause[f"HOST_{kind.upper()}"] for kind in TYPES}
 
 

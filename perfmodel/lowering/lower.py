@@ -25,7 +25,7 @@ from perfmodel.lowering.arguments import (
     rule_of,
     tensor_bytes,
 )
-from perfmodel.lowering.context import GUESSED, complete_ops
+from perfmodel.lowering.context import GUESSED, self_contained
 from perfmodel.lowering.piece import (
     LEAF,
     OF_PROFILE,
@@ -133,7 +133,7 @@ def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lo
     counted in `unknown`. Ops whose tensors all lie in host memory launch nothing on a GPU.
     `device` and `graph.tf32`, PyTorch's switch, decide whether fp32 products run in TF32.
     """
-    ops = complete_ops(graph)
+    ops = self_contained(graph).ops
     kept, answered = pieces_by_op([*ops, *graph.removed], target)
     undivided = {at for at in answered[len(ops) :] if 0 <= at < len(ops)}
     kept = {index: pieces for index, pieces in kept.items() if index < len(ops)}
@@ -297,7 +297,8 @@ def fallback(op: Op) -> Pieces:
     """One piece that streams an op's tensors; none for an op that has no tensors.
 
     Where there are indices, the longest tensors that are as long as none of them are pools (caches,
-    tables): of those a row per index, or as much as the others hold, if that is more.
+    tables): of those a row per index, or as much as the others hold, if that is more. Of a sparse
+    tensor, whose shape does not say what it holds, so many elements as its lookups.
     """
     inputs, outputs = op.tensors, tuple(tensors_in(op.outputs))
     held = (*inputs, *outputs)
@@ -310,6 +311,8 @@ def fallback(op: Op) -> Pieces:
 
     def reached_bytes(each: Tensor) -> float:
         full = tensor_bytes(each)
+        if each.layout:
+            return min(full, float(op.attributes.get("lookups", 0)) * bytes_of(each.dtype))
         if not has_pool or each.shape[:1] != (rows,) or len(each.shape) < 2:
             return full
         return min(full, max(most * full / rows, others))

@@ -9,14 +9,14 @@ import numpy as np
 from perfmodel.base.arrays import Ints, distinct
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, FETCH
-from perfmodel.lowering.draft import KINDS, LAG_US, STREAM_EDGES, Built
+from perfmodel.lowering.draft import KINDS, LAG_US, Built
 from perfmodel.lowering.lower import Lowered
 from perfmodel.timeline.graph.kinds import DEVICE_KINDS, EdgeKind, NodeKind
 from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE
 
 _WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
-_STREAM_EDGE = {int(KINDS[kind][0]): edge for kind, edge in STREAM_EDGES.items()}
+_STREAM_EDGE = {int(kind): edge for kind, *_, edge in KINDS.values()}
 OWN, FED, FETCHED = range(3)
 """Who started a node: the step; a pipeline that feeds it, by copies and distribution; one that
 fetches rows for it."""

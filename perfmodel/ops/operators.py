@@ -332,6 +332,7 @@ _add("histc", "x[*e]", _COUNTED)
 _add("repeat_interleave", "repeats[*s]", "offsets_range:int64 elements=out segments=s")
 _add("bucketize", "x[*e] bounds[*b]", "bucketize rows=1 cols=e boundaries=b")
 _add("searchsorted", "bounds[*b] x[*e]", "bucketize rows=1 cols=e boundaries=b")
+_add("_pack_padded_sequence segment_reduce", "x[*s] _", "move reads=x writes=out")
 _PUT = "table[*t] _ index[*i]"
 _add("scatter_ scatter", _PUT, "scatter rows=i cols=1 hash_size=t")
 _ADDED = "scatter_add rows=i cols=1 hash_size=t"

@@ -182,3 +182,36 @@ def test_tensors_that_a_module_holds_are_not_written() -> None:
     ops = graph_of_module(module, [torch.rand(20, 4)]).ops
     assert [op.tensors[0].shape for op in ops if op.name == "aten::mm"] == [(3 * 4, 4)]
     assert module.count.item() == 2
+
+
+def test_a_product_with_a_sparse_matrix_sums_the_rows_that_it_names() -> None:
+    """And the transposed one in its backward pass; nothing goes over the zeros."""
+
+    def product(ids: Any, x: Any, weight: Any) -> Any:
+        return torch.sparse_coo_tensor(ids, torch.ones(30), (1000, 1000)) @ (x * weight)
+
+    class Net(Of):
+        def __init__(self) -> None:
+            super().__init__(product)
+            self.weight = torch.nn.Parameter(torch.ones(8))
+
+        def forward(self, *given: Any) -> Any:
+            return self.function(*given, self.weight)
+
+    ids = torch.randint(0, 1000, (2, 30))
+    found = pieces(Net(), ids, torch.rand(1000, 8), training=True)
+    bags = [dims for op, dims in found if op == "embedding_bag"]
+    assert [(dims["hash_size"], dims["dim"]) for dims in bags] == [(1000, 8)] * 2
+    assert [dims["batch"] * dims["pooling"] for dims in bags] == pytest.approx([30, 30])
+    assert not any(op in ("mm", "unknown") for op, _ in found)
+
+
+def test_indexed_reductions_and_packed_sequences_have_rules() -> None:
+    def reduced(x: Any, at: Any, lengths: Any) -> Any:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        return torch.zeros(5, 8).index_reduce(0, at, packed.data, "amax")
+
+    at, lengths = torch.randint(0, 5, (6,)), torch.tensor([3, 1, 2])
+    found = dict(pieces(Of(reduced), torch.rand(4, 3, 8), at, lengths))
+    assert (found["index_add"]["rows"], found["index_add"]["cols"]) == (6, 8)
+    assert "unknown" not in found

@@ -152,7 +152,7 @@ def backward(op: Op) -> Sequence[Piece]:
     """To the input, the weights and the bias, as a mask asks: `(gradient, x, weight, bias_sizes,
     stride, padding, dilation, …, groups, mask)`; of libraries, before PyTorch 1.10, `(x, gradient,
     weight, padding, stride, dilation, groups, …, mask)`, or of input or weight alone, with the
-    arguments of the whole (see `context.complete_ops`)."""
+    arguments of the whole (see `context.self_contained`)."""
     first, second = tensor(op, 0), tensor(op, 1)
     if op.name == "aten::convolution_backward":
         gradient, values, numbers, mask = first, second, (4, 5, 6, 9), argument(op, 10)

@@ -78,7 +78,8 @@ def looked_up(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries("index_add_ index_add index_copy_ index_copy index_fill_ hugectr::add_rows")
+    *entries("index_add_ index_add index_reduce_ index_reduce index_copy_ index_copy index_fill_"),
+    *entries("hugectr::add_rows"),
 )
 def index_add(op: Op) -> Sequence[Piece]:
     """`index_add_(table, dim, index, source)`; HugeCTR's adds whole vectors at once (assumed)."""
@@ -86,7 +87,7 @@ def index_add(op: Op) -> Sequence[Piece]:
     source = op.tensors[2] if len(op.tensors) > 2 else index
     rows = size(index.shape)
     cols = max(size(source.shape) // max(rows, 1), 1)
-    if "add" not in op.name:
+    if "add" not in op.name and "reduce" not in op.name:
         return gathered("index_put", table, rows, cols)
     by_vectors = {"by_vectors": 1.0} if op.name.startswith("hugectr::") else {}
     return [replace(each, dims={**each.dims, **by_vectors}) for each in added(op, rows, cols)]

@@ -233,7 +233,8 @@ class _Follower:
             is_first = at == 0 and (bool(near) or size == self._old)
             if not near and not (is_made and at):
                 near = self._seen.get(size, set())
-            usual = int(size > 0 == size % self._old and len(shape) == 1)
+            is_list = len(shape) == 1 and size > 0 == size % self._old
+            usual = int(is_list or (at == 0 and size == self._old))
             power = (max if is_first else min)(near, default=usual)
             if len(near) > 1 or (usual and not near) or (power and any(found)):
                 self.guessed.add(index)
@@ -347,9 +348,9 @@ def _joined(op: Op, parts: Sequence[Powers]) -> Powers | None:
     parts = [p for p, shape in zip(parts, shapes, strict=True) if is_stack or shape != (0,)]
     if not parts or len({len(part) for part in parts}) > 1:
         return None
-    at = (integer(op, 1) or 0) % (len(parts[0]) + is_stack)
-    along = () if is_stack else (max(part[at] for part in parts),)
-    return (*parts[0][:at], *((0,) if is_stack else along), *parts[0][at + (not is_stack) :])
+    most = tuple(map(max, zip(*parts, strict=True)))
+    at = (integer(op, 1) or 0) % (len(most) + is_stack)
+    return (*most[:at], *((0,) if is_stack else ()), *most[at:])
 
 
 def _strides(tensor: Tensor, shape: Shape) -> Shape:

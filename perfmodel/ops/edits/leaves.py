@@ -56,8 +56,12 @@ class Leaves:
 
     def __init__(self, graph: OpGraph, batch: int) -> None:
         self._ops, self._batch = graph.ops, batch
-        updated = [t for op in graph.ops if op.phase == OPTIMIZER for t in op.tensors]
-        self._fixed_storages = {t.storage_id for t in updated if t.storage_id >= 0}
+        made = set[int]()  # by the optimizer for a while: memory that others had, and will have
+        self._fixed_storages = set[int]()
+        for op in graph.ops:
+            if op.phase == OPTIMIZER:
+                self._fixed_storages |= {t.storage_id for t in op.tensors} - made - {-1}
+                made |= {t.storage_id for t in tensors_in(op.outputs)} - self._fixed_storages
         self._rows: set[int] = set()
         self._parameter_shapes: set[tuple[int, ...]] = set()
         for op in graph.ops:

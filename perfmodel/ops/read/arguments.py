@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,33 +40,21 @@ class ExecutionTraceArguments:
     """Arguments of the nodes of one execution trace; each text is decoded once."""
 
     def __init__(self) -> None:
-        self._types: dict[bytes, list[TypeTree]] = {}
-        self._lists: dict[bytes, list[Any]] = {}
-        self._found: dict[tuple[bytes, ...], tuple[Argument, ...]] = {}
         self.unknown_dtypes: Counter[str] = Counter()
+        self._of_node = cache(self._read)
+        self._list: Callable[[bytes], list[Any]] = cache(_decode)
+        self._types = cache(lambda types: [parse_type(text) for text in _decode(types)])
 
     def of(self, given: Arguments) -> list[tuple[Argument, ...]]:
         return list(map(self._of_node, given.values, given.shapes, given.types, given.strides))
 
-    def _of_node(self, *texts: bytes) -> tuple[Argument, ...]:
-        arguments = self._found.get(texts)
-        if arguments is None:
-            values, shapes, types, strides = texts
-            if types not in self._types:
-                self._types[types] = [parse_type(text) for text in _decode(types)]
-            plans, steps = self._types[types], self._list(strides)
-            if len(steps) != len(plans):
-                steps = [None] * len(plans)
-            arguments = self._found[texts] = tuple(
-                map(self._argument, plans, self._list(values), self._list(shapes), steps)
-            )
-        return arguments
-
-    def _list(self, text: bytes) -> list[Any]:
-        decoded = self._lists.get(text)
-        if decoded is None:
-            decoded = self._lists[text] = _decode(text)
-        return decoded
+    def _read(
+        self, values: bytes, shapes: bytes, types: bytes, strides: bytes
+    ) -> tuple[Argument, ...]:
+        plans, steps = self._types(types), self._list(strides)
+        if len(steps) != len(plans):
+            steps = [None] * len(plans)
+        return tuple(map(self._argument, plans, self._list(values), self._list(shapes), steps))
 
     def _argument(self, plan: TypeTree, value: Any, shape: Any, strides: Any) -> Argument:
         if plan is None:
@@ -113,18 +101,11 @@ class ProfileArguments:
         self._text = text
         self._where = where
         self._usual_dtype = usual_dtype
-        self._found: dict[tuple[int, int, int, int], tuple[Argument, ...]] = {}
         self.unknown_dtypes: Counter[str] = Counter()
-
-    def of(self, shapes: int, types: int, values: int, strides: int) -> tuple[Argument, ...]:
-        """The arguments of an op; index -1 is a text that the file does not have."""
-        key = (shapes, types, values, strides)
-        arguments = self._found.get(key)
-        if arguments is None:
-            arguments = self._found[key] = self._read(*key)
-        return arguments
+        self.of = cache(self._read)
 
     def _read(self, shapes: int, types: int, values: int, strides: int) -> tuple[Argument, ...]:
+        """The arguments of an op; index -1 is a text that the file does not have."""
         try:
             dims = _decode(self._text(shapes) or "[]", type=list[Any])
             words = _decode(self._text(types) or "[]", type=list[str])

@@ -9,6 +9,24 @@ from typing import Any
 from perfmodel.ops.graph import Argument, Tensor, tensors_in
 from perfmodel.ops.lookups import DENSE_LOOKUP
 
+_ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
+"""Of more dimensions it runs step by step, in fp32 since PyTorch 2.5."""
+WITH_BACKWARD = {
+    "rms_norm": "aten::_fused_rms_norm",
+    DENSE_LOOKUP.rpartition("::")[2]: DENSE_LOOKUP,
+}
+AS_ONE = {_ATTENTION: f"aten::{_ATTENTION}", "dropout": "aten::native_dropout", **WITH_BACKWARD}
+"""Functions that are one operator on a GPU, whatever they become on the tracing machine; some have
+one of their own for the backward pass as well (`rms_norm` since PyTorch 2.8)."""
+IN_FP32 = frozenset(
+    (
+        *("layer_norm", "group_norm", "softmax", "log_softmax", "norm", "exp", "log", "pow"),
+        *("prod", "cumsum", "cumprod", "sum", "mse_loss", "l1_loss", "smooth_l1_loss"),
+        *("cross_entropy", "nll_loss", "kl_div", "softplus", "rsqrt", "reciprocal"),
+        *("logsumexp", "log1p", "cosine_similarity"),
+    )
+)
+"""What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
 RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Functions of recurrent layers, and how many gates each has."""
 _ROW_DTYPES = {1: "float16", 5: "bfloat16"}
@@ -25,6 +43,16 @@ _SIDE_BY_SIDE = frozenset(
     for name in ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
 )
 """What has its input copied where it lies otherwise."""
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_sparse_addmm")
+
+
+def is_one(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a GPU has one operator for a call of a function: attention of few dimensions, norms
+    of one type."""
+    if name == _ATTENTION:
+        return bool((args[0] if args else kwargs["query"]).dim() <= _FUSED_DIMS)
+    dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())} - {None}
+    return name != "rms_norm" or len(dtypes) == 1
 
 
 def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
@@ -62,6 +90,20 @@ def _by_cudnn(values: Argument, training: Argument) -> bool:
     """Whether batches of such `values` are normalised by the library."""
     has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
     return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
+
+
+def rows_summed(
+    name: str, inputs: tuple[Argument, ...], held: Mapping[int, int]
+) -> tuple[Argument, ...] | None:
+    """Of a product with a sparse matrix, which sums rows of the other one by its elements, the
+    table, ids and offsets; None of any other operator, and where it is not `held` how many."""
+    if name not in _PRODUCTS:
+        return None
+    sparse, dense = [*tensors_in(inputs)][-2:]
+    if sparse.tensor_id not in held:
+        return None
+    ids, offsets = (held[sparse.tensor_id],), sparse.shape[:1]
+    return dense, *(Tensor(each, "int64", device=dense.device) for each in (ids, offsets))
 
 
 def of_table_batched(

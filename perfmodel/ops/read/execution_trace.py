@@ -10,13 +10,7 @@ import numpy as np
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments, of_call, of_node
-from perfmodel.ops.read.profile import (
-    RECORDER_ENDINGS,
-    Nested,
-    graph_of_events,
-    inputs_of_events,
-    of_kineto,
-)
+from perfmodel.ops.read.profile import RECORDER_ENDINGS, Nested, graph_of_events, of_kineto
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
@@ -116,7 +110,7 @@ def of_pair(
     """
     node_of = dict(zip(pairing.event.tolist(), pairing.node.tolist(), strict=True))
     world_size = max([world_size, *(group.size for group in execution_trace.process_groups)])
-    graph = graph_of_events(rank, links, world_size, inputs_of_events(rank))
+    graph = graph_of_events(rank, links, world_size)
     decoded = ExecutionTraceArguments()
     inputs, outputs = map(decoded.of, (execution_trace.inputs, execution_trace.outputs))
     ops = []

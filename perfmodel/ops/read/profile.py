@@ -157,16 +157,11 @@ def of_kineto(rank: RankTrace, links: Links, world_size: int = 1) -> OpGraph:
             f"{rank.where}: {lacking} of {len(ops)} ops lack shapes: "
             "profile with record_shapes=True, or give its execution trace"
         )
-    return graph_of_events(rank, links, world_size, inputs_of_events(rank))
+    return graph_of_events(rank, links, world_size)
 
 
-def graph_of_events(
-    rank: RankTrace,
-    links: Links,
-    world_size: int,
-    inputs: tuple[list[tuple[Argument, ...]], list[str]],
-) -> OpGraph:
-    """The ops of a profile, given the inputs of each and notes on them."""
+def graph_of_events(rank: RankTrace, links: Links, world_size: int) -> OpGraph:
+    """The ops of a profile, whatever it recorded of their inputs."""
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
     host = host[~rank.name_matches(NUMBERED_MARK)[host]]
     is_op = rank.category[host] == Category.CPU_OP
@@ -178,7 +173,7 @@ def graph_of_events(
     )
     events: list[int] = host[is_op].tolist()
     steps = links.steps.of_time(rank.start_us[host[is_op]]).tolist()
-    given, notes = inputs
+    given, notes = _inputs_of_events(rank)
     said = [
         of_event(rank, event)
         if rank.collective[event] != NONE
@@ -202,7 +197,7 @@ def graph_of_events(
     )
 
 
-def inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[str]]:
+def _inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[str]]:
     """What each op of a profile was given, as far as it was recorded, and notes on that."""
     ops = rank.of(Category.CPU_OP)
     texts = rank.strings.texts

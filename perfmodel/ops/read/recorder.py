@@ -8,7 +8,7 @@ what a GPU would run for them, since the tracing machine has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,16 +30,22 @@ from perfmodel.ops.graph import (
 )
 from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP
 from perfmodel.ops.read.as_on_gpu import (
+    AS_ONE,
+    IN_FP32,
     RECURRENT,
     SUM,
+    WITH_BACKWARD,
     copied_first,
+    is_one,
     of_table_batched,
     on_gpu,
     recurrent_facts,
+    rows_summed,
 )
 from perfmodel.ops.read.collective_calls import of_torch_call
 from perfmodel.ops.read.lifetimes import Lifetimes
 from perfmodel.ops.read.tracing import (
+    arguments_of,
     cast,
     holds_others,
     instead,
@@ -50,21 +56,6 @@ from perfmodel.ops.read.tracing import (
 from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
-_ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
-"""Of more dimensions it runs step by step, in fp32 since PyTorch 2.5."""
-AS_ONE = {_ATTENTION: f"aten::{_ATTENTION}", "dropout": "aten::native_dropout"}
-FUSED = {"rms_norm": "aten::_fused_rms_norm"}
-"""Functions that are one operator on a GPU, whatever they become on the tracing machine; `FUSED`
-have one of their own for the backward pass as well (since PyTorch 2.8)."""
-IN_FP32 = frozenset(
-    (
-        *("layer_norm", "group_norm", "softmax", "log_softmax", "norm", "exp", "log", "pow"),
-        *("prod", "cumsum", "cumprod", "sum", "mse_loss", "l1_loss", "smooth_l1_loss"),
-        *("cross_entropy", "nll_loss", "kl_div", "softplus", "rsqrt", "reciprocal"),
-        *("logsumexp", "log1p", "cosine_similarity"),
-    )
-)
-"""What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
 RECURRENT_OP = "aten::_cudnn_rnn"
 BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 MASKED, INDEX_PUT = "aten::index", ("aten::index_put", "aten::_index_put_impl_", "aten::index_put_")
@@ -105,7 +96,7 @@ class Recorder:
         self._host: set[int] = set()
         """Storages in host memory."""
         self._lookups: dict[int, int] = {}
-        """Sparse gradients, and what is made of them, to the rows that they hold."""
+        """Sparse tensors, and what is made of them, to the rows that they hold."""
         self._node = NO_OP
         """The op of the node that the backward pass runs: what follows one, sums of gradients, is
         done with it."""
@@ -136,7 +127,7 @@ class Recorder:
             return lambda *args, **kwargs: self.function(func, args, kwargs)
 
         # One op also where PyTorch's own Python calls it.
-        whole = {f"torch.nn.functional:{name}": called for name in (*AS_ONE, *FUSED)}
+        whole = {f"torch.nn.functional:{name}": called for name in AS_ONE}
         passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}
         with instead({**whole, **passes}), operators(), functions():
             yield
@@ -147,14 +138,9 @@ class Recorder:
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
         if is_pass or any(map(holds_others, leaves((args, kwargs)))):
             return func(*args, **kwargs)
-        is_deep = name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS
-        if name in AS_ONE and not (self._is_silent or is_deep):
-            return self._as_one(AS_ONE[name], func, args, kwargs)
-        dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
-        if name in FUSED and not self._is_silent and len(dtypes - {None}) == 1:
-            return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
-        if DENSE_LOOKUP.endswith(f"::{name}") and not self._is_silent:
-            return self._as_one(DENSE_LOOKUP, func, args, kwargs, has_backward=True)
+        if name in AS_ONE and not self._is_silent and is_one(name, args, kwargs):
+            has_backward = name in WITH_BACKWARD
+            return self._as_one(AS_ONE[name], func, args, kwargs, has_backward=has_backward)
         if name in RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_dtype("cpu")
@@ -230,7 +216,8 @@ class Recorder:
             inputs = tuple(map(self._argument, given.values()))
             outputs = self.returned(answer)
             name, inputs = on_gpu(schema.name, inputs, outputs)
-            if (schema.name == _CONSTANT and not answer.dim()) or _of_host(inputs):
+            read_of = {each.device for each in tensors_in(inputs)}
+            if (schema.name == _CONSTANT and not answer.dim()) or read_of == {HOST}:
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
             about = of_torch_call(schema.name, given, inputs, outputs, self.node_ranks)
@@ -239,7 +226,10 @@ class Recorder:
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
-            about |= self._about_bags(name, given, inputs, outputs)
+            if summed := rows_summed(name, inputs, self._lookups):
+                name, inputs = BAGS[0], summed
+            else:
+                about |= self._about_bags(name, given, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
@@ -365,24 +355,14 @@ class Recorder:
             strides = tuple(map(int, value.stride()))
             storage = self.lifetimes.number(value.untyped_storage())
         if value not in self._numbers:
-            self._numbers[value] = next(self._next)
+            self._numbers[value] = number = next(self._next)
+            # Transposed, and as gradients, fake ones hold none.
+            if value.layout == self._torch.sparse_coo and (rows := self._silently(value._nnz)()):
+                self._lookups[number] = rows
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word
         device = HOST if storage in self._host else DEVICE
         return Tensor(shape, dtype, self._numbers[value], storage, device, layout, strides)
-
-
-def _of_host(inputs: tuple[Argument, ...]) -> bool:
-    """Whether all tensors that an operator is given, one at least, lie in host memory."""
-    devices = {each.device for each in tensors_in(inputs)}
-    return devices == {HOST}
-
-
-def arguments_of(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of a call by name, in the order of its operator's `schema`."""
-    given, rest = schema.arguments[: len(args)], schema.arguments[len(args) :]
-    named = {each.name: value for each, value in zip(given, args, strict=False)}
-    return named | {each.name: kwargs.get(each.name, each.default_value) for each in rest}
 
 
 def _nodes(roots: Any) -> Iterator[tuple[Any, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial, reduce
 from importlib import import_module
@@ -303,6 +303,13 @@ def leaves(value: Any) -> list[Any]:
     elif not isinstance(value, (list, tuple)):
         return [value]
     return [each for item in value for each in leaves(item)]
+
+
+def arguments_of(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a call by name, in the order of its operator's `schema`."""
+    given, rest = schema.arguments[: len(args)], schema.arguments[len(args) :]
+    named = {each.name: value for each, value in zip(given, args, strict=False)}
+    return named | {each.name: kwargs.get(each.name, each.default_value) for each in rest}
 
 
 def is_wrapper(kind: type) -> bool:

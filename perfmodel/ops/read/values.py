@@ -20,8 +20,14 @@ from typing import Any
 from perfmodel.ops.read.as_on_gpu import of_table_batched
 from perfmodel.ops.read.assumed import ALIKE, STAND_INS, Assumption, Assumptions, hint
 from perfmodel.ops.read.collective_calls import NAMESPACES, given_and_got, received
-from perfmodel.ops.read.recorder import arguments_of
-from perfmodel.ops.read.tracing import UnknownValueError, instead, leaves, mapped, place
+from perfmodel.ops.read.tracing import (
+    UnknownValueError,
+    arguments_of,
+    instead,
+    leaves,
+    mapped,
+    place,
+)
 
 MAX_GUESSES = 20_000
 """Values that rest on what is assumed, asked for at a line: a loop until one changes has no end."""

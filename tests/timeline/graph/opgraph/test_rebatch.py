@@ -92,6 +92,34 @@ def test_a_constant_of_the_batch_s_size_contradicts_another_batch() -> None:
         rebatch(graph, 16)
 
 
+def test_what_begins_with_the_batch_before_any_input_is_the_batch_s() -> None:
+    """The first state of a recurrent layer, a class token for each sample."""
+    et = Et()
+    tokens, patches = tensor(3, 8, 1, 4, storage=1002), tensor(4, 8, 5, 4)
+    both = tuple(map(list, zip(tokens, patches, strict=True)))
+    et.add("aten::zeros", outputs=[tensor(1, 8, 4)])
+    et.add("aten::expand", [tensor(2, 1, 1, 4)], [tokens])
+    types = ["GenericList[Tensor(float),Tensor(float)]", "Int"]
+    et.add("aten::cat", [both, 1], [tensor(5, 8, 6, 4)], types=types)
+    et.add("aten::linear", [tensor(1, 8, 4), tensor(6, 4, 4), tensor(7, 4)], [tensor(8, 8, 4)])
+    made = [[t.shape for t in tensors_in(o.outputs)] for o in rebatch(et.graph(), 20, 8).graph.ops]
+    assert made == [[(20, 4)], [(20, 1, 4)], [(20, 6, 4)], [(20, 4)]]
+
+
+def test_memory_that_an_optimizer_has_for_a_while_is_not_its_parameters() -> None:
+    """Adam's roots lie where gradients of activations lay; its weights stay."""
+    et = Et()
+    x, w = tensor(1, 8, 3), tensor(2, 8, 3)
+    et.add("aten::linear", [x, w, tensor(3, 8)], [tensor(4, 8, 8)])
+    et.add("aten::relu", [tensor(4, 8, 8)], [tensor(5, 8, 8, storage=1009)])
+    step = et.label("Optimizer.step#Adam.step")
+    et.add("aten::sqrt", [tensor(6, 8, 3)], [tensor(7, 8, 3, storage=1001)], at=step)
+    et.add("aten::addcdiv_", [w, tensor(6, 8, 3), tensor(7, 8, 3, storage=1001)], [w], at=step)
+    linear, relu, *_ = rebatch(et.graph(), 20, 8).graph.ops
+    assert [t.shape for t in linear.tensors] == [(20, 3), (8, 3), (8,)]
+    assert [t.shape for t in tensors_in(relu.outputs)] == [(20, 8)]
+
+
 @pytest.mark.parametrize("batch", [0, -4, 2.5])
 def test_impossible_batches_are_refused(batch: int) -> None:
     with pytest.raises(WorkloadError, match="expected an integer of at least 1"):
