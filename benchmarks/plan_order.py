@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.plan import mix
+from benchmarks.published.torchrec_formulas import torchrec_plan
 from perfmodel.designs.layouts.problem import ANY, EVERY, Layout, Problem
 from perfmodel.designs.layouts.search import placement_of
 from perfmodel.designs.layouts.surrogate import problems
@@ -79,10 +80,8 @@ def main() -> None:
                 break
         order = spearmanr(*zip(*pairs, strict=True)).statistic
         steps = np.array(pairs)[:, 1] / 1e3
-        ours, theirs = (
-            plan_deployment(start, estimator=by).result.step_us / 1e3
-            for by in ("perfmodel", "torchrec")
-        )
+        ours = plan_deployment(start).result.step_us / 1e3
+        theirs = torchrec_plan(start).step_us / 1e3
         print(
             f"{tables} tables on {nodes} x {node}, {per_rank} samples a rank: rank correlation "
             f"{order:.2f} over {plans} plans of {steps.min():.1f} to {steps.max():.1f} ms; "

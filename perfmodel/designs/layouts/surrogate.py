@@ -206,16 +206,15 @@ def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us
     """The problem of choosing among these ways, in memories without end."""
     machine, ranks = deployment.machine, deployment.ranks
     rows, excess = _rows_us(deployment, here, end)
-    excess, copied = np.round(excess, DECIMALS), _copied_us(deployment, here)
+    excess = np.round(excess, DECIMALS)
+    work = np.round(rows + _copied_us(deployment, here), DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
     kind, (sent, shared, summed), fixed_us = _exchange_us(deployment, here, end)
-    is_summed = kind == SUMMED
-    summed, work = summed + copied * is_summed, rows + copied * ~is_summed
     sent, shared, summed = (np.round(each, DECIMALS) for each in (sent, shared, summed))
     return Problem(
         here,
         kind,
-        np.round(work, DECIMALS),
+        work,
         sent,
         shared,
         summed,
@@ -308,7 +307,8 @@ def _exchange_us(
 
 
 def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
-    """Per way and shard, copies of what is exchanged, both ways together."""
+    """Per way and shard, copies of what is exchanged, both ways together; of a replica its gradient
+    and its optimizer's step, kernels of every rank, which its sum alone runs beside."""
     kind, elements, items = _carried(deployment, here)
     train = float(deployment.train)
     every = (FP32_BYTES + items) * (1 + train) + 2 * FP32_BYTES * train
