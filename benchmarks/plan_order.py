@@ -3,9 +3,9 @@
     python -m benchmarks.plan_order [TABLES [PLANS [SEED]]]
 
 Per machine: rank correlation (Spearman's) of both over random plans, then the step of the planner's
-layout over that of TorchRec's. A random plan draws how often each sharding is taken (so that plans
-differ, as a few hundred even draws would not), a way per table with that, and its ranks, some of
-them several times as often as others.
+layout over that of the best layout by TorchRec's formulas. A random plan draws how often each
+sharding is taken (so that plans differ, as a few hundred even draws would not), a way per table
+with that, and its ranks, some of them several times as often as others.
 """
 
 from __future__ import annotations
