@@ -68,9 +68,10 @@ def test_gains_multiply_to_the_gain_over_the_first(ladder: Comparison) -> None:
 
 
 def test_neos_steps_are_as_the_paper_has_them(ladder: Comparison) -> None:
-    """Balanced shards, 16-bit rows and input ahead each gain; rows in 16 bits take half the memory
-    at most (with 4 bytes of state, 260 of 516; tables are laid out anew, with fewer replicas). Within a node a 16-bit exchange costs in casts what its
-    links save. Nothing lies outside device memory, so that the cache does nothing."""
+    """Balanced shards, 16-bit rows and input ahead each gain. Rows in 16 bits take half the memory
+    at most (with 4 bytes of state, 260 of 516): tables are laid out anew, with fewer replicas.
+    Within a node a 16-bit exchange costs in casts what its links save. Nothing lies outside device
+    memory, so that the cache does nothing."""
     rows = {row["step"]: row for row in ladder.to_dict()["designs"]}
     assert list(rows) == ["plain", "+ neo", *(f"+ {step}" for step in NEO)]
     for step in ("+ sharding balanced", "+ rows fp16", "+ input ahead"):
