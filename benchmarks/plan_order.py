@@ -3,9 +3,9 @@
     python -m benchmarks.plan_order [TABLES [PLANS [SEED]]]
 
 Per machine: rank correlation (Spearman's) of both over random plans, then the step of the planner's
-layout over that of TorchRec's. A random plan draws how often each sharding is taken (so that plans
-differ, as a few hundred even draws would not), a way per table with that, and its ranks, some of
-them several times as often as others.
+layout over that of the best layout by TorchRec's formulas. A random plan draws how often each
+sharding is taken (so that plans differ, as a few hundred even draws would not), a way per table
+with that, and its ranks, some of them several times as often as others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.plan import mix
+from benchmarks.published.torchrec_formulas import torchrec_plan
 from perfmodel.designs.layouts.problem import ANY, EVERY, Layout, Problem
 from perfmodel.designs.layouts.search import placement_of
 from perfmodel.designs.layouts.surrogate import problems
@@ -79,10 +80,8 @@ def main() -> None:
                 break
         order = spearmanr(*zip(*pairs, strict=True)).statistic
         steps = np.array(pairs)[:, 1] / 1e3
-        ours, theirs = (
-            plan_deployment(start, estimator=by).result.step_us / 1e3
-            for by in ("perfmodel", "torchrec")
-        )
+        ours = plan_deployment(start).result.step_us / 1e3
+        theirs = torchrec_plan(start).step_us / 1e3
         print(
             f"{tables} tables on {nodes} x {node}, {per_rank} samples a rank: rank correlation "
             f"{order:.2f} over {plans} plans of {steps.min():.1f} to {steps.max():.1f} ms; "

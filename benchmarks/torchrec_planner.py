@@ -1,7 +1,7 @@
 """TorchRec's planner with its own estimators and with perfmodel's, on its golden rows, on the runs
 of its pipeline benchmark, and by the plans that come out.
 
-    python benchmarks/torchrec_planner.py golden FOLDER | pipelines FOLDER | plans
+    python -m benchmarks.torchrec_planner golden FOLDER | pipelines FOLDER | plans
 
 FOLDER holds golden.csv, benchmark_world2.csv and benchmark_yaml.json of TorchRec's planner. Needs
 TorchRec (`perfmodel[torchrec]`) with FBGEMM for CPUs; tables lie on the meta device.
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import perfmodel
 import perfmodel.torchrec as rec
-from perfmodel.explore.torchrec import shard_cost, topology_of
+from benchmarks.published.torchrec_formulas import shard_cost, topology_of
 from perfmodel.hardware import Cluster, load, with_settings
 from perfmodel.prediction.step import cluster_of
 from perfmodel.workload import Workload, load_workload

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.answers import Begin, silent
 from perfmodel.base.files import DEFAULT_MAX_BYTES
@@ -193,7 +193,6 @@ def plan(
     nodes: int | None = None,
     batch: int | None = None,
     train: bool = True,
-    estimator: Literal["perfmodel", "torchrec"] = "perfmodel",
     kernels: Kernels | None = None,
     begin: Begin = silent,
 ) -> Plan:
@@ -203,8 +202,6 @@ def plan(
 
     Parameters:
         settings: of the workload (`workload.training.loss`) or the hardware (`node.gpus`).
-        estimator: `perfmodel` (the step as scheduled) or `torchrec` (the best by the formulas of
-            TorchRec's planner).
         begin: gets the search, and each layout before it is scheduled, with how many are done and
             how many there are at most.
 
@@ -223,7 +220,7 @@ def plan(
     model = request.changed_workload(workload, texts)
     deployment = deployment_of(model, cluster_of(part, nodes), batch, train=train)
     with using_kernels(kernels):
-        return plan_deployment(deployment, estimator=estimator, begin=begin)
+        return plan_deployment(deployment, begin=begin)
 
 
 def sweep(

@@ -89,10 +89,10 @@ def test_designs_are_compared_under_settings_that_are_values() -> None:
 
 def test_a_plan_is_the_commands() -> None:
     settings = ["node.gpus=4", "workload.table.alpha=0.5"]
-    ours = perfmodel.plan(WORKLOAD, MACHINE, settings=settings, estimator="torchrec")
+    ours = perfmodel.plan(WORKLOAD, MACHINE, settings=settings)
     assert ours.deployment.ranks == 4
     assert {table.alpha for table in ours.deployment.workload.tables} == {0.5}
-    words = ("--workload", WORKLOAD, "--hardware", MACHINE, "--estimator", "torchrec")
+    words = ("--workload", WORKLOAD, "--hardware", MACHINE)
     words += tuple(text for each in settings for text in ("--set", each))
     assert as_json(ours.to_dict()) == printed("plan", *words)
     with pytest.raises(PerfmodelError, match="tables need 226.0 GB"):
@@ -156,7 +156,7 @@ def test_a_trace_is_a_workload_wherever_one_is_asked_for(trace: Trace) -> None:
     for given in (TRACE, trace, named):
         compared = perfmodel.compare(given, machine, "default").rows[0].result
         swept = perfmodel.sweep({"workload": given, "hardware": machine, "axes": axes}).frame
-        laid_out = perfmodel.plan(given, machine, estimator="torchrec").deployment.workload
+        laid_out = perfmodel.plan(given, machine).deployment.workload
         assert laid_out.tables == named.tables
         assert compared is not None
         answers.add((compared.step_us, swept["step_us"].iloc[0]))
@@ -293,7 +293,6 @@ def test_kernels_in_a_frame_have_durations() -> None:
         ),
         (lambda copy: perfmodel.report(copy, "page.txt"), "a page is written as .html"),
         (lambda copy: perfmodel.compare(WORKLOAD, MACHINE, []), "name one or more"),
-        (lambda copy: perfmodel.plan(WORKLOAD, MACHINE, estimator="house"), "estimator 'house'"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_the_input_stays(

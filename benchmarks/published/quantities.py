@@ -7,12 +7,12 @@ from typing import Annotated, TypeAlias
 
 from benchmarks.published.designs import QUANTITIES, Study
 from benchmarks.published.files import Count
+from benchmarks.published.torchrec_formulas import Topology, shard_cost
 from perfmodel.base.schema import Limits
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 from perfmodel.cost.collectives.learned import collective_durations
 from perfmodel.cost.tiers.drives import BLOCK_BYTES, read_amplification, read_iops, read_latency_us
 from perfmodel.errors import PerfmodelError
-from perfmodel.explore.torchrec import Topology, shard_cost
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import row_bytes
 from perfmodel.workload import load_workload

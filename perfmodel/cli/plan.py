@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,20 +45,12 @@ _TABLES = (
 )
 
 
-class Estimator(StrEnum):
-    """Whose formulas decide."""
-
-    PERFMODEL = "perfmodel"
-    TORCHREC = "torchrec"
-
-
 def plan(
     workload: str,
     hardware: str,
     nodes: int | None = None,
     batch: int | None = None,
     inference: bool = False,
-    estimator: Estimator = Estimator.PERFMODEL,
     settings: list[str] | None = None,
     timed_by: KernelOptions = PACKAGED,
     torchrec: Path | None = None,
@@ -77,7 +68,6 @@ def plan(
             nodes=nodes,
             batch=batch,
             train=not inference,
-            estimator=estimator.value,
             begin=begin,
         )
     if torchrec is not None:

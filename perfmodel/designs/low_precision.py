@@ -12,9 +12,9 @@ import numpy as np
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.layouts.surrogate import mlp_us
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.spec import QUANTISED, item_bytes, row_bytes
-from perfmodel.workload.layer_times import mlp_us
 from perfmodel.workload.settings import Implementation
 
 ROUNDING_ERRORS = {

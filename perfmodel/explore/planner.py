@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,18 +16,12 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
 from perfmodel.designs.layouts.default import shortage
 from perfmodel.designs.layouts.memory import holds
-from perfmodel.designs.layouts.problem import HBM, Layout, Problem
-from perfmodel.designs.layouts.search import (
-    layout_of,
-    lower_bound,
-    packed_best,
-    placement_of,
-    search,
-)
+from perfmodel.designs.layouts.problem import HBM, Layout
+from perfmodel.designs.layouts.search import layout_of, lower_bound, placement_of, search
 from perfmodel.designs.layouts.surrogate import problems
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.torchrec import SCHEMA, with_formulas
+from perfmodel.explore.torchrec import SCHEMA
 from perfmodel.prediction import predict
 from perfmodel.prediction.step import in_designs_software, steps_of
 from perfmodel.prediction.types import INTERVAL, Result
@@ -38,8 +32,6 @@ if TYPE_CHECKING:
 
 
 CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by")
-Estimator = Literal["perfmodel", "torchrec"]
-ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
 
@@ -61,7 +53,6 @@ class Plan:
     """
 
     deployment: Deployment
-    estimator: Estimator
     result: Result
     layout: Layout
     best: Layout
@@ -120,7 +111,6 @@ class Plan:
             "hardware": self.result.hardware,
             "batch": deployment.batch,
             "ranks": deployment.ranks,
-            "estimator": self.estimator,
             **{key: getattr(self.result, key) for key in INTERVAL},
             "surrogate_us": self.layout.step_us,
             "best_us": self.best.step_us,
@@ -156,39 +146,29 @@ class Plan:
 def plan_deployment(
     deployment: Deployment,
     *,
-    estimator: Estimator = "perfmodel",
     verified: int = VERIFIED,
     overheads: str | None = None,
     begin: Begin = silent,
 ) -> Plan:
     """The deployment with its tables laid out so that a step takes least time.
 
-    `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the
-    search, the deployment's own if its tables are in device memory, and the best by TorchRec's
-    formulas are scheduled in full; the fastest is taken, so that the plan is never slower than
-    those by the same prediction.
-    `torchrec`: the best by TorchRec's formulas. `begin` gets the search, and each layout before it
-    is scheduled.
+    The best `verified` layouts of the search, and the deployment's own if its tables are in device
+    memory, are scheduled in full; the fastest is taken, so that the plan is never slower than those
+    by the same prediction. `begin` gets the search, and each layout before it is scheduled.
     Raises `WorkloadError` where no layout fits, by how much, and what would do.
     """
-    if estimator not in ESTIMATORS:
-        raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
-    own = estimator == "perfmodel"
     placed: dict[Placement, Layout] = {}
     trials: list[_Trial] = []
     for problem in problems(deployment):
         begin("searching", 0, 0)
         placed = {}
-        for layout in search(problem) if own else _torchrec_layouts(problem, deployment):
+        for layout in search(problem):
             placed.setdefault(placement_of(deployment, layout), layout)
         placed = dict([*placed.items()][:verified])
         if not placed:
             break
-        if own:
-            before = layout_of(problem, deployment.placement)
-            also = [before] if before is not None else []
-            for layout in (*also, *_torchrec_layouts(problem, deployment)):
-                placed.setdefault(placement_of(deployment, layout), layout)
+        if (before := layout_of(problem, deployment.placement)) is not None:
+            placed.setdefault(placement_of(deployment, before), before)
         for number, (placement, layout) in enumerate(placed.items()):
             begin(f"scheduling layout {number + 1}", number, len(placed))
             case = deployment.with_(placement=placement)
@@ -208,7 +188,6 @@ def plan_deployment(
     alike = (each.layout for each in trials if each.layout.problem is best.layout.problem)
     return Plan(
         best.deployment,
-        estimator,
         best.result,
         best.layout,
         min(alike, key=lambda layout: layout.step_us),
@@ -225,12 +204,6 @@ def _in_own_software(deployment: Deployment, overheads: str | None) -> Result | 
     if in_designs_software(own.workload) or not step.fits:
         return None
     return predict(own, overheads=overheads).results[0]
-
-
-def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
-    """The best by TorchRec's formulas."""
-    found = packed_best(with_formulas(problem, deployment))
-    return [] if found is None else [replace(found, problem=problem)]
 
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")

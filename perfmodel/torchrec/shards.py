@@ -16,20 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.base.units import US_PER_MS
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
 from perfmodel.designs import Deployment
 from perfmodel.designs.layouts.problem import ANY, EVERY, GRADIENT_BYTES, GROUP, WHOLE, Problem, Way
 from perfmodel.designs.layouts.surrogate import End, exchange_line, missed_us, timed
 from perfmodel.embedding import Pipeline, Placement, RowDtype, Sharding
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.explore.torchrec import (
-    CACHED,
-    CACHED_FRAC,
-    KERNELS,
-    known,
-    number_of,
-    topology_of,
-)
+from perfmodel.explore.torchrec import CACHED, CACHED_FRAC, KERNELS, known, number_of
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.request import Hardware, changed_workload
 from perfmodel.prediction.step import cluster_of
@@ -316,18 +309,28 @@ def estimators(
 def topology(hardware: Hardware, nodes: int | None = None) -> Any:
     """TorchRec's `Topology` of a machine: its ranks, memories and rates."""
     machine = cluster_of(hardware, nodes)
-    node, it = machine.node, topology_of(machine)
+    node, (hbm, host, intra, inter) = machine.node, rates_of(machine)
     return module_of("distributed.planner.types").Topology(
-        world_size=it.ranks,
-        local_world_size=it.local_ranks,
+        world_size=machine.gpus,
+        local_world_size=machine.linked_gpus,
         compute_device="cuda",  # what PyTorch calls AMD's devices, too
         hbm_cap=int(node.device.hbm_bytes),
         ddr_cap=int((node.host_memory_bytes or 0) / node.gpus),
-        hbm_mem_bw=it.hbm_bytes_per_s / US_PER_MS,  # bytes per millisecond, all of these
-        hbm_to_ddr_mem_bw=it.host_bytes_per_s / US_PER_MS,
-        intra_host_bw=it.intra_bytes_per_s / US_PER_MS,
-        inter_host_bw=it.inter_bytes_per_s / US_PER_MS,
+        hbm_mem_bw=hbm / US_PER_MS,  # bytes per millisecond, all of these
+        hbm_to_ddr_mem_bw=host / US_PER_MS,
+        intra_host_bw=intra / US_PER_MS,
+        inter_host_bw=inter / US_PER_MS,
     )
+
+
+def rates_of(machine: Cluster) -> tuple[float, float, float, float]:
+    """Bytes per second of one rank: device memory, between that and the host's, to ranks that links
+    join, to others."""
+    node = machine.node
+    inter = node.nic.gb_per_s * (node.nics or 0) / node.gpus if node.nic else node.peer_gb_per_s
+    in_gb = node.device.hbm_gb_per_s, node.device.pcie_gb_per_s or 1.0, node.peer_gb_per_s, inter
+    hbm, host, intra, inter = (rate * BYTES_PER_GB for rate in in_gb)
+    return hbm, host, intra, inter
 
 
 def key_of(fqn: str, about: Any, offset: Iterable[int]) -> tuple[Any, ...]:

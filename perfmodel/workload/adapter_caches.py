@@ -64,7 +64,7 @@ def is_across_network(run: Run, rank: int) -> bool:
 def adapter_use(run: Run) -> AdapterUse | None:
     """What the adapters find in a step of `run`; None where no table has a cache in one."""
     placement = run.placement
-    if placement is None or run.groups == 1:
+    if run.groups == 1:
         return None
     if not any(cache.at == NIC for cache in placement.caches):
         return None

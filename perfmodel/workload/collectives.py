@@ -11,7 +11,7 @@ from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.eager.embedding_bag import Batched, batched
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, to_device, view
-from perfmodel.workload.sharding import Shard, own_placement
+from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
 
@@ -178,12 +178,11 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
             keys = _exchanged_ids(r, run, ids, sent)
     tables = zip(run.workload.tables, sent, strict=True)
     asked = tuple(replace(table, pooling=n / run.batch, pooled=False) for table, n in tables)
-    placement = run.placement or own_placement(run.workload, run.ranks, run.linked)
-    reader = replace(run, workload=replace(run.workload, tables=asked), placement=placement)
+    reader = replace(run, workload=replace(run.workload, tables=asked))
     found = []
     for shard, key in zip(run.plan.shards[run.rank], keys, strict=True):
         known: dict[str, str] = {}
-        if run.placement is None and about.unique_frac and not about.index_dedup:
+        if about.unique_frac and not about.index_dedup:
             # of rows that several ranks ask for the update counts each once
             distinct = about.unique_frac[shard.table] * ids[shard.table].shape[0]
             known["unique_rows"] = str(min(distinct, float(key.shape[0])))

@@ -47,7 +47,6 @@ def held_tables(run: Run) -> list[int]:
 
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
-    assert run.placement is not None
     near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
     close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
     probes = found = moved = bags = elements = 0.0

@@ -28,7 +28,7 @@ from perfmodel.trace.columns import last_writers
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.sharding import FP32_BYTES, Plan, plan, plan_of_placement
+from perfmodel.workload.sharding import FP32_BYTES, Plan, own_placement, plan, plan_of_placement
 from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
@@ -39,7 +39,7 @@ class Run:
 
     The rank has most samples of all; on average ranks have `fill_frac` of them. They share one of
     `copies` of the tables, and their layers with the ranks of all copies. `plan` says which tables
-    each rank holds; links join `linked` ranks each. `placement` and `pipeline` are what the
+    each rank holds, `placement` how; links join `linked` ranks each. `pipeline` is what the
     implementation `tiered` runs, and no other.
     """
 
@@ -51,7 +51,7 @@ class Run:
     train: bool
     plan: Plan
     linked: int
-    placement: Placement | None = None
+    placement: Placement
     pipeline: Pipeline = field(default_factory=Pipeline)
     micro_batch: MicroBatch = field(default_factory=MicroBatch)
     """Which part of the step's samples `batch` is, where a pipeline parts them."""
@@ -168,17 +168,17 @@ def op_graph(
     check_ranks(workload, total, ranks, rank)
     within = ranks if placement is None else placement.within(ranks)
     near = linked if linked and within % linked == 0 else within
+    name = workload.implementation.name
     if placement is None:
-        name, layout = workload.implementation.name, plan(workload, ranks, near)
+        placement, layout = own_placement(workload, ranks, near), plan(workload, ranks, near)
     else:
-        name = workload.implementation.name if workload.sequence.layers else TIERED
+        name = name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
     samples = samples_of_rank(total, ranks)
     pipeline = pipeline or Pipeline()
     stash = pipeline.stash
     run = Run(
-        *(workload, samples, within, rank % within, target, train, layout, near),
-        placement=placement,
+        *(workload, samples, within, rank % within, target, train, layout, near, placement),
         pipeline=replace(pipeline, stash=None),
         sharers=sharers,
         copies=ranks // within,

@@ -44,7 +44,7 @@ def test_a_device_alone_is_one_rank(run: Run) -> None:
 
 
 def test_a_table_of_every_embedding_table(run: Run) -> None:
-    found = run("plan", *SMALL, "--estimator", "torchrec", "-f", "csv")
+    found = run("plan", *SMALL, "-f", "csv")
     assert len(found.out.strip().splitlines()) == 27
 
 

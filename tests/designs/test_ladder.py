@@ -68,17 +68,17 @@ def test_gains_multiply_to_the_gain_over_the_first(ladder: Comparison) -> None:
 
 
 def test_neos_steps_are_as_the_paper_has_them(ladder: Comparison) -> None:
-    """Balanced shards, 16-bit rows and input ahead each gain; rows in 16 bits take half the memory
-    (with 4 bytes of state, 260 of 516). The exchange of one kind of shards runs beside the lookups
-    of the next: within a node 16 bits neither gain nor lose. Nothing lies outside device memory, so
-    that the cache does nothing."""
+    """Balanced shards, 16-bit rows and input ahead each gain. Rows in 16 bits take half the memory
+    at most (with 4 bytes of state, 260 of 516): tables are laid out anew, with fewer replicas.
+    Within a node a 16-bit exchange costs in casts what its links save. Nothing lies outside device
+    memory, so that the cache does nothing."""
     rows = {row["step"]: row for row in ladder.to_dict()["designs"]}
     assert list(rows) == ["plain", "+ neo", *(f"+ {step}" for step in NEO)]
     for step in ("+ sharding balanced", "+ rows fp16", "+ input ahead"):
         assert rows[step]["gain"] > 1, step
-    assert rows["+ wire fp16"]["gain"] == pytest.approx(1.0, abs=0.02)
+    assert rows["+ wire fp16"]["gain"] == pytest.approx(1, abs=0.02)
     in_32, in_16 = (rows[step]["memory"][0] for step in ("+ sharding balanced", "+ rows fp16"))
-    assert in_16["tables_bytes"] == pytest.approx(260 / 516 * in_32["tables_bytes"], rel=0.02)
+    assert in_16["tables_bytes"] < 1.02 * 260 / 516 * in_32["tables_bytes"]
     for step in ("+ cache frac 0.2", "+ rows ahead"):
         assert rows[step]["gain"] == 1
         assert "acts on tables that device memory does not hold" in rows[step]["notes"][-1]

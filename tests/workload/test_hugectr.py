@@ -13,7 +13,7 @@ from perfmodel.prediction import predict
 from perfmodel.prediction.step import Step
 from perfmodel.workload import Table, load_workload, op_graph
 from perfmodel.workload.hugectr_hybrid import split_of
-from perfmodel.workload.sharding import plan
+from perfmodel.workload.sharding import own_placement, plan
 from perfmodel.workload.step import Run
 
 
@@ -36,7 +36,7 @@ def test_rows_that_come_with_a_key_are_as_many_as_its_keys() -> None:
 
 def test_frequent_and_other_vectors_are_all() -> None:
     workload = load_workload("dlrm-mlperf")
-    run = Run(workload, 6912, 8, 0, "cuda", True, plan(workload, 8), 8)
+    run = Run(workload, 6912, 8, 0, "cuda", True, plan(workload, 8), 8, own_placement(workload, 8))
     found = split_of(run)
     assert found.frequent_vectors + found.other_vectors == pytest.approx(26)
     assert found.other_unique_rows <= found.other_vectors * run.global_batch
@@ -48,7 +48,7 @@ def test_of_one_node_no_row_is_in_the_all_reduce() -> None:
     one, two = (op_graph(workload, 8192, ranks=16, linked=linked) for linked in (16, 8))
     (alone,), (joined,) = (collectives(graph, "all_reduce") for graph in (one, two))
     frequent = split_of(
-        Run(workload, 512, 16, 0, "cuda", True, plan(workload, 16), 8)
+        Run(workload, 512, 16, 0, "cuda", True, plan(workload, 16), 8, own_placement(workload, 16))
     ).frequent_rows
     more = int(joined["in_elements"]) - int(alone["in_elements"])
     assert more == frequent * workload.dim
@@ -58,7 +58,9 @@ def test_of_one_node_no_row_is_in_the_all_reduce() -> None:
 def test_rows_are_frequent_from_the_threshold_of_its_source_on() -> None:
     """A rank names the rarest of them twice in 3 % of its batches: p^2 batch^2 / 2."""
     workload = load_workload("dlrm-mlperf")
-    found = split_of(Run(workload, 6912, 8, 0, "cuda", True, plan(workload, 8), 8))
+    found = split_of(
+        Run(workload, 6912, 8, 0, "cuda", True, plan(workload, 8), 8, own_placement(workload, 8))
+    )
     least = (2 * 0.03) ** 0.5 / 6912
     count = 0.0
     for table in workload.tables:  # Zipf, as an integral over ranks

@@ -96,7 +96,6 @@ def ways(deployment: Deployment, cached_fracs: Sequence[float] = ()) -> Iterator
                 yield replace(way, tier="host", cached_frac=cached)
 
 
-NO_KIND = -1
 MEMORIES = ("hbm", "host")
 HBM, HELD = 2, 4
 """Of what a shard takes of its rank (work, exchange, bytes of each memory): device memory's place,
@@ -128,7 +127,7 @@ class Problem:
 
     ways: tuple[Way, ...]
     kind: Ints
-    """Which of `fixed_us` a way needs, or `NO_KIND`."""
+    """Which of `fixed_us` a way needs."""
     work_us: Floats
     """Lookups and updates on the shard's rank."""
     sent_us: Floats
@@ -136,7 +135,7 @@ class Problem:
     shared_us: Floats
     """What its exchange takes of all ranks."""
     summed_us: Floats
-    """Gradients of replicas: made, summed and applied by the dense optimizer."""
+    """Gradients of replicas, summed over ranks."""
     first_us: Floats
     """Of row-wise parts, what the first rank works more than the mean: blocks by popularity."""
     scattered_us: Floats
@@ -220,8 +219,7 @@ class Problem:
     def shared(self, chosen: Ints) -> tuple[float, float]:
         """What no rank alone decides of the `chosen` ways: the exchange that all take part in, with
         what each kind of it adds however little it carries; and the sums of gradients."""
-        kinds = set(self.kind[chosen].tolist()) - {NO_KIND}
-        fixed_us = sum(self.fixed_us[kind] for kind in kinds)
+        fixed_us = sum(self.fixed_us[kind] for kind in set(self.kind[chosen].tolist()))
         return float(self.shared_us[chosen].sum()) + fixed_us, float(self.summed_us[chosen].sum())
 
     def shards_factor(self, chosen: Ints) -> float:

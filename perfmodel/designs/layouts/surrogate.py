@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from math import ceil, log2
 from typing import Literal
 
@@ -32,8 +32,8 @@ from perfmodel.lowering.rules.cpu import rows_of
 from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import item_bytes
+from perfmodel.workload import Workload
 from perfmodel.workload.eager.arithmetic import optimizer_passes
-from perfmodel.workload.layer_times import mlp_us
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
 from perfmodel.workload.tables import Table, state_bytes
@@ -206,16 +206,15 @@ def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us
     """The problem of choosing among these ways, in memories without end."""
     machine, ranks = deployment.machine, deployment.ranks
     rows, excess = _rows_us(deployment, here, end)
-    excess, copied = np.round(excess, DECIMALS), _copied_us(deployment, here)
+    excess = np.round(excess, DECIMALS)
+    work = np.round(rows + _copied_us(deployment, here), DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
     kind, (sent, shared, summed), fixed_us = _exchange_us(deployment, here, end)
-    is_summed = kind == SUMMED
-    summed, work = summed + copied * is_summed, rows + copied * ~is_summed
     sent, shared, summed = (np.round(each, DECIMALS) for each in (sent, shared, summed))
     return Problem(
         here,
         kind,
-        np.round(work, DECIMALS),
+        work,
         sent,
         shared,
         summed,
@@ -280,7 +279,8 @@ def _exchange_us(
     gradients, both ways together; what each kind adds however little it carries."""
     machine, ranks, linked = deployment.machine, deployment.ranks, deployment.machine.linked_gpus
     kind, elements, items = _carried(deployment, here)
-    wire_bytes = float(items[kind != SUMMED][0])
+    wire = deployment.workload.implementation.exchange_precision
+    wire_bytes = float(item_bytes([wire])[0])
     usual = float(_elements(deployment, deployment.workload.tables).sum()) * wire_bytes / ranks
     replicas = max(float((elements * items)[kind == SUMMED].sum()), 1.0)
     groups, back = max(ranks // linked, 1), float(deployment.train)
@@ -308,7 +308,8 @@ def _exchange_us(
 
 
 def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
-    """Per way and shard, copies of what is exchanged, both ways together."""
+    """Per way and shard, copies of what is exchanged, both ways together; of a replica its gradient
+    and its optimizer's step, kernels of every rank, which its sum alone runs beside."""
     kind, elements, items = _carried(deployment, here)
     train = float(deployment.train)
     every = (FP32_BYTES + items) * (1 + train) + 2 * FP32_BYTES * train
@@ -344,3 +345,12 @@ def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
     count = len(workload.model.bottom_mlp)
     bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
     return bottom, top, 2.0 * top, 2.0 * bottom
+
+
+def mlp_us(workload: Workload, machine: Cluster, samples: int, dtype: str) -> Floats:
+    """Microseconds of the forward product of each layer in `dtype`: of the bottom MLP, then of the
+    top; `samples` of one device. Casts between layers of several types are left out."""
+    widths = (*pairwise(workload.bottom_widths), *pairwise(workload.top_widths))
+    linear = {"op": "linear", "m": float(samples), "dtype": dtype}
+    rows = Rows.of([{**linear, "n": float(n), "k": float(k)} for k, n in widths])
+    return durations_of(rows, machine).duration_us

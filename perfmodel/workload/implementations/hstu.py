@@ -160,7 +160,7 @@ def _problems(run: Run) -> Iterator[str]:
     about, sharding = run.workload.sequence, run.workload.implementation.sharding
     if not about.layers:
         yield 'implementation "hstu" needs sequence.layers'
-    if run.placement is None and sharding not in LAYOUTS:
+    if sharding not in LAYOUTS:
         choices = ", ".join(LAYOUTS)
         yield f'implementation "hstu": sharding: expected one of {choices}, got "{sharding}"'
     if run.plan.replicated:

@@ -43,7 +43,6 @@ from perfmodel.workload.jagged import (
 )
 from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
-from perfmodel.workload.sharding import own_placement
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.device_kernels import average_copies, is_replica
 from perfmodel.workload.tiered.source import (
@@ -62,8 +61,7 @@ from perfmodel.workload.training import LABEL, LAST, backward, backward_and_upda
 def torchrec(r: Recorder, run: Run) -> None:
     """One step of one rank, its tables in device memory as the run's plan has them."""
     pipeline = Pipeline(input_ahead=run.workload.implementation.prefetch)
-    placement = own_placement(run.workload, run.ranks, run.linked)
-    tiered(r, replace(run, placement=placement, pipeline=pipeline))
+    tiered(r, replace(run, pipeline=pipeline))
 
 
 class Mlps:
@@ -244,7 +242,6 @@ def _rows(
 def _ways(run: Run) -> dict[str, Run]:
     """By how rows come to the samples, the step with those tables alone, in the model's order:
     TorchRec has a lookup and exchanges for each kind of sharding."""
-    assert run.placement is not None
     each = zip(run.placement.tables, run.workload.tables, strict=True)
     routes = [output_route(*pair, run) for pair in each]
     ways = {}

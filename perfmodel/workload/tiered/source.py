@@ -47,9 +47,7 @@ class Group:
     @property
     def cached_at(self) -> tuple[str, ...]:
         """Where the caches of its rows lie, each behind the one before."""
-        placement = self.run.placement
-        assert placement is not None
-        return tuple(placement.cache(name).at for name in self.placed.caches)
+        return tuple(self.run.placement.cache(name).at for name in self.placed.caches)
 
     @cached_property
     def lookups(self) -> int:
@@ -163,7 +161,6 @@ def groups_of(run: Run) -> tuple[Group, ...]:
 
     A rank without a shard, beside others that have some, takes part in exchanges with a row.
     """
-    assert run.placement is not None
     own = [(shard.table, shard.of(run.workload.tables)) for shard in run.plan.shards[run.rank]]
     every = [(number, run.workload.tables[number]) for number in run.plan.replicated]
     groups: list[Group] = []
@@ -195,7 +192,6 @@ def read_one_by_one(
     Raises `WorkloadError` where these are pooled on their way.
     """
     placement = run.placement
-    assert placement is not None
     placed = placement.tables[shard.table]
     one, count = replace(shard.of(run.workload.tables), pooling=1.0), ids.shape[0]
     group = Group(run, placed, (one,), samples=count, replicated=False, known=known)
@@ -267,7 +263,6 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
 
     Raises `WorkloadError` where a batch needs more rows than the cache holds.
     """
-    assert group.run.placement is not None
     cache = group.run.placement.cache(name)
     sharing = [
         one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches

@@ -11,6 +11,7 @@ from perfmodel.designs.layouts.problem import ways
 from perfmodel.designs.layouts.surrogate import lookup_us, missed_us, timed
 from perfmodel.hardware import cluster
 from perfmodel.workload import load_workload
+from perfmodel.workload.tables import Table
 
 
 def test_rows_over_the_bus_never_come_sooner_than_from_device_memory() -> None:
@@ -33,3 +34,17 @@ def test_the_ends_of_intervals_enclose_what_shards_take() -> None:
         taken = [getattr(each, part) for each in (low, middle, high)]
         assert (np.diff(taken, axis=0) >= 0).all(), part
     assert (low.work_us < middle.work_us).all()
+
+
+def test_replicas_are_work_of_every_rank_beside_their_sum() -> None:
+    """Where no way but that is allowed, too: gradients and the optimizer are kernels, sums are not.
+    In inference there is neither."""
+    small = replace(load_workload("torchrec-golden"), tables=(Table(1000, 64, 2.0),) * 3)
+    own = deployment_of(small, cluster("dgx-h100"))
+    here = tuple(way for way in ways(own) if way.sharding == "data_parallel")
+    trained, asked = (timed(replace(own, train=train), here) for train in (True, False))
+    forward_us = lookup_us(replace(own, train=False), here)
+    assert np.allclose(asked.work_us, forward_us, atol=1e-6)
+    assert not asked.summed_us.any()
+    assert (trained.work_us > lookup_us(own, here)).all()
+    assert (trained.summed_us > 0).all()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.published.torchrec_formulas import torchrec_plan
 from benchmarks.streams import read_histograms
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.layouts.problem import ANY, GROUP, Layout, Problem
@@ -205,10 +206,10 @@ def test_slices_on_one_rank_are_one_and_shards_without_rows_none(
     assert (found.sharding, found.ranks) == expected
 
 
-def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned: Plan) -> None:
-    other = plan_deployment(deployment, estimator="torchrec")
-    assert other.estimator == "torchrec"
-    assert planned.result.step_us <= other.result.step_us * 1.001
+def test_no_slower_than_the_best_by_torchrecs_formulas(
+    deployment: Deployment, planned: Plan
+) -> None:
+    assert planned.result.step_us <= torchrec_plan(deployment).step_us * 1.001
 
 
 @pytest.mark.slow
@@ -318,6 +319,6 @@ def test_better_than_torchrecs_plan_on_production_locality(reference: Path) -> N
     mixed = replace(load_workload("neo-i"), name="mix", tables=tuple(tables), batch=16_384)
     mixed = mixed.with_(model__bottom_mlp=[512, 128], model__top_mlp=[512, 256, 1])
     start = deployment_of(mixed, cluster(load("zionex-16")))
-    ours, theirs = (plan_deployment(start, estimator=each) for each in ("perfmodel", "torchrec"))
-    assert ours.result.step_us < 0.95 * theirs.result.step_us
+    ours = plan_deployment(start)
+    assert ours.result.step_us < 0.95 * torchrec_plan(start).step_us
     assert ours.gap_frac < 0.05

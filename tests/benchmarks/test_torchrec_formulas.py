@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.explore.torchrec import Topology, shard_cost
+from benchmarks.published.torchrec_formulas import Topology, shard_cost
 
 RATES = {
     "defaults": {},
