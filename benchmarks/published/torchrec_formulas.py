@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from perfmodel.ops.dtypes import item_bytes
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import US_PER_MS
@@ -25,6 +24,7 @@ from perfmodel.designs.layouts.search import packed_best, placement_of
 from perfmodel.designs.layouts.surrogate import KINDS, problems
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster
+from perfmodel.ops.spec import item_bytes
 from perfmodel.prediction import Result, predict
 from perfmodel.torchrec.shards import rates_of
 
