@@ -23,17 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class DecidingEdges:
-    """Per node: the predecessor that set it free last, and kind (or -1) and lag of the edge."""
-
-    node: Ints
-    kind: Ints
-    lag_us: Floats
-
-
-def deciding_edges(timeline: Timeline) -> DecidingEdges:
-    """The latest edge into each node of a timeline.
+def deciding_edges(timeline: Timeline) -> Ints:
+    """Per node of a timeline, the edge that set it free last, or -1.
 
     Where edges tie, one that crosses threads or streams wins over program order, so that a path
     shows what was waited for.
@@ -41,16 +32,10 @@ def deciding_edges(timeline: Timeline) -> DecidingEdges:
     graph, edges = timeline.graph, timeline.graph.edges_
     ready = edges.ready_us(timeline.start_us, timeline.end_us - timeline.start_us)
     last = edges.latest(ready, edges.kind != EdgeKind.PROGRAM)
-    target = edges.target[last]
-    node = np.full(len(graph), NONE, np.int32)
-    kind = np.full(len(graph), NONE, np.int8)
-    lag_us = np.zeros(len(graph))
-    lag_us[target] = edges.lag_us[last]
-    node[target] = edges.source[last]
-    kind[target] = edges.kind[last]
-    fixed = target[graph.nodes_.release_us[target] > ready[last]]
-    node[fixed] = kind[fixed] = NONE
-    return DecidingEdges(node, kind, lag_us)
+    last = last[graph.nodes_.release_us[edges.target[last]] <= ready[last]]
+    result = np.full(len(graph), NONE, np.int64)
+    result[edges.target[last]] = last
+    return result
 
 
 ORDER_TOLERANCE_US = 0.01
