@@ -66,18 +66,15 @@ class PathWalker:
     """
 
     def __init__(self, timeline: Timeline) -> None:
-        deciding, nodes, edges = (
-            deciding_edges(timeline),
-            timeline.graph.nodes_,
-            timeline.graph.edges_,
-        )
+        graph, deciding = timeline.graph, deciding_edges(timeline)
+        nodes, edges = graph.nodes_, graph.edges_
         self.start, self.end = _view(timeline.start_us), _view(timeline.end_us)
         self.before, self.edge = (
             _view(np.append(column, NONE)[deciding]) for column in (edges.source, edges.kind)
         )
         self.lag = _view(np.append(edges.lag_us, 0.0)[deciding])
         self.cause, self.kind = _view(nodes.cause), _view(nodes.kind)
-        self.unknown = int(timeline.graph.unknown)
+        self.unknown = int(graph.unknown)
         self.release = _causes_of_release(timeline, np.flatnonzero(deciding == NONE))
 
     def walk(self, node: int, from_us: float, stop_us: float) -> TimelinePath:
@@ -132,9 +129,12 @@ def _view(column: NDArray[Any]) -> Sequence[Any]:
 
 
 def _causes_of_release(timeline: Timeline, free: Ints) -> dict[int, int]:
-    """Why nodes that no edge set free began when they did, for each of them. Operations ahead of every launched one of their stream began before the window; a later one
+    """Per node that no edge set free, why it began when it did.
+
+    Operations ahead of every launched one of their stream began before the window; a later one
     without a launch call misses its record. A thread that begins after another of its rank has a
-    reason that was not recorded."""
+    reason that was not recorded.
+    """
     graph = timeline.graph
     nodes, edges = graph.nodes_, graph.edges_
     launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]

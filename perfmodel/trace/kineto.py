@@ -28,7 +28,6 @@ from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings, 
 from perfmodel.trace.event_columns import (
     AllocationRows,
     EventColumns,
-    TextIndex,
     TextRows,
     floats,
     times_ns,
@@ -176,7 +175,6 @@ class _EventRows:
         self.memory = AllocationRows()
         self._where = where
         self._category = bytearray()
-        self._names = TextIndex(self.strings)
         self._raw_texts = TextRows(self.strings)
         self._codes = _Codes({text: int(code) for text, code in CATEGORY_OF_TEXT.items()})
         self._file_count = self._begun = 0
@@ -221,7 +219,7 @@ class _EventRows:
         self.columns.count = len(self)
         block = slice(first, len(self))
         put("file_index", block, (at + self._file_count).astype(np.int32))
-        put("name", block, self._names.of([event.name for event in events]))
+        put("name", block, self.strings.of([event.name for event in events]))
         put("pid", block, whole_numbers([event.pid for event in events]))
         put("thread", block, whole_numbers([event.tid for event in events]))
         put("start_ns", block, self._times("ts", events, at))
@@ -234,8 +232,8 @@ class _EventRows:
         is_named = [each.collective is not None for each in of_operators]
         if any(is_named):
             named, rows = list(compress(of_operators, is_named)), rows[is_named]
-            put("collective", rows, self._names.of([each.collective for each in named]))
-            put("process_group", rows, self._names.of([each.process_group for each in named]))
+            put("collective", rows, self.strings.of([each.collective for each in named]))
+            put("process_group", rows, self.strings.of([each.process_group for each in named]))
             self._put(_COLLECTIVES, named, rows)
 
     def _times(self, key: str, events: list[Any], at: Ints) -> Ints:

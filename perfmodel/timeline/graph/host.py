@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Keys, distinct
-from perfmodel.timeline.graph.kinds import Cause
+from perfmodel.timeline.graph.kinds import Cause, NodeKind
 from perfmodel.trace.categories import (
     ALLOCATOR_CALL,
     DATA_LOADING_NAME,
@@ -30,7 +30,11 @@ from perfmodel.trace.link import (
 )
 from perfmodel.trace.window import MAIN_THREAD
 
-PIECE, LAUNCH, SYNC, ALLOCATOR, ELAPSED = range(5)
+PIECE, LAUNCH = int(NodeKind.HOST), int(NodeKind.LAUNCH)
+SYNC, ALLOCATOR = int(NodeKind.SYNC), int(NodeKind.ALLOCATOR)
+"""Kinds of calls, by the numbers of the `NodeKind` that each becomes."""
+ELAPSED = len(NodeKind)
+"""A call for the time between two events: host work, behind a wait that was not recorded."""
 
 
 @dataclass(frozen=True)
