@@ -116,14 +116,11 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
 
 
 def _check_order(timeline: Timeline) -> None:
-    """Raise `GraphError` where two nodes of one thread or stream run at the same time for longer
-    than an edge between them allows: such a timeline is none that a machine can have."""
+    """Raise `GraphError` where two nodes of one thread or stream run at the same time and no edge
+    between them allows it: such a timeline is none that a machine can have."""
     graph = timeline.graph
-    pairs = graph.neighbours
-    before, after = pairs.source, pairs.target
-    taken_us = timeline.end_us[before] - timeline.start_us[before]
-    free_us = timeline.end_us[before] - pairs.overlap_frac * taken_us + pairs.lag_us
-    early_us = free_us - timeline.start_us[after]
+    before, after = graph.unconnected
+    early_us = timeline.end_us[before] - timeline.start_us[after]
     if len(early_us) and early_us.max() > ORDER_TOLERANCE_US:
         at = int(np.argmax(early_us))
         first, second = (graph.labels[node] for node in (before[at], after[at]))
