@@ -68,8 +68,7 @@ class Timeline:
         graph, edges = self.graph, self.graph.edges_
         duration = self.end_us - self.start_us
         lag = edges.lag_us - edges.overlap_frac * duration[edges.source]
-        first, by_target = graph.predecessors
-        source, bounds = edges.source[by_target].tolist(), first.tolist()
+        bounds, source, by_target = graph.incoming
         before = (lag[by_target] + duration[edges.target[by_target]]).tolist()
         latest = np.full(len(graph), np.inf)
         latest[graph.marks.end] = self.end_us[graph.marks.end]
@@ -94,14 +93,11 @@ class Timeline:
 def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeline:
     """Schedule `graph` with a duration per node (default: as measured)."""
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
-    first, by_target = graph.predecessors
+    bounds, source, by_target = graph.incoming
     edges = graph.edges_
-    lag = edges.lag_us - edges.overlap_frac * duration[edges.source]
-    source, lag = edges.source[by_target].tolist(), lag[by_target].tolist()
-    start = graph.nodes_.release_us.tolist()
+    lag = (edges.lag_us - edges.overlap_frac * duration[edges.source])[by_target].tolist()
+    start, taken = graph.nodes_.release_us.tolist(), duration.tolist()
     end = [0.0] * len(start)
-    taken = duration.tolist()
-    bounds = first.tolist()
     for node in graph.order.tolist():
         begin = start[node]
         for edge in range(bounds[node], bounds[node + 1]):
@@ -136,11 +132,9 @@ def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:
     `duration_us` is `[nodes, configurations]`; so is the answer, `[marks, configurations]`. One
     pass over the graph: each node costs a few vector operations, however many configurations.
     """
-    first, by_target = graph.predecessors
-    edges = graph.edges_
-    source, lag = edges.source[by_target].tolist(), edges.lag_us[by_target].tolist()
-    overlap = edges.overlap_frac[by_target].tolist()
-    release, bounds = graph.nodes_.release_us.tolist(), first.tolist()
+    bounds, source, by_target = graph.incoming
+    into, release = graph.edges_.where(by_target), graph.nodes_.release_us.tolist()
+    lag, overlap = into.lag_us.tolist(), into.overlap_frac.tolist()
     end: list[Floats] = [duration_us[0]] * len(release)
     for node in graph.order.tolist():
         begin: Floats | float = release[node]

@@ -253,11 +253,12 @@ class ExecutionGraph:
         return order[result]
 
     @cached_property
-    def predecessors(self) -> tuple[Ints, Ints]:
-        """(first edge per node, edge index by target): the edges into each node."""
+    def incoming(self) -> tuple[list[int], list[int], Ints]:
+        """The edges into each node: per node where its own begin, their sources in that order, and
+        which edges these are."""
         by_target = np.argsort(self.edges_.target, kind="stable")
         first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
-        return first, by_target
+        return first.tolist(), self.edges_.source[by_target].tolist(), by_target
 
     @cached_property
     def unconnected(self) -> tuple[Ints, Ints]:
