@@ -25,7 +25,7 @@ from perfmodel.timeline.graph.kinds import (
     Scope,
 )
 from perfmodel.timeline.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
-from perfmodel.timeline.schedule import Timeline, deciding_edges
+from perfmodel.timeline.schedule import Timeline, deciding_edges, step_bounds
 from perfmodel.trace.columns import NONE
 
 ROUNDING_US = 1e-7
@@ -157,9 +157,8 @@ def critical_path(timeline: Timeline, mark: int, walker: PathWalker | None = Non
     Its pieces sum to the duration of the step exactly.
     """
     walker = walker or PathWalker(timeline)
-    marks = timeline.graph.marks
-    begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
-    return TimelinePath(reversed(walker.walk(int(marks.end[mark]), float(over), float(begun))))
+    begun, over = step_bounds(timeline, mark)
+    return TimelinePath(reversed(walker.walk(int(timeline.graph.marks.end[mark]), over, begun)))
 
 
 @dataclass(frozen=True)

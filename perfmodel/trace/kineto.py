@@ -6,6 +6,7 @@ values stand in columns.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import compress
@@ -52,14 +53,6 @@ _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
 _OCCUPANCY = ("blocks_per_sm", "warps_per_sm", "occupancy_pct")
-
-
-class _Codes(dict[Any, int]):
-    """Codes by what they stand for; 0 for all else that was asked for, which it then holds."""
-
-    def __missing__(self, key: object) -> int:
-        self[key] = 0
-        return 0
 
 
 _COMPLETE, _INSTANT, _BEGIN = 1, 2, 3
@@ -176,7 +169,8 @@ class _EventRows:
         self._where = where
         self._category = bytearray()
         self._raw_texts = TextRows(self.strings)
-        self._codes = _Codes({text: int(code) for text, code in CATEGORY_OF_TEXT.items()})
+        self._codes = defaultdict(lambda: Category.OTHER, CATEGORY_OF_TEXT)
+        """By category's text; 0 for all others that were come across, which it then holds."""
         self._file_count = self._begun = 0
 
     def __len__(self) -> int:
