@@ -47,12 +47,6 @@ class Strings:
         return len(self.texts)
 
 
-def text_codes(texts: Iterable[str], known: dict[str, int] | None = None) -> Ints:
-    """The same number for the same text, in order of first sight; `known` carries it over calls."""
-    known = {} if known is None else known
-    return np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
-
-
 def subtree_last(above: Sequence[int]) -> Ints:
     """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf), of
     the row that called each (`NONE` for none)."""
