@@ -19,10 +19,10 @@ from perfmodel.hardware.schema import FigureRead, figures_used
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.what_if import node_text
-from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import Timeline, deciding_edges
+from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 
 DECIMALS = 4
@@ -139,16 +139,16 @@ def explain(
     at = int(chosen[taken_us[rows[chosen]].argmax()])
     node, mark = int(rows[at]), int(inside[at].argmax()) if inside[at].any() else NONE
     slack = float(timeline.slack_us[node])
-    deciding, waits_for = deciding_edges(timeline), None
-    if (before := int(deciding.node[node])) != NONE:
-        edge = EdgeKind(int(deciding.kind[node]))
+    walker, waits_for = PathWalker(timeline), None
+    if (before := walker.before[node]) != NONE:
+        edge = EdgeKind(walker.edge[node])
         waits_for = {
             "number": before,
             "label": graph.labels[before],
             "edge": edge.name.lower(),
-            "lag_us": float(deciding.lag_us[node]),
+            "lag_us": walker.lag[node],
         }
-    path = () if mark == NONE else critical_path(timeline, mark)
+    path = () if mark == NONE else critical_path(timeline, mark, walker)
     about = {
         "number": node,
         "label": graph.labels[node],

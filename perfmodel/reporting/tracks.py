@@ -28,7 +28,7 @@ from perfmodel.timeline.critical_path import (
 from perfmodel.timeline.figures import node_frame, piece_columns
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, EdgeKind
 from perfmodel.timeline.graph.types import whole_text
-from perfmodel.timeline.schedule import Timeline, deciding_edges
+from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import launching_op
@@ -259,8 +259,7 @@ class Source:
         is_shown = [not name.startswith(STEPS) for _, name in tracks.names]
         self._boxes = boxes[np.array(is_shown, bool)[boxes.track.to_numpy(int)]]
         self._names = tracks.names
-        self._deciding = deciding_edges(timeline)
-        self._walker = PathWalker(timeline, self._deciding)
+        self._walker = PathWalker(timeline)
         ranks = trace.ranks if trace is not None and shown.is_of_trace else ()
         links = trace.links if trace is not None else ()
         self._events = dict[int, tuple[RankTrace, dict[int, int]]]()
@@ -309,7 +308,7 @@ class Source:
     def _box(self, box: Any) -> tuple[int, ...]:
         """A box in the columns of a row; its note names annotation, its operator with
         inputs and the call that launched it, another what it waited for last, and how."""
-        graph, deciding, node = self.shown.timeline.graph, self._deciding, box.node
+        graph, walker, node = self.shown.timeline.graph, self._walker, box.node
         about: dict[str, str] = {"for": box.detail}
         after = 0
         if 0 <= node < len(graph):
@@ -320,8 +319,8 @@ class Source:
                 operator, inputs = rank.text(at), rank.strings[int(rank.input_shapes[at])]
             about |= {"in": graph.annotations[node], "operator": operator, "inputs": inputs}
             about |= {"launched by": box.launch}
-            if (source := int(deciding.node[node])) >= 0:
-                kind = EdgeKind(int(deciding.kind[node])).name.lower().replace("_", " ")
+            if (source := walker.before[node]) >= 0:
+                kind = EdgeKind(walker.edge[node]).name.lower().replace("_", " ")
                 where = graph.resources[graph.nodes_.resource[source]].replace("/", " ")
                 name = short_name(graph.labels[source]) or "the start"
                 after = self._tables.note(after=f"{name} on rank {where} ({kind})")

@@ -25,7 +25,7 @@ from perfmodel.timeline.graph.kinds import (
     Scope,
 )
 from perfmodel.timeline.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
-from perfmodel.timeline.schedule import DecidingEdges, Timeline, deciding_edges
+from perfmodel.timeline.schedule import Timeline, deciding_edges, step_bounds
 from perfmodel.trace.columns import NONE
 
 ROUNDING_US = 1e-7
@@ -60,16 +60,22 @@ class TimelinePath(list[Piece]):
 
 
 class PathWalker:
-    """The arrays of a timeline as views whose items are plain numbers, for many walks."""
+    """The arrays of a timeline as views whose items are plain numbers, for many walks.
 
-    def __init__(self, timeline: Timeline, deciding: DecidingEdges | None = None) -> None:
-        deciding = deciding or deciding_edges(timeline)
-        nodes = timeline.graph.nodes_
+    `before` is the node that set each free last, or -1; `edge` and `lag` the edge's kind and lag.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        graph, deciding = timeline.graph, deciding_edges(timeline)
+        nodes, edges = graph.nodes_, graph.edges_
         self.start, self.end = _view(timeline.start_us), _view(timeline.end_us)
-        self.before, self.edge = _view(deciding.node), _view(deciding.kind)
-        self.lag, self.cause, self.kind = map(_view, (deciding.lag_us, nodes.cause, nodes.kind))
-        self.unknown = int(timeline.graph.unknown)
-        self.release = _causes_of_release(timeline, deciding)
+        self.before, self.edge = (
+            _view(np.append(column, NONE)[deciding]) for column in (edges.source, edges.kind)
+        )
+        self.lag = _view(np.append(edges.lag_us, 0.0)[deciding])
+        self.cause, self.kind = _view(nodes.cause), _view(nodes.kind)
+        self.unknown = int(graph.unknown)
+        self.release = _causes_of_release(timeline, np.flatnonzero(deciding == NONE))
 
     def walk(self, node: int, from_us: float, stop_us: float) -> TimelinePath:
         """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.
@@ -122,16 +128,18 @@ def _view(column: NDArray[Any]) -> Sequence[Any]:
     return np.ascontiguousarray(column).data
 
 
-def _causes_of_release(timeline: Timeline, deciding: DecidingEdges) -> dict[int, int]:
-    """Operations ahead of every launched one of their stream began before the window; a later one
+def _causes_of_release(timeline: Timeline, free: Ints) -> dict[int, int]:
+    """Per node that no edge set free, why it began when it did.
+
+    Operations ahead of every launched one of their stream began before the window; a later one
     without a launch call misses its record. A thread that begins after another of its rank has a
-    reason that was not recorded."""
+    reason that was not recorded.
+    """
     graph = timeline.graph
     nodes, edges = graph.nodes_, graph.edges_
     launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
     first = np.full(len(graph.resources), np.inf)
     np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
-    free = np.flatnonzero(deciding.node == NONE)
     is_late = nodes.start_us[free] > first[nodes.resource[free]]
     begun_us = np.full(int(nodes.rank.max(initial=0)) + 1, np.inf)
     np.minimum.at(begun_us, nodes.rank, nodes.start_us)
@@ -149,9 +157,8 @@ def critical_path(timeline: Timeline, mark: int, walker: PathWalker | None = Non
     Its pieces sum to the duration of the step exactly.
     """
     walker = walker or PathWalker(timeline)
-    marks = timeline.graph.marks
-    begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
-    return TimelinePath(reversed(walker.walk(int(marks.end[mark]), float(over), float(begun))))
+    begun, over = step_bounds(timeline, mark)
+    return TimelinePath(reversed(walker.walk(int(timeline.graph.marks.end[mark]), over, begun)))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from perfmodel.plot import timeline_figure
 from perfmodel.timeline.critical_path import ROUNDING_US, Piece
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind
 from perfmodel.timeline.graph.types import names
-from perfmodel.timeline.schedule import Timeline
+from perfmodel.timeline.schedule import Timeline, step_bounds
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def step_figure(
         return every[every.end_us - every.start_us > ROUNDING_US]
 
     marks = timeline.graph.marks
-    start_us = float(timeline.end_us[marks.start[mark]])
-    end_us = float(timeline.end_us[marks.end[mark]])
+    start_us, end_us = step_bounds(timeline, mark)
     return timeline_figure(
         timeline_columns(timeline, start_us, end_us),
         path=drawn(path),

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class DecidingEdges:
-    """Per node: the predecessor that set it free last, and kind (or -1) and lag of the edge."""
-
-    node: Ints
-    kind: Ints
-    lag_us: Floats
-
-
-def deciding_edges(timeline: Timeline) -> DecidingEdges:
-    """The latest edge into each node of a timeline.
+def deciding_edges(timeline: Timeline) -> Ints:
+    """Per node of a timeline, the edge that set it free last, or -1.
 
     Where edges tie, one that crosses threads or streams wins over program order, so that a path
     shows what was waited for.
@@ -41,16 +32,10 @@ def deciding_edges(timeline: Timeline) -> DecidingEdges:
     graph, edges = timeline.graph, timeline.graph.edges_
     ready = edges.ready_us(timeline.start_us, timeline.end_us - timeline.start_us)
     last = edges.latest(ready, edges.kind != EdgeKind.PROGRAM)
-    target = edges.target[last]
-    node = np.full(len(graph), NONE, np.int32)
-    kind = np.full(len(graph), NONE, np.int8)
-    lag_us = np.zeros(len(graph))
-    lag_us[target] = edges.lag_us[last]
-    node[target] = edges.source[last]
-    kind[target] = edges.kind[last]
-    fixed = target[graph.nodes_.release_us[target] > ready[last]]
-    node[fixed] = kind[fixed] = NONE
-    return DecidingEdges(node, kind, lag_us)
+    last = last[graph.nodes_.release_us[edges.target[last]] <= ready[last]]
+    result = np.full(len(graph), NONE, np.int64)
+    result[edges.target[last]] = last
+    return result
 
 
 ORDER_TOLERANCE_US = 0.01
@@ -83,8 +68,7 @@ class Timeline:
         graph, edges = self.graph, self.graph.edges_
         duration = self.end_us - self.start_us
         lag = edges.lag_us - edges.overlap_frac * duration[edges.source]
-        first, by_target = graph.predecessors
-        source, bounds = edges.source[by_target].tolist(), first.tolist()
+        bounds, source, by_target = graph.incoming
         before = (lag[by_target] + duration[edges.target[by_target]]).tolist()
         latest = np.full(len(graph), np.inf)
         latest[graph.marks.end] = self.end_us[graph.marks.end]
@@ -109,14 +93,11 @@ class Timeline:
 def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeline:
     """Schedule `graph` with a duration per node (default: as measured)."""
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
-    first, by_target = graph.predecessors
+    bounds, source, by_target = graph.incoming
     edges = graph.edges_
-    lag = edges.lag_us - edges.overlap_frac * duration[edges.source]
-    source, lag = edges.source[by_target].tolist(), lag[by_target].tolist()
-    start = graph.nodes_.release_us.tolist()
+    lag = (edges.lag_us - edges.overlap_frac * duration[edges.source])[by_target].tolist()
+    start, taken = graph.nodes_.release_us.tolist(), duration.tolist()
     end = [0.0] * len(start)
-    taken = duration.tolist()
-    bounds = first.tolist()
     for node in graph.order.tolist():
         begin = start[node]
         for edge in range(bounds[node], bounds[node + 1]):
@@ -131,14 +112,11 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
 
 
 def _check_order(timeline: Timeline) -> None:
-    """Raise `GraphError` where two nodes of one thread or stream run at the same time for longer
-    than an edge between them allows: such a timeline is none that a machine can have."""
+    """Raise `GraphError` where two nodes of one thread or stream run at the same time and no edge
+    between them allows it: such a timeline is none that a machine can have."""
     graph = timeline.graph
-    pairs = graph.neighbours
-    before, after = pairs.source, pairs.target
-    taken_us = timeline.end_us[before] - timeline.start_us[before]
-    free_us = timeline.end_us[before] - pairs.overlap_frac * taken_us + pairs.lag_us
-    early_us = free_us - timeline.start_us[after]
+    before, after = graph.unconnected
+    early_us = timeline.end_us[before] - timeline.start_us[after]
     if len(early_us) and early_us.max() > ORDER_TOLERANCE_US:
         at = int(np.argmax(early_us))
         first, second = (graph.labels[node] for node in (before[at], after[at]))
@@ -154,11 +132,9 @@ def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:
     `duration_us` is `[nodes, configurations]`; so is the answer, `[marks, configurations]`. One
     pass over the graph: each node costs a few vector operations, however many configurations.
     """
-    first, by_target = graph.predecessors
-    edges = graph.edges_
-    source, lag = edges.source[by_target].tolist(), edges.lag_us[by_target].tolist()
-    overlap = edges.overlap_frac[by_target].tolist()
-    release, bounds = graph.nodes_.release_us.tolist(), first.tolist()
+    bounds, source, by_target = graph.incoming
+    into, release = graph.edges_.where(by_target), graph.nodes_.release_us.tolist()
+    lag, overlap = into.lag_us.tolist(), into.overlap_frac.tolist()
     end: list[Floats] = [duration_us[0]] * len(release)
     for node in graph.order.tolist():
         begin: Floats | float = release[node]

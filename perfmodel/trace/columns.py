@@ -26,27 +26,25 @@ class Strings:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._index: dict[str, int] = {}
+        self._index: dict[str | None, int] = {None: NONE}
 
     def intern(self, text: str | None) -> int:
-        if text is None:
-            return NONE
         index = self._index.setdefault(text, len(self.texts))
-        if index == len(self.texts):
+        if text is not None and index == len(self.texts):
             self.texts.append(text)
         return index
+
+    def of(self, texts: Sequence[str | None]) -> Ints:
+        """The index of each."""
+        for text in dict.fromkeys(texts):
+            self.intern(text)
+        return np.array(list(map(self._index.__getitem__, texts)), np.int32)
 
     def __getitem__(self, index: int) -> str:
         return self.texts[index] if index >= 0 else ""
 
     def __len__(self) -> int:
         return len(self.texts)
-
-
-def text_codes(texts: Iterable[str], known: dict[str, int] | None = None) -> Ints:
-    """The same number for the same text, in order of first sight; `known` carries it over calls."""
-    known = {} if known is None else known
-    return np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
 
 
 def subtree_last(above: Sequence[int]) -> Ints:

@@ -71,21 +71,6 @@ class EventColumns:
         return columns
 
 
-class TextIndex(dict[str | None, int]):
-    """A text to its index in `strings`, where it is interned when it is first asked for."""
-
-    def __init__(self, strings: Strings) -> None:
-        self._strings = strings
-        self[None] = NONE
-
-    def __missing__(self, text: str) -> int:
-        index = self[text] = self._strings.intern(text)
-        return index
-
-    def of(self, texts: Iterable[str | None]) -> Ints:
-        return np.array(list(map(self.__getitem__, texts)), np.int32)
-
-
 class TextRows(dict[bytes, tuple[int, ...]]):
     """Texts of one event, a byte 1 between them, to their indices; `NONE` for an empty one."""
 

@@ -211,7 +211,7 @@ def build_execution_trace(
         return np.array(_checked(values, kind, key, where), np.int64)[order]
 
     def texts(values: list[str]) -> Ints:
-        return np.array([strings.intern(text) for text in values], np.int64)[order]
+        return strings.of(values).astype(np.int64)[order]
 
     def arguments(given: list[Texts], key: str) -> Arguments:
         tensors = read_tensors(given, key, position, strings, where)

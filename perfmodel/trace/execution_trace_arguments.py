@@ -176,7 +176,7 @@ def read_tensors(
         tensor_id=tensor_id,
         storage_id=storage_id,
         elements=elements,
-        dtype=np.array([strings.intern(text) for text in leaf_dtype], np.int64),
+        dtype=strings.of(leaf_dtype).astype(np.int64),
     )
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import NONE, RankTrace, Strings, last_writers, text_codes
+from perfmodel.trace.columns import NONE, RankTrace, Strings, last_writers
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 
@@ -313,16 +313,16 @@ def _by_id(
 def _by_order(rank: RankTrace, host: Ints, execution_trace: ExecutionTrace) -> Pairing:
     """Threads whose names fit in order: the nodes as a run of the events, once or often."""
     entered = host[np.lexsort((rank.event_index[host], rank.start_us[host]))]
-    code: dict[str, int] = {}
+    codes = Strings()
     nodes = {
-        thread: (rows, text_codes(execution_trace.names(rows), code))
+        thread: (rows, codes.of(execution_trace.names(rows)))
         for thread, rows in execution_trace.linkable().items()
     }
     event, node = [], []
     for thread in np.unique(rank.thread[host]):
         rows = entered[rank.thread[entered] == thread]
         rows = rows[np.argsort(rank.event_index[rows], kind="stable")]
-        names = text_codes([rank.text(row) for row in rows], code)
+        names = codes.of([rank.text(row) for row in rows])
         fits = [(_occurrences(names, theirs), their_rows) for their_rows, theirs in nodes.values()]
         starts, their_rows = max(
             fits, key=lambda fit: len(fit[0]) * len(fit[1]), default=([], rows)

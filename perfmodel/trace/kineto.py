@@ -6,6 +6,7 @@ values stand in columns.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import compress
@@ -28,7 +29,6 @@ from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings, 
 from perfmodel.trace.event_columns import (
     AllocationRows,
     EventColumns,
-    TextIndex,
     TextRows,
     floats,
     times_ns,
@@ -53,14 +53,6 @@ _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
 _OCCUPANCY = ("blocks_per_sm", "warps_per_sm", "occupancy_pct")
-
-
-class _Codes(dict[Any, int]):
-    """Codes by what they stand for; 0 for all else that was asked for, which it then holds."""
-
-    def __missing__(self, key: object) -> int:
-        self[key] = 0
-        return 0
 
 
 _COMPLETE, _INSTANT, _BEGIN = 1, 2, 3
@@ -176,9 +168,9 @@ class _EventRows:
         self.memory = AllocationRows()
         self._where = where
         self._category = bytearray()
-        self._names = TextIndex(self.strings)
         self._raw_texts = TextRows(self.strings)
-        self._codes = _Codes({text: int(code) for text, code in CATEGORY_OF_TEXT.items()})
+        self._codes = defaultdict(lambda: Category.OTHER, CATEGORY_OF_TEXT)
+        """By category's text; 0 for all others that were come across, which it then holds."""
         self._file_count = self._begun = 0
 
     def __len__(self) -> int:
@@ -221,7 +213,7 @@ class _EventRows:
         self.columns.count = len(self)
         block = slice(first, len(self))
         put("file_index", block, (at + self._file_count).astype(np.int32))
-        put("name", block, self._names.of([event.name for event in events]))
+        put("name", block, self.strings.of([event.name for event in events]))
         put("pid", block, whole_numbers([event.pid for event in events]))
         put("thread", block, whole_numbers([event.tid for event in events]))
         put("start_ns", block, self._times("ts", events, at))
@@ -234,8 +226,8 @@ class _EventRows:
         is_named = [each.collective is not None for each in of_operators]
         if any(is_named):
             named, rows = list(compress(of_operators, is_named)), rows[is_named]
-            put("collective", rows, self._names.of([each.collective for each in named]))
-            put("process_group", rows, self._names.of([each.process_group for each in named]))
+            put("collective", rows, self.strings.of([each.collective for each in named]))
+            put("process_group", rows, self.strings.of([each.process_group for each in named]))
             self._put(_COLLECTIVES, named, rows)
 
     def _times(self, key: str, events: list[Any], at: Ints) -> Ints:

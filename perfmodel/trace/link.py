@@ -101,14 +101,10 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:
     """Per device row: row of the innermost operator around its launch call, or -1."""
-    result = np.full(len(links.device_rows), NONE, np.int64)
+    launch, result = links.device_launch, np.full(len(links.device_rows), NONE, np.int64)
+    called = launch[launch >= 0]
     ops = rank.of(Category.CPU_OP)
-    launched = np.flatnonzero(links.device_launch >= 0)
-    launch = links.device_launch[launched]
-    ops_of = rows_of_threads(rank, ops)
-    for here in alike(rank.thread[launch]):
-        boxes = ops_of.get(int(rank.thread[launch[here[0]]]), ops[:0])
-        result[launched[here]] = innermost(rank, rank.start_us[launch[here]], boxes)
+    result[launch >= 0] = innermost(rank, rank.thread[called], rank.start_us[called], ops)
     return result
 
 
@@ -181,17 +177,17 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
     return np.where(inside, at, NONE)
 
 
-def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:
-    """Per time: row of the innermost of `containers` (one thread's, by start) around it, or -1."""
+def innermost(rank: RankTrace, thread: Ints, time_us: Floats, containers: Ints) -> Ints:
+    """Per thread and time: row of the innermost of `containers` (by start) around it, or -1."""
     if not len(containers):
         return np.full(len(time_us), NONE, np.int64)
-    parent = enclosing(rank, containers)
-    end = rank.end_us[containers]
-    at = np.searchsorted(rank.start_us[containers], time_us, side="right") - 1
-    over = (at >= 0) & (end[at] < time_us)
-    while over.any():
+    containers = by_thread(rank, containers)
+    parent, end_us = enclosing(rank, containers), rank.end_us[containers]
+    keys = thread_keys(rank.thread[containers], rank.start_us[containers])
+    at = np.searchsorted(keys, thread_keys(thread, time_us), side="right") - 1
+    at = np.where(rank.thread[containers[at]] == thread, at, NONE)
+    while (over := (at >= 0) & (end_us[at] < time_us)).any():
         at = np.where(over, parent[at], at)
-        over = (at >= 0) & (end[at] < time_us)
     return np.where(at >= 0, containers[at], NONE)
 
 

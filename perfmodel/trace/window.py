@@ -13,12 +13,10 @@ two phases (GANs), show as calls of two names or as gaps of unlike length: then 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask, median
 from perfmodel.errors import UsageError
@@ -60,17 +58,6 @@ def find_steps(rank: RankTrace) -> Steps:
         return Steps((), np.zeros(0), np.zeros(0))
     start, end = rank.start_us[events].min(), rank.end_us[events].max()
     return Steps(("window",), np.array([start]), np.array([end]), is_window=True)
-
-
-def step_marks(rank: RankTrace) -> Marks:
-    """The steps that its host intervals mark; none where none do."""
-    among = rank.of(Category.ANNOTATION, Category.CPU_OP, Category.OTHER)
-    if not rank.steps_by:
-        among = among[rank.name_matches(ANY_MARK)[among]]
-    names = [rank.text(row) for row in among]
-    times = rank.start_us[among], rank.end_us[among]
-    marks = marked_steps(names, rank.thread[among], *times, rank.steps_by)
-    return marks._replace(row=among[marks.row])
 
 
 def part_of(rank: RankTrace, steps: slice, context: int) -> tuple[RankTrace, slice] | None:
@@ -154,45 +141,44 @@ RULES: tuple[MarkRule, ...] = (
     MarkRule(OPTIMIZER_STEP, least=4),
 )
 """In the order in which they are tried."""
-ANY_MARK = re.compile("|".join(f"(?:{rule.name.pattern})" for rule in RULES), re.IGNORECASE)
 
 
 class Marks(NamedTuple):
-    """The steps found: row of each one's mark, and its times in the unit of the marks'."""
+    """The steps found: row of each one's mark, and its times."""
 
     row: Ints
-    start: NDArray[Any]
-    end: NDArray[Any]
+    start: Floats
+    end: Floats
 
 
-def marked_steps(
-    names: Sequence[str], thread: Ints, start: NDArray[Any], end: NDArray[Any], steps_by: str = ""
-) -> Marks:
-    """The steps that annotations of these names, threads and times mark, in order of time."""
+def step_marks(rank: RankTrace) -> Marks:
+    """The steps that its host intervals mark, in order of time; none where none do."""
     rules = RULES  # or a name that a user gave, as it is, or with a number behind it
-    if steps_by:
-        rules = (MarkRule(re.compile(re.escape(steps_by) + r"(?:[#_ ]?\d+)?$")),)
+    if rank.steps_by:
+        rules = (MarkRule(re.compile(re.escape(rank.steps_by) + r"(?:[#_ ]?\d+)?$")),)
+    among = rank.of(Category.ANNOTATION, Category.CPU_OP, Category.OTHER)
+    start, end = rank.start_us, rank.end_us
     for rule in rules:
-        rows = np.array([at for at, name in enumerate(names) if rule.name.match(name)], np.int64)
+        rows = among[rank.name_matches(rule.name)[among]]
         if not len(rows):
             continue
-        threads, of_row = np.unique(thread[rows], return_inverse=True)
+        threads, of_row = np.unique(rank.thread[rows], return_inverse=True)
         rows = rows[of_row == np.argmax(np.bincount(of_row, minlength=len(threads)))]
         rows = rows[np.lexsort((-end[rows], start[rows]))]
         latest = np.maximum.accumulate(end[rows])
         rows = rows[np.append(True, end[rows[1:]] > latest[:-1])]
         if len(rows) < rule.least:
             continue
-        if not OPTIMIZER_STEP.match(names[rows[0]]):
+        if not OPTIMIZER_STEP.match(rank.text(rows[0])):
             return Marks(rows, start[rows], end[rows])
-        if steps_by or _is_one_cadence([names[row] for row in rows.tolist()], end[rows]):
+        if rank.steps_by or _is_one_cadence([rank.text(row) for row in rows], end[rows]):
             return Marks(rows[1:], end[rows[:-1]], end[rows[1:]])
-    return Marks(np.zeros(0, np.int64), start[:0], end[:0])
+    return Marks(among[:0], start[:0], end[:0])
 
 
-def _is_one_cadence(names: list[str], end: NDArray[Any]) -> bool:
+def _is_one_cadence(names: list[str], end: Floats) -> bool:
     """Whether calls of one optimizer follow one another at like times."""
-    gaps = np.diff(end).astype(float)
+    gaps = np.diff(end)
     usual = median(gaps)
     alike: Mask = np.abs(gaps - usual) < ALIKE_FRAC * usual
     neighbours = median(np.abs(np.diff(gaps)))

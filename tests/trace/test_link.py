@@ -117,13 +117,16 @@ def test_innermost() -> None:
     rank = t.rank_trace()
     boxes = rank.of(Category.ANNOTATION)
     times = np.array([-1, 5, 10, 17, 22, 27, 35, 50, 100, 101], float)
-    found = [rank.text(row) if row >= 0 else "" for row in innermost(rank, times, boxes)]
+    main = np.full(len(times), MAIN)
+    found = [rank.text(row) if row >= 0 else "" for row in innermost(rank, main, times, boxes)]
     assert found == ["", "a", "b", "c", "b", "d", "d", "a", "a", ""]
 
 
 def test_innermost_of_no_containers() -> None:
     rank = Tiny().rank_trace()
-    assert innermost(rank, np.array([1.0]), np.zeros(0, np.int64)).tolist() == [-1]
+    assert innermost(rank, np.array([MAIN]), np.array([1.0]), np.zeros(0, np.int64)).tolist() == [
+        -1
+    ]
 
 
 spans = st.lists(
@@ -154,9 +157,10 @@ def test_outermost_containing_and_innermost_agree_with_their_definitions(
         else:
             started = [b for b in top if thread[b] == thread[row] and start[b] <= start[row]]
             assert not started or end[started[-1]] < end[row]
-    for own in (rows[thread[rows] == t] for t in (1, 2)):
-        times = np.arange(0, 42) + 0.5
-        for time, found in zip(times, innermost(rank, times, own), strict=True):
+    for number in (1, 2):
+        times, own = np.arange(0, 42) + 0.5, rows[thread[rows] == number]
+        on = np.full(len(times), number)
+        for time, found in zip(times, innermost(rank, on, times, rows), strict=True):
             around = [r for r in own if start[r] < time < end[r]]
             assert found == (around[-1] if around else -1)
 

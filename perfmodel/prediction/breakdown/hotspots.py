@@ -336,7 +336,9 @@ class Hotspots:
             (launch >= 0) & np.isin(rank.thread[launch], threads[AUTOGRAD_THREAD])
         )
         running = np.full(len(launch), NONE, np.int64)
-        running[meanwhile] = innermost(rank, rank.start_us[launch[meanwhile]], of_main)
+        called = launch[meanwhile]
+        main = np.repeat(np.array(threads[MAIN_THREAD], np.int64), len(called))
+        running[meanwhile] = innermost(rank, main, rank.start_us[called], of_main)
         differentiates = np.append(differentiated_ops(rank), NONE)
         forward = np.full(len(launch), NONE, np.int64)
         # That of the outermost operator that has one: what a backward pass computes anew is of

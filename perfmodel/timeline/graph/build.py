@@ -8,15 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct
-from perfmodel.timeline.graph.host import (
-    ALLOCATOR,
-    ELAPSED,
-    LAUNCH,
-    PIECE,
-    SYNC,
-    Pieces,
-    cut_threads,
-)
+from perfmodel.timeline.graph.host import ALLOCATOR, ELAPSED, SYNC, Pieces, cut_threads
 from perfmodel.timeline.graph.kinds import (
     LAUNCH_KINDS,
     STREAM_KINDS,
@@ -182,13 +174,6 @@ def _event_names(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
     return tuple(map(texts.__getitem__, np.append(rank.name, NONE)[rows].tolist()))
 
 
-_KIND_OF_CALL = {
-    PIECE: NodeKind.HOST,
-    LAUNCH: NodeKind.LAUNCH,
-    SYNC: NodeKind.SYNC,
-    ALLOCATOR: NodeKind.ALLOCATOR,
-    ELAPSED: NodeKind.HOST,
-}
 _OF_DEVICE = (
     (NodeKind.COLLECTIVE, Scope.COMM, Cause.COMMUNICATION),
     (NodeKind.KERNEL, Scope.COMPUTE, Cause.COMPUTE),
@@ -204,7 +189,7 @@ def _host_nodes(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> 
         if low not in waits.woken and low + 1 not in waits.woken:
             release_us[low] = waits.start_us[low]
     is_collective = waits.cause == Cause.COMMUNICATION
-    kind = np.array(list(_KIND_OF_CALL.values()), np.int8)[pieces.call]
+    kind = np.where(pieces.call == ELAPSED, NodeKind.HOST, pieces.call)
     is_sync, is_allocator = pieces.call == SYNC, pieces.call == ALLOCATOR
     causes = [Cause.BLOCKING_CALL, Cause.ALLOCATOR]
     scope = np.select(

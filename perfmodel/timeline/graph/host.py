@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Keys, distinct
-from perfmodel.timeline.graph.kinds import Cause
+from perfmodel.timeline.graph.kinds import Cause, NodeKind
 from perfmodel.trace.categories import (
     ALLOCATOR_CALL,
     DATA_LOADING_NAME,
@@ -26,12 +26,15 @@ from perfmodel.trace.link import (
     equal_runs,
     innermost,
     outermost,
-    rows_of_threads,
     thread_keys,
 )
 from perfmodel.trace.window import MAIN_THREAD
 
-PIECE, LAUNCH, SYNC, ALLOCATOR, ELAPSED = range(5)
+PIECE, LAUNCH = int(NodeKind.HOST), int(NodeKind.LAUNCH)
+SYNC, ALLOCATOR = int(NodeKind.SYNC), int(NodeKind.ALLOCATOR)
+"""Kinds of calls, by the numbers of the `NodeKind` that each becomes."""
+ELAPSED = len(NodeKind)
+"""A call for the time between two events: host work, behind a wait that was not recorded."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,7 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     thread, start, end, cause, call, row = _cut(rank, links, ops, calls, waits, kind_of_row)
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause[is_collective] = Cause.COMMUNICATION
-    annotation = np.full(len(thread), NONE, np.int32)
-    annotations_of = rows_of_threads(rank, annotations)
-    for low, high in equal_runs(thread):
-        if (on_thread := annotations_of.get(int(thread[low]))) is not None:
-            middle = (start[low:high] + end[low:high]) / 2
-            annotation[low:high] = innermost(rank, middle, on_thread)
+    annotation = innermost(rank, thread, (start + end) / 2, annotations).astype(np.int32)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
     cause[in_loading] = Cause.DATA_LOADING

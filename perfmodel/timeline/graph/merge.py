@@ -16,7 +16,7 @@ from perfmodel.errors import TraceError
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.measured_waits import acyclic
 from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.trace.columns import text_codes
+from perfmodel.trace.columns import Strings
 
 SAME_CLOCK_US = 1000.0
 """Clocks that differ by less are one clock: ranks of one host, or hosts kept in time."""
@@ -53,8 +53,8 @@ def match_collectives(
         ]
         ahead = [0] * len(ranks)
         if not whole or any(each != labels[0] for each in labels):
-            code: dict[str, int] = {}
-            names = [text_codes(each, code) for each in labels]
+            codes = Strings()
+            names = [codes.of(each) for each in labels]
             ends = [
                 graphs[r].nodes_.end_us[nodes] + shift_us[r]
                 for r, nodes in zip(ranks, sequences, strict=True)

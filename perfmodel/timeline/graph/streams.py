@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs, median
 from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.timeline.graph.types import Edges
 from perfmodel.timeline.graph.waits import ROUNDING_US
@@ -178,13 +178,10 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> Edges:
     # Undisturbed, a kernel takes the median of those of its name and grid.
     rows = links.device_rows
     like = rank.name[rows].astype(np.int64) * (len(rank.strings) + 1) + rank.grid[rows]
-    _, group = np.unique(like, return_inverse=True)
-    order = np.lexsort((rank.duration_us[rows], group))
-    first = np.searchsorted(group[order], np.arange(group.max(initial=-1) + 2))
-    middle = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
-    low_us, high_us = (rank.duration_us[rows[order[at]]] for at in middle)
-    typical_us = ((low_us + high_us) / 2)[group]
-    undisturbed = np.minimum(typical_us / rank.duration_us[rows].clip(1e-3), 1)
+    taken_us, typical_us = rank.duration_us[rows], np.zeros(len(rows))
+    for own in alike(like):
+        typical_us[own] = median(taken_us[own])
+    undisturbed = np.minimum(typical_us / taken_us.clip(1e-3), 1)
     overlap = 1 - before_last_wave * undisturbed[table[:, 0]]
     overlap = np.where(rank.waves[source] >= MIN_WAVES, overlap.clip(0, MAX_TAIL_FRAC), 0.0)
     return Edges.of(table[:, 0], table[:, 1], EdgeKind.SM_OCCUPANCY, overlap_frac=overlap)

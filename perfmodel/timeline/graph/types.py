@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints, Mask, has_code
+from perfmodel.base.arrays import Floats, Ints, Mask, has_code, is_among
 from perfmodel.errors import GraphError
 from perfmodel.timeline.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.columns import NONE
@@ -253,33 +253,25 @@ class ExecutionGraph:
         return order[result]
 
     @cached_property
-    def predecessors(self) -> tuple[Ints, Ints]:
-        """(first edge per node, edge index by target): the edges into each node."""
+    def incoming(self) -> tuple[list[int], list[int], Ints]:
+        """The edges into each node: per node where its own begin, their sources in that order, and
+        which edges these are."""
         by_target = np.argsort(self.edges_.target, kind="stable")
         first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
-        return first, by_target
+        return first.tolist(), self.edges_.source[by_target].tolist(), by_target
 
     @cached_property
-    def neighbours(self) -> Edges:
-        """Each node of a thread or stream and the next one there, with what they may overlap by:
-        the share and the negative lag of the edge between them, where there is one."""
+    def unconnected(self) -> tuple[Ints, Ints]:
+        """Each node of a thread or stream and the next one there, where no edge between the two
+        says how far they may overlap."""
         nodes, edges = self.nodes_, self.edges_
         order = self.order[nodes.kind[self.order] != NodeKind.MARK]
         order = order[np.argsort(nodes.resource[order], kind="stable")]
         same = np.diff(nodes.resource[order]) == 0
         before, after = order[:-1][same], order[1:][same]
-        pair = before * len(self) + after
-        overlap_frac, lag_us = np.zeros(len(pair)), np.zeros(len(pair))
-        lenient = edges.where((edges.overlap_frac > 0) | (edges.lag_us < 0))
-        by_pair = np.argsort(pair)
-        key = lenient.source.astype(np.int64) * len(self) + lenient.target
-        at = np.searchsorted(pair[by_pair], key).clip(max=max(len(pair) - 1, 0))
-        matched = pair[by_pair][at] == key if len(pair) else np.zeros(len(key), bool)
-        at = by_pair[at[matched]]
-        np.maximum.at(overlap_frac, at, lenient.overlap_frac[matched])
-        np.minimum.at(lag_us, at, lenient.lag_us[matched])
-        kind = np.full(len(pair), EdgeKind.PROGRAM, np.int8)
-        return Edges(before, after, kind, overlap_frac, lag_us)
+        key = edges.source.astype(np.int64) * len(self) + edges.target
+        apart = ~is_among(before * len(self) + after, key)
+        return before[apart], after[apart]
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """The graph for people: node and edge attributes as in `nodes` and `edges`.
