@@ -52,7 +52,7 @@ def find_steps(rank: RankTrace) -> Steps:
         names = [rank.text(row) for row in marks.row]
         if len({*names}) < len(names):
             names = [f"{name} #{number}" for number, name in enumerate(names)]
-        return Steps(tuple(names), marks.start, marks.end)
+        return Steps(tuple(names), marks.start_us, marks.end_us)
     events = rank.of(*(c for c in Category if c is not Category.OTHER))
     if not len(events):
         return Steps((), np.zeros(0), np.zeros(0))
@@ -147,8 +147,8 @@ class Marks(NamedTuple):
     """The steps found: row of each one's mark, and its times."""
 
     row: Ints
-    start: Floats
-    end: Floats
+    start_us: Floats
+    end_us: Floats
 
 
 def step_marks(rank: RankTrace) -> Marks:

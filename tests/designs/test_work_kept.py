@@ -86,4 +86,5 @@ def test_a_design_keeps_products_and_lookups(name: str, number: int) -> None:
     assert looked_up == pytest.approx(sum(table.pooling for table in workload.tables))
     found = composed(name).apply(start)
     for phase in found.phases or (found,):
-        assert work(found, phase) == pytest.approx((flop, looked_up), rel=1e-6)
+        # Each kind of sharding has a lookup of its own, whose ids are a whole number.
+        assert work(found, phase) == pytest.approx((flop, looked_up), rel=2e-5)

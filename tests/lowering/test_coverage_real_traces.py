@@ -32,7 +32,7 @@ GOLDEN: dict[str, tuple[Target, float, float, float, float]] = {
     "inference/mi300x_qwen1.5-0.5b.json.gz": ("rocm", 1.0, 0.9999, 1.0, 1.0),
     "train/v100_resnet50_workers0_a.json.gz": ("cuda", 1.0, 0.9976, 0.9996, 0.975),
     "train/v100_resnet50_workers4_a.json.gz": ("cuda", 1.0, 0.9977, 0.9996, 0.964),
-    "train/mi300x8_resnet_act_checkpoint.json.gz": ("rocm", 0.9987, 0.9985, 0.9997, 1.0196),
+    "train/mi300x8_resnet_act_checkpoint.json.gz": ("rocm", 0.9987, 0.9985, 0.9997, 0.9965),
 }
 """Every shared trace whose profile records shapes; of several ranks the first."""
 
