@@ -4,7 +4,7 @@ device's clock that is off; sizes that are texts; several processes in one file.
 Profilers write such times where a buffer was lost or a counter overflowed: a kernel of a second
 in a step of 10 ms. Operations of one stream may overlap a little (programmatic
 dependent launch), hold others, and run with others of the same graph launch; what is far longer
-than that, and than others of its name, is cut.
+than that is cut where the next one begins.
 
 A device clock that is off shows in when operations begin after their launch calls, and when calls
 that wait for the device return. In the 31 recordings of GPUs at hand no operation begins more than
@@ -22,7 +22,7 @@ from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, LAUNCH_CALL, STEP_NAME, SYNC_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import alike, by_correlation, calls_of, equal_runs, stream_keys
+from perfmodel.trace.link import by_correlation, calls_of, equal_runs, stream_keys
 from perfmodel.trace.window import take_rows
 
 OVERLAP_US = 25.0
@@ -31,7 +31,9 @@ MANY = 10
 """How much longer than its room, and than its like, what is cut is at least."""
 LONG_US = 1e5
 """What an operation takes at least, beside so many times the whole recording, that is cut though
-none of another launch follows, or none has its name."""
+none of another launch follows."""
+COVERED = 8
+"""Successors that an operation without its like must run over to be cut."""
 CLOCK_TOLERANCE_US = 100.0
 """How far the clocks of host and device may be apart before it is said. Real files: up to 50."""
 LONGEST_LAUNCH_US = 1e5
@@ -58,50 +60,61 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
         return rank, []
     work = work[np.argsort(stream_keys(rank, work), kind="stable")]
     start_us, took_us = rank.start_us[work], rank.duration_us[work]
-    next_us = _next_us(rank, work)
+    next_us, covered, is_inner = _successors(rank, work)
     room_us, is_last = next_us - start_us, np.isinf(next_us)
-    is_whole = took_us > MANY * np.ptp(rank.start_us) + LONG_US
-    is_long = (took_us - room_us > OVERLAP_US) & (took_us >= MANY * room_us) | is_last & is_whole
+    is_long = (took_us - room_us > OVERLAP_US) & (took_us >= MANY * room_us)
+    is_long |= is_last & (took_us > MANY * np.ptp(rank.start_us) + LONG_US)
     if not is_long.any():
         return rank, []
     others = np.ones(len(rank), np.bool_)
     others[work[is_long]] = False
     until_us = float(rank.end_us[others].max(initial=float(start_us.min())))
-    usual_us = _usual_us(rank.name[work], took_us)
-    is_beyond = is_whole & (start_us + took_us / 2 > until_us)
-    is_over = is_long & np.where(
-        is_last | np.isnan(usual_us), is_beyond, took_us >= MANY * usual_us
+    usual_us = _usual_us(rank.name[work], took_us, ~is_long)
+    late_us = MANY * (until_us - float(rank.start_us[0])) + 1e6
+    is_over = is_long & (
+        (start_us + np.where(is_last, took_us - late_us, took_us / 2) > until_us)
+        | (took_us >= MANY * usual_us)
+        | (np.isnan(usual_us) & (covered >= COVERED))
     )
     if not is_over.any():
         return rank, []
-    alone_us = np.maximum(np.minimum(next_us, until_us) - start_us, 0.0)
     duration_us = rank.duration_us.copy()
-    duration_us[work[is_over]] = np.where(np.isnan(usual_us), alone_us, usual_us)[is_over]
+    end_us = np.fmin(np.where(is_inner, start_us + usual_us, np.inf), next_us)
+    end_us = np.where(np.isinf(end_us), np.maximum(until_us, start_us), end_us)
+    duration_us[work[is_over]] = (end_us - start_us)[is_over]
     cut = replace(rank, duration_us=duration_us)
     return take_rows(cut, np.lexsort((-duration_us, rank.start_us))), [
         f"{int(is_over.sum())} device operations cannot have lasted as long as the file says (up "
-        f"to {took_us[is_over].max():.4g} us): taken to last as long as others of their name, or "
-        "until the next of their stream begins"
+        f"to {took_us[is_over].max():.4g} us): cut where the next of their stream begins, the last "
+        "to what others of its name take"
     ]
 
 
-def _next_us(rank: RankTrace, work: Ints) -> Floats:
-    """Of operations by stream, when the next one of another launch begins; infinite of the last."""
-    result, correlation = np.full(len(work), np.inf), rank.correlation[work]
-    for low, high in equal_runs(stream_keys(rank, work)):
+def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints, Mask]:
+    """Of operations by stream: when the next one of another launch begins, how many of those begin
+    before it ends, and whether none begins right after it (others of its launch do, or none)."""
+    next_us, covered = np.full(len(work), np.inf), np.zeros(len(work), np.int64)
+    is_inner = np.ones(len(work), np.bool_)
+    keys, correlation = stream_keys(rank, work), rank.correlation[work]
+    for low, high in equal_runs(keys):
+        start_us, end_us = rank.start_us[work[low:high]], rank.end_us[work[low:high]]
         launch = correlation[low:high]
-        begins = np.flatnonzero((launch[1:] != launch[:-1]) | (launch[1:] <= 0)) + 1
-        after = np.searchsorted(begins, np.arange(high - low), side="right")
-        result[low:high] = np.append(rank.start_us[work[low:high]][begins], np.inf)[after]
-    return result
+        is_last = np.append((launch[1:] != launch[:-1]) | (launch[1:] <= 0), True)
+        lasts = np.flatnonzero(is_last)
+        after = lasts[np.searchsorted(lasts, np.arange(high - low))] + 1
+        next_us[low:high] = np.append(start_us, np.inf)[after]
+        covered[low:high] = np.searchsorted(start_us, end_us) - after
+        is_inner[low:high] = ~is_last | (after == high - low)
+    return next_us, covered, is_inner
 
 
-def _usual_us(name: Ints, took_us: Floats) -> Floats:
-    """Per operation, the lower median of what those of its name took; NaN of one alone."""
+def _usual_us(name: Ints, took_us: Floats, is_sound: Mask) -> Floats:
+    """Per operation: the median duration of the sound ones of its name; NaN without any."""
     result = np.full(len(name), np.nan)
-    for own in alike(name):
-        if len(own) > 1:
-            result[own] = np.sort(took_us[own])[(len(own) - 1) // 2]
+    for each in np.unique(name[~is_sound]).tolist():
+        like = name == each
+        if (like & is_sound).any():
+            result[like] = np.median(took_us[like & is_sound])
     return result
 
 
