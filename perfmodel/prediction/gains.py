@@ -7,23 +7,24 @@ import shlex
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, distinct, has_code, median
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
 from perfmodel.prediction.breakdown.hotspots import UNFIT
-from perfmodel.prediction.what_if import Scale, thread_of, what_if
+from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.graph.kinds import SCOPES, Cause, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, ranks_of, steady_steps
+from perfmodel.trace.columns import NONE
 
 MOST = 5
 MIN_FRAC = 0.01
@@ -83,19 +84,20 @@ _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="
 _REGISTRY = [_Candidate(**row) for row in _TABLES["candidate"]]
 
 
-def _candidates(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> Iterator[_Candidate]:
-    """What may help: of the table, one for each thread, operator or family that there is."""
+def _names_on(graph: ExecutionGraph, on_path: Ints) -> dict[str, list[str]]:
+    """For what candidates there may be one each, its names among the nodes `on_path`."""
     nodes = graph.nodes_
-    threads = sorted({thread_of(name) for name in graph.resources if "/gpu" not in name})
+    resources = {graph.resources[at] for at in set(nodes.resource[on_path].tolist())}
+    threads = sorted({thread_of(name) for name in resources if "/gpu" not in name})
     recorded = distinct(nodes.resource[has_code(nodes.cause, IN_OPERATOR)]).tolist()
     operating = {thread_of(graph.resources[at]) for at in recorded}
-    launches_none = np.flatnonzero(nodes.cause == Cause.HOST_OP_WITHOUT_LAUNCH)
+    launches_none = on_path[nodes.cause[on_path] == Cause.HOST_OP_WITHOUT_LAUNCH]
     total_us: defaultdict[str, float] = defaultdict(float)
     for row, us in zip(launches_none.tolist(), nodes.duration_us[launches_none], strict=True):
         total_us[graph.labels[row].rpartition(": ")[2]] += us  # without autograd's wrapper
-    labels = {graph.labels[node] for node in np.flatnonzero(graph.on_device).tolist()}
+    labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
     families = sorted({family_of_kernel(label) for label in labels} - {*SCOPES})
-    names = {
+    return {
         "trace": [""],
         "thread": threads,
         "thread with operators": [name for name in threads if name in operating],
@@ -103,8 +105,6 @@ def _candidates(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> I
         "compute-bound family": [f for f in families if CLASS_OF_FAMILY[f] == COMPUTE_BOUND],
         "memory-bound family": [f for f in families if CLASS_OF_FAMILY[f] == MEMORY_BOUND],
     }
-    yield from (each.named(name) for each in _REGISTRY for name in names[each.of])
-    yield from _level(graph, straggler)
 
 
 def predict_words(
@@ -170,6 +170,7 @@ def gains(
     near = np.argsort(np.abs(every_us - median(every_us)), kind="stable")
     typical = np.sort(steady[near[: max(MAX_NODES * len(steady) // len(graph), 1)]])
     few = every.only(typical)
+    deciding, base_us = _deciding(few, duration_us), _typical_us(few, duration_us)
 
     def gain_us(scale: Scale, of: Periods) -> float:
         changed, taken_us = what_if(graph, duration_us, [scale])
@@ -177,9 +178,14 @@ def gains(
         return _typical_us(of, duration_us) - _typical_us(again, taken_us)
 
     ranked: list[tuple[float, _Candidate]] = []
-    for candidate in _candidates(graph, straggler):
-        with suppress(UsageError):  # there is nothing of it
-            ranked.append((gain_us(candidate.scale, few), candidate))
+    for bound_us, candidate, scale in _bounded(graph, deciding, straggler):
+        enough = sorted((us for us, _ in ranked), reverse=True)[:MOST][MOST - 1 :]
+        if bound_us < max(MIN_FRAC * base_us, *enough, 0.0):
+            break
+        try:
+            ranked.append((gain_us(scale, few), candidate))
+        except UsageError:  # there is nothing of it
+            continue
     ranked.sort(key=lambda row: (-row[0], row[1].name))
     if len(few.steps) < len(every.steps):
         ranked = [(gain_us(each.scale, every), each) for _, each in ranked[:MOST]]
@@ -201,6 +207,46 @@ def gains(
 def _typical_us(periods: Periods, duration_us: Floats) -> float:
     """The slowest rank's median step, as `predict` tells it."""
     return max(map(median, periods.step_us(duration_us)))
+
+
+_Deciding = tuple[Floats, Floats, Mask]
+"""Per node what it, and the edge that leads to it, takes of the cycle that decides the period of a
+typical step, the most of any; and whether an edge of a cycle leads to it. A what-if gains no more
+than it takes off that cycle."""
+
+
+def _deciding(periods: Periods, duration_us: Floats) -> _Deciding:
+    node_us, way_us = np.zeros((2, len(periods.graph)))
+    reached = np.zeros(len(periods.graph), np.bool_)
+    for step in periods.repeated:
+        table = np.array(step.path(periods.graph, duration_us)).reshape(-1, 5)
+        node, taken_us = table[:, 0].astype(np.int64), table[:, 4] - table[:, 3]
+        is_way = table[:, 1] != NONE
+        reached[node[is_way]] = True
+        for most_us, chosen in ((node_us, ~is_way), (way_us, is_way)):
+            rows, of_row = np.unique(node[chosen], return_inverse=True)
+            most_us[rows] = np.maximum(most_us[rows], np.bincount(of_row, taken_us[chosen]))
+    if not periods.repeated:  # a window: all that it is made of
+        return duration_us, np.full(len(duration_us), inf), np.ones_like(reached)
+    return node_us, way_us, reached
+
+
+def _bounded(
+    graph: ExecutionGraph, deciding: _Deciding, straggler: Mapping[str, Any] | None
+) -> list[tuple[float, _Candidate, Scale]]:
+    """Candidates with what each can gain at most, largest first: what takes a wait out, all."""
+    node_us, way_us, reached = deciding
+    on_path = np.flatnonzero(node_us)
+    bounded = []
+    names = _names_on(graph, on_path)
+    candidates = (each.named(name) for each in _REGISTRY for name in names[each.of])
+    for candidate in (*candidates, *_level(graph, straggler)):
+        scale = candidate.scale
+        ways = distinct(graph.edges_.target[scale.edges(graph)])
+        taken_us = node_us[scale.among(graph, on_path)].sum() + way_us[ways].sum()
+        waits = bool(PARTS[scale.scope].waits) and bool(reached[ways].any())
+        bounded.append((inf if waits else float(taken_us) * (1 - scale.factor), candidate, scale))
+    return sorted(bounded, key=lambda row: (-row[0], row[1].name))
 
 
 def _level(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> Iterator[_Candidate]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from slow import slow_but
 from tiny import GEMM, Tiny, made_graph, trace_of
 
+import perfmodel.prediction.gains as module
 from perfmodel.prediction import predict
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.prediction.gains import MIN_FRAC, MOST, Gain, gains
@@ -214,8 +216,25 @@ def test_each_command_says_the_same_on_real_traces(reference: Path, name: str) -
         assert reproduced(trace, gain) == pytest.approx(gain.gain_us, rel=1e-6, abs=1e-3)
 
 
+@pytest.mark.parametrize("name", slow_but(1, REAL))
+def test_nothing_gains_more_than_it_is_bounded_by(
+    reference: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no bounds, every what-if is scheduled: the list is the same."""
+    trace = read(reference / name)
+    found = of(trace)
+
+    def unbounded(*about: Any) -> list[Any]:
+        return [(np.inf, *candidate) for _, *candidate in bounded(*about)]
+
+    bounded = module._bounded
+    monkeypatch.setattr(module, "_bounded", unbounded)
+    assert of(trace) == found
+
+
 @pytest.mark.slow
 def test_what_is_not_listed_gains_less(reference: Path) -> None:
+    """What the bound by the critical path leaves out gains less than what is listed."""
     trace = read(reference / "traces" / "train" / "v100_resnet50_workers0_a.json.gz")
     found = of(trace)
     assert "no data loading" in [gain.name for gain in found][:2]
