@@ -233,7 +233,7 @@ class OnDevice:
         self, rows: Rows, machine: Cluster, bound_by: Sequence[str], rest: str, words: str
     ) -> list[Explanation]:
         """The kernel model's explanations, raised to `estimate`: what a kernel took before is its
-        term `rest`, and `bound_by` what bounds it then; where empty, still the same."""
+        term `rest`, and `bound_by` what bounds it where that is less than half."""
         durations_us = self.estimate(rows, machine).duration_us.tolist()
         why = self.model.explain(rows, machine.node.device)
         return [
@@ -242,7 +242,7 @@ class OnDevice:
             else replace(
                 each,
                 duration_us=us,
-                bound_by=bound or each.bound_by,
+                bound_by=bound if bound and us > 2 * each.duration_us else each.bound_by,
                 utilisation_frac=each.utilisation_frac * each.duration_us / us,
                 terms={**each.terms, rest: each.duration_us},
                 formula=f"{words}: {each.formula}",

@@ -122,7 +122,7 @@ def _drawn_us(step: Result, factors: Callable[[Ints], Floats]) -> Floats:
     is no node), in proportion to the step; where the host's threads, one after the other, or a
     stream then have more to do in the step, as long as that."""
     path = [(each.node, each.duration_us) for each in step.critical_path]
-    if not path:
+    if not path or not step.step_us:
         return np.full(DRAWS, step.step_us)
     node, us = np.array(path).T
     drawn_us: Floats = us @ factors(node.astype(np.int64)) * (step.step_us / us.sum())

@@ -324,13 +324,19 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
     kernels are those of the kind that takes most."""
     shares = [phase.steps_frac for phase in phases]
 
-    def summed(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    def summed(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
         """Per name its values, by the phases' shares."""
-        total: dict[str, Any] = {}
+        total: dict[str, float] = {}
         for share, own in zip(shares, values, strict=True):
             for name, value in own.items():
                 total[name] = total.get(name, 0.0) + share * value
         return total
+
+    def total_us(name: str) -> Any:
+        values = [getattr(result, name) for result in results]
+        if any(us is None for us in values):
+            return None
+        return sum(share * us for share, us in zip(shares, values, strict=True))
 
     taken = [share * result.step_us for share, result in zip(shares, results, strict=True)]
     main, step_us = results[taken.index(max(taken))], sum(taken)
@@ -355,7 +361,10 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
     bounds = summed(result.bound_by or {} for result in results)
     if switch_us:
         bounds[SWITCH] = switch_us
-    work = summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results)
+    work: dict[str, Any] = dict(
+        summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results)
+    )
+    latency_us = total_us("latency_us")
     whole = replace(
         main,
         ranks=[replace(main.rank, **work)],
@@ -365,9 +374,7 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         bound_by=bounds or None,
         relieved_us=relieved_us,
         straggler=None,
-        **summed({name: getattr(each, name) for name in _TIMES} for each in results),
+        latency_us=None if latency_us is None else latency_us + switch_us,
+        **{name: total_us(name) for name in ("low_us", "high_us", "draws_us")},
     )
     return longer(retimed(whole, lambda _: step_us), switch_us, SWITCH)
-
-
-_TIMES = ("low_us", "high_us", "draws_us", "latency_us")

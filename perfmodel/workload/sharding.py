@@ -263,7 +263,9 @@ def _cut(
         first, other = dict[int, Shard](), dict[int, Shard]()
         for number, each in own.items():
             parts = len(each.ranks)
-            more = min(excess * each.variance / variance * parts / each.weight, parts - 1.0)
+            # No rank has all lookups: the others are left some, of which distinct rows follow.
+            most = 0.99 * (parts - 1.0)
+            more = min(excess * each.variance / variance * parts / each.weight, most)
             first[number] = replace(shard_of[number], excess_frac=more)
             other[number] = replace(shard_of[number], excess_frac=-more / (parts - 1.0))
         for rank, shards in enumerate(cut):

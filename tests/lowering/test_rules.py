@@ -338,3 +338,30 @@ def test_what_is_put_tells_the_indices_that_a_profile_does_not_record() -> None:
     assert pairs.endswith("index_put_accumulate rows=5616 cols=1 hash_size=11664")
     rows = becomes("aten::_index_put_impl_", T((1000, 64)), None, T((32, 64)))
     assert rows.endswith("index_put_accumulate rows=32 cols=64 hash_size=1000")
+
+
+@pytest.mark.parametrize("name", ["SelectBackward", "ViewBackward0", "ExpandBackward1"])
+def test_backward_nodes_that_pass_on_launch_nothing(name: str) -> None:
+    assert pieces(Op(name, (Tensor((64, 64), device="cuda:0"),), ())) == []
+
+
+@pytest.mark.parametrize("name", ["MyFusedFnBackward0", "aten::_is_all_true"])
+def test_what_no_rule_knows_streams_its_operands(name: str) -> None:
+    """A user's own node of the backward pass, and a question that a kernel answers."""
+    (piece,) = pieces(Op(name, (Tensor((64, 64), device="cuda:0"),), ()))
+    assert piece.op == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "copied"),
+    [
+        (("fp32", "cuda:0"), ("fp32", ""), False),  # which device, one side does not say
+        (("fp32", ""), ("bf16", ""), True),
+        (("fp32", "cuda:0"), ("fp32", "cpu"), True),
+    ],
+)
+def test_a_conversion_copies_where_type_or_device_differ(
+    before: tuple[str, str], after: tuple[str, str], copied: bool
+) -> None:
+    source, result = (Tensor((64, 64), dtype, device=on) for dtype, on in (before, after))
+    assert bool(pieces(Op("aten::to", (source,), (result,)))) == copied

@@ -110,3 +110,11 @@ def test_fifty_thousand_pieces_draw_no_more_than_there_is_room_for() -> None:
     corners = sum(len(path.vertices) for shape in drawn for path in shape.get_paths())
     assert corners < count / 2
     assert len(figure.axes[0].texts) < 500
+
+
+def test_a_process_without_a_device_has_no_lane_of_its_idle_time() -> None:
+    on_host = {name: column[:2] for name, column in FRAME.items()}
+    no_idle = {"cause": [], "start_us": [], "end_us": []}
+    for frame, lanes in ((on_host, 1), (FRAME, 4)):
+        axes = timeline_figure(frame, idle=no_idle, start_us=10, end_us=110).axes[0]
+        assert len(axes.get_yticks()) == lanes

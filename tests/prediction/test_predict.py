@@ -352,3 +352,14 @@ def test_leaving_a_step_out_takes_two_steps() -> None:
     t.op("aten::mm", 10, 40)
     with pytest.raises(UsageError, match="takes two steady steps"):
         predict(t.trace(), leave_one_step_out=True)
+
+
+def test_on_the_same_device_nothing_changes_on_the_device() -> None:
+    from perfmodel.hardware import catalogue
+
+    trace = steps(100, 140, 120).trace()
+    source = catalogue.from_driver_name("Tesla V100-SXM2-16GB", 16_945_512_448)
+    found = only(predict(trace, hardware=[source.name]))
+    assert found["mode"] == "transfer"
+    assert found["gpu_active_us"] == pytest.approx(120)
+    assert found["measured"] is None

@@ -129,3 +129,16 @@ def test_a_batch_that_ranks_do_not_divide_takes_what_the_fullest_does() -> None:
     """2049 samples on 8 ranks: 257 on the first, as of 2056 on all, but fewer are looked up."""
     between = _workload("dgx-1", batch=2049).step_us
     assert between == pytest.approx(_workload("dgx-1", batch=2056).step_us, rel=0.01)
+
+
+def test_a_blocking_copy_holds_the_host() -> None:
+    back = Op(
+        "aten::to",
+        (Tensor((4096, 4096), device="cuda:0"),),
+        (Tensor((4096, 4096), device="cpu"),),
+    )
+    before = OpGraph((*LARGE.ops, back))
+    graph = OpGraph((*before.ops, *SMALL.ops))
+    assert any(piece.blocks for piece in lower(graph, "cuda", device=MACHINE.node.device).pieces)
+    after_us = 3 * 4 * 50.0
+    assert _step_us(graph, _costs(50)) > _step_us(before, _costs(50)) + after_us / 2

@@ -45,7 +45,7 @@ def test_an_op_with_shapes_takes_the_ratio_of_its_models() -> None:
     before = transfer_ratio(["matmul"], ["fp32"], V100, A100, duration_us=[100])
     expected = [100 * before[0], 400 * _product_ratio()]
     np.testing.assert_allclose(found.duration_us[rows], expected)
-    assert found.modelled_frac == 0.8
+    assert found.modelled_frac == pytest.approx(0.8)
     assert any("80.0% by the kernel models for its op, 20.0%" in n for n in found.notes)
 
 

@@ -269,3 +269,20 @@ def test_skewed_ids_of_sequences_go_to_the_ranks_with_their_rows(dedup: bool) ->
         asked[alpha] = split[0] / np.mean(split)
     assert asked[0.0] == pytest.approx(1.0)
     assert (1.05 < asked[1.2] < 7.0) if dedup else (asked[1.2] > 7.0)
+
+
+def test_ranks_beside_the_busiest_always_have_some_lookups() -> None:
+    """Of parts on different pairs of ranks, what the busiest has more is bounded by its tables."""
+    sizes = ((5.0, 0.6), (25.0, 10.0), (12.0, 0.0), (12.0, 0.0))
+    model = workload(*(Table(ROWS, 128, pooling, alpha) for pooling, alpha in sizes))
+    tables = (
+        TablePlacement("row_wise", (0, 1)),
+        TablePlacement("row_wise", (2, 3)),
+        TablePlacement("table_wise", (0,)),
+        TablePlacement("table_wise", (1,)),
+    )
+    layout = plan_of_placement(model, Placement(tables), 4)
+    for rank in range(4):
+        for part in held(layout, rank, model.tables):
+            assert part.pooling > 0
+            assert part.unique_rows(4096) >= 1

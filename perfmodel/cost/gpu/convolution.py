@@ -101,7 +101,7 @@ def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:
     """Clocks per output and tap by the layout and the window, or bytes at a share of the rate."""
     area, each = kernel_area(dims), _C.table("depthwise_tap_clocks")
     is_last, is_wide = dims["channels_last"] > 0.0, area > _C.depthwise_window
-    last = np.where(is_wide, each["last_wide"], 0.0)
+    last = np.where(is_wide, each["last_wide"], 0.0)  # small windows: no cost per tap was seen
     tap = np.where(is_last, last, np.where(is_wide, each["first_wide"], each["first"]))
     clocks = _C.depthwise_clocks + tap * area * _depth(dims)
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)

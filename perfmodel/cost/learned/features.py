@@ -3,7 +3,7 @@ devices.
 
 A device is its description, never its name. One that was made from one of the catalogue by changing
 values (half the bandwidth, another clock) is answered for as that one
-(`perfmodel.hardware.grounds`), times what physics makes of the change: measurements hold no such
+(`perfmodel.hardware.catalogue`), times what physics makes of the change: measurements hold no such
 pairs, and a nearest measured device that changes with a value would make times fall where hardware
 gets worse.
 """

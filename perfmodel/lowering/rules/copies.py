@@ -49,18 +49,29 @@ ALLOCATIONS = (
     "_sparse_coo_tensor_with_dims_and_tensors _coalesced_ resize_ _pin_memory pin_memory"
 )
 QUERIES = (
-    "is_* _is_* sym_* can_* result_type size stride numel dim requires_grad_ retain_grad output_nr "
-    "_version record_stream _has_compatible_shallow_copy_type promote_types _nested_tensor_size "
-    "_nnz sparse_dim dense_dim _dimI _dimV _has_same_storage_numel _assert_async_view "
-    "_debug_has_internal_overlap data resolve_conj resolve_neg c10d::barrier_without_device "
-    "prim::device prim::dtype profiler::_record_function_* torch::compiled_call "
-    "torch::cuda::synchronize record_param_comms_end"
+    "is_pinned is_same_size is_floating_point is_complex is_nonzero_view is_leaf is_conj is_neg "
+    "is_coalesced _is_zerotensor sym_* can_* result_type size stride numel dim requires_grad_ "
+    "retain_grad output_nr _version record_stream _has_compatible_shallow_copy_type promote_types "
+    "_nested_tensor_size _nnz sparse_dim dense_dim _dimI _dimV _has_same_storage_numel "
+    "_assert_async_view _debug_has_internal_overlap data resolve_conj resolve_neg "
+    "c10d::barrier_without_device prim::device prim::dtype profiler::_record_function_* "
+    "torch::compiled_call torch::cuda::synchronize record_param_comms_end"
 )
+PASSING_ON = (
+    "Add Sub Clone View UnsafeView ReshapeAlias Expand T Transpose Permute Squeeze Unsqueeze Alias "
+    "AsStrided Detach ToCopy Contiguous Broadcast Identity Dropout Select Slice Split Unbind Copy "
+    "CopySlices Unflatten Flatten Narrow Lift Positive"
+)
+"""Nodes of the backward pass that launch nothing themselves; where they do, what they call is in
+the graph. Not any node: a user's own launches what its trace alone knows."""
 LOWERINGS.register(
     *entries(VIEWS, ALLOCATIONS, QUERIES),
     *(f"any/{name}" for name in ("detach", "detach_", "requires_grad_")),  # as old profiles do
-    # Nodes of ATen's backward pass; where they launch, what they call is in the graph.
-    *(f"any/{LEAF}*Backward{number}" for number in (0, 1)),
+    *(
+        f"any/{LEAF}{name}Backward{number}"
+        for name in PASSING_ON.split()
+        for number in ("", "0", "1")
+    ),
     *entries("torch::autograd::AccumulateGrad torch::autograd::GraphRoot", scope=LEAF),
     *entries("torch::autograd::CopyBackwards torch::autograd::CopySlices", scope=LEAF),
     f"any/{LEAF}{AUTOGRAD_NODE}*",
@@ -115,9 +126,10 @@ def copy_(op: Op) -> Sequence[Piece]:
 def maybe_copied(op: Op) -> Sequence[Piece]:
     """A copy only where the output is another tensor; a graph that records calls has it below."""
     source, result = op.tensors[:1], output(op)
-    if not source or result is None or result.device == source[0].device == "":
+    if not source or result is None:
         return ()
-    if (result.dtype, result.device) == (source[0].dtype, source[0].device):
+    devices = {result.device, source[0].device} - {""}
+    if result.dtype == source[0].dtype and len(devices) < 2:
         return ()
     return copy_pieces(result, source[0])
 

@@ -132,3 +132,18 @@ def test_a_trace_that_constants_explain_is_replayed_exactly(t: Tiny) -> None:
 def lag_table(graph: ExecutionGraph) -> tuple[list[int], list[float]]:
     kinds, first = np.unique(graph.edges_.kind, return_index=True)
     return kinds.tolist(), graph.edges_.lag_us[first].tolist()
+
+
+@quick
+@given(any_trace())
+def test_every_edge_is_satisfied_and_every_node_ends_after_it_starts(t: Tiny) -> None:
+    graph = t.graph()
+    timeline = schedule(graph)
+    edges, nodes = graph.edges_, graph.nodes_
+    assert (nodes.duration_us >= 0).all()
+    assert np.isfinite(nodes.start_us).all()
+    assert np.isfinite(timeline.start_us).all()
+    assert (timeline.end_us >= timeline.start_us).all()
+    ready = edges.ready_us(timeline.start_us, nodes.duration_us)
+    assert (timeline.start_us[edges.target] >= ready - TINY_US).all()
+    assert (timeline.start_us >= nodes.release_us).all()
