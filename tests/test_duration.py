@@ -75,7 +75,9 @@ def test_cpus_of_several_nodes_meet_over_the_network() -> None:
     assert across.duration_us[0] > within.duration_us[0] + 1e8 / 25e3
     assert across.low_us[0] < across.duration_us[0] < across.high_us[0]
     why = explanations_of(far, cluster(one, 2))[0]
-    assert why.bound_by == "network"
+    assert why.bound_by == "memory"  # of the host, which takes longer than an adapter this fast
+    slow = replace(one, nic=replace(nic, gb_per_s=nic.gb_per_s / 10))
+    assert explanations_of(far, cluster(slow, 2))[0].bound_by == "network"
     assert why.terms["within_host_us"] == pytest.approx(within.duration_us[0])
     with pytest.raises(ModelError):
         durations_of(far, cluster("epyc-7742", 2))

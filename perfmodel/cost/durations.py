@@ -230,10 +230,16 @@ class OnDevice:
         return replace(rows, dims={**rows.dims, "ranks": shared})
 
     def _raised(
-        self, rows: Rows, machine: Cluster, bound_by: Sequence[str], rest: str, words: str
+        self,
+        rows: Rows,
+        machine: Cluster,
+        bound_by: Sequence[str],
+        rest: str,
+        words: str,
+        named_above: float,
     ) -> list[Explanation]:
         """The kernel model's explanations, raised to `estimate`: what a kernel took before is its
-        term `rest`, and `bound_by` what bounds it where that is less than half."""
+        term `rest`, and `bound_by` what bounds it where it takes over `named_above` times that."""
         durations_us = self.estimate(rows, machine).duration_us.tolist()
         why = self.model.explain(rows, machine.node.device)
         return [
@@ -242,7 +248,7 @@ class OnDevice:
             else replace(
                 each,
                 duration_us=us,
-                bound_by=bound if bound and us > 2 * each.duration_us else each.bound_by,
+                bound_by=bound if bound and us > named_above * each.duration_us else each.bound_by,
                 utilisation_frac=each.utilisation_frac * each.duration_us / us,
                 terms={**each.terms, rest: each.duration_us},
                 formula=f"{words}: {each.formula}",
@@ -273,7 +279,7 @@ class InProgram(OnDevice):
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         bound_by = [COLD if cold else "" for cold in among_others(rows)]
         words = "what moving every operand once takes, and what the op does besides, longer than"
-        return self._raised(rows, machine, bound_by, "repeated_us", words)
+        return self._raised(rows, machine, bound_by, "repeated_us", words, named_above=1.1)
 
 
 @lru_cache(maxsize=256)
@@ -313,7 +319,8 @@ class OfHosts(OnDevice):
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         words = "the way between hosts, on top of"
-        return self._raised(rows, machine, [NETWORK] * len(rows), "within_host_us", words)
+        by = [NETWORK] * len(rows)  # named where it takes longer than the host's memory
+        return self._raised(rows, machine, by, "within_host_us", words, named_above=2.0)
 
 
 def durations(
