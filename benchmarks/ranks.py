@@ -50,7 +50,7 @@ def as_rank(found: ScheduledSteps, rank: int) -> ScheduledSteps:
         resources=tuple(f"{rank}/{name.partition('/')[2]}" for name in graph.resources),
     )
     timeline = replace(found.timeline, graph=graph)
-    return replace(found, timeline=timeline, built=replace(found.built, graph=graph))
+    return replace(found, timeline=timeline)
 
 
 def measure(name: str, ranks: int, way: str) -> dict[str, float]:

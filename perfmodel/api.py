@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.answers import Begin, silent
 from perfmodel.base.files import DEFAULT_MAX_BYTES
-from perfmodel.base.units import US_PER_MS
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction import Prediction
     from perfmodel.prediction.comparison import Comparison
     from perfmodel.prediction.request import Hardware, Settings
-    from perfmodel.prediction.serving import Serving
     from perfmodel.reporting.difference import Difference
     from perfmodel.trace import Trace
     from perfmodel.validate.evaluate.baseline import Comparison as HeldErrors
@@ -153,9 +151,12 @@ def compare(
     from perfmodel.prediction.compare import compare_designs, with_default
     from perfmodel.prediction.request import as_list, changed_workload, hardware_part
     from perfmodel.prediction.running_cost import Prices
+    from perfmodel.prediction.serving import Serving
     from perfmodel.prediction.step import cluster_of
 
-    serving = _serving(rate_per_s, p99_ms, max_delay_ms, train=train)
+    if train and (p99_ms, max_delay_ms) != (None, None):
+        raise UsageError("--p99-ms, --max-delay-ms: they are of inference: add --inference")
+    serving = Serving.of(rate_per_s, p99_ms, max_delay_ms)
     names, texts = _names(designs), as_list(settings)
     own = _of_designs(texts, names)
     asked = [composed(name, own) for name in names]
@@ -296,19 +297,6 @@ def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05
     check_tolerance(tolerance_frac)
     rows = read_baseline(Path(baseline))
     return held_against(rows, evaluate(*paths), tolerance_frac=tolerance_frac)
-
-
-def _serving(
-    rate_per_s: float | None, p99_ms: float | None, max_delay_ms: float | None, *, train: bool
-) -> Serving | None:
-    from perfmodel.prediction.serving import Serving
-
-    if (rate_per_s, p99_ms, max_delay_ms) == (None, None, None):
-        return None
-    if train and (p99_ms, max_delay_ms) != (None, None):
-        raise UsageError("--p99-ms, --max-delay-ms: they are of inference: add --inference")
-    delay_us, p99_us = (None if ms is None else ms * US_PER_MS for ms in (max_delay_ms, p99_ms))
-    return Serving(delay_us, rate_per_s, p99_us)
 
 
 def _names(designs: str | Sequence[str]) -> list[str]:

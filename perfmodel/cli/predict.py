@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.units import US_PER_MS, human_us
+from perfmodel.base.units import human_us
 from perfmodel.cli.console import LINE
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure
 from perfmodel.cli.prediction_options import (
@@ -19,15 +19,14 @@ from perfmodel.cli.prediction_options import (
     PredictionOptions,
     refuse_conflicting,
 )
-from perfmodel.errors import UsageError, prefixed
+from perfmodel.errors import UsageError
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Block, Record, Table, columns, counted, number_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from perfmodel.ops.graph import OpGraph
-    from perfmodel.prediction.types import Prediction, Result
+    from perfmodel.prediction.types import Prediction
 
 
 WORKLOADS = "perfmodel.workloads/1"
@@ -60,9 +59,7 @@ def predict(
 ) -> None:
     from perfmodel.ops.read.module import Call, assumed, program_of
     from perfmodel.prediction.breakdown.completeness import incomplete
-    from perfmodel.prediction.request import machines
-    from perfmodel.prediction.run import largest_batch_of
-    from perfmodel.prediction.running_cost import cheapest_first
+    from perfmodel.prediction.serving import Serving
 
     check_figure(figure)
     arguments = []
@@ -71,57 +68,35 @@ def predict(
             text = json.loads(text)
         arguments.append(text)
     program = program_of(trace or "", arguments, input or ())
-    asked = (max_delay_ms, rate, p99_ms)
-    is_served = asked != (None, None, None)
-    if is_served and not (workload and inference):
+    if (max_delay_ms, rate, p99_ms) != (None, None, None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
     of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
     of_modules |= {"dtype": dtype, "autocast": autocast, "assume": assume}
     of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
     if program is None:
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
-    if largest_batch:
-        refuse_conflicting("--largest-batch", {"batch": options.batch})
-    every = machines(options.hardware or [])
-    if every:
-        refuse_conflicting("--hardware gpus, nodes or all", {"largest_batch": largest_batch})
-        options = replace(options, hardware=every)
     source: Any = None
     about: dict[str, Any] = {}
     if program is not None:
         refuse_conflicting("FILE.py:CLASS", {"workload": workload, **of_workloads})
+        call = Call(training, optimizer, dtype, autocast, None, assumed(assume or ()))
+        source = options.traced(program, call)
     elif workload is not None:
         refuse_conflicting("--workload", {"trace": trace, "figure": figure})
         if workload == LIST:
             _list(target)
             return
+        from perfmodel.explore.torchrec import read_plan
+
         source = options.configuration(workload)
-        about = {"train": not inference, "every_rank": every_rank, "plan": plan}
+        about = {"train": not inference, "every_rank": every_rank}
+        about |= {"serving": Serving.of(rate, p99_ms, max_delay_ms)}
+        about |= {"layout": None if plan is None else partial(read_plan, plan)}
     else:
         refuse_conflicting("a trace", of_workloads)
         options.check()
         source = options.read(trace)
-
-    @cache
-    def traced(batch: int | None) -> OpGraph:
-        assert program is not None
-        call = Call(training, optimizer, dtype, autocast, batch, assumed(assume or ()))
-        return options.traced(program, call)
-
-    def ask(batch: int | None, hardware: list[str] | None = options.hardware) -> Prediction:
-        of = source if program is None else traced(batch)
-        return options.predict(of, batch=batch, hardware=hardware, **about)
-
-    def answered(hardware: list[str] | None) -> Prediction:
-        found = ask(options.batch, hardware)
-        return _served(found, hardware or [], *asked, ask) if is_served else found
-
-    if largest_batch:
-        prediction = largest_batch_of(ask)
-    elif every:
-        prediction = cheapest_first(every, lambda name: answered([name]))
-    else:
-        prediction = answered(options.hardware)
+    prediction = options.predict(source, largest_batch=largest_batch, **about)
     if options.strict and program is None and workload is None:
         refuse_cautions(source.source, prediction.cautions)
     save_figure(figure, prediction.plot)
@@ -156,47 +131,6 @@ def _list(target: Output) -> None:
         for each in map(load_workload, workloads())
     ]
     target.write_list("Workloads", WORKLOADS, rows)
-
-
-def _served(
-    prediction: Prediction,
-    hardware: Sequence[str],
-    max_delay_ms: float | None,
-    rate_per_s: float | None,
-    p99_ms: float | None,
-    ask: Callable[[int, list[str]], Prediction],
-) -> Prediction:
-    """With the latency at a rate, the rate within a latency, or with a limit to the delay the batch
-    that serves both, on each machine; `ask` predicts another batch on one of them. Raises
-    `UsageError` where no rate has the latency that is asked for."""
-    from perfmodel.prediction.serving import Serving
-
-    delay_us, p99_us = (None if ms is None else ms * US_PER_MS for ms in (max_delay_ms, p99_ms))
-    asked = [Serving(delay_us, rate_per_s, p99_us)]
-    if delay_us is None and None not in (rate_per_s, p99_us):
-        asked = [Serving(None, None, p99_us), Serving(None, rate_per_s)]
-    batch, rows, remarks = prediction.source["batch"], list[dict[str, Any]](), list[str]()
-    for name, result in zip(hardware, prediction.results, strict=True):
-
-        @cache
-        def result_of(size: int, given: Result = result, name: str = name) -> Result:
-            return given if size == batch else ask(size, [name]).results[0]
-
-        explainer: Any = result.explainer
-        row: dict[str, Any] = {"hardware": result.hardware}
-        for serving in asked:
-            load = serving.served(batch, explainer.machine.gpus, result_of)
-            if load.p99_us is None and serving.p99_us is not None:
-                raise UsageError(f"--p99-ms {p99_ms:g}: {result.hardware}: {load.note}")
-            remarks += [prefixed(result.hardware, note) for note in serving.remarks(load, batch)]
-            row |= load.to_dict()
-            if delay_us is not None:
-                row["max_delay_us"] = delay_us
-            if serving.rate_per_s is None:
-                row |= {"p99_limit_us": p99_us, "most_per_s": load.rate_per_s}
-        rows.append(row)
-    source = prediction.source | {"serving": rows}
-    return replace(prediction, source=source, warnings=[*prediction.warnings, *remarks])
 
 
 def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.ops.graph import OpGraph
     from perfmodel.ops.read.module import Call, Program
     from perfmodel.prediction import Prediction, Request
-    from perfmodel.prediction.request import Source
+    from perfmodel.prediction.request import Source, Traced
     from perfmodel.trace import Trace
     from perfmodel.workload import Workload
 
@@ -78,12 +79,13 @@ class PredictionOptions(KernelOptions):
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
         from perfmodel.hardware import node, with_settings
         from perfmodel.lowering.host import load_profile
+        from perfmodel.prediction.request import machines
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
         self._reading()
         self.request("")
-        for name in self.hardware or ():
+        for name in machines(self.hardware or ()) or self.hardware or ():
             with_settings(node(name), self.settings or ())
         if self.overheads:
             load_profile(self.overheads)
@@ -94,25 +96,31 @@ class PredictionOptions(KernelOptions):
         chosen = steps_slice(self.steps) if self.steps else None
         return limits | {"steps": chosen, "steps_by": self.steps_by or ""}
 
-    def content(self, named: str | None) -> Trace | OpGraph:
-        """The trace, the bundled demo, or the ops of the module `FILE.py:CLASS`."""
+    def content(self, named: str | None) -> Trace | Traced:
+        """The trace, the bundled demo, or what gives the ops of the module `FILE.py:CLASS`."""
         from perfmodel.ops.read.module import Call, program_of
 
         program = program_of(named or "")
         if program is None:
             return self.read(named)
-        return self.traced(program, Call(batch=self.batch))
+        return self.traced(program, Call())
 
-    def traced(self, program: Program, call: Call) -> OpGraph:
-        """The ops of one call of a class in a Python file, which is executed."""
+    def traced(self, program: Program, call: Call) -> Traced:
+        """What gives the ops of one call of a class in a Python file, which is executed."""
         from perfmodel.ops.read.module import HOW, as_run, graph_of_program
 
         is_ours = ("mode",) if self.mode in HOW else ()
         self.refuse_beside("FILE.py:CLASS", (*_OF_SHAPES, *is_ours))
         if not self.hardware:
             raise UsageError(f"{program.name}: name the machine: --hardware h100-sxm")
-        with working(f"tracing {program.name}"):
-            return as_run(graph_of_program(program, call), self.mode or Mode.EAGER)
+
+        @cache
+        def graph(batch: int | None) -> OpGraph:
+            with working(f"tracing {program.name}"):
+                traced = graph_of_program(program, replace(call, batch=batch))
+                return as_run(traced, self.mode or Mode.EAGER)
+
+        return graph
 
     def configuration(self, name: str) -> Workload:
         """The workload of that name. Raises `UsageError` for what it cannot be asked."""
@@ -148,22 +156,17 @@ class PredictionOptions(KernelOptions):
         return Request(source, **kept)
 
     def predict(
-        self, content: Trace | OpGraph | Workload, *, plan: Path | None = None, **changes: Any
+        self, content: Source, *, largest_batch: bool = False, **changes: Any
     ) -> Prediction:
-        """The prediction of what was read, under `changes` of the options; tables of a workload lie
-        as the file `plan` says."""
-        from perfmodel.ops.graph import OpGraph
-        from perfmodel.prediction import predicted
+        """The prediction of what was read, under `changes` of the options; or that of the largest
+        batch."""
+        from perfmodel.prediction.run import largest_batch_of, predicted
 
-        if isinstance(content, OpGraph):  # what they say of it is in it
-            changes |= {"batch": None, "mode": None}
+        if callable(content):  # which knows how it runs
+            changes["mode"] = None
         request = self.request(content, **changes)
-        if plan is not None:
-            if len(request.targets) > 1:
-                raise UsageError("--plan is for one machine: expected one --hardware")
-            request = _as_planned(request.settled(), plan)
         with working("predicting"):
-            prediction = predicted(request)
+            prediction = largest_batch_of(request) if largest_batch else predicted(request)
         if self.models and all(each.mode == Mode.REPLAY for each in prediction.results):
             raise UsageError(
                 "--models cannot be combined with a replay, whose kernels were measured"
@@ -188,19 +191,6 @@ _OF_SHAPES = (
     *("batch", "hardware", "settings", "edit", "overheads", "max_memory"),
     *("models", "trust_models", "kernels"),
 )
-
-
-def _as_planned(request: Request, plan: Path) -> Request:
-    """The same of the workload as it is deployed by the file `plan`."""
-    from perfmodel.designs import deployment_of
-    from perfmodel.explore.torchrec import read_plan
-    from perfmodel.prediction.step import cluster_of
-
-    workload: Any = request.source
-    machine = cluster_of(request.targets[0], request.nodes)
-    deployment = deployment_of(workload, machine, request.batch, train=request.train)
-    deployment = deployment.with_(placement=read_plan(plan, workload, machine))
-    return replace(request, source=deployment, hardware=(), nodes=None, batch=None, train=True)
 
 
 def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:

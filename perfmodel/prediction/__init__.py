@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from perfmodel.prediction.run import predicted as predicted
     from perfmodel.prediction.running_cost import Activity as Activity
     from perfmodel.prediction.running_cost import operating_costs as operating_costs
+    from perfmodel.prediction.serving import Service as Service
+    from perfmodel.prediction.serving import latency_under as latency_under
     from perfmodel.prediction.types import MODES as MODES
     from perfmodel.prediction.types import Prediction as Prediction
     from perfmodel.prediction.types import Result as Result
     from perfmodel.prediction.what_if import Scale as Scale
-    from perfmodel.timeline.offered import Service as Service
-    from perfmodel.timeline.offered import latency_under as latency_under
 
 __getattr__, __dir__, __all__ = exports(__name__)

@@ -19,8 +19,8 @@ from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import COSTS, Economics
+from perfmodel.prediction.serving import LoadLatency
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.offered import LoadLatency
 
 if TYPE_CHECKING:
     import pandas as pd

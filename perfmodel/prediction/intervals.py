@@ -90,7 +90,7 @@ def model_draws(step: Result, errors: ScheduledSteps, host_spread: tuple[float, 
     draws = np.stack([normal_draws(kind) for kind in kinds])
 
     def factors(nodes: Ints) -> Floats:
-        piece = np.where(nodes == NONE, NONE, errors.built.piece[nodes])
+        piece = np.where(nodes == NONE, NONE, errors.piece[nodes])
         z = draws[of_piece[piece]]
         factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
         return factor

@@ -53,7 +53,7 @@ class ModelExplainer:
     def ops(self) -> Sequence[str]:
         """Of a piece the operator that launched it."""
         names = [*self.found.ops, ""]
-        return [names[piece] for piece in self.found.built.piece.tolist()]
+        return [names[piece] for piece in self.found.piece.tolist()]
 
     def decides(self, family: str) -> str:
         """What bounds the longest piece of `family`, as its model calls it; "" if there is none."""
@@ -69,7 +69,7 @@ class ModelExplainer:
         graph = self.found.timeline.graph
         nodes, rank = graph.nodes_, int(graph.nodes_.rank[node])
         taken_us = float(nodes.duration_us[node])
-        piece = int(self.found.built.piece[node])
+        piece = int(self.found.piece[node])
         if piece != NONE:
             return self._of_piece(piece, taken_us)
         if nodes.row[node] != NONE:

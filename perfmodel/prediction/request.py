@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from perfmodel.base.schema import parse_value
 from perfmodel.cost.durations import Kernels
 from perfmodel.designs import Deployment
+from perfmodel.embedding import Placement
 from perfmodel.errors import UsageError
-from perfmodel.hardware import Device, Part, cluster, find, load, node_of, with_settings
+from perfmodel.hardware import Cluster, Device, Part, cluster, find, load, node_of, with_settings
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read.module import Call, program_of
+from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.prediction.what_if import Codec, Scale
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.load import is_recording
 
+if TYPE_CHECKING:
+    from perfmodel.prediction.serving import Serving
+
 OF_WORKLOAD = "workload."
-Source: TypeAlias = Trace | OpGraph | Deployment | Workload | str | Path
+Traced: TypeAlias = Callable[[int | None], OpGraph]
+"""What gives the ops of a module that is called with so many samples, or with its own."""
+Source: TypeAlias = Trace | OpGraph | Traced | Deployment | Workload | str | Path
 Hardware = str | Path | Part
 Settings: TypeAlias = str | Sequence[str] | Mapping[str, object]
 
@@ -36,8 +42,8 @@ class Request:
 
     Parameters:
         source: a trace (its path, or itself); a workload (its name in the catalogue, its TOML file,
-            or itself), which runs in its own software; a workload as it is deployed; an op graph;
-            or the module `FILE.py:CLASS`, whose file is executed.
+            or itself), which runs in its own software; a workload as it is deployed; an op graph,
+            or what gives one for a batch; or the module `FILE.py:CLASS`, whose file is executed.
         hardware: devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
             without any a trace stays on its own machine. `gpus`, `nodes` or `all`: those of the
             catalogue, the cheapest per sample first. All devices of a node or cluster are ranks of
@@ -63,6 +69,8 @@ class Request:
         train: the whole step of a workload; else its forward pass.
         every_rank: one of each class of ranks with equal work; else the rank that looks up most and
             the one that sends most stand for all.
+        layout: gives the placement of a workload's tables on a machine.
+        serving: what is asked of the latency of a workload's forward passes.
 
     Returns: a `Prediction`: per machine `step_us`, its 90 % interval `low_us` to `high_us`, and
     why.
@@ -89,6 +97,8 @@ class Request:
     source_device: Hardware | None = None
     train: bool = True
     every_rank: bool = False
+    layout: Callable[[Workload, Cluster], Placement] | None = None
+    serving: Serving | None = None
 
     def __post_init__(self) -> None:
         for parse in (self.scales, self.codecs, self.edits):
@@ -173,14 +183,19 @@ def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = Fal
 
 def sourced(source: Source, batch: int | None = None) -> Source:
     """What a name stands for: a trace, the ops of a module called with `batch`, else a workload."""
+    if (traced := traced_by(source)) is not None:
+        return traced(batch)
     if not isinstance(source, (str, Path)):
         return source
-    program = program_of(str(source))
-    if program is not None:
-        from perfmodel.ops.read.module import graph_of_program
-
-        return graph_of_program(program, Call(batch=batch))
     return read(source) if is_recording(source) else load_workload(source)
+
+
+def traced_by(source: Source) -> Traced | None:
+    """What gives the ops of a module for a batch; None of any other source."""
+    program = program_of(str(source)) if isinstance(source, (str, Path)) else None
+    if program is not None:
+        return lambda batch: graph_of_program(program, Call(batch=batch))
+    return source if callable(source) else None
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:

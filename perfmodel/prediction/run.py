@@ -16,6 +16,7 @@ from typing import Any, ParamSpec
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.durations import not_learned, using_kernels
 from perfmodel.designs import Deployment
+from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
@@ -26,16 +27,16 @@ from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read.module import program_of
 from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction.breakdown.completeness import completeness
-from perfmodel.prediction.contention_load import contended, without_contention
+from perfmodel.prediction.contention import contended, without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
-from perfmodel.prediction.request import Request, facts_of, machines
+from perfmodel.prediction.request import Request, facts_of, machines, traced_by
 from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
+from perfmodel.prediction.serving import with_latencies
 from perfmodel.prediction.shapes import predict_passes, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, placed
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
@@ -60,6 +61,9 @@ def predicted(request: Request) -> Prediction:
     with using_kernels(request.kernels):
         settled = request.settled()
         found = _answer(settled.source, settled)
+        if settled.serving is not None:
+            again = partial(_again, settled)
+            found = with_latencies(found, settled.serving, again)
         results = billed(found.source, found.results)
         return replace(found, results=results, warnings=[*found.warnings, *not_learned()])
 
@@ -68,11 +72,26 @@ FIRST_BATCH = 64
 """Where a search for the largest begins."""
 
 
-def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
-    """What `again` predicts of the largest batch that memory holds on every rank, to 1 % of it; its
+def _again(request: Request, batch: int, place: int) -> Result:
+    """Another batch on one of the machines."""
+    on = replace(request, batch=batch, hardware=request.targets[place], serving=None)
+    return _answer(on.source, on).results[0]
+
+
+def largest_batch_of(request: Request) -> Prediction:
+    """What is predicted of the largest batch that memory holds on every rank, to 1 % of it; its
     source has that as `largest_batch`, with samples per second and the share of memory that is
     filled. Raises `PerfmodelError` where memory is not known, or does not hold one sample."""
-    known: dict[int, tuple[Prediction, float]] = {}
+    request.refuse("a search for the largest batch", ("batch",))
+    if len(request.targets) > 1 or machines(request.targets):
+        raise UsageError("--largest-batch is of one machine: expected one --hardware")
+    known = request.settled() if traced_by(request.source) is None else request
+    tried: dict[int, tuple[Prediction, float]] = {}
+
+    def again(batch: int) -> Prediction:
+        if isinstance(known.source, Deployment):
+            return predicted(replace(known, source=known.source.with_(batch=batch)))
+        return predicted(replace(known, batch=batch))
 
     def filled(batch: int) -> float | None:
         with suppress(DoesNotFit):
@@ -80,34 +99,20 @@ def largest_batch_of(again: Callable[[int], Prediction]) -> Prediction:
                 found = again(batch)
             except ModuleError as error:  # of a size that the search chose
                 raise ModuleError(f"a batch of {batch:,}: {error}") from None
-            result, *others = found.results
-            if others:
-                raise UsageError("--largest-batch is of one machine: expected one --hardware")
+            (result,) = found.results
             if result.memory is None or result.device is None:
                 raise UsageError(f"{result.hardware}: no shapes tell what memory the batch takes")
-            known[batch] = found, filled_frac_of(result.memory, result.device)
-            return known[batch][1]
+            tried[batch] = found, filled_frac_of(result.memory, result.device)
+            return tried[batch][1]
         return None
 
     if not (batch := largest(filled, FIRST_BATCH)):
         again(1)  # which may say why
         raise DoesNotFit("memory does not hold a batch of one sample")
-    found, frac = known[batch]
+    found, frac = tried[batch]
     per_s = batch * found.source.get("world_size", 1) / found.results[0].step_us * US_PER_S
     told = {"batch": batch, "samples_per_s": per_s, "filled_frac": frac}
     return replace(found, source=found.source | {"batch": batch, "largest_batch": told})
-
-
-def _largest_batch(request: Request) -> Prediction:
-    request.refuse("a search for the largest batch", ("batch",))
-    known = request if program_of(str(request.source)) else request.settled()
-
-    def again(batch: int) -> Prediction:
-        if isinstance(known.source, Deployment):
-            return predicted(replace(known, source=known.source.with_(batch=batch)))
-        return predicted(replace(known, batch=batch))
-
-    return largest_batch_of(again)
 
 
 def _answering(
@@ -130,7 +135,7 @@ def _answering(
 predict = _answering(Request, predicted, "predict", "Per-batch time of a source.")
 """Per-batch time of a source: `predicted` of the `Request` that has these arguments."""
 largest_batch = _answering(
-    Request, _largest_batch, "largest_batch", "The largest batch that memory holds, predicted."
+    Request, largest_batch_of, "largest_batch", "The largest batch that memory holds, predicted."
 )
 
 
@@ -141,7 +146,7 @@ def _answer(source: object, request: Request) -> Prediction:
 
 @_answer.register
 def _of_trace(trace: Trace, request: Request) -> Prediction:
-    request.refuse("a trace", ("train", "every_rank"))
+    request.refuse("a trace", ("train", "every_rank", *_OF_TABLES))
     if request.source_device is not None:
         trace = replace(trace, recorded_on=request.source_device)
     if request.mode not in (None, *MODES):
@@ -155,6 +160,7 @@ def _of_trace(trace: Trace, request: Request) -> Prediction:
     return _of_times(trace, request, request.mode or timed)
 
 
+_OF_TABLES = ("layout", "serving")
 _OF_SHAPES = ("edit", "batch", "nodes")
 """Options that change shapes, or where collectives run."""
 _MEANINGLESS = {
@@ -301,6 +307,13 @@ def _of_workload(workload: Workload, request: Request) -> Prediction:
         raise UsageError(f"{workload.name}: say on which hardware to predict it")
     batch = workload.batch if request.batch is None else request.batch
     machines = [cluster_of(each, request.nodes) for each in request.targets]
+    if request.layout is not None:
+        laid = [(request.layout(workload, each), each) for each in machines]
+        of = [
+            deployment_of(workload, each, batch, train=request.train).with_(placement=tables)
+            for tables, each in laid
+        ]
+        return _of_configuration(request, of)
     about: dict[str, Any] = {"train": request.train, "in_own_software": True}
     cases = [Deployment(workload, each, batch, Placement(()), **about) for each in machines]
     return _of_configuration(request, cases if request.edit else [placed(case) for case in cases])
@@ -309,7 +322,8 @@ def _of_workload(workload: Workload, request: Request) -> Prediction:
 @_answer.register
 def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
     """One pass through an op graph, of a module say, on each machine."""
-    _require_configuration(request, "an op graph", "batch", "train", "every_rank", "nodes")
+    of_workloads = ("batch", "train", "every_rank", "nodes", *_OF_TABLES)
+    _require_configuration(request, "an op graph", *of_workloads)
     if not request.targets:
         raise UsageError(f"{graph.source}: say on which hardware to predict it")
     machines = [cluster_of(each, None) for each in request.targets]
@@ -318,7 +332,8 @@ def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
 
 @_answer.register
 def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
-    _require_configuration(request, "a deployment", "hardware", "nodes", "batch", "train")
+    of_workloads = ("hardware", "nodes", "batch", "train", *_OF_TABLES)
+    _require_configuration(request, "a deployment", *of_workloads)
     return _of_configuration(request, [deployment])
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.base.arrays import Mask
+from perfmodel.base.arrays import Ints, Mask
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.errors import SharedNote
@@ -18,7 +18,7 @@ from perfmodel.hardware import Cluster, Host, host
 from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
-from perfmodel.lowering.draft import CAUSES, Built
+from perfmodel.lowering.draft import CAUSES
 from perfmodel.lowering.host import Profile, load_profile
 from perfmodel.lowering.host.profile import CATALOGUE, EAGER, RECORDED_ON
 from perfmodel.lowering.lower import CPU
@@ -122,7 +122,8 @@ class ScheduledSteps:
     """The steps of one rank, or of several that meet, on a machine."""
 
     timeline: Timeline
-    built: Built
+    piece: Ints
+    """Per node of it, the piece behind it, or -1."""
     pieces: tuple[Piece, ...]
     durations: Durations
     notes: tuple[str, ...]
@@ -138,7 +139,7 @@ class ScheduledSteps:
         return [OPS[piece.op].family for piece in self.pieces]
 
     def pieces_of(self, rank: int) -> Mask:
-        own = self.built.piece[self.timeline.graph.nodes_.rank == rank]
+        own = self.piece[self.timeline.graph.nodes_.rank == rank]
         chosen = np.zeros(len(self.pieces), bool)
         chosen[own[own != NONE]] = True
         return chosen
@@ -188,7 +189,7 @@ def schedule_shapes(
         built = with_carried_edges(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes, *built.notes)
     return ScheduledSteps(
-        _as_measured(schedule(built.graph)), built, pieces, durations, notes, rows, ops
+        _as_measured(schedule(built.graph)), built.piece, pieces, durations, notes, rows, ops
     )
 
 
@@ -199,16 +200,15 @@ def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> 
     )
     own, pieces, nodes = [], 0, 0
     for rank in ranks:
-        piece = rank.built.piece
-        own.append(np.where(piece == NONE, NONE, piece + pieces))
-        pieces, nodes = pieces + len(rank.pieces), nodes + len(piece)
+        own.append(np.where(rank.piece == NONE, NONE, rank.piece + pieces))
+        pieces, nodes = pieces + len(rank.pieces), nodes + len(rank.piece)
     piece = np.append(np.concatenate(own), np.full(len(graph) - nodes, NONE))
     if graph.arrivals is not None:
         transfer, arrival = graph.arrivals.T
         piece[transfer], piece[arrival] = piece[arrival], NONE
     return ScheduledSteps(
         _as_measured(schedule(graph)),
-        Built(graph, piece),
+        piece,
         tuple(each for rank in ranks for each in rank.pieces),
         Durations.joined([rank.durations for rank in ranks]),
         tuple(dict.fromkeys(note for rank in ranks for note in rank.notes)),

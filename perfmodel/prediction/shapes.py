@@ -30,7 +30,14 @@ from perfmodel.ops.graph import Op, OpGraph, tensors_in
 from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.streaming import RECORDED, UNKNOWN
-from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
+from perfmodel.prediction.contention import (
+    Load,
+    contended_schedule,
+    lost_us,
+    modelled_load,
+    rescheduled,
+    with_contention,
+)
 from perfmodel.prediction.intervals import interval_of, model_draws
 from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import family_rows, summarise
@@ -44,7 +51,6 @@ from perfmodel.prediction.scheduled import (
     schedule_shapes,
 )
 from perfmodel.prediction.types import MODEL, Prediction, Result
-from perfmodel.timeline.contention import Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured, steady_steps
@@ -92,7 +98,7 @@ def steady_period(
     window, taken_us = contended_schedule(run, graph.nodes_.duration_us)
     copies = len(window.graph) // len(graph)
     one = rescheduled(steps, steps.timeline, taken_us)
-    built = replace(steps.built, graph=window.graph, piece=np.tile(steps.built.piece, copies))
+    piece = np.tile(steps.piece, copies)
     nodes, resources = graph.nodes_, graph.resources
     streams = [resource.rpartition("/")[2] for resource in resources]
     beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
@@ -106,7 +112,7 @@ def steady_period(
     names = np.array([of_resource[at] for at in nodes.resource.tolist()], object)
     # Of pieces that a device does at the rate of its bus, the bus.
     on_bus = np.array([*(family in BUS_FAMILIES for family in steps.families), False], bool)
-    names[(names == COMPUTE) & on_bus[steps.built.piece]] = BUS
+    names[(names == COMPUTE) & on_bus[steps.piece]] = BUS
     bounds = last[0].by_resource(names.tolist())
     largest = next(iter(bounds), HOST_NAME)
     relieved_us = {
@@ -114,7 +120,7 @@ def steady_period(
         for name, us in bounds.items()
         if name == largest or us > NOTABLE_FRAC * last[0].period_us
     }
-    return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
+    return replace(one, timeline=window, piece=piece, copies=copies), bounds, relieved_us
 
 
 def with_reads(result: Result, machine: Cluster, costs: HostCosts | None) -> Result:
@@ -225,7 +231,7 @@ def _kinds_of_work(
     predicted time: of rules and of the fallback, and of guessed sizes."""
     graph, own = steps.timeline.graph, np.flatnonzero(steps.pieces_of(rank))
     us, pieces = steps.durations.duration_us[own], [steps.pieces[at] for at in own.tolist()]
-    labels = dict(zip(steps.built.piece.tolist(), graph.labels, strict=True))
+    labels = dict(zip(steps.piece.tolist(), graph.labels, strict=True))
     names = [
         family_of_kernel(labels[at]) if piece.op == RECORDED else OPS[piece.op].kernel_family
         for at, piece in zip(own.tolist(), pieces, strict=True)

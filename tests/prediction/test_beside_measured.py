@@ -12,7 +12,7 @@ from tiny import COMMS, GEMM, NCCL, Tiny
 from perfmodel.base.arrays import Floats
 from perfmodel.ops.families import COMPUTE_BOUND, classes_of_kernels
 from perfmodel.prediction import predict
-from perfmodel.prediction.contention_load import contended, without_contention
+from perfmodel.prediction.contention import contended, without_contention
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace, read

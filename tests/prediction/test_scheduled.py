@@ -74,7 +74,7 @@ def test_the_fast_rank_waits_for_the_slow_one() -> None:
     assert slow == pytest.approx(alone[1].timeline.step_us[0])
     assert alone[0].timeline.step_us[0] < fast
     assert (graph.nodes_.kind[transfers] == NodeKind.COLLECTIVE).all()
-    assert sorted(found.built.piece[transfers]) == [1, 4]
+    assert sorted(found.piece[transfers]) == [1, 4]
     assert found.pieces_of(1).tolist() == [False] * 3 + [True] * 3
 
 

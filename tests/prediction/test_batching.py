@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.offered import MOST_QUERIES, BatchSteps, Service, batched_latency
+from perfmodel.prediction.serving import MOST_QUERIES, BatchSteps, Service, batched_latency
 
 
 def steps_of(most: int) -> BatchSteps:

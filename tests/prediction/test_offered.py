@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.offered import (
+from perfmodel.prediction.serving import (
     MIN_PER_S,
     LoadLatency,
     Service,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.arrays import Floats
-from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
+from perfmodel.prediction.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.schedule import Timeline, schedule
