@@ -45,6 +45,7 @@ from perfmodel.ops.graph import (
     last_called,
     outermost_of,
     tensors_in,
+    with_tensors,
 )
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, is_known
@@ -276,7 +277,7 @@ class _Rules:
         is_left = self._target != CPU and not op.name.startswith(TIER) and self._is_left(op)
         pieces: Pieces | None = ()
         if not is_left or rule is fallback:
-            inputs, outputs = (tuple(map(_without_ids, each)) for each in (op.inputs, op.outputs))
+            inputs, outputs = (with_tensors(it, _without_ids) for it in (op.inputs, op.outputs))
             try:
                 pieces = tuple(rule(Op(op.name, inputs, outputs, attributes=op.attributes)))
             except MissingArguments:
@@ -337,7 +338,5 @@ def _one(argument: Argument) -> Hashable:
     return type(argument), argument
 
 
-def _without_ids(argument: Argument) -> Argument:
-    if isinstance(argument, Tensor):
-        return replace(argument, tensor_id=-1, storage_id=-1)
-    return tuple(map(_without_ids, argument)) if isinstance(argument, tuple) else argument
+def _without_ids(tensor: Tensor) -> Tensor:
+    return replace(tensor, tensor_id=-1, storage_id=-1)

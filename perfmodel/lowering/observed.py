@@ -21,7 +21,7 @@ from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.families import MATMUL, family_of_kernel
-from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor
+from perfmodel.ops.graph import NO_OP, Op, OpGraph, with_tensors
 from perfmodel.ops.spec import dtype_of_kernel
 from perfmodel.timeline.critical_path import DeviceWork, PathWalker, idle_gaps, idle_pieces
 from perfmodel.timeline.graph.build import build_rank
@@ -133,15 +133,7 @@ def _placed(op: Op, launched: bool, itself: bool, marks: Mapping[str, str] | Non
         return op
     if not op.tensors:
         return replace(op, attributes={**op.attributes, "device": HOST})
-    return replace(op, inputs=tuple(map(_on_host, op.inputs)))
-
-
-def _on_host(argument: Argument) -> Argument:
-    if isinstance(argument, Tensor):
-        return replace(argument, device=HOST)
-    if isinstance(argument, tuple):
-        return tuple(map(_on_host, argument))
-    return argument
+    return replace(op, inputs=with_tensors(op.inputs, lambda t: replace(t, device=HOST)))
 
 
 COMPUTE = "compute"

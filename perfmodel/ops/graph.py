@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -136,6 +136,20 @@ def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
         elif isinstance(argument, tuple):
             opened += _opened(argument)
     return opened
+
+
+def with_tensors(
+    arguments: tuple[Argument, ...], new: Callable[[Tensor], Tensor]
+) -> tuple[Argument, ...]:
+    """The arguments, lists in them too, with what is `new` in place of each tensor, in order."""
+    return tuple(
+        new(each)
+        if isinstance(each, Tensor)
+        else with_tensors(each, new)
+        if isinstance(each, tuple)
+        else each
+        for each in arguments
+    )
 
 
 def argument(op: Op, index: int) -> Argument:

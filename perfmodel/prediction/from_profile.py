@@ -86,15 +86,16 @@ class ProfileData:
 
     def waits_step_us(self, rank: int) -> float:
         """Mean per step of that idle time."""
-        pairs = zip(self.trace.ranks, self.trace.links, strict=True)
-        steps = {own.rank: len(links.steps) for own, links in pairs}
-        return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
+        if rank not in self.waits:
+            return 0.0
+        _, links = self.trace.recorded[rank]
+        return sum(self.waits[rank].values()) / max(len(links.steps), 1)
 
 
 def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
     """The ranks' op graphs with what their profiles tell: where tensors lay, streams, the kernels
     that no rule stands for on `own`, its machine. Raises `TraceError` for a rank without shapes."""
-    timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    timed = trace.recorded
     device = None if own is None else own.node.device
     target: Target = "cuda" if device is None or device.target == CPU else device.target
     graphs, recorded, times = [], {}, {}
@@ -249,11 +250,7 @@ def shapes_on(
 def own_costs(profile: ProfileData, machine: Cluster, costs: HostCosts) -> HostCosts:
     """The trace's own host costs on `machine`, rank by rank; what it has none of by the usual
     `costs` there."""
-    trace = profile.trace
-    samples = {
-        rank.rank: measure(rank, links)
-        for rank, links in zip(trace.ranks, trace.links, strict=True)
-    }
+    samples = {rank: measure(*recorded) for rank, recorded in profile.trace.recorded.items()}
     ratio, how = profile.host_ratio(machine)
     usual = costs.profile
     return HostCosts(

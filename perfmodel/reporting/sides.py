@@ -101,9 +101,6 @@ def _measured_side(trace: Trace) -> Side:
     """Raises `TraceError` where there is nothing to time."""
     timeline = measured(build_graph(trace))
     marks, steady = timeline.graph.marks, steady_steps(timeline)
-    recorded = {
-        rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)
-    }
 
     def of_rank(number: int | None) -> Result:
         return summarise(timeline, hardware=trace.device, mode="measured", rank=number)
@@ -121,7 +118,7 @@ def _measured_side(trace: Trace) -> Side:
             name: [getattr(each, key) for each in accounts] for name, key in STEP_KEYS.items()
         }
         figures = {name: float(getattr(rank, key)) for name, key in STEP_KEYS.items()}
-        events, links = recorded[rank.rank]
+        events, links = trace.recorded[rank.rank]
         memory = shown_timelines(memory_timelines(events, links.steps))
         if memory:
             figures[MEMORY] = max(float(each.allocated_bytes.max()) for each in memory)

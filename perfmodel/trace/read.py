@@ -59,6 +59,12 @@ class Trace:
         """Per rank of `ranks`: how its kernels, launches and operators tie together."""
         return tuple(link(rank) for rank in self.ranks)
 
+    @property
+    def recorded(self) -> dict[int, tuple[RankTrace, Links]]:
+        """The profile of each rank that has one, and how it ties together."""
+        pairs = zip(self.ranks, self.links, strict=True)
+        return {rank.rank: (rank, links) for rank, links in pairs}
+
     @cached_property
     def pairings(self) -> dict[int, Pairing]:
         """Per rank that has an execution trace: which host event is which of its nodes."""

@@ -17,12 +17,12 @@ from perfmodel.ops.graph import (
     BACKWARD,
     FORWARD,
     NO_OP,
-    Argument,
     Op,
     OpGraph,
     Tensor,
     outermost_of,
     tensors_in,
+    with_tensors,
 )
 from perfmodel.ops.lookups import is_lookup
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
@@ -121,15 +121,13 @@ def ops_of_layers(graph: OpGraph) -> tuple[Op, ...]:
     def place(tensor: Tensor) -> Any:
         return tensor.storage_id if tensor.storage_id >= 0 else ("alone", tensor.tensor_id)
 
-    def named(argument: Argument) -> Argument:
-        if isinstance(argument, tuple):
-            return tuple(map(named, argument))
-        if not isinstance(argument, Tensor) or argument.tensor_id < 0:
-            return argument
-        storage = storages.setdefault(place(argument), next(numbers))
-        which = argument.tensor_id, storage, argument.shape, argument.strides
+    def named(tensor: Tensor) -> Tensor:
+        if tensor.tensor_id < 0:
+            return tensor
+        storage = storages.setdefault(place(tensor), next(numbers))
+        which = tensor.tensor_id, storage, tensor.shape, tensor.strides
         number = tensors.setdefault(which, next(numbers))
-        return replace(argument, tensor_id=number, storage_id=storage)
+        return replace(tensor, tensor_id=number, storage_id=storage)
 
     found = []
     for op, top in zip(ops, outermost_of(ops), strict=True):
@@ -137,7 +135,7 @@ def ops_of_layers(graph: OpGraph) -> tuple[Op, ...]:
         for each in new:
             storages[each] = next(numbers)
         made[top] |= new
-        inputs, outputs = (tuple(map(named, each)) for each in (op.inputs, op.outputs))
+        inputs, outputs = (with_tensors(each, named) for each in (op.inputs, op.outputs))
         found.append(replace(op, inputs=inputs, outputs=outputs))
     return tuple(found)
 

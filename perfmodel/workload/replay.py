@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor
+from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, with_tensors
 from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, contiguous
 from perfmodel.workload.recorded_layers import RecordedLayers
 from perfmodel.workload.step import Run
@@ -159,11 +159,4 @@ class _Names:
 
     def all_of(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
         """Arguments of an op with the step's own tensors."""
-        return tuple(
-            self.of(each)
-            if isinstance(each, Tensor)
-            else self.all_of(each)
-            if isinstance(each, tuple)
-            else each
-            for each in arguments
-        )
+        return with_tensors(arguments, self.of)

@@ -12,10 +12,11 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from perfmodel.lowering.arguments import STREAM
 from perfmodel.lowering.build import COPY_STREAM
-from perfmodel.ops.graph import BACKWARD, FORWARD, NO_OP, Argument, Op, Tensor, tensors_in
+from perfmodel.ops.graph import BACKWARD, FORWARD, NO_OP, Op, Tensor, tensors_in, with_tensors
 from perfmodel.ops.spec import item_bytes
 from perfmodel.workload.eager.recorder import Recorder
 
@@ -59,20 +60,17 @@ def stashed(r: Recorder, ops: Sequence[Op], most_bytes: float, ahead: int) -> tu
         added[node] += _copy(ops[node], COPY_STREAM, back, host, *reached)
         moved[key] = node, back.storage_id
 
-    def now(argument: Argument, at: int) -> Argument:
+    def now(at: int, held: Tensor) -> Tensor:
         """What is read when it is back is another storage."""
-        if isinstance(argument, tuple):
-            return tuple(now(each, at) for each in argument)
-        if isinstance(argument, Tensor) and at >= moved.get(argument.storage_id, (len(ops), 0))[0]:
-            return replace(argument, storage_id=moved[argument.storage_id][1])
-        return argument
+        since, storage = moved.get(held.storage_id, (len(ops), 0))
+        return replace(held, storage_id=storage) if at >= since else held
 
     placed, new = list[Op](), list[int]()
     for at, op in enumerate(ops):
         placed += added.get(at, [])
         new.append(len(placed))
         parent = NO_OP if op.parent == NO_OP else new[op.parent]
-        inputs, outputs = (tuple(now(x, at) for x in each) for each in (op.inputs, op.outputs))
+        inputs, outputs = (with_tensors(it, partial(now, at)) for it in (op.inputs, op.outputs))
         placed.append(replace(op, inputs=inputs, outputs=outputs, parent=parent))
     return tuple(placed)
 

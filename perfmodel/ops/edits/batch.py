@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import chain, product
 from math import prod
 from typing import TypeAlias
@@ -29,6 +30,7 @@ from perfmodel.ops.graph import (
     integers,
     last_called,
     tensors_in,
+    with_tensors,
 )
 from perfmodel.ops.operators import operator_of
 
@@ -255,10 +257,10 @@ class _Follower:
     def resized(self, index: int) -> Op:
         """An op at the new batch: its tensors, lists of their sizes, and what collectives say."""
         op, read = self._ops[index], chain.from_iterable(self._read[index])
-        inputs = tuple(self._with(index, item, read) for item in op.inputs)
+        inputs = with_tensors(op.inputs, partial(self._resized, index, read))
         pairs = zip(self._made[index], returned_by(op), strict=True)
         made = (powers or () for powers, tensor in pairs if tensor is not None)
-        outputs = tuple(self._with(index, item, made) for item in op.outputs)
+        outputs = with_tensors(op.outputs, partial(self._resized, index, made))
         if inputs == op.inputs and outputs == op.outputs:
             return op
         before, after = (
@@ -272,15 +274,13 @@ class _Follower:
         about = _attributes(op.attributes, before, after, len(op.tensors))
         return replace(op, inputs=inputs, outputs=outputs, attributes=about)
 
-    def _with(self, index: int, item: Argument, each: Iterator[Powers]) -> Argument:
-        """An argument with the sizes of `each` tensor in it, in order."""
-        if isinstance(item, tuple):
-            return tuple(self._with(index, part, each) for part in item)
-        if not isinstance(item, Tensor) or not any(powers := next(each, ())):
-            return item
-        pairs = zip(item.shape, powers, strict=True)
+    def _resized(self, index: int, each: Iterator[Powers], tensor: Tensor) -> Tensor:
+        """A tensor with the sizes of the next of `each`."""
+        if not any(powers := next(each, ())):
+            return tensor
+        pairs = zip(tensor.shape, powers, strict=True)
         shape = tuple(self._size(index, size, power) for size, power in pairs)
-        return replace(item, shape=shape, strides=_strides(item, shape))
+        return replace(tensor, shape=shape, strides=_strides(tensor, shape))
 
     def _size(self, index: int, size: int, power: int) -> int:
         """A size at the new batch; one next to a multiple of the batch stays next to it. Parts of

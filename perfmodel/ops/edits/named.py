@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.ops.graph import NO_OP, OPTIMIZER, WAITING, Argument, Op, OpGraph, Tensor
+from perfmodel.ops.graph import NO_OP, OPTIMIZER, WAITING, Argument, Op, OpGraph, with_tensors
 
 
 class Edited(NamedTuple):
@@ -123,13 +123,8 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
 
 
 def _as_dtype(arguments: tuple[Argument, ...], dtype: str) -> tuple[Argument, ...]:
-    return tuple(
-        _as_dtype(each, dtype)
-        if isinstance(each, tuple)
-        else replace(each, dtype=dtype)
-        if isinstance(each, Tensor) and each.dtype in FLOAT_DTYPES
-        else each
-        for each in arguments
+    return with_tensors(
+        arguments, lambda t: replace(t, dtype=dtype) if t.dtype in FLOAT_DTYPES else t
     )
 
 

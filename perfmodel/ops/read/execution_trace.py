@@ -152,7 +152,7 @@ def op_graph(trace: Trace) -> tuple[OpGraph, ...]:
     the execution trace on the profile's ops and steps. From a profile alone: its recorded shapes.
     From an execution trace alone: all but events. Raises `TraceError` for a rank without shapes.
     """
-    timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    timed = trace.recorded
     numbers = sorted({*timed, *trace.execution_traces})
     if not numbers:
         raise TraceError(f"{trace.source}: holds neither a profile nor an execution trace")
