@@ -11,6 +11,9 @@ from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import (
     CAUSES,
+    COPY_STREAM,
+    DISTRIBUTE,
+    DISTRIBUTION_STREAM,
     KINDS,
     Built,
     Draft,
@@ -32,10 +35,6 @@ ADDRESSES = 1 << 20
 """Numbers of process groups from here on are where one lies in memory."""
 CALL = {"kernel": "cudaLaunchKernel", "copy": "cudaMemcpyAsync", "collective": "cudaLaunchKernel"}
 REPLAY = "cudaGraphLaunch"
-COPY_STREAM, DISTRIBUTION_STREAM = "copy", "input"
-DISTRIBUTE, FETCH = "distribute", "fetch"
-"""Values of `OWN_STREAM` where a pipeline has a stream for kernels too, and where it brings rows
-that a later step looks up."""
 _GPU = "gpu0/"
 WAITED = "waited, as recorded"
 _ISSUING = "gpu0/compute"

@@ -142,14 +142,13 @@ def with_tensors(
     arguments: tuple[Argument, ...], new: Callable[[Tensor], Tensor]
 ) -> tuple[Argument, ...]:
     """The arguments, lists in them too, with what is `new` in place of each tensor, in order."""
-    return tuple(
-        new(each)
-        if isinstance(each, Tensor)
-        else with_tensors(each, new)
-        if isinstance(each, tuple)
-        else each
-        for each in arguments
-    )
+
+    def replaced(each: Argument) -> Argument:
+        if isinstance(each, tuple):
+            return tuple(map(replaced, each))
+        return new(each) if isinstance(each, Tensor) else each
+
+    return tuple(map(replaced, arguments))
 
 
 def argument(op: Op, index: int) -> Argument:

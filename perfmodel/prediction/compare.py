@@ -33,7 +33,7 @@ from perfmodel.prediction.comparison import Comparison, DesignResult, Ladder
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Prices, activity_of, operating_costs
 from perfmodel.prediction.serving import Serving
-from perfmodel.prediction.step import in_designs_software, least_us, placed
+from perfmodel.prediction.step import in_designs_software, least_us, name_of, placed
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
@@ -149,7 +149,7 @@ def compare_designs(
     start, asked = started(workload), Asked(serving, prices, overheads)
     source = {
         "workload": workload.name,
-        "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
+        "hardware": name_of(machine),
         "devices": machine.gpus,
         "batch": start.batch,
         "training": train,

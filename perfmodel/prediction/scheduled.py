@@ -18,13 +18,12 @@ from perfmodel.hardware import Cluster, Host, host
 from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
-from perfmodel.lowering.draft import CAUSES
+from perfmodel.lowering.draft import CAUSES, serial_steps, with_carried_edges
 from perfmodel.lowering.host import Profile, load_profile
 from perfmodel.lowering.host.profile import CATALOGUE, EAGER, RECORDED_ON
 from perfmodel.lowering.lower import CPU
 from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.repeat import serial_steps, with_carried_edges
 from perfmodel.lowering.rules.cpu import cpu_graph, cpu_steps, rows_of
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.rows import Rows

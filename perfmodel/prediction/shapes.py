@@ -19,8 +19,8 @@ from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.catalogue import unknown_generations
 from perfmodel.hardware.schema import figures_used
-from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
+from perfmodel.lowering.draft import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.lower import CPU
 from perfmodel.lowering.observed import HostTimes
 from perfmodel.ops.edits.compiled import CALL

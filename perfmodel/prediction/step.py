@@ -64,6 +64,11 @@ def cluster_of(given: str | Path | Part, nodes: int | None) -> Cluster:
     return cluster(part, nodes)
 
 
+def name_of(machine: Cluster) -> str:
+    """What people call it: `2 x dgx-h100`."""
+    return machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
+
+
 @dataclass(frozen=True)
 class Step:
     """A step of `workload` with a global `batch` on every device of `machine`.
@@ -79,12 +84,6 @@ class Step:
     pipeline: Pipeline | None = None
     models: str = field(default_factory=OWN_MODELS.get)
     """Which of a user's models, or models by name, time it."""
-
-    @property
-    def hardware(self) -> str:
-        """What people call the machine."""
-        machine = self.machine
-        return machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
 
     @property
     def linked(self) -> int:
@@ -193,7 +192,7 @@ def step_period(
     tiers, machine = step.tiers(), step.machine
     graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
     fuller = [] if every_rank else step.fuller(edits)
-    about: dict[str, Any] = {"name": step.hardware, "costs": costs, "must_fit": True}
+    about: dict[str, Any] = {"name": name_of(step.machine), "costs": costs, "must_fit": True}
     result = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
     notes, shown = [*undone, *result.notes], step.classes(every_rank=every_rank)
     if every_rank:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.prediction.types import error_pct
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table, Verdict
 
@@ -199,7 +200,7 @@ def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) 
         rows = [(_name(result.baseline or result), before or {**answer, "gain_us": None})]
         rows += [("what-if", answer)] if before else []
         for name, row in rows:
-            error = None if is_replay else _error_pct(row["step_us"], truth_us)
+            error = None if is_replay else error_pct(row["step_us"], truth_us)
             records.append({**row, **own, "name": name, "against_pct": error})
     per = f", and cost per {many} {costs[0]['per']}" if costs else ""
     machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;" if costs else ""
@@ -239,11 +240,6 @@ def _lines_of_steps(answer: Record) -> Iterator[str]:
     yield f"In their 90 % intervals: {inside} of {tables.counted(len(left_out), 'step')}."
 
 
-def _error_pct(predicted_us: float, measured_us: float | None) -> float | None:
-    """Signed error in percent of what was measured; None without that."""
-    return 100 * (predicted_us / measured_us - 1) if measured_us else None
-
-
 def _steps_table(answer: Record, rank: str = "") -> Table:
     """The slowest rank's steps and what was measured or is without the what-if."""
     steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
@@ -274,7 +270,7 @@ def _ranks_table(answer: Record, title: str, slowest: int, device: str) -> Table
         | {
             "rank": f"{row['rank']}{' (slowest)' if row['rank'] == slowest else ''}",
             "measured_us": None if is_what_if else row["measured_us"],
-            "error_pct": None if is_what_if else _error_pct(row["step_us"], row["measured_us"]),
+            "error_pct": None if is_what_if else error_pct(row["step_us"], row["measured_us"]),
         }
         for row in answer["per_rank"]
     ]

@@ -51,6 +51,12 @@ class RankSteps:
     scatter_frac: Mapping[str, float]
     """Of the names of which several steps are known."""
 
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequence[float]]) -> RankSteps:
+        """Of the values that figures have in each step."""
+        middle = {name: median(np.asarray(values, float)) for name, values in columns.items()}
+        return cls(middle, _scatters(columns))
+
 
 @dataclass(frozen=True)
 class Side:
@@ -114,15 +120,15 @@ def _measured_side(trace: Trace) -> Side:
         rows = np.flatnonzero(marks.rank == rank.rank)[steady].tolist()
         work = DeviceWork.of(timeline, rank.rank)
         accounts = [account(work, *step_bounds(timeline, row)) for row in rows]
-        columns = {
-            name: [getattr(each, key) for each in accounts] for name, key in STEP_KEYS.items()
-        }
-        figures = {name: float(getattr(rank, key)) for name, key in STEP_KEYS.items()}
+        found = RankSteps.of(
+            {name: [getattr(each, key) for each in accounts] for name, key in STEP_KEYS.items()}
+        )
         events, links = trace.recorded[rank.rank]
         memory = shown_timelines(memory_timelines(events, links.steps))
         if memory:
-            figures[MEMORY] = max(float(each.allocated_bytes.max()) for each in memory)
-        ranks[rank.rank] = RankSteps(figures, _scatters(columns))
+            held = max(float(each.allocated_bytes.max()) for each in memory)
+            found = replace(found, figures={**found.figures, MEMORY: held})
+        ranks[rank.rank] = found
     return Side(
         trace.source,
         trace.device,
@@ -209,8 +215,8 @@ def _broken_down_side(answer: _Answer) -> Side:
         every, number = rank["steps"], int(_number(rank, "rank"))
         steps = [each for each in every if each["role"] == StepRole.STEADY] or every
         columns = {name: [_number(each, key) for each in steps] for name, key in STEP_KEYS.items()}
-        middle = {name: median(np.asarray(values)) for name, values in columns.items()}
-        ranks[number] = RankSteps(middle, _scatters(columns))
+        ranks[number] = RankSteps.of(columns)
+        middle = ranks[number].figures
         path = min(steps, key=lambda each: abs(each["step_us"] - middle[STEP]))
         by_kind = path["critical_path_by_kind"]
         paths[number] = {STEP: middle, PATH: {kind: _number(by_kind, kind) for kind in by_kind}}

@@ -45,16 +45,6 @@ def node_frame(timeline: Timeline) -> pd.DataFrame:
     return pd.concat([nodes, waiting[waiting.end_us > waiting.start_us]])
 
 
-def timeline_columns(
-    timeline: Timeline, start_us: float = -np.inf, end_us: float = np.inf
-) -> pd.DataFrame:
-    """The rows of `node_frame` that run within [start_us, end_us] of the graph's clock and take
-    time."""
-    every = node_frame(timeline)
-    is_shown = (every.end_us > start_us) & (every.start_us < end_us)
-    return every[is_shown & (every.end_us > every.start_us)].reset_index(drop=True)
-
-
 def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> pd.DataFrame:
     """Pieces of a critical path, or of idle time, in order of time.
 
@@ -87,7 +77,7 @@ def step_figure(
     marks = timeline.graph.marks
     start_us, end_us = step_bounds(timeline, mark)
     return timeline_figure(
-        timeline_columns(timeline, start_us, end_us),
+        node_frame(timeline),
         path=drawn(path),
         idle=None if idle is None else drawn(idle),
         start_us=start_us,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from perfmodel.lowering.arguments import STREAM
-from perfmodel.lowering.build import COPY_STREAM
+from perfmodel.lowering.draft import COPY_STREAM
 from perfmodel.ops.graph import BACKWARD, FORWARD, NO_OP, Op, Tensor, tensors_in, with_tensors
 from perfmodel.ops.spec import item_bytes
 from perfmodel.workload.eager.recorder import Recorder

@@ -10,10 +10,9 @@ from tiny import steady_state
 
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
-from perfmodel.lowering.draft import LAG_US
+from perfmodel.lowering.draft import LAG_US, with_carried_edges
 from perfmodel.lowering.host.measure import of_sorted
 from perfmodel.lowering.host.profile import Profile
-from perfmodel.lowering.repeat import with_carried_edges
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.timeline.graph.types import ExecutionGraph

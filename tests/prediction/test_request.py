@@ -11,10 +11,13 @@ import pytest
 from tiny import Tiny
 
 from perfmodel.designs import deployment_of
+from perfmodel.embedding import Placement
+from perfmodel.embedding.placement import TablePlacement
 from perfmodel.errors import UsageError
-from perfmodel.hardware import cluster
+from perfmodel.hardware import Cluster, cluster
 from perfmodel.prediction import Request, predict, predicted
-from perfmodel.workload import load_workload
+from perfmodel.prediction.serving import Serving
+from perfmodel.workload import Workload, load_workload
 
 KAGGLE = load_workload("criteo-kaggle")
 MACHINE = cluster("dgx-a100-40gb")
@@ -89,3 +92,27 @@ def test_what_is_wrong_by_itself_is_refused_before_anything_is_predicted() -> No
         predict(KAGGLE)
     with pytest.raises(UsageError, match="nothing is predicted of a int"):
         predict(3)  # type: ignore[arg-type]
+
+
+def test_python_asks_for_latencies_and_layouts_as_the_command_line_does() -> None:
+    """Each machine is served in batches of its own; tables lie as they are told, machine by
+    machine."""
+    asked = Serving.of(1e5, None, 5.0)
+    found = predict("criteo-kaggle", hardware=["dgx-1", "t4"], train=False, serving=asked)
+    rows = found.source["serving"]
+    assert [row["hardware"] for row in rows] == ["dgx-1", "t4"]
+    assert all(row["rate_per_s"] == 1e5 and row["max_delay_us"] == 5_000 for row in rows)
+
+    def on_one_rank(of: Workload, machine: Cluster) -> Placement:
+        return Placement(tuple(TablePlacement("table_wise", (0,)) for _ in of.tables))
+
+    (laid,) = predict(KAGGLE, hardware="dgx-1", layout=on_one_rank).results
+    start = deployment_of(KAGGLE, cluster("dgx-1"))
+    told = start.with_(placement=on_one_rank(KAGGLE, start.machine))
+    assert laid.step_us == predict(told).results[0].step_us
+    assert laid.step_us != predict(KAGGLE, hardware="dgx-1").results[0].step_us
+
+
+def test_what_is_of_workloads_is_refused_elsewhere() -> None:
+    with pytest.raises(UsageError, match="serving cannot be combined with a trace"):
+        predict("demo:", serving=Serving.of(1.0, None, None))

@@ -6,11 +6,7 @@ import numpy as np
 from reporting.handmade import KERNEL, LABELS, graph
 
 from perfmodel.timeline.critical_path import critical_path
-from perfmodel.timeline.figures import (
-    piece_columns,
-    step_figure,
-    timeline_columns,
-)
+from perfmodel.timeline.figures import node_frame, piece_columns, step_figure
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured
 
@@ -20,8 +16,9 @@ def meeting(of: ExecutionGraph) -> ExecutionGraph:
     return replace(of, arrivals=np.array([[3, 1]]))
 
 
-def test_columns_of_the_pieces_that_take_time() -> None:
-    frame = timeline_columns(measured(graph()))
+def test_columns_of_the_pieces() -> None:
+    frame = node_frame(measured(graph()))
+    frame = frame[frame["kind"] != "mark"]
     assert frame["label"].tolist() == list(LABELS)
     assert frame["kind"].tolist() == ["host", "launch", "host", "kernel", "sync"]
     assert frame["scope"].tolist() == ["host", "host", "host", "compute", "host"]
@@ -29,13 +26,8 @@ def test_columns_of_the_pieces_that_take_time() -> None:
     assert frame["end_us"].tolist() == [14.0, 16.0, 20.0, 28.0, 30.0]
 
 
-def test_a_window_keeps_what_runs_within_it() -> None:
-    frame = timeline_columns(measured(graph()), 16.0, 18.0)
-    assert frame["label"].tolist() == ["aten::linear"]
-
-
 def test_waiting_for_other_ranks_is_a_piece() -> None:
-    frame = timeline_columns(measured(meeting(graph())))
+    frame = node_frame(measured(meeting(graph()))).reset_index(drop=True)
     at = frame["kind"].tolist().index("collective_wait")
     assert (frame["start_us"][at], frame["end_us"][at]) == (16.0, 18.0)
     assert frame["resource"][at] == "0/gpu0/stream7"

@@ -263,9 +263,8 @@ class _Follower:
         outputs = with_tensors(op.outputs, partial(self._resized, index, made))
         if inputs == op.inputs and outputs == op.outputs:
             return op
-        before, after = (
-            [*tensors_in(each)] for each in ((op.outputs, op.inputs), (outputs, inputs))
-        )
+        both = (op.outputs, op.inputs), (outputs, inputs)
+        before, after = ([*tensors_in(each)] for each in both)
         renamed: dict[Argument, Argument] = {}
         for was, now in zip(before, after, strict=True):
             renamed.setdefault(was.shape, now.shape)

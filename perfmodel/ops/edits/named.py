@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.ops.graph import NO_OP, OPTIMIZER, WAITING, Argument, Op, OpGraph, with_tensors
+from perfmodel.ops.graph import NO_OP, OPTIMIZER, WAITING, Op, OpGraph, Tensor, with_tensors
 
 
 class Edited(NamedTuple):
@@ -92,6 +92,10 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
         raise WorkloadError(
             f"unknown dtype {dtype!r}; one of {', '.join((*FLOAT_DTYPES, *NARROW))}"
         )
+
+    def as_dtype(tensor: Tensor) -> Tensor:
+        return replace(tensor, dtype=dtype) if tensor.dtype in FLOAT_DTYPES else tensor
+
     narrow = dtype in NARROW
     ops = []
     for op in graph.ops:
@@ -99,13 +103,13 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
             ops.append(op)
         elif narrow:
             is_product = op.name.removeprefix("aten::") in _PRODUCTS
-            inputs = _as_dtype(op.inputs, dtype) if is_product else op.inputs
+            inputs = with_tensors(op.inputs, as_dtype) if is_product else op.inputs
             ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
         else:
             about = op.attributes
             if about.get("dtype") in FLOAT_DTYPES:
                 about = {**about, "dtype": dtype}
-            inputs, outputs = _as_dtype(op.inputs, dtype), _as_dtype(op.outputs, dtype)
+            inputs, outputs = (with_tensors(it, as_dtype) for it in (op.inputs, op.outputs))
             is_same = about is op.attributes and (inputs, outputs) == (op.inputs, op.outputs)
             ops.append(
                 op if is_same else replace(op, inputs=inputs, outputs=outputs, attributes=about)
@@ -113,19 +117,10 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
     if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
         what = "no matrix product has" if narrow else "no op has"
         return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))
-    skipped = []
-    if narrow:
-        skipped.append(f"only what matrix products read is {dtype}; no op quantises it")
-    if not optimizer:
-        skipped.append("no op casts between the optimizer's types and the model's")
+    skipped = [f"only what matrix products read is {dtype}; no op quantises it"] * narrow
+    skipped += ["no op casts between the optimizer's types and the model's"] * (not optimizer)
     notes = (*graph.notes, f"cast to {dtype}")
     return Edited(replace(graph, ops=tuple(ops), notes=notes), tuple(skipped))
-
-
-def _as_dtype(arguments: tuple[Argument, ...], dtype: str) -> tuple[Argument, ...]:
-    return with_tensors(
-        arguments, lambda t: replace(t, dtype=dtype) if t.dtype in FLOAT_DTYPES else t
-    )
 
 
 def cuda_graphs(graph: OpGraph) -> Edited:

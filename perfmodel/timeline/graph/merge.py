@@ -1,4 +1,4 @@
-"""The graphs of several ranks as one, in which collectives meet.
+"""The graph of a trace: those of several ranks as one, in which collectives meet.
 
 A collective ends for all ranks together, its transfer after the last of them has arrived. Waiting
 is not given: each rank's arrival follows from its own graph.
@@ -13,10 +13,31 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import TraceError
+from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.measured_waits import acyclic
+from perfmodel.timeline.graph.measured_waits import acyclic, with_measured_waits
 from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.trace import Trace
 from perfmodel.trace.columns import Strings
+
+
+def build_graph(trace: Trace) -> ExecutionGraph:
+    """The execution graph of a trace; where it has several ranks, their collectives meet.
+
+    Raises `TraceError` when the trace holds no timed events, and when its ranks do not fit.
+    """
+    if not trace.ranks:
+        raise TraceError(f"{trace.source}: an execution trace without timings: give a Kineto trace")
+    for rank, links in trace.recorded.values():
+        if not len(links.steps):
+            raise TraceError(
+                f"{rank.where}: holds no host or device events: nothing happened in it"
+            )
+    graphs = [with_measured_waits(build_rank(*each)) for each in trace.recorded.values()]
+    if len(graphs) == 1:
+        return graphs[0]
+    return merge(graphs, [r.origin_ns for r in trace.ranks], [r.where for r in trace.ranks])
+
 
 SAME_CLOCK_US = 1000.0
 """Clocks that differ by less are one clock: ranks of one host, or hosts kept in time."""

@@ -18,9 +18,10 @@ from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
+from perfmodel.prediction.types import error_pct
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.validate.calibrate.steps import MeasuredStep, Time, predict_step
-from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures, error_pct
+from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures
 from perfmodel.workload import op_graph
 
 SCHEMA = "perfmodel.evaluation.modules/1"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.prediction.types import error_pct
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,11 +99,6 @@ def error_rows(
         rounded = {name: round(figures[name], DECIMALS) for name in names}
         rows.append(dict(zip(by, key, strict=True)) | {"n": len(own), **rounded})
     return rows
-
-
-def error_pct(predicted_us: float, measured_us: float | None) -> float | None:
-    """Predicted over measured, with its sign; None where nothing was measured."""
-    return 100 * (predicted_us / measured_us - 1) if measured_us else None
 
 
 def compared(
