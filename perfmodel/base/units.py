@@ -69,3 +69,8 @@ def human_us(value_us: float) -> str:
     if size >= 1 or value_us == 0:
         return f"{value_us:.1f} us"
     return f"{value_us * NS_PER_US:.0f} ns"
+
+
+def error_pct(predicted: float, measured: float | None) -> float | None:
+    """Signed error in percent of the measured value; None without one."""
+    return (predicted / measured - 1) * 100 if measured else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.answers import OWN_MODELS, made_by
 from perfmodel.base.arrays import Floats
-from perfmodel.base.units import human_us
+from perfmodel.base.units import error_pct, human_us
 from perfmodel.errors import Note, prefixed, said_dict
 from perfmodel.hardware.schema import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
@@ -332,11 +332,6 @@ class Prediction:
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), allow_nan=False)
-
-
-def error_pct(predicted: float, measured: float | None) -> float | None:
-    """Signed error in percent of the measured value; None without one."""
-    return (predicted / measured - 1) * 100 if measured else None
 
 
 def _changed(before: Any, after: Any) -> dict[str, float | None]:

@@ -8,8 +8,7 @@ from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
 
-from perfmodel.base.units import BYTES_PER_GB, human_us
-from perfmodel.prediction.types import error_pct
+from perfmodel.base.units import BYTES_PER_GB, error_pct, human_us
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table, Verdict
 

@@ -19,7 +19,6 @@ from perfmodel.timeline.graph.kinds import (
 )
 from perfmodel.timeline.graph.measured_waits import (
     PLAUSIBLE_LAG_US,
-    acyclic,
     held_until_measured,
     with_constant_lags,
 )
@@ -29,7 +28,7 @@ from perfmodel.timeline.graph.streams import (
     stream_edges,
     unresolved_waits,
 )
-from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks, acyclic
 from perfmodel.timeline.graph.waits import Waits, find_waits
 from perfmodel.trace.categories import Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats, distinct, has_code, median
-from perfmodel.errors import GraphError
 from perfmodel.timeline.graph.kinds import (
     LAUNCH_KINDS,
     NOT_EXPLAINED,
@@ -131,15 +130,6 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
         labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.tolist())),
         annotations=(*graph.annotations, *(graph.annotations[n] for n in late.tolist())),
     )
-
-
-def acyclic(graph: ExecutionGraph, where: str) -> ExecutionGraph:
-    """The graph itself. Raises `GraphError` naming `where` where what waits for what is a cycle."""
-    try:
-        graph.order  # noqa: B018 (sorting finds the cycle)
-    except GraphError as error:
-        raise GraphError(f"{where}: {error}: the times of this trace do not fit") from None
-    return graph
 
 
 def held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:

@@ -15,8 +15,15 @@ from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.measured_waits import acyclic, with_measured_waits
-from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.timeline.graph.measured_waits import with_measured_waits
+from perfmodel.timeline.graph.types import (
+    CarriedEdges,
+    Edges,
+    ExecutionGraph,
+    Nodes,
+    StepMarks,
+    acyclic,
+)
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Strings
 

@@ -288,6 +288,15 @@ class ExecutionGraph:
         return graph
 
 
+def acyclic(graph: ExecutionGraph, where: str) -> ExecutionGraph:
+    """The graph itself. Raises `GraphError` naming `where` where what waits for what is a cycle."""
+    try:
+        graph.order  # noqa: B018 (sorting finds the cycle)
+    except GraphError as error:
+        raise GraphError(f"{where}: {error}: the times of this trace do not fit") from None
+    return graph
+
+
 def topological(count: int, source: Ints, target: Ints) -> list[int]:
     """Of so many places, those in no cycle of the edges and behind none, the lowest first where
     edges allow it."""

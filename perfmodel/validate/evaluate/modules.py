@@ -13,12 +13,12 @@ import numpy as np
 
 from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.frames import csv_rows
+from perfmodel.base.units import error_pct
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
-from perfmodel.prediction.types import error_pct
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.validate.calibrate.steps import MeasuredStep, Time, predict_step
 from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.prediction.types import error_pct
+from perfmodel.base.units import error_pct
 
 if TYPE_CHECKING:
     import pandas as pd
