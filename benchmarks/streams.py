@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
-from perfmodel.base.frames import csv_rows
+from perfmodel.base.frames import text_rows
 from perfmodel.embedding import Popularity, ReuseHistogram
 from perfmodel.errors import WorkloadError
 
@@ -137,7 +137,7 @@ def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
     Raises `WorkloadError` that names the file, and the line, where it cannot be read.
     """
     bins: dict[str, list[list[float]]] = {}
-    for where, record in csv_rows(path, _COLUMNS, error=WorkloadError):
+    for where, record in text_rows(path, _COLUMNS, error=WorkloadError):
         try:
             values = [float(record[name]) for name in _COLUMNS[1:]]
         except ValueError:

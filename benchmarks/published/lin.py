@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.answers import Begin, begun, silent
-from perfmodel.base.frames import csv_rows
+from perfmodel.base.frames import text_rows
 from perfmodel.base.units import US_PER_MS
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction import predict
@@ -39,7 +39,7 @@ def evaluate_lin(table: Path, begin: Begin = silent) -> Errors:
     Raises `PerfmodelError` that names the row which is none.
     """
     rows = list[dict[str, Any]]()
-    for where, row in begun(list(csv_rows(table, COLUMNS)), begin, lambda each: each[0]):
+    for where, row in begun(list(text_rows(table, COLUMNS)), begin, lambda each: each[0]):
         if row["gpu"] not in DEVICES or row["model"] not in WORKLOADS:
             raise PerfmodelError(f"{where}: expected a gpu of {', '.join(DEVICES)} and a model")
         measured_us = _number(row, "measured_iter_ms", where) * US_PER_MS

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.published.ops import op_errors
-from perfmodel.base.frames import csv_rows
+from perfmodel.base.frames import text_rows
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.hardware import Device, device
@@ -48,7 +48,7 @@ def read_lookups(path: Path) -> pd.DataFrame:
 
     Raises `TraceError` for anything else.
     """
-    rows = [row for _, row in csv_rows(path, _TIMING_TABLE, _KERNEL_TABLE, error=TraceError)]
+    rows = [row for _, row in text_rows(path, _TIMING_TABLE, _KERNEL_TABLE, error=TraceError)]
     is_of_kernels = bool(rows) and rows[0].keys() >= set(_KERNEL_TABLE)
     result = []
     try:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfmodel.base.frames import csv_rows
+from perfmodel.base.frames import text_rows
 from perfmodel.base.units import US_PER_S
 from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.hardware import Cluster, from_driver_name, node_of
@@ -101,7 +101,7 @@ def read_mlperf(*paths: Path) -> tuple[list[Published], list[tuple[str, str]]]:
 
 def _submissions(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Rows of either table and where they are, with the columns of `MLPERF_COLUMNS`."""
-    for where, row in csv_rows(path, MLPERF_COLUMNS, DCNV2_COLUMNS):
+    for where, row in text_rows(path, MLPERF_COLUMNS, DCNV2_COLUMNS):
         if BETWEEN_EVALUATIONS in row:
             rates = {"samples_per_s_train_est": row[BETWEEN_EVALUATIONS]}
             row = {"benchmark": "dlrm_dcnv2", **row, **rates, "samples_per_s_logged": ""}

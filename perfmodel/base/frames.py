@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,21 +29,24 @@ def read_frame(
     *,
     max_bytes: int = MAX_TABLE_BYTES,
     error: type[PerfmodelError] = PerfmodelError,
+    **options: Any,
 ) -> pd.DataFrame:
-    """The table in a CSV file (gzip or not) or a Parquet file; the content decides.
+    """The table in a CSV file (gzip or not; `options` as of pandas) or a Parquet file; the content
+    decides.
 
     Raises `error`, naming the file, for what is neither, and for more than `max_bytes`, also of
     cells that Parquet would unpack to.
     """
     try:
-        return frame_of(read_bytes(Path(path), max_bytes=max_bytes), max_bytes=max_bytes)
+        content = read_bytes(Path(path), max_bytes=max_bytes)
+        return frame_of(content, max_bytes=max_bytes, **options)
     except PerfmodelError as problem:
         raise error(str(problem)) from None
     except ValueError as problem:
         raise error(f"{path}: cannot be read as a table: {problem}") from None
 
 
-def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFrame:
+def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES, **options: Any) -> pd.DataFrame:
     """The table in the content of a file; `ValueError` in one line for what is none."""
     import pandas as pd
 
@@ -52,7 +54,7 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFram
         if content.startswith(_PARQUET_MAGIC):
             return _parquet(content, max_bytes)
         _check_names(pd.read_csv(io.BytesIO(content), header=None, nrows=1).iloc[0].tolist())
-        frame = pd.read_csv(io.BytesIO(content), low_memory=False)
+        frame = pd.read_csv(io.BytesIO(content), low_memory=False, **options)
     except Exception as problem:  # pyarrow raises whatever it meets in a damaged file
         if isinstance(problem, MemoryError):
             raise
@@ -72,37 +74,19 @@ def frame_of_records(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(frame.columns[frame.isna().all()], "float64"))
 
 
-def csv_rows(
+def text_rows(
     path: str | Path, *layouts: Sequence[str], error: type[PerfmodelError] = PerfmodelError
 ) -> list[tuple[str, dict[str, str]]]:
-    """Rows of a CSV file as texts by column, each with its file and line; what is missing is empty.
+    """Rows of a table as texts by column, each with its file and number; what is missing is empty.
 
-    Raises `error`, naming the file, for what is no such text, and where the columns of none of the
-    `layouts` are there; naming the line, for fields beyond the header's.
+    Raises `error` as `read_frame` does, and where the columns of none of the `layouts` are there.
     """
-    rows = []
-    try:
-        text = read_bytes(Path(path), max_bytes=MAX_TABLE_BYTES).decode("utf-8-sig")
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        names = list(reader.fieldnames or ())
-        _check_names(names)
-        if not any(set(names).issuperset(layout) for layout in layouts):
-            missing = [name for name in layouts[0] if name not in names]
-            raise ValueError(f"no column {', '.join(missing)}")
-        for row in reader:
-            if None in row:
-                raise ValueError(f"line {reader.line_num}: has more fields than the header")
-            where = f"{path}: line {reader.line_num}"
-            rows.append((where, {name: value or "" for name, value in row.items()}))
-    except PerfmodelError as problem:
-        raise error(str(problem)) from None
-    except UnicodeDecodeError as problem:
-        raise error(f"{path}: byte {problem.start} is not UTF-8 text") from None
-    except csv.Error as problem:
-        raise error(f"{path}: line {reader.line_num + 1}: is not CSV: {problem}") from None
-    except ValueError as problem:
-        raise error(f"{path}: {problem}") from None
-    return rows
+    frame = read_frame(path, error=error, dtype=str, keep_default_na=False)
+    if not any(set(frame).issuperset(layout) for layout in layouts):
+        missing = [name for name in layouts[0] if name not in frame]
+        raise error(f"{path}: no column {', '.join(missing)}")
+    rows = frame.astype(object).where(frame.notna(), "").astype(str).to_dict("records")
+    return [(f"{path}: row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
 def numbers_in(frame: pd.DataFrame, name: str) -> Floats:

@@ -125,7 +125,7 @@ def test_the_alternative_is_the_rate_of_one_node_times_nodes(tmp_path: Path) -> 
 def test_figures_that_cannot_be_name_line_and_column(
     tmp_path: Path, change: dict[str, str]
 ) -> None:
-    with pytest.raises(PerfmodelError, match=rf"m.csv: line 2: {next(iter(change))}: expected"):
+    with pytest.raises(PerfmodelError, match=rf"m.csv: row 1: {next(iter(change))}: expected"):
         read_mlperf(mlperf(tmp_path, change))
 
 

@@ -61,10 +61,10 @@ def test_a_file_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no column file"),
+        ("", "No columns"),
         ("file,bin_lo_excl\n", "avg_indices"),
         (HEADER, "no histogram"),
-        (HEADER + "mine,100,50,0,1,half,0.25\n", "line 2: a number"),
+        (HEADER + "mine,100,50,0,1,half,0.25\n", "row 1: a number"),
         (HEADER + "mine,nan,50,0,1,0.5,0.25\n", "finite"),
     ],
 )

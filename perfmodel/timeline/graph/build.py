@@ -17,11 +17,7 @@ from perfmodel.timeline.graph.kinds import (
     NodeKind,
     Scope,
 )
-from perfmodel.timeline.graph.measured_waits import (
-    PLAUSIBLE_LAG_US,
-    held_until_measured,
-    with_constant_lags,
-)
+from perfmodel.timeline.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
 from perfmodel.timeline.graph.streams import (
     event_waits,
     occupancy_waits,
@@ -77,7 +73,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     numbers = (named + first_device).tolist()
     groups = {at: rank.strings[name] for at, name in zip(numbers, names, strict=True)}
     graph = ExecutionGraph(
-        held_until_measured(nodes, edges),
+        _held_until_measured(nodes, edges),
         edges,
         marks,
         resources,
@@ -88,6 +84,13 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         tuple(_warnings(rank, links)),
     )
     return acyclic(graph, rank.where)
+
+
+def _held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:
+    """`nodes`, those that nothing precedes held until their measured start."""
+    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
+    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
+    return replace(nodes, release_us=late)
 
 
 def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:

@@ -22,7 +22,7 @@ from perfmodel.timeline.graph.kinds import (
     NodeKind,
     Scope,
 )
-from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE
 
 NO_LAG = (
@@ -130,10 +130,3 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
         labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.tolist())),
         annotations=(*graph.annotations, *(graph.annotations[n] for n in late.tolist())),
     )
-
-
-def held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:
-    """`nodes`, those that nothing precedes held until their measured start."""
-    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
-    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
-    return replace(nodes, release_us=late)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.answers import Begin, begun, silent
-from perfmodel.base.frames import csv_rows
+from perfmodel.base.frames import text_rows
 from perfmodel.base.units import error_pct
 from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
@@ -43,15 +43,15 @@ class MeasuredCall:
     host_us: float
     device_us: float | None
     where: str = ""
-    """File and line."""
+    """File and row."""
 
 
 def read_calls(path: Path) -> list[MeasuredCall]:
     """The table at `path`, as `collect modules` wrote it.
 
-    Raises `UsageError` that names the file and the line where it is none.
+    Raises `UsageError` that names the file and the row where it is none.
     """
-    calls = [_call(row, where) for where, row in csv_rows(path, NEEDED, error=UsageError)]
+    calls = [_call(row, where) for where, row in text_rows(path, NEEDED, error=UsageError)]
     if not calls:
         raise UsageError(f"{path}: the table has no rows")
     return calls
