@@ -85,7 +85,7 @@ def test_kernels_of_traces_of_lin(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a,b\n1,2\n", "no column op, gpu"),
-        ("", "no column op, gpu"),
+        ("", "No columns"),
         (TIMINGS.replace("512,32", "many,32"), "could not convert"),
     ],
 )
