@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -215,6 +215,7 @@ class OnDevice:
     model: KernelModel
     over_uplink: bool = False
     """Whether rows are copies between devices and their host, whose way several devices share."""
+    above: ClassVar = 1.1
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         return self.model.estimate(self._sharing(rows, machine.node), machine.node.device)
@@ -230,16 +231,10 @@ class OnDevice:
         return replace(rows, dims={**rows.dims, "ranks": shared})
 
     def _raised(
-        self,
-        rows: Rows,
-        machine: Cluster,
-        bound_by: Sequence[str],
-        rest: str,
-        words: str,
-        named_above: float,
+        self, rows: Rows, machine: Cluster, bound_by: Sequence[str], rest: str, words: str
     ) -> list[Explanation]:
         """The kernel model's explanations, raised to `estimate`: what a kernel took before is its
-        term `rest`, and `bound_by` what bounds it where it takes over `named_above` times that."""
+        term `rest`, and `bound_by` what bounds it where it takes over `above` times that."""
         durations_us = self.estimate(rows, machine).duration_us.tolist()
         why = self.model.explain(rows, machine.node.device)
         return [
@@ -248,7 +243,7 @@ class OnDevice:
             else replace(
                 each,
                 duration_us=us,
-                bound_by=bound if bound and us > named_above * each.duration_us else each.bound_by,
+                bound_by=bound if bound and us > self.above * each.duration_us else each.bound_by,
                 utilisation_frac=each.utilisation_frac * each.duration_us / us,
                 terms={**each.terms, rest: each.duration_us},
                 formula=f"{words}: {each.formula}",
@@ -279,7 +274,7 @@ class InProgram(OnDevice):
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         bound_by = [COLD if cold else "" for cold in among_others(rows)]
         words = "what moving every operand once takes, and what the op does besides, longer than"
-        return self._raised(rows, machine, bound_by, "repeated_us", words, named_above=1.1)
+        return self._raised(rows, machine, bound_by, "repeated_us", words)
 
 
 @lru_cache(maxsize=256)
@@ -306,6 +301,8 @@ NETWORK = "network"
 class OfHosts(OnDevice):
     """Collectives of CPUs: ranks meet in a host's memory (`model`), hosts over the network."""
 
+    above: ClassVar = 2.0  # where the network takes longer than the host's memory
+
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         within = super().estimate(rows, machine)
         nodes = rows.dims.get("nodes", np.ones(len(rows)))
@@ -319,8 +316,7 @@ class OfHosts(OnDevice):
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         words = "the way between hosts, on top of"
-        by = [NETWORK] * len(rows)  # named where it takes longer than the host's memory
-        return self._raised(rows, machine, by, "within_host_us", words, named_above=2.0)
+        return self._raised(rows, machine, [NETWORK] * len(rows), "within_host_us", words)
 
 
 def durations(

@@ -13,6 +13,7 @@ from perfmodel.cost.cpu.parameters import (
     parameters,
 )
 from perfmodel.cost.cpu.terms import (
+    OF_CONVOLUTIONS,
     RATES,
     VECTORS,
     attention_terms,
@@ -52,7 +53,7 @@ _STREAMING = (*parameters("cpu.vector", VECTORS), *THREAD_PARAMETERS)
 _ON_CPU = {
     "attention": (parameters("cpu.attention", RATES), attention_terms),
     "collective": (parameters("cpu.collective"), collective_terms),
-    "convolution": (parameters("cpu.convolution", RATES), convolution_terms),
+    "convolution": (parameters("cpu.convolution", OF_CONVOLUTIONS), convolution_terms),
     "embedding": ((*parameters("cpu.embedding", VECTORS), *THREAD_PARAMETERS), embedding_terms),
     "matmul": (parameters("cpu.matmul", RATES), matmul_terms),
     "optimizer": ((*parameters("cpu.optimizer", VECTORS), *THREAD_PARAMETERS), optimizer_terms),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.cpu.family import Call, bound_terms, overlapped_us
-from perfmodel.cost.cpu.parameters import Scale, by_vectors
+from perfmodel.cost.cpu.parameters import Scale, by_vectors, peak_tflop_per_s
 from perfmodel.embedding.popularity import touched_rows, zipf_classes
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS, item_bytes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
-from perfmodel.ops.vocabulary.matmul import input_area, output_area
+from perfmodel.ops.vocabulary.matmul import kernel_area, keys
 from perfmodel.ops.vocabulary.streaming import BUCKET, VIEWS
 
 _C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
@@ -29,14 +29,21 @@ def bf16_ratio(device: Device, reached: float) -> float:
     return max(min(ratio, _FP32_BYTES / 2.0), reached * ratio)
 
 
+def _core_rate(tflop_per_s: Callable[[Device], float]) -> Scale:
+    return lambda device, share: (
+        share * device.gemm_peak_frac * tflop_per_s(device) * 1e3 / device.sm_count
+    )
+
+
 RATES: Mapping[str, Scale] = {
-    "core_gflop_per_s": lambda device, share: (
-        share * device.gemm_peak_frac * device.fp32_tflop_per_s * 1e3 / device.sm_count
-    ),
+    "core_gflop_per_s": _core_rate(lambda device: device.fp32_tflop_per_s),
     "bf16_ratio": bf16_ratio,
 }
-
-
+OF_CONVOLUTIONS: Mapping[str, Scale] = {
+    **RATES,
+    "core_gflop_per_s": _core_rate(lambda device: peak_tflop_per_s(device, "fp32")),
+}
+"""Three CPUs reach the same share of the peak at the clock that they boost to."""
 VECTORS: Mapping[str, Scale] = {"element_ns": by_vectors}
 
 
@@ -81,35 +88,37 @@ def matmul_terms(call: Call) -> Mapping[str, Floats]:
 def attention_terms(call: Call) -> Mapping[str, Floats]:
     cores, moved = call.all_cores, call.moved_bytes
     rate = call.values["core_gflop_per_s"] * call.by_dtype(call.values["bf16_ratio"])
+    rate = rate / (1 + coefficients("cpu.attention").keys_half / keys(call.dims))
     memory_us = call.moving_us(moved, moved, cores)
     compute_us = call.work.flop / (rate * cores * 1e3)
     return {"fork": call.fork_us(cores), "compute": overlapped_us(compute_us, memory_us)}
 
 
 def convolution_terms(call: Call) -> Mapping[str, Floats]:
-    """Work on channels padded to whole blocks, and the operands changed to that layout and back."""
+    """Work on channels padded to whole blocks, and operands changed to that layout and back: not
+    with channels last, which kernels read as they are, nor for windows of a pixel, which are a
+    product. Source: `use_mkldnn`, ATen/native/Convolution.cpp; oneDNN, "Understanding Memory
+    Formats".
+    """
     values, dims, written = call.values, call.dims, call.work.written_bytes
-    block = _VECTOR.vector_elements
+    block, groups = _VECTOR.vector_elements, dims["groups"]
+    is_depthwise = (groups > 1) & (groups == dims["in_channels"])
     more_in, more_out = (
-        np.ceil(dims[name] / block) * block / dims[name] for name in ("in_channels", "out_channels")
+        np.where(is_depthwise, 1.0, np.ceil(each / block) * block / each)
+        for each in (dims["in_channels"] / groups, dims["out_channels"] / groups)
     )
-    # Forward kernels read an input of few channels as it is; grouped ones do not pad.
-    is_read = (call.direction == "fwd") & (dims["in_channels"] <= block)
-    more_in = np.where(is_read | (dims["groups"] > 1), 1.0, more_in)
-    more_out = np.where(dims["groups"] > 1, 1.0, more_out)
-    reached = 1 / (1 + values["in_half"] * dims["groups"] / dims["in_channels"])
-    reached = reached / (1 + values["out_half"] * dims["groups"] / dims["out_channels"])
+    # Forward kernels read an input of few channels as it is.
+    is_read = (call.direction == "fwd") & (dims["in_channels"] / groups <= block)
+    more_in = np.where(is_read, 1.0, more_in)
     cores, ratio = call.all_cores, call.by_dtype(values["bf16_ratio"])
-    rate = values["core_gflop_per_s"] * ratio * reached * cores * 1e3
-    blocked = more_in * dims["in_channels"] * input_area(dims)
-    blocked = blocked + more_out * dims["out_channels"] * output_area(dims)
-    moved = call.moved_bytes + values["blocked_ratio"] * call.item_bytes * dims["batch"] * blocked
-    more = more_out if call.direction == "fwd" else more_in
+    rate = values["core_gflop_per_s"] * ratio * cores * 1e3
+    is_blocked = (kernel_area(dims) > 1) & (dims["channels_last"] == 0)
+    moved = call.moved_bytes * (1.0 + is_blocked * values["blocked_ratio"])
     return {
         "fork": call.fork_us(cores),
         "compute": call.work.flop * more_in * more_out / rate,
         "memory": call.moving_us(moved, moved, cores),
-        "faults": call.faults_us(written) + call.faults_us(written * more),
+        "faults": call.faults_us(written) * (1.0 + is_blocked),
     }
 
 

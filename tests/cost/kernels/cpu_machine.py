@@ -53,8 +53,6 @@ _ALL = {
     "k_half": 2.2,
     "m_tile": 0.12,
     "n_tile": 0.12,
-    "in_half": 2.2,
-    "out_half": 2.2,
     "blocked_ratio": 1.7,
     "bag_ns": 2.2,
     "lookup_ns": 5.0,

@@ -148,7 +148,7 @@ def test_many_pairs_are_sorted_by_digits_and_scans_are_not_sorted() -> None:
 
 def test_convolutions_work_on_whole_blocks_of_channels() -> None:
     """17 channels into 16 are 32 channels' work backward; forward, 3 channels are read as 3."""
-    device = _with(convolution={**FREE, "floor_us": 0.05, "in_half": 0.01, "out_half": 0.01})
+    device = _with(convolution={**FREE, "floor_us": 0.05})
     row = {"op": "conv2d", "batch": 8, "out_channels": 16, "kernel_size": 3, "input_size": 56}
     us = {
         (channels, direction): _us(
@@ -160,6 +160,40 @@ def test_convolutions_work_on_whole_blocks_of_channels() -> None:
     assert us[17, "bwd_data"] == pytest.approx(us[32, "bwd_data"], rel=0.1)
     assert us[3, "bwd_data"] > 0.8 * us[16, "bwd_data"]
     assert us[3, "fwd"] < 0.6 * us[16, "fwd"]
+
+
+def test_convolutions_over_windows_are_laid_out_anew_where_channels_come_first() -> None:
+    """A depthwise one moves its image three times, as `blocked_ratio` 2 says; a pixel's never."""
+    device = _with(convolution={**FREE, "floor_us": 0.05, "blocked_ratio": 2.0})
+    row = {"op": "conv2d", "batch": 4, "in_channels": 64, "out_channels": 64, "groups": 64}
+    row |= {"input_size": 14, "padding": 1}
+    first, last = (
+        _us("convolution", device, **row, kernel_size=3, channels_last=last) for last in (0, 1)
+    )
+    rest_us = 2 * 4 * 64 * 14**2 * 9 / (200 * 1e3) + 0.1
+    assert first - rest_us == pytest.approx(3 * (last - rest_us), rel=0.05)
+    pixels = row | {"groups": 1, "padding": 0, "kernel_size": 1}
+    assert _us("convolution", device, **pixels, channels_last=1) == pytest.approx(
+        _us("convolution", device, **pixels)
+    )
+
+
+def test_channels_of_a_group_fill_blocks_of_their_own() -> None:
+    """Four of sixteen lanes: four times the work of the FLOP; not where each channel is a group."""
+    device = _with(convolution={**FREE, "floor_us": 0.05})
+    row = {"op": "conv2d", "batch": 8, "input_size": 14, "kernel_size": 3, "channels_last": 1}
+    narrow, wide = (
+        _us("convolution", device, **row, in_channels=256, out_channels=256, groups=groups)
+        for groups in (64, 16)
+    )
+    assert narrow == pytest.approx(wide, rel=0.1)
+
+
+def test_attention_over_few_keys_is_slow_for_its_work() -> None:
+    device = _with(attention={**FREE, "floor_us": 0.05})
+    row = {"op": "attention", "heads": 8, "head_dim": 64}
+    few, many = (_us("attention", device, **row, b=b, s=s) for b, s in ((1024, 32), (1, 1024)))
+    assert few == pytest.approx(many * (1 + 90 / 32) / (1 + 90 / 1024), rel=0.1)
 
 
 def test_small_products_of_bf16_are_loops_larger_ones_a_librarys() -> None:
