@@ -42,10 +42,7 @@ def deployment_of(
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
     placement = sharding.own_placement(workload, machine.gpus, machine.linked_gpus)
     own = Deployment(workload, machine, total, placement, pipeline, train)
-    if holds(own):
-        return own
-    laid = searched(own)
-    if laid is None:
+    if holds(own) or (laid := searched(own)) is None:
         return own
     kinds = Counter(table.sharding for table in laid.placement.tables)
     mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
