@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fuzz.file_seeds import step_rows
 
 import perfmodel
 from perfmodel.base.registry import library
@@ -49,7 +50,9 @@ def test_what_needs_one_says_in_a_line_how_to_install_it(
 def test_ordinary_answers_need_none(tmp_path: Path) -> None:
     predicted = ("predict", "--workload", "dlrm-dcnv2", "--hardware", "dgx-h100")
     paged = ("report", "demo:2rank", "-o", "a.html")
-    ran = without(("breakdown", "demo:2rank"), predicted, paged, folder=tmp_path)
+    (tmp_path / "cpu.csv").write_bytes(step_rows())
+    fitted = ("fit", "device", "--data", "cpu.csv", "--hardware", "epyc-7742", "-o", "mine.toml")
+    ran = without(("breakdown", "demo:2rank"), predicted, paged, fitted, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from perfmodel.base.answers import OWN_MODELS
 from perfmodel.designs import Deployment, Phase
-from perfmodel.designs.layouts.default import deployment_of, shortage
+from perfmodel.designs.layouts.default import Shortage, deployment_of
 from perfmodel.designs.layouts.memory import fits, holds
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
@@ -244,7 +244,7 @@ def placed(case: Deployment) -> Deployment:
         return case
     deployment = deployment_of(case.workload, case.machine, case.batch, train=case.train)
     if not holds(deployment):
-        raise DoesNotFit(shortage(deployment))
+        raise DoesNotFit(Shortage(deployment))
     if in_designs_software(case.workload):
         return deployment
     software = case.workload.implementation.name

@@ -53,8 +53,7 @@ def test_the_action_checks_and_comments(tmp_path: Path) -> None:
     script(tmp_path / "perfmodel" / "bin" / "perfmodel", perfmodel)
     script(tmp_path / "gh", '#!/bin/sh\necho "$@" >> calls\n')
     trace, baseline = write(tmp_path / "t.json", document()), tmp_path / "base line.json"
-    update = [sys.executable, "-m", "perfmodel", "check", "--baseline", str(baseline), "--update"]
-    subprocess.run([*update, str(trace)], check=True, capture_output=True)
+    assert main(["check", "--baseline", str(baseline), "--update", str(trace)]) == 0
     values = {"TRACES": trace, "BASELINE": baseline, "TOLERANCE": "0.05"}
     assert set(action_step("Check")["env"]) == set(values)
     assert run_step("Check", tmp_path, **values) == 0
@@ -83,8 +82,7 @@ def test_the_action_compares_two_traces(tmp_path: Path) -> None:
     script(tmp_path / "gh", '#!/bin/sh\necho "$@" >> calls\n')
     slower, trace = tmp_path / "slower.json", write(tmp_path / "t.json", document())
     for scale, path in (("1", tmp_path / "plain.json"), ("3", slower)):
-        words = ["predict", str(trace), "--scale", f"host={scale}", "-o", str(path)]
-        subprocess.run([sys.executable, "-m", "perfmodel", *words], check=True, capture_output=True)
+        assert main(["predict", str(trace), "--scale", f"host={scale}", "-o", str(path)]) == 0
     values = {"BEFORE": tmp_path / "plain.json", "AFTER": slower, "FAIL_OVER": "step=5%"}
     assert set(action_step("Diff")["env"]) == set(values)
     assert run_step("Diff", tmp_path, **values) == 1

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import perfmodel
+from perfmodel.designs import Deployment
+from perfmodel.designs.layouts import default
 from perfmodel.designs.layouts.memory import largest
 from perfmodel.errors import DoesNotFit, UsageError
 from perfmodel.hardware import cluster
@@ -52,6 +54,18 @@ def test_of_a_workload_it_fits_and_a_little_more_does_not() -> None:
     assert predict(small, hardware=[one], batch=told["batch"], train=False).results == found.results
     with pytest.raises(DoesNotFit):
         predict(small, hardware=[one], batch=int(1.03 * told["batch"]), train=False)
+
+
+def test_what_would_do_is_found_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of each batch that a search tries and that does not fit."""
+    read: list[Deployment] = []
+    monkeypatch.setattr(default, "_remedies", lambda own, *_: [read.append(own), "hope"][1:])
+    with pytest.raises(DoesNotFit) as refused:
+        predict("dlrm-dcnv2", hardware="a100-sxm-80gb")
+    assert not read
+    assert str(refused.value) == str(refused.value)
+    assert str(refused.value).endswith("what would do: hope")
+    assert len(read) == 1
 
 
 def test_of_a_module_its_call_is_traced_at_each_batch(tmp_path: Path) -> None:

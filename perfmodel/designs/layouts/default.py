@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -41,10 +42,7 @@ def deployment_of(
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
     placement = sharding.own_placement(workload, machine.gpus, machine.linked_gpus)
     own = Deployment(workload, machine, total, placement, pipeline, train)
-    if holds(own):
-        return own
-    laid = searched(own)
-    if laid is None:
+    if holds(own) or (laid := searched(own)) is None:
         return own
     kinds = Counter(table.sharding for table in laid.placement.tables)
     mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -103,6 +101,16 @@ def shortage(own: Deployment) -> str:
     needs = f"{own.workload.name}: tables need {in_gb(needed)} of device memory, {over} the"
     has = f"{in_gb(room)} that {has} ({in_gb(beside)} of each {in_gb(each)})"
     return f"{needs} {has}; what would do: {remedies or 'nothing that was tried'}"
+
+
+class Shortage:
+    """The same, found where it is read: to try what would do takes seconds."""
+
+    def __init__(self, own: Deployment) -> None:
+        self._found = cache(partial(copy_context().run, shortage, own))
+
+    def __str__(self) -> str:
+        return self._found()
 
 
 def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:

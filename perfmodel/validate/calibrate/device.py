@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -17,7 +18,6 @@ import msgspec
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
-from sklearn.model_selection import GroupShuffleSplit
 
 from perfmodel.base.answers import Begin, silent
 from perfmodel.base.arrays import Floats
@@ -166,12 +166,13 @@ def fit_device(
 ) -> DeviceFit:
     """Fit the CPU `base` to a random half of the configurations, for the errors on the other; then
     to all. Raises `UsageError` where they are too few."""
-    groups = np.array([step.name for step in steps])
-    if (count := len(set(groups.tolist()))) < 2 * MIN_STEPS:
+    names = sorted({step.name for step in steps})
+    if len(names) < 2 * MIN_STEPS:
         where = steps[0].where.rpartition(": row ")[0]
-        raise UsageError(f"{where}: {count} configurations: a fit needs {2 * MIN_STEPS}")
-    halves = GroupShuffleSplit(1, test_size=HELD_OUT_FRAC, random_state=seed)
-    known, held = ([steps[at] for at in half] for half in next(halves.split(groups, groups=groups)))
+        raise UsageError(f"{where}: {len(names)} configurations: a fit needs {2 * MIN_STEPS}")
+    drawn = np.random.RandomState(seed).permutation(names)
+    left_out = set(drawn[: ceil(HELD_OUT_FRAC * len(names))].tolist())
+    known, held = ([it for it in steps if (it.name in left_out) is out] for out in (False, True))
     begin(f"one half, {len(known)} steps", 0, 2)
     half = _calibrated(base, fit_steps(known, base))
     predicted = np.array([predict_step(step, half)[0] for step in held])

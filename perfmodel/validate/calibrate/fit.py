@@ -59,7 +59,6 @@ def _kernels(tables: list[Path], path: Path, **options: Any) -> Fitted:
 
 
 def _device(tables: list[Path], path: Path, **options: Any) -> DeviceFit:
-    library("sklearn")
     from perfmodel.validate.calibrate.device import fit_any_device
 
     fitted, text = fit_any_device(tables, stem=path.stem, **options)

@@ -25,6 +25,7 @@ def test_every_number_of_gpus_is_answered_or_lacks_memory(name: str) -> None:
     counts = sorted((*GPUS, IN_FAST)) if name in LARGE else GPUS
     found = list(cells([name], counts))
     assert [it.said for it in found if it.kind not in (ANSWERED, MEMORY)] == []
+    assert all("what would do" in it.said for it in found[:1] if it.kind == MEMORY)
     for train in (True, False):  # more GPUs never fit less
         kinds = [it.kind for it in found if it.train == train]
         assert kinds == sorted(kinds, reverse=True)
