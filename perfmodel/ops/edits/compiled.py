@@ -53,6 +53,7 @@ NORMALISATIONS = _aten(
     "_softmax _log_softmax native_layer_norm _fused_rms_norm native_group_norm cudnn_batch_norm "
     "native_batch_norm _native_batch_norm_legit"
 )
+LOOKUP = "aten::embedding"
 CONVOLUTION, _BIAS, _GROUPS, _IMAGE = "aten::convolution", 2, 8, 4
 _TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""
@@ -182,9 +183,9 @@ class _Compiler:
             if other.before >> into & 1:
                 other.before |= kept.before
 
-    def ops(self, given: int) -> Iterator[Op]:
-        """One op per kernel, behind the begin of a call that is given that many tensors."""
-        yield Op(CALL, attributes={HOST_US: str(CALL_US + INPUT_US * given)})
+    def ops(self, given: tuple[Tensor, ...]) -> Iterator[Op]:
+        """One op per kernel, behind the begin of a call that is given these tensors."""
+        yield Op(CALL, given, attributes={HOST_US: str(CALL_US + INPUT_US * len(given))})
         readers: dict[tuple[int, int], set[int]] = {}
         for at, made in enumerate(self.sources):
             for storage, producer in made.items():
@@ -233,11 +234,13 @@ def compiled(graph: OpGraph) -> OpGraph:
     for op in _channels_last(called):
         for part in _parts(op):
             compiler.add(part)
-    made, given = set[int](), set[int]()  # tensors: parameters, buffers and arguments
+    made, given = {NO_OP}, dict[int, Tensor]()  # of parameters, buffers and arguments the largest
     for op in called:
-        given |= {t.storage_id for t in op.tensors} - made
+        for tensor in (each for each in op.tensors if each.storage_id not in made):
+            known = given.get(tensor.storage_id, tensor)
+            given[tensor.storage_id] = max(known, tensor, key=lambda each: each.elements)
         made |= {t.storage_id for t in tensors_in(op.outputs)}
-    ops = tuple(compiler.ops(len(given - {-1})))
+    ops = tuple(compiler.ops(tuple(given.values())))
     before = sum(part.is_fused for part in compiler.parts)
     after = sum(op.name.startswith(TRITON) for op in ops)
     note = f"compiled: {before} loops in {after} kernels of Inductor"
@@ -313,6 +316,9 @@ def _parts(op: Op) -> Iterable[_Part]:
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
+        if op.name == LOOKUP:  # of its table the rows that it asks for
+            rows = replace(reads[0], shape=writes[0].shape, strides=())
+            reads = (min(reads[0], rows, key=lambda each: each.elements), *reads[1:])
         return (_Part(op, reads, writes, elements, joins=not small),)
     given = {tensor.storage_id for tensor in reads} - {-1}
     is_view = not op.name.endswith("_") and all(t.storage_id in given for t in writes)

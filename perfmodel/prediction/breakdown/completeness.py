@@ -186,7 +186,7 @@ def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
             worst = max(many, key=lambda step: step.frac)
             others = f" (and much of {len(many) - 1} more)" if len(many) > 1 else ""
             lines.append(
-                f"rank {rank}: {worst.frac:.1%} of {worst.step}{others} is unexplained: "
+                f"rank {rank}: {100 * worst.frac:.1f} % of {worst.step}{others} is unexplained: "
                 f"the longest wait is {worst.longest}. A replay keeps it as measured; only "
                 "--scale unexplained=FACTOR changes it"
             )
