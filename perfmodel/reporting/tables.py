@@ -161,7 +161,7 @@ class Table:
         for number, row in enumerate([*zip(*above, strict=True), *rows]):
             if number == tallest:
                 yield "─" * (sum(size + GAP for size in sizes) - GAP)
-            folds = (folded(row[at], size) for at, size in zip(kept, sizes, strict=True))
+            folds = (folded(row[at], widths[at], cut=True) for at in kept)
             for parts in zip_longest(*folds, fillvalue=""):
                 cells_of = zip(pads, parts, sizes, strict=True)
                 padded = (pad(text, size) for pad, text, size in cells_of)
@@ -195,12 +195,12 @@ Block: TypeAlias = str | Table
 """What a page consists of; a text that begins with a line end has one above it."""
 
 
-def folded(text: str, width: int) -> list[str]:
-    """`text` as lines of at most `width` characters, broken between words where it can be, and not
-    between a number and its unit."""
+def folded(text: str, width: int, *, cut: bool = False) -> list[str]:
+    """`text` as lines of at most `width` characters, broken between words, and not between a number
+    and its unit; a longer word, such as a path, is broken with `cut` alone."""
     if len(text) <= width:
         return [text]
-    lines = wrap(_BEFORE_UNIT.sub(_HELD, text), width, break_on_hyphens=False)
+    lines = wrap(_BEFORE_UNIT.sub(_HELD, text), width, break_on_hyphens=False, break_long_words=cut)
     return [line.replace(_HELD, " ") for line in lines]
 
 
