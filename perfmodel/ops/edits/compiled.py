@@ -312,9 +312,8 @@ def _parts(op: Op) -> Iterable[_Part]:
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
-        if op.name == "aten::embedding":  # of its table the rows that it asks for
-            found = replace(reads[0], shape=writes[0].shape, strides=())
-            reads = (min(reads[0], found, key=lambda each: each.elements), *reads[1:])
+        if op.name == "aten::embedding" and reads[0].elements > elements:  # its rows alone
+            reads = (replace(reads[0], shape=writes[0].shape, strides=()), *reads[1:])
         return (_Part(op, reads, writes, elements, joins=not small),)
     given = {tensor.storage_id for tensor in reads} - {-1}
     is_view = not op.name.endswith("_") and all(t.storage_id in given for t in writes)
