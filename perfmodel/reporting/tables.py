@@ -241,16 +241,12 @@ def figure_text(key: str, value: float) -> str:
     return f"{words} {format(size, '.3g' if is_short else ',.0f')}{unit}"
 
 
-def _count_text(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-
-
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
     HUMAN: human_us,
     SHARE: lambda frac: percent(frac, 1),
     GB: lambda size_bytes: f"{size_bytes / BYTES_PER_GB:,.3f}",
     SIZE: three_digits,
-    COUNT: _count_text,
+    COUNT: lambda value: f"{value:,.0f}" if value == round(value) else f"{value:,.1f}",
 }
 """Forms of cells that are no formats of Python's."""
 
@@ -271,7 +267,7 @@ def one_line(text: str) -> str:
 
 def percent(part: float, whole: float) -> str:
     """`part` of `whole`, as in `12.3 %`."""
-    return f"{100 * part / whole:.1f} %" if whole else NOTHING
+    return f"{100 * part / whole:z.1f} %" if whole else NOTHING
 
 
 def interval(low_us: float | None, high_us: float | None) -> str | None:
