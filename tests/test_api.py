@@ -245,7 +245,7 @@ LOG = """\
 def test_collectives_are_fitted_to_logs_as_by_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # a page with a width breaks long paths
+    monkeypatch.delenv("COLUMNS", raising=False)
     log, mine, theirs = (tmp_path / name for name in ("mine.log", "mine.json", "theirs.json"))
     log.write_text(LOG)
     fitted = perfmodel.fit("collectives", str(log), mine, hardware="dgx-h100", ranks=8)

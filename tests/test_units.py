@@ -237,3 +237,12 @@ def test_shipped_overheads_are_of_microseconds(path: Path) -> None:
 )
 def test_a_name_ends_in_its_unit(name: str, unit: str | None) -> None:
     assert unit_of(name) == unit
+
+
+def test_shares_have_a_blank_before_their_percent() -> None:
+    """`12.3 %` everywhere: Python's own form of shares has none."""
+    joined = re.compile(r"\{[^{}\n]*:[^{}\n]*\d%\}|=[^;\n\"]*:\.\d%")
+    files = [*(ROOT / "perfmodel").rglob("*.py"), *(ROOT / "perfmodel").rglob("*.toml")]
+    for known in ('f"{frac:+.1%}"', "share_frac=share:.0%;gain"):
+        assert joined.search(known)
+    assert not [f"{file}: {found}" for file in files for found in joined.findall(file.read_text())]

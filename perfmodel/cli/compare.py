@@ -47,7 +47,7 @@ _UNDESIGNED = {
     "own": "The workload in its own software, where designs edit another (its row says which).",
 }
 _BOTTLENECKS = (
-    "design:name;words=waits for:name;share_frac=share:.0%;gain:s!;lever=best single fix:name!"
+    "design:name;words=waits for:name;share_frac=share:share;gain:s!;lever=best single fix:name!"
 )
 _TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
 _STEPS = "step:name;step_us=step:us;gain:s;gain_over_first=over first:s"
@@ -285,8 +285,9 @@ def diff(
 
 def _changes(compared: Difference, top: int) -> Iterator[Block]:
     from perfmodel.plot.names import short_name
-    from perfmodel.reporting.sides import GROUPS
+    from perfmodel.reporting.sides import FAMILY, GROUPS, PATH
 
+    kinds = {*compared.of(PATH).name, *compared.of(FAMILY).name}
     yield Verdict(compared.verdict)
     yield f"A: {compared.a.source} ({compared.a.hardware})"
     yield f"B: {compared.b.source} ({compared.b.hardware})"
@@ -296,7 +297,7 @@ def _changes(compared: Difference, top: int) -> Iterator[Block]:
         for change in every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records"):
             share = percent(change["change_us"], change["a_us"])
             share = share if share.startswith(("-", "0")) else f"+{share}"
-            own = {"name": named(short_name(change["name"])), "share": share}
-            records.append(change | own)
+            words = named if change["name"] in kinds else short_name
+            records.append(change | {"name": words(change["name"]), "share": share})
         if records:
             yield Table(title, _COLUMNS, records)

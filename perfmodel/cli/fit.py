@@ -70,7 +70,7 @@ def overheads(
     )
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(
-        f"{named(kind).replace('_', ' ')} {statistic.mean_us:.1f} us (n {statistic.count:,})"
+        f"{named(kind)} {statistic.mean_us:.1f} us (n {statistic.count:,})"
         for (kind, op, thread), statistic in profile.rows.items()
         if op is None and thread is None
     )

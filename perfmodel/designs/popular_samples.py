@@ -108,14 +108,14 @@ class _WithHotRows(settings.Checked):
         mib, share, why = choice.kept_bytes / MIB, choice.popular_frac, ""
         note = (
             f"hot rows: {mib:,.{0 if mib >= 10 else 2}f} MiB get "
-            f"{choice.found.overall_hot_frac:.1%} of the lookups; {share:.1%} of the samples need "
-            "no other"
+            f"{100 * choice.found.overall_hot_frac:.1f} % of the lookups; "
+            f"{100 * share:.1f} % of the samples need no other"
         )
         least = float(choice.found.hot_frac.min())
         if share > least:
             note += (
-                f"; {self.of}.popular_frac, as measured, overrules the tables' skew, by which only "
-                f"{least:.1%} of one table's lookups are hot: of those by other samples, none"
+                f"; {self.of}.popular_frac, as measured, overrules the tables' skew, by which "
+                f"{100 * least:.1f} % of one table's lookups are hot: of those by others, none"
             )
         if share < 1e-3:
             lookups = sum(table.pooling for table in deployment.workload.tables)
@@ -252,7 +252,7 @@ class Hotline(_WithHotRows, of="hotline"):
             phases.append(Phase("learning", learns, host.placement, host.pipeline))
         part = machine.node.accelerator
         by = f"gathered by {part.name if part else 'the cores of the host'}"
-        learning = f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"
+        learning = f"hotline: {100 * learns:.1f} % of the steps learn, and are those of hybrid"
         return deployment.with_(
             note,
             f"hotline: rows that are not hot are {by}; launches: {self.launches}",

@@ -258,7 +258,7 @@ def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:
             name = other.sharding if other.parts == 1 else f"{other.sharding} x{other.parts}"
             name += TIERS[other.tier]
             if other.cached_frac:
-                name += f" ({other.cached_frac:.0%} cached)"
+                name += f" ({100 * other.cached_frac:.0f} % cached)"
             us, largest = float(more.sum()), TERMS[int(more.argmax())]
             why = f"{name} would add {us:.3g} us, most of it {largest}"
             if us >= NEVER:

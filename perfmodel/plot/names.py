@@ -31,13 +31,13 @@ KIND_WORDS = {
 
 
 def named(name: str) -> str:
-    """A part of the time in words: `op before first launch (T2)` of `T2` and `host_t2`."""
-    return HOST_WORDS.get(name.removeprefix("host_").lower(), name)
+    """A cause, kind or family in words: `op before first launch (T2)` of `T2` and `host_t2`."""
+    return HOST_WORDS.get(name.removeprefix("host_").lower(), name.replace("_", " "))
 
 
 def readable(name: str) -> str:
     """A cause, kind or family in the words of a legend."""
-    return KIND_WORDS.get(name) or named(name).replace("_", " ")
+    return KIND_WORDS.get(name) or named(name)
 
 
 def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -> str:

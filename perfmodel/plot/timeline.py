@@ -63,9 +63,11 @@ def _is_stream(resource: str) -> bool:
 
 def _place(resource: str) -> tuple[int, bool, bool, list[int | str]]:
     """What lanes are ordered by: rank, threads before streams, the main one first, by number."""
-    numbers = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", resource)]
-    rank = int(resource.partition("/")[0])
-    return rank, _is_stream(resource), not resource.endswith("main"), numbers
+    numbers = [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", resource)]
+    rank = re.match(r"\d+(?=/)", resource)
+    if rank is None:
+        raise UsageError(f"resource {resource!r}: expected RANK/THREAD or RANK/DEVICE/STREAM")
+    return int(rank[0]), _is_stream(resource), not resource.endswith("main"), numbers
 
 
 def _lane_texts(names: list[str]) -> list[str]:

@@ -134,8 +134,8 @@ def recorded_kernels_on(
         by.update(each.by_launcher_us)
     if total and by:
         most = by.most_common(MAX_LAUNCHERS)
-        told = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
-        share = f"{sum(by.values()) / total:.1%} of the trace's device time"
+        told = ", ".join(f"{name or 'not recorded'} {100 * us / total:.1f} %" for name, us in most)
+        share = f"{100 * sum(by.values()) / total:.1f} % of the trace's device time"
         notes.append(
             f"{share} is missing: kernels that no operator with shapes launched ({told})"
             if on_cpu

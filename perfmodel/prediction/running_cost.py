@@ -335,10 +335,9 @@ def within_limit(machine: Cluster, answer: Callable[[Cluster], Result]) -> Resul
             before_clock, before_excess = clock, excess
             clock = max(clock * exp(-excess / slope), least)
             found = at(clock)
-            draws_w = drawn_w(clock, found)
-            excess = log(draws_w / device.tdp_w)
+            excess = log((draws_w := drawn_w(clock, found)) / device.tdp_w)
             if clock == least and excess > _CLOSE:
-                needs = f"{draws_w:,.0f} W are drawn at {rates.LEAST_CLOCK:.0%} of its clock"
+                needs = f"{draws_w:,.0f} W drawn at {100 * rates.LEAST_CLOCK:.0f} % of its clock"
                 raise UsageError(f"{device.name}: tdp_w {device.tdp_w:g}: {needs}")
             slope = max((excess - before_excess) / log(clock / before_clock), _LEAST_SLOPE)
         falls = f"{clock * device.boost_mhz:,.0f} of {device.boost_mhz:,.0f} MHz"
@@ -356,7 +355,7 @@ def _change(before: Result, after: Result) -> str:
     bounds = after.bound_by or {"": 0.0}
     waits_for = max(bounds, key=lambda name: bounds[name])
     if waits_for in ("", "compute"):
-        return f"{told}: devices work {active_frac(after):.0%} of it, at the rate of their memory"
+        return f"{told}: devices work {100 * active_frac(after):.0f} % of it, at memory's rate"
     return f"{told}: it waits for the {waits_for}"
 
 

@@ -349,8 +349,8 @@ def transfer_durations(
     of_host = of_host if trace.recorded_on is None else "as given"
     notes.append(
         f"host time scaled from {before.node.host.name} ({of_host}) to {after.node.host.name} by "
-        f"single-thread speed; device time: {modelled_frac:.1%} by the kernel models for its op, "
-        f"{1 - modelled_frac:.1%} by roofline ratio of its class"
+        f"single-thread speed; device time: {100 * modelled_frac:.1f} % by models of its op, "
+        f"{100 * (1 - modelled_frac):.1f} % by roofline ratio of its class"
     )
     meets = bool((graph.nodes_.kind == NodeKind.COLLECTIVE).any())
     parts = {"device", "host", *(WIRES if meets else ())}

@@ -21,6 +21,7 @@ from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named, shortened
 from perfmodel.reporting.tables import figure_text, one_line
+from perfmodel.timeline.graph.kinds import Cause
 
 SCHEMA = "perfmodel.brief/1"
 MAX_BYTES, MAX_CAUSES, MAX_WARNINGS, MAX_ROWS = 2000, 3, 3, 12
@@ -199,8 +200,7 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
     best, kind = found["answer"][0], kinds().get(found["of"], {})
     chosen = [path.replace(".", "_") for path in kind.get("headline", ())] or list(best)
     told = {key: best[key] for key in chosen if key in best}
-    told = {key: each for key, each in told.items() if not isinstance(each, bool | list | dict)}
-    said = [_said(*item) for item in told.items()]
+    said = [_said(*item) for item in told.items() if not isinstance(item[1], list | dict)]
     if "interval" in best:
         said.append(f"90 % interval {' to '.join(map(human_us, best['interval']))}")
     names = [", ".join(_said(*item) for item in each.items()) for each in found["causes"]]
@@ -209,9 +209,11 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
 
 
 def _said(key: str, value: Any) -> str:
-    """A number behind its key, a text alone."""
+    """A number behind its key, a text alone, its causes in words."""
     if isinstance(value, str):
-        return ": ".join(map(named, value.split(": ")))
+        return ": ".join(named(p) if hasattr(Cause, p.upper()) else p for p in value.split(": "))
+    if isinstance(value, bool):
+        return "not " * (not value) + key.replace("_", " ")
     return figure_text(key, value)
 
 

@@ -43,9 +43,9 @@ _STEPS = tables.columns(
     "compute_us=compute:us;comm_us=comm:us;exposed_comm_us=exposed:us;memcpy_us=memcpy:us"
 )
 _OVERHEADS = (
-    "thread;type:name;count:,d!;total_us=total:,.1f!;free_total_us=not blocked:,.1f!;"
-    "mean_us=mean:,.1f;median_us=median:,.1f;free_count=not blocked:,d;free_mean_us=mean:,.1f;"
-    "free_median_us=median:,.1f"
+    "thread;type:name;count:,d!;total_us=total:,.1f!;free_total_us=unblocked|total:,.1f!;"
+    "mean_us=mean:,.1f;median_us=median:,.1f;free_count=unblocked|count:,d;"
+    "free_mean_us=unblocked|mean:,.1f;free_median_us=unblocked|median:,.1f"
 )
 
 
@@ -141,7 +141,7 @@ def _overheads(step: StepBreakdown) -> Iterator[Table]:
                 records.append({"thread": thread, "type": named(kind), **cell, **rest})
                 thread = ""
     if records:
-        title = "Host overhead per op (us); not blocked: without ops that waited"
+        title = "Host overhead per op (us); unblocked: without ops that waited"
         yield Table(title, _OVERHEADS, records)
 
 
@@ -214,10 +214,10 @@ def _memory(timeline: MemoryTimeline) -> str:
     found = timeline.to_dict()
 
     def gb(key: str) -> str:
-        return f"{found[f'{key}_bytes'] / BYTES_PER_GB:,.2f} GB"
+        return f"{found[f'{key}_bytes'] / BYTES_PER_GB:,.3f} GB"
 
     where = f" ({found['peak_step']})" if found["peak_step"] else ""
-    reserved = "" if timeline.is_relative else f", {gb('peak_reserved')} reserved"
+    reserved = f", {gb('peak_reserved')} reserved" if found["peak_reserved_bytes"] else ""
     least = "above what the recording began with, " if timeline.is_relative else ""
     return (
         f"Memory of {timeline.device}: {least}peak {gb('peak_allocated')} allocated"

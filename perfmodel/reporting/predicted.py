@@ -147,8 +147,8 @@ def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
             continue
         if "rate_per_s" in row:
             found = row["note"] or (
-                f"{row['load_frac']:.0%} of its time, half within {human_us(row['p50_us'])}, 99 % "
-                f"within {human_us(row['p99_us'])}"
+                f"{tables.percent(row['load_frac'], 1)} of its time, half within "
+                f"{human_us(row['p50_us'])}, 99 % within {human_us(row['p99_us'])}"
             )
             batch = f" in batches of up to {row['batch']:,}" if row["batch"] else ""
             yield f"at {row['rate_per_s']:,.0f} samples/s{batch}: {found}"

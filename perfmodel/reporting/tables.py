@@ -161,7 +161,7 @@ class Table:
         for number, row in enumerate([*zip(*above, strict=True), *rows]):
             if number == tallest:
                 yield "─" * (sum(size + GAP for size in sizes) - GAP)
-            folds = (folded(row[at], size) for at, size in zip(kept, sizes, strict=True))
+            folds = (folded(row[at], widths[at], cut=True) for at in kept)
             for parts in zip_longest(*folds, fillvalue=""):
                 cells_of = zip(pads, parts, sizes, strict=True)
                 padded = (pad(text, size) for pad, text, size in cells_of)
@@ -195,12 +195,12 @@ Block: TypeAlias = str | Table
 """What a page consists of; a text that begins with a line end has one above it."""
 
 
-def folded(text: str, width: int) -> list[str]:
-    """`text` as lines of at most `width` characters, broken between words where it can be, and not
-    between a number and its unit."""
+def folded(text: str, width: int, *, cut: bool = False) -> list[str]:
+    """`text` as lines of at most `width` characters, broken between words, and not between a number
+    and its unit; a longer word, such as a path, is broken with `cut` alone."""
     if len(text) <= width:
         return [text]
-    lines = wrap(_BEFORE_UNIT.sub(_HELD, text), width, break_on_hyphens=False)
+    lines = wrap(_BEFORE_UNIT.sub(_HELD, text), width, break_on_hyphens=False, break_long_words=cut)
     return [line.replace(_HELD, " ") for line in lines]
 
 
@@ -241,16 +241,12 @@ def figure_text(key: str, value: float) -> str:
     return f"{words} {format(size, '.3g' if is_short else ',.0f')}{unit}"
 
 
-def _count_text(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-
-
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
     HUMAN: human_us,
     SHARE: lambda frac: percent(frac, 1),
     GB: lambda size_bytes: f"{size_bytes / BYTES_PER_GB:,.3f}",
     SIZE: three_digits,
-    COUNT: _count_text,
+    COUNT: lambda value: f"{value:,.0f}" if value == round(value) else f"{value:,.1f}",
 }
 """Forms of cells that are no formats of Python's."""
 
@@ -271,7 +267,7 @@ def one_line(text: str) -> str:
 
 def percent(part: float, whole: float) -> str:
     """`part` of `whole`, as in `12.3 %`."""
-    return f"{100 * part / whole:.1f} %" if whole else NOTHING
+    return f"{100 * part / whole:z.1f} %" if whole else NOTHING
 
 
 def interval(low_us: float | None, high_us: float | None) -> str | None:

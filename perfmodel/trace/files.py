@@ -179,6 +179,8 @@ def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace,
         return COLLECTOR_RECORD
     if first in (b"{", b"["):
         return None
+    if where.endswith(".py"):
+        raise TraceError(f"{where}: a module of it is {where}:CLASS")
     raise TraceError(
         f"{where}: neither a Kineto trace nor an execution trace nor a profile in SQLite"
     )

@@ -97,8 +97,8 @@ class Trace:
         best = max((p.matched_frac for p in joined.pairings.values()), default=0.0)
         if best < MIN_PAIRED_FRAC:
             raise TraceError(
-                f"{path}: only {best:.0%} of the host events of {self.source} are nodes of this "
-                "execution trace: they are not of the same program"
+                f"{path}: only {100 * best:.0f} % of the host events of {self.source} are nodes of "
+                "this execution trace: they are not of the same program"
             )
         return joined
 

@@ -19,6 +19,8 @@ from cli.conftest import Ran, Run
 from cli.samples import document, event, write
 
 from perfmodel.__main__ import run as start
+from perfmodel.errors import UsageError
+from perfmodel.ops.read.module import Call
 from perfmodel.timeline.graph.types import ExecutionGraph
 
 VERBS = ("breakdown", "predict", "export")
@@ -87,6 +89,14 @@ def test_json_that_is_no_trace(fails: Fails, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text('{"a": 1}')
     fails(path, "other.json", "not a trace")
+
+
+def test_a_program_names_its_class_and_what_it_does(fails: Fails, tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text("class Net: ...")
+    fails(path, "net.py:CLASS")
+    with pytest.raises(UsageError, match="optimizer SGD: steps in training alone: train"):
+        Call(optimizer="SGD")
 
 
 @pytest.mark.parametrize(

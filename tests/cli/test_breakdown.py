@@ -278,7 +278,7 @@ def with_memory(folder: Path, *sizes: int) -> Path:
 def test_memory_is_said_and_in_the_answer(run: Run, tmp_path: Path) -> None:
     path = with_memory(tmp_path, 3 * 10**9, -3 * 10**9)
     ran = run("breakdown", path)
-    assert "Memory of cuda:0: peak 3.00 GB allocated, 4.00 GB reserved" in ran.out
+    assert "Memory of cuda:0: peak 3.000 GB allocated, 4.000 GB reserved" in ran.out
     answer = json.loads(run("breakdown", path, "--format", "json").out)
     check_schema("breakdown", answer)
     (memory,) = answer["ranks"][0]["memory"]

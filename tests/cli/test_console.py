@@ -112,8 +112,8 @@ def test_a_number_and_its_unit_stay_on_one_line() -> None:
 
 def test_a_line_that_ends_at_the_edge_leaves_no_blank_on_the_next() -> None:
     page = Console(40)
-    page.show("a" * 35 + " bbbb " + "c" * 50)
-    assert page.text.splitlines() == ["a" * 35 + " bbbb", "c" * 40, "c" * 10]
+    page.show("a" * 35 + " bbbb " + "c" * 30)
+    assert page.text.splitlines() == ["a" * 35 + " bbbb", "c" * 30]
 
 
 def test_figures_have_three_digits_and_no_exponent() -> None:
@@ -154,3 +154,12 @@ def test_only_a_word_that_is_too_wide_loses_its_middle() -> None:
     assert "…" in first
     assert first.endswith("2" * 20)
     assert second == "AddmmBackward0"
+
+
+def test_a_path_in_a_line_stays_whole_and_one_in_a_cell_stays_in_it() -> None:
+    path = "/" + "/".join("folder" for _ in range(20))
+    page = Console(60)
+    page.show(f"wrote {path} as JSON", Table("Files", "file;n:d", [{"file": path, "n": 3}]))
+    lines = page.text.splitlines()
+    assert lines[:3] == ["wrote", path, "as JSON"]
+    assert max(map(len, lines[3:])) <= 60

@@ -32,7 +32,7 @@ def test_a_warning_names_what_was_damaged() -> None:
     clock = "a.json: the device's clock is 1000.000 ms late against the host's: ..."
     assert is_named("device clock off", [clock])
     assert not is_named("operators missing", [clock])
-    assert not is_named("streams", ["rank 0: 17.4% of step 5 is unexplained"])
+    assert not is_named("streams", ["rank 0: 17.4 % of step 5 is unexplained"])
 
 
 @pytest.mark.parametrize("kind", ["the end cut off", "device clock off", "all in another unit"])

@@ -46,6 +46,21 @@ def test_chain_of_pointwise_ops_reads_its_inputs_and_writes_its_end_once() -> No
     assert found[0].outputs == (c,)
 
 
+def test_of_a_table_only_rows_that_are_looked_up_are_read() -> None:
+    """Three million rows, of which 64 are read; of four rows no more than these."""
+    ids, large, small, a, b, c = (
+        tensor(*sizes) for sizes in ((64,), (3_000_000, 32), (4, 32), (64, 32), (64, 32), (64, 32))
+    )
+    found = kernels(
+        call("embedding", large, ids, out=a),
+        call("embedding", small, ids, out=b),
+        call("add", a, b, out=c),
+    )
+    assert [each.name for each in found] == ["triton_poi_fused_add_embedding"]
+    read = {each.storage_id: each.elements for each in found[0].tensors}
+    assert read == {ids.storage_id: 64, large.storage_id: 64 * 32, small.storage_id: 4 * 32}
+
+
 def test_what_is_read_elsewhere_is_written_too() -> None:
     x, w, a, b, c = tensor(64, 64), tensor(64, 64), tensor(64, 64), tensor(64, 64), tensor(64, 64)
     found = kernels(call("relu", x, out=a), call("exp", a, out=b), call("mm", a, w, out=c))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.plot.names import readable_name, readable_names, shortened, shortened_apart
+from perfmodel.plot.names import named, readable_name, readable_names, shortened, shortened_apart
 
 NATIVE = "at::native::"
 
@@ -113,3 +113,13 @@ def test_names_of_several_lengths_and_names_that_differ_in_the_call_alone() -> N
     assert readable_names(["void k<int>(float)", "void k<int>(long)"]) == ["k<float>", "k<long>"]
     assert readable_names(["void k<int>(X)", "void k<int>( X)"]) == ["k", "k"]
     assert readable_names([]) == []
+
+
+def test_causes_and_families_are_shown_in_words() -> None:
+    from perfmodel.timeline.graph.kinds import Cause
+
+    words = [named(cause.name.lower()) for cause in Cause]
+    assert not [each for each in words if "_" in each]
+    assert len({*words}) == len(Cause)
+    assert named("host_t1") == named("T1") == "Python, between ops (T1)"
+    assert named("gather_scatter") == "gather scatter"

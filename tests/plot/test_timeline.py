@@ -86,6 +86,12 @@ def test_bad_input() -> None:
         timeline_figure(FRAME, start_us=5, end_us=5)
     with pytest.raises(UsageError, match="'kind'"):
         timeline_figure({"resource": [], "label": []}, start_us=0, end_us=1)
+    for name in ("main", "a/main", "1a/main", "/main"):
+        odd = FRAME | {"resource": [name, *FRAME["resource"][1:]]}
+        with pytest.raises(UsageError, match=f"resource '{name}': expected RANK/THREAD"):
+            timeline_figure(odd, start_us=0, end_us=110)
+    digits = FRAME | {"resource": ["0/other:1\N{SUPERSCRIPT TWO}", *FRAME["resource"][1:]]}
+    timeline_figure(digits, start_us=0, end_us=110)
 
 
 def test_an_empty_window_still_draws() -> None:

@@ -103,7 +103,7 @@ def test_a_graph_launch_takes_its_recorded_kernels_and_the_wait_between() -> Non
     waited = float(result.timeline.graph.nodes_.duration_us[waits].sum())
     assert waited == pytest.approx(result.coverage["waits_from_trace_us"], abs=0.01)
     assert 90 < waited < 110
-    assert any("97.9% of the trace's device time" in line for line in found.warnings)
+    assert any("97.9 % of the trace's device time" in line for line in found.warnings)
 
 
 def test_elsewhere_recorded_kernels_go_by_the_ratio_of_mode_transfer() -> None:

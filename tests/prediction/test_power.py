@@ -133,5 +133,5 @@ def test_the_search_for_a_clock_by_hand() -> None:
     low = replace(
         machine, node=replace(machine.node, device=with_settings(device(A100), ["device.tdp_w=50"]))
     )
-    with pytest.raises(UsageError, match=r"tdp_w 50: 55 W are drawn at 10% of its clock"):
+    with pytest.raises(UsageError, match=r"tdp_w 50: 55 W drawn at 10 % of its clock"):
         within_limit(low, answer)

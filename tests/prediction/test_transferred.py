@@ -46,7 +46,7 @@ def test_an_op_with_shapes_takes_the_ratio_of_its_models() -> None:
     expected = [100 * before[0], 400 * _product_ratio()]
     np.testing.assert_allclose(found.duration_us[rows], expected)
     assert found.modelled_frac == pytest.approx(0.8)
-    assert any("80.0% by the kernel models for its op, 20.0%" in n for n in found.notes)
+    assert any("80.0 % by models of its op, 20.0 %" in n for n in found.notes)
 
 
 def test_without_shapes_the_class_decides_and_it_is_said() -> None:
@@ -56,7 +56,7 @@ def test_without_shapes_the_class_decides_and_it_is_said() -> None:
     assert result.rank.kernel_sum_us == pytest.approx(ratio @ [100, 400])
     assert result.coverage["modelled_frac"] == 0.0
     assert any("no op has shapes" in line for line in found.warnings)
-    assert any("100.0% by roofline ratio" in line for line in found.warnings)
+    assert any("100.0 % by roofline ratio" in line for line in found.warnings)
 
 
 def test_a_kernel_like_no_other_goes_by_its_class() -> None:

@@ -152,3 +152,28 @@ def test_the_next_command_asks_about_the_same_step() -> None:
     assert "--set 'b=x y'" in told
     plain = brief(answer, {"workload": "w", "hardware": "h", "inference": False, "settings": None})
     assert plain["next"] == "perfmodel plan --workload w --hardware h -o plan.json"
+
+
+def test_causes_are_in_words_and_other_names_as_they_are() -> None:
+    names = ("launch_latency: sage_fwd", "copy_bucket_to_grad", "my_trace/rank_0.json")
+    path = [{"kind": "", "name": name, "duration_us": 1.0} for name in names]
+    for each in path:
+        each["kind"], _, each["name"] = each["name"].rpartition(": ")
+    row = PREDICTION["results"][0] | {"critical_path": path}
+    lines = lines_of(brief(PREDICTION | {"results": [row]}))
+    told = [line.partition(", ")[0] for line in lines if line.startswith("because of")]
+    assert told[0] == "because of launch latency: sage_fwd"
+    assert [line.rpartition(": ")[2] for line in told[1:]] == [*names[1:]]
+
+
+def test_an_annotation_says_that_a_check_passed() -> None:
+    answer = {"schema": "perfmodel.check/1", "figures": 16, "changes": []}
+    for passed, line in (
+        (
+            True,
+            "::notice",
+        ),
+        (False, "::error"),
+    ):
+        said = annotation(brief(answer | {"passed": passed}))
+        assert said.startswith(f"{line} title=perfmodel check::{'' if passed else 'not '}passed")

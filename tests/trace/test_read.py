@@ -210,7 +210,7 @@ def test_an_execution_trace_given_later(tmp_path: Path) -> None:
     assert trace.pairings == {}
     joined = trace.with_execution_trace(write(tmp_path / "et.json", ET))
     assert joined.pairings[3].matched_frac == 1.0
-    with pytest.raises(TraceError, match=r"other\.json: only 0% of the host events"):
+    with pytest.raises(TraceError, match=r"other\.json: only 0 % of the host events"):
         trace.with_execution_trace(write(tmp_path / "other.json", OTHER))
     with pytest.raises(TraceError, match="holds no execution trace"):
         trace.with_execution_trace(tmp_path / "rank3.json")

@@ -120,7 +120,7 @@ def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
     if most >= 1 and (batch := largest(lambda n: _filled(own, batch=n), min(int(most), own.batch))):
         yield f"a batch of {batch:,}"
     if needed > room > 0:
-        yield f"{room / needed:.1%} of the rows"
+        yield f"{100 * room / needed:.1f} % of the rows"
     narrow = own.workload.with_(implementation__table_precision=NARROW)
     if narrow != own.workload and _filled(own, workload=narrow) <= 1.0:
         yield f"{NARROW} rows (implementation.table_precision)"

@@ -150,15 +150,15 @@ class _Compiler:
                 self.written[tensor.storage_id] = at
 
     def _fits(self, other: int, part: _Part, is_read: bool) -> bool:
-        kernel, mine = self.kernels[other], self.kernels[self.of_part[len(self.parts) - 1]]
+        ends = other, self.of_part[-1]
+        kernel, mine = (self.kernels[end] for end in ends)
         first = self.parts[kernel.parts[0]]
         if kernel is mine or not first.is_fused or first.op.phase != part.op.phase:
             return False
         is_inlined = is_read and kernel.is_pointwise and max(kernel.sizes) < part.elements
         if part.elements not in kernel.sizes and not is_inlined:
             return False
-        ends = other, self.of_part[-1]
-        before = self.kernels[ends[0]].before | self.kernels[ends[1]].before
+        before = kernel.before | mine.before
         return not any(  # a third kernel waits for one of the two and is waited for by the other
             before >> each & 1 and kernels.before & (1 << ends[0] | 1 << ends[1])
             for each, kernels in self.kernels.items()
@@ -173,8 +173,7 @@ class _Compiler:
             self.of_part[at] = into
         kept.parts = sorted((*kept.parts, *left.parts))
         kept.before = (kept.before | left.before) & ~(1 << into) & ~(1 << gone)
-        is_behind = not kept.is_pointwise and not last.reduces
-        kept.sizes = left.sizes | (kept.sizes if is_behind else frozenset())
+        kept.sizes = left.sizes | (frozenset() if kept.is_pointwise or last.reduces else kept.sizes)
         kept.is_pointwise &= left.is_pointwise
         for other in self.kernels.values():
             if other.before >> gone & 1:
@@ -182,9 +181,9 @@ class _Compiler:
             if other.before >> into & 1:
                 other.before |= kept.before
 
-    def ops(self, given: int) -> Iterator[Op]:
-        """One op per kernel, behind the begin of a call that is given that many tensors."""
-        yield Op(CALL, attributes={HOST_US: str(CALL_US + INPUT_US * given)})
+    def ops(self, given: tuple[Tensor, ...]) -> Iterator[Op]:
+        """One op per kernel, behind the begin of a call that is given these tensors."""
+        yield Op(CALL, given, attributes={HOST_US: str(CALL_US + INPUT_US * len(given))})
         readers: dict[tuple[int, int], set[int]] = {}
         for at, made in enumerate(self.sources):
             for storage, producer in made.items():
@@ -233,11 +232,11 @@ def compiled(graph: OpGraph) -> OpGraph:
     for op in _channels_last(called):
         for part in _parts(op):
             compiler.add(part)
-    made, given = set[int](), set[int]()  # tensors: parameters, buffers and arguments
+    made, given = {NO_OP}, dict[int, Tensor]()  # by storage: parameters, buffers and arguments
     for op in called:
-        given |= {t.storage_id for t in op.tensors} - made
+        given |= {t.storage_id: t for t in op.tensors if t.storage_id not in made}
         made |= {t.storage_id for t in tensors_in(op.outputs)}
-    ops = tuple(compiler.ops(len(given - {-1})))
+    ops = tuple(compiler.ops(tuple(given.values())))
     before = sum(part.is_fused for part in compiler.parts)
     after = sum(op.name.startswith(TRITON) for op in ops)
     note = f"compiled: {before} loops in {after} kernels of Inductor"
@@ -313,6 +312,8 @@ def _parts(op: Op) -> Iterable[_Part]:
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
+        if op.name == "aten::embedding" and reads[0].elements > elements:  # its rows alone
+            reads = (replace(reads[0], shape=writes[0].shape, strides=()), *reads[1:])
         return (_Part(op, reads, writes, elements, joins=not small),)
     given = {tensor.storage_id for tensor in reads} - {-1}
     is_view = not op.name.endswith("_") and all(t.storage_id in given for t in writes)

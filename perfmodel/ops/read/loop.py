@@ -44,10 +44,12 @@ class LoopRecorder(Recorder):
     def __init__(self, torch: Any, node: Node, assume: Mapping[str, float]) -> None:
         from torch._guards import active_fake_mode
         from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.utils.weak import WeakIdKeyDictionary
 
         super().__init__(torch, node.gpus)
         self._assumptions = Assumptions(torch, assume, _USUAL)
         self._mode = active_fake_mode() or FakeTensorMode(allow_non_fake_inputs=True)
+        self._fakes: Any = WeakIdKeyDictionary()  # of real tensors one each, while these live
         self._names: Any = WeakKeyDictionary()
         """Modules, to their paths; one that is no more leaves its name to another."""
         device = node.device
@@ -59,8 +61,7 @@ class LoopRecorder(Recorder):
             major=int(major),
             minor=int(minor),
         )
-        self._in_reducer = False
-        self._has_begun = False
+        self._in_reducer = self._has_begun = False
         self._undo = ExitStack()
         self._ended: dict[int, list[int]] = {}
         """Optimizers, to how many ops were done at the end of each of their steps."""
@@ -123,8 +124,8 @@ class LoopRecorder(Recorder):
         ]
         ended = self.lifetimes.held.items()
         held = {key: min(at, last - 1) - first for key, at in ended if at >= first}
-        edges = reads_of_collectives(ops)
         notes = tuple(Note(text) for text in sorted(map(str, self._assumptions.used)))
+        edges = reads_of_collectives(ops)
         return OpGraph(tuple(ops), edges, None, rank, ranks, name, notes, held=held)
 
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -156,10 +157,11 @@ class LoopRecorder(Recorder):
 
     def _tensor(self, value: Any) -> Any:
         """A real tensor counts as the fake one that stands for it."""
-        if not self._mode.is_our_fake(value):
-            self._keep_gradient(value)
-            value = self._silently(self._mode.from_tensor)(value)
-        return super()._tensor(value)
+        if self._mode.is_our_fake(value):
+            return super()._tensor(value)
+        self._keep_gradient(value)
+        self._fakes[value] = fake = self._silently(self._mode.from_tensor)(value)
+        return super()._tensor(fake)
 
     def _keep_gradient(self, value: Any) -> None:
         if value.requires_grad and value.is_leaf and id(value) not in self._seen:
@@ -185,9 +187,8 @@ class LoopRecorder(Recorder):
             # Within another one of which it is no part, it is named as if it were.
             root = ".".join(filter(None, (self._modules[-1], type(module).__name__)))
             if not self._modules[-1]:
-                taken = set(self._names.values())
                 others = (f"{root}_{number}" for number in count(2))
-                root = next(name for name in chain((root,), others) if name not in taken)
+                root = next(n for n in chain((root,), others) if n not in {*self._names.values()})
             for path, part in module.named_modules():
                 self._names.setdefault(part, f"{root}.{path}".rstrip("."))
         self._modules.append(self._names[module])

@@ -71,7 +71,7 @@ class Call:
             if word is not None and word not in DTYPES:
                 raise UsageError(f"{name} {word!r}: one of {', '.join(DTYPES)}")
         if self.optimizer is not None and not self.training:
-            raise UsageError("an optimizer takes a step of training")
+            raise UsageError(f"--optimizer {self.optimizer}: steps in training alone: --training")
         if self.batch is not None and self.batch < 1:
             raise UsageError(f"batch {self.batch}: below 1")
 

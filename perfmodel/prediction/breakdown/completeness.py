@@ -22,6 +22,7 @@ from perfmodel.trace import Trace
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.recording import lost_launches
+from perfmodel.trace.window import OPTIMIZER_STEP
 
 LEAST_FRAC = 0.01
 """Of a step in graph launches: less is not worth a line."""
@@ -65,6 +66,11 @@ def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]
         whose = f" of {without} ranks" if with_ops else ""
         what = f"no operator{whose} was recorded"
         gaps.append(Gap(what, ("operators", "modules", "rates", "host overheads"), count=without))
+    notes = ranks[0].of(Category.ANNOTATION) if trace.links[0].steps.is_window else ()
+    made = [name for name in map(ranks[0].text, notes) if OPTIMIZER_STEP.match(name)]
+    if len(made) > 1:
+        what = f"nothing marks steps, though {len(made)} were made: --steps-by '{made[0]}'"
+        gaps.append(Gap(what, ("step", "medians"), count=len(made)))
     lost, of = (sum(each) for each in zip(*map(lost_launches, ranks), strict=True))
     if lost:
         what = f"{lost} of {of} kernel launches have no kernel"
@@ -186,7 +192,7 @@ def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
             worst = max(many, key=lambda step: step.frac)
             others = f" (and much of {len(many) - 1} more)" if len(many) > 1 else ""
             lines.append(
-                f"rank {rank}: {worst.frac:.1%} of {worst.step}{others} is unexplained: "
+                f"rank {rank}: {100 * worst.frac:.1f} % of {worst.step}{others} is unexplained: "
                 f"the longest wait is {worst.longest}. A replay keeps it as measured; only "
                 "--scale unexplained=FACTOR changes it"
             )
@@ -202,6 +208,6 @@ def error_warnings(rank: int, steps: Sequence[tuple[str, float, float]]) -> list
     name, error = max(off, key=lambda each: abs(each[1]))
     others = f" (of {len(off)} such steps)" if len(off) > 1 else ""
     return [
-        f"rank {rank}: the replay of {name}{others} is {error:+.1%} off what was measured, for "
-        "a reason that stays unexplained: treat what-ifs of it with care"
+        f"rank {rank}: the replay of {name}{others} is {100 * error:+.1f} % off what was measured, "
+        "for a reason that stays unexplained: treat what-ifs of it with care"
     ]

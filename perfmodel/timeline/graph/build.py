@@ -97,8 +97,8 @@ def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
     """That a file holds only a part of what ran, and how many waits for events are guessed."""
     if links.recorded_frac < MIN_RECORDED_FRAC:
         yield (
-            f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their "
-            "ids): sampled or filtered; gaps count as recording_missing"
+            f"{rank.where}: holds {100 * links.recorded_frac:.1f} % of the operators that ran (by "
+            "their ids): sampled or filtered; gaps count as recording missing"
         )
     guessed, stated = unresolved_waits(rank)
     if guessed:

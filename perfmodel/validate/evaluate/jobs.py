@@ -242,24 +242,24 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Errors:
     """
     name = trace.source if name is None else name
     result = predict(trace)
-    timeline = result.results[0].timeline
-    graph = timeline.graph
+    graph = (timeline := result.results[0].timeline).graph
     steady = steady_steps(measured(graph))
     held = held_out_steps(steady)
-    work = device_work(graph)
-    of_steps, coverage_frac = step_pairs(timeline, work, steady, held)
+    of_steps, coverage_frac = step_pairs(timeline, device_work(graph), steady, held)
     of_model, modelled_frac = model_pairs(trace)
     pairs = [*of_steps, *shape_pairs(trace), *of_model]
     true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
-    steps = [rank.steps[step] for rank in result.results[0].ranks for step in held]
+    steps = [[rank.steps[at] for at in held] for rank in result.results[0].ranks]
+    slowest = int(np.argmax(np.median(true_us, axis=1)))  # rank whose steps stand for the trace
+    host_frac = np.median([step.measured_host_frac for step in steps[slowest]])
     facts = {
         "trace": name,
         "device": trace.device,
         "ranks": len(trace.ranks),
         "steps": len(held),
-        "step_us": round(float(np.median(true_us, axis=1).max()), 4),  # of the slowest rank
-        "measured_host_frac": round(float(np.median([s.measured_host_frac for s in steps])), 4),
-        "unexplained_frac": round(max(step.unexplained.frac for step in steps), 4),
+        "step_us": round(float(np.median(true_us[slowest])), 4),
+        "measured_host_frac": round(float(host_frac), 4),
+        "unexplained_frac": round(max(s.unexplained.frac for own in steps for s in own), 4),
         "interval_coverage_frac": coverage_frac,
         "modelled_frac": modelled_frac,
     }

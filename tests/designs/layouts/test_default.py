@@ -94,7 +94,7 @@ def test_what_fits_nowhere_says_by_how_much_and_what_would_do() -> None:
         predict(workload(), hardware=[machine(20)])
     said = str(raised.value)
     assert re.search(r"tables need 226\.0 GB of device memory, 7\d\.\d GB more than the 15\d", said)
-    assert re.search(r"6\d\.\d% of the rows", said)
+    assert re.search(r"6\d\.\d % of the rows", said)
     assert "fp16 rows" in said
     assert "host memory behind a cache" in said
     assert said.endswith("2 nodes")

@@ -95,6 +95,21 @@ def test_one_line_for_all_of_it_and_the_same_in_every_answer(tmp_path: Path) -> 
     assert predict(path).to_dict()["completeness"] == expected
 
 
+def test_steps_that_nothing_marks_are_named(tmp_path: Path) -> None:
+    """Three calls of an optimizer are too few to say that each ends a step, but not nothing."""
+    content = step()
+    _, *events = content["traceEvents"]
+    name = "Optimizer.step#Adam.step"
+    calls = [event("user_annotation", name, at, at + 5) for at in (150, 350, 900)]
+    one = content | {"traceEvents": [*events, calls[0]]}
+    assert gaps(tmp_path, one) == []
+    (gap,) = gaps(tmp_path, content | {"traceEvents": [*events, *calls]})
+    assert gap.what == f"nothing marks steps, though 3 were made: --steps-by '{name}'"
+    marked = read(tmp_path / "trace.json", steps_by=name)
+    assert [len(links.steps) for links in marked.links] == [2]
+    assert completeness(marked) == []
+
+
 def test_ranks_that_do_not_meet_miss_nobody(tmp_path: Path) -> None:
     """Without a collective nothing waits for the ranks that are not here."""
     content = step(world_size=8)

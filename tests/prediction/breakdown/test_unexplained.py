@@ -45,7 +45,7 @@ def test_more_than_a_twentieth_of_a_step_is_said_first_with_share_and_place() ->
     assert found.results[0].coverage["unexplained_frac"] == pytest.approx(0.5)
     assert found.results[0].rank.steps[0].unexplained.frac == pytest.approx(0.5)
     for said in found.warnings[0], breakdown(trace).warnings[0]:
-        assert said.startswith("rank 0: 50.0% of ProfilerStep#1 is unexplained")
+        assert said.startswith("rank 0: 50.0 % of ProfilerStep#1 is unexplained")
         assert "1.00 ms before 'second' on gpu0/stream7" in said
 
 
@@ -60,14 +60,14 @@ def test_one_line_per_rank() -> None:
     steps = [Unexplained("a", 0, 0.1, "x"), Unexplained("b", 0, 0.2, "y")]
     steps += [Unexplained("a", 1, 0.01, "z")]
     (line,) = unexplained_warnings(steps)
-    assert line.startswith("rank 0: 20.0% of b (and much of 1 more) is unexplained")
+    assert line.startswith("rank 0: 20.0 % of b (and much of 1 more) is unexplained")
     assert "y" in line
 
 
 def test_a_replay_that_is_off_says_so() -> None:
     assert error_warnings(0, [("a", 101, 100), ("b", 99, 100)]) == []
     (line,) = error_warnings(3, [("a", 101, 100), ("b", 95, 100), ("c", 102, 100)])
-    assert line.startswith("rank 3: the replay of b (of 2 such steps) is -5.0% off")
+    assert line.startswith("rank 3: the replay of b (of 2 such steps) is -5.0 % off")
 
 
 @pytest.mark.slow

@@ -83,6 +83,24 @@ def test_ranks_count_each() -> None:
     assert found["traces"][0]["ranks"] == 2
 
 
+def test_step_and_host_time_are_of_one_rank() -> None:
+    """The slower rank waits for its kernels, and the other for nothing."""
+    slow = Tiny(1, 2)
+    for number in range(3):
+        at = 1000 * number
+        slow.op("aten::mm", at + 10, at + 30)
+        slow.launch(at + 11, at + 12, kernel=(at + 13, at + 900))
+        slow.call("cudaDeviceSynchronize", at + 30, at + 910)
+        slow.step(number, at, at + 910)
+    fast = steps(*[(90, 20)] * 3, rank=0)
+    alone, other, both = (
+        evaluated(*each)["traces"][0] for each in ((slow,), (fast,), (fast, slow))
+    )
+    keys = ("step_us", "measured_host_frac")
+    assert [both[key] for key in keys] == [alone[key] for key in keys]
+    assert alone["measured_host_frac"] < 0.1 < other["measured_host_frac"]
+
+
 def test_one_step_has_a_replay_only() -> None:
     found = evaluated(steps((90, 20)))
     assert [r["kind"] for r in found.rows] == [Kind.STEP_REPLAY]
