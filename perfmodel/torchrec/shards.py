@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
 from perfmodel.designs import Deployment
-from perfmodel.designs.layouts.problem import ANY, EVERY, GRADIENT_BYTES, GROUP, WHOLE, Problem, Way
+from perfmodel.designs.layouts.problem import ANY, EVERY, GROUP, WHOLE, Problem, Way, replica_bytes
 from perfmodel.designs.layouts.surrogate import End, exchange_line, missed_us, timed
 from perfmodel.embedding import Pipeline, Placement, RowDtype, Sharding
 from perfmodel.errors import UsageError, WorkloadError
@@ -121,13 +121,14 @@ class Asked:
         dtype = known(DTYPES, str(option.tensor.dtype).removeprefix("torch."), f"{where}: dtype")
         frac = (option.cache_load_factor or CACHED_FRAC) if kernel in CACHED else 0.0
         table, number = self.tables[where], list(self.tables).index(where)
-        optimizer = self.workload.training.table_optimizer if self.train else None
-        held, made = replace(WHOLE, dtype=dtype, tier=tier), []
+        training, held, made = self.workload.training, replace(WHOLE, dtype=dtype, tier=tier), []
+        optimizers = training.table_optimizer, training.dense_optimizer
+        fused, dense = optimizers if self.train else (None, None)
         for shard in option.shards:
             part = replace(table, dim=shard.size[1])
-            parts, size = len(option.shards), shard_bytes(part, held, optimizer)
+            parts, size = len(option.shards), shard_bytes(part, held, fused)
             if sharding == "data_parallel":
-                size += part.rows * part.dim * GRADIENT_BYTES * self.train
+                size = replica_bytes(part, held, dense)
             else:
                 parts = sum(other.offset[1] == shard.offset[1] for other in option.shards)
                 part, size = Shard(0, parts).of((part,)), size / parts

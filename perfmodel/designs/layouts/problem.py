@@ -66,13 +66,14 @@ def ways(deployment: Deployment, cached_fracs: Sequence[float] = ()) -> Iterator
     """Every way that the deployment's machine allows, table by table; also in host memory, behind
     caches of `cached_fracs` of the shard in the device's. Tables of sequences lie in shards
     alone."""
-    ranks, linked = deployment.ranks, deployment.machine.linked_gpus
-    optimizer = deployment.workload.training.table_optimizer if deployment.train else None
-    unpooled = deployment.workload.sequence.layers > 0
-    tables = deployment.workload.tables
+    ranks, linked, about = deployment.ranks, deployment.machine.linked_gpus, deployment.workload
+    optimizers = about.training.table_optimizer, about.training.dense_optimizer
+    fused, dense = optimizers if deployment.train else (None, None)
+    unpooled, tables = about.sequence.layers > 0, about.tables
     for number, table in enumerate(tables):
         dtype = deployment.placement.tables[number].dtype
-        whole = shard_bytes(table, replace(WHOLE, dtype=dtype), optimizer)
+        placed = replace(WHOLE, dtype=dtype)
+        whole = shard_bytes(table, placed, fused)
         columns, parts = list[tuple[Sharding, int, int, Table]](), 2
         while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
             columns.append(("column_wise", parts, ANY, replace(table, dim=table.dim // parts)))
@@ -86,14 +87,20 @@ def ways(deployment: Deployment, cached_fracs: Sequence[float] = ()) -> Iterator
         if ranks > 1 and not unpooled:
             kinds.append(("data_parallel", ranks, EVERY, table))
         for sharding, parts, reach, shard in kinds:
-            size = whole if sharding == "data_parallel" else whole / parts
+            size = whole / parts
             if sharding == "data_parallel":
-                size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
+                size = replica_bytes(table, placed, dense)
                 if size > MAX_REPLICATED_BYTES:
                     continue
             yield (way := Way(number, sharding, "hbm", parts, reach, shard, dtype, size))
             for cached in () if sharding == "data_parallel" else cached_fracs:
                 yield replace(way, tier="host", cached_frac=cached)
+
+
+def replica_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
+    """Of a replica: rows, and where the dense `optimizer` steps them a gradient and its state."""
+    gradient_bytes = table.rows * table.dim * GRADIENT_BYTES if optimizer else 0.0
+    return shard_bytes(table, placed, optimizer) + gradient_bytes
 
 
 MEMORIES = ("hbm", "host")

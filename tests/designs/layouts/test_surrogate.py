@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from perfmodel.designs import deployment_of
 from perfmodel.designs.layouts.problem import ways
@@ -48,3 +49,14 @@ def test_replicas_are_work_of_every_rank_beside_their_sum() -> None:
     assert not asked.summed_us.any()
     assert (trained.work_us > lookup_us(own, here)).all()
     assert (trained.summed_us > 0).all()
+
+
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 0), ("adagrad", 1), ("adam", 2)])
+def test_replicas_are_stepped_by_the_dense_optimizer(optimizer: str, states: int) -> None:
+    """Rows, a gradient and the states of that, whatever steps sharded tables."""
+    small = replace(load_workload("torchrec-golden"), tables=(Table(1000, 64, 2.0),))
+    small = small.with_(training__dense_optimizer=optimizer, training__table_optimizer="adagrad")
+    own = deployment_of(small, cluster("dgx-h100"))
+    of = {way.sharding: way.size_bytes for way in ways(own)}
+    assert of["data_parallel"] == 1000 * 64 * 4 * (2 + states)
+    assert of["table_wise"] == 1000 * 64 * 4 * 2
