@@ -1,7 +1,4 @@
-"""Memory that a placement needs tier by tier.
-
-Memory that one rank's ops need, from the storages that they read and write.
-"""
+"""Memory that a placement needs tier by tier, and one rank's ops, from the storages they touch."""
 
 from __future__ import annotations
 
@@ -208,11 +205,10 @@ def tier_use(
     Tables in host memory or on drives that are `data_parallel` are there once per node, for all
     its ranks; those with hot rows on every device are spread over the nodes. A cache takes its
     capacity once per rank, in an adapter once per adapter. With `train`, the optimizer's state lies
-    with the rows; replicas on several devices are parameters to it, whose state is not of tables.
-    Of all else in device memory only what the driver takes is known here (`with_activations`).
-    Raises `WorkloadError` for a placement of other
-    tables, and for one that trains what ranks of a node share in several nodes at once: no gradient
-    goes from host to host.
+    with the rows, but that of replicas on several devices with parameters. Of all else in device
+    memory only what the driver takes is known here (`with_activations`). Raises `WorkloadError` for
+    a placement of other tables, and for one that trains what ranks of a node share in several nodes
+    at once: no gradient goes from host to host.
     """
     if len(placement.tables) != len(workload.tables):
         raise WorkloadError(
