@@ -146,7 +146,7 @@ def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
         item_bytes([way.dtype for way in here]),
         float(item_bytes([deployment.workload.implementation.exchange_precision])[0]),
     )
-    nothing: dict[str, Any] = dict.fromkeys(_BESIDE_WORK, np.zeros(len(here)))
+    nothing: dict[str, Any] = {name: 0.0 * getattr(problem, name) for name in _BESIDE_WORK}
     nothing |= {"fixed_us": (0.0,) * len(KINDS), "beside": FixedTimes()}
     return replace(problem, work_us=cost.total_ms * US_PER_MS, **nothing)
 

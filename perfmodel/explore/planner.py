@@ -217,17 +217,17 @@ def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:
     """Per table of the deployment what was chosen, its share of a step of which all ranks have an
     even part, and the runner-up."""
     problem, parts = layout.problem, layout.problem.parts / layout.problem.ranks
-    work_us, exchange_us, summed_us = layout.parts.values()
+    work_us, exchange_us, summed_us, replicas_us = layout.parts.values()
     mean = float(layout.held[:, 0].mean())
     step_us = layout.step_us
     # By how much the step gets longer with one more microsecond of exchange; and whether it waits
     # for communication, not for kernels.
-    shown = float(problem.step_us(work_us, exchange_us + 1.0, summed_us)) - step_us
-    shown_sums = float(problem.step_us(work_us, exchange_us, summed_us + 1.0) > step_us)
+    more = (exchange_us + 1.0, summed_us), (exchange_us, summed_us + 1.0)
+    shown, shown_sums = (problem.step_us(work_us, *it, replicas_us) - step_us for it in more)
     terms = np.column_stack(
         [
             problem.work_us * parts,
-            shown * (problem.sent_us * parts + problem.shared_us),
+            shown * (problem.sent_us.sum(axis=0) * parts + problem.shared_us),
             shown_sums * problem.summed_us,
             np.maximum(problem.work_us - mean, 0.0),
             np.where(problem.too_large, NEVER, 0.0),

@@ -18,8 +18,8 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
 from perfmodel.designs import Deployment
-from perfmodel.designs.layouts.problem import ANY, EVERY, GRADIENT_BYTES, GROUP, WHOLE, Problem, Way
-from perfmodel.designs.layouts.surrogate import End, exchange_line, missed_us, timed
+from perfmodel.designs.layouts.problem import ANY, EVERY, GROUP, WHOLE, Problem, Way, replica_bytes
+from perfmodel.designs.layouts.surrogate import End, keys_us, missed_us, timed
 from perfmodel.embedding import Pipeline, Placement, RowDtype, Sharding
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.explore.torchrec import CACHED, CACHED_FRAC, KERNELS, known, number_of
@@ -121,13 +121,14 @@ class Asked:
         dtype = known(DTYPES, str(option.tensor.dtype).removeprefix("torch."), f"{where}: dtype")
         frac = (option.cache_load_factor or CACHED_FRAC) if kernel in CACHED else 0.0
         table, number = self.tables[where], list(self.tables).index(where)
-        optimizer = self.workload.training.table_optimizer if self.train else None
-        held, made = replace(WHOLE, dtype=dtype, tier=tier), []
+        training, held, made = self.workload.training, replace(WHOLE, dtype=dtype, tier=tier), []
+        optimizers = training.table_optimizer, training.dense_optimizer
+        fused, dense = optimizers if self.train else (None, None)
         for shard in option.shards:
             part = replace(table, dim=shard.size[1])
-            parts, size = len(option.shards), shard_bytes(part, held, optimizer)
+            parts, size = len(option.shards), shard_bytes(part, held, fused)
             if sharding == "data_parallel":
-                size += part.rows * part.dim * GRADIENT_BYTES * self.train
+                size = replica_bytes(part, held, dense)
             else:
                 parts = sum(other.offset[1] == shard.offset[1] for other in option.shards)
                 part, size = Shard(0, parts).of((part,)), size / parts
@@ -177,24 +178,24 @@ class PerfEstimator:
 
     def rate(self, plan: Sequence[Any]) -> float:
         """Milliseconds of a step of the plan (sharding options whose shards have ranks), as
-        `Layout.rated_us`; or the next step's rows, where they take longer beside it."""
+        `Layout.step_us`; or the next step's rows, where they take longer beside it."""
         it = self.problem
         if it is None:
             raise UsageError("performance_model: the enumerator has not estimated with it yet")
-        work, sent, fetched = np.zeros((3, it.ranks))
+        sent_us, (work, fetched) = np.zeros((2, 2, it.ranks))
         chosen = list[int]()
         for option in plan:
             for shard in option.shards:
                 own = self.times[key_of(option.fqn, option, shard.offset)]
                 work[shard.rank] += own.parts_us[[0, 2]].sum()
-                sent[shard.rank] += it.sent_us[own.place] * own.features
+                sent_us[:, shard.rank] += it.sent_us[:, own.place] * own.features
                 fetched[shard.rank] += own.parts_us[4]
             chosen += [own.place] * own.features
         every = np.array(chosen)
-        shared_us, summed_us = it.shared(every)
+        shared_us, *of_replicas = it.shared(every)
         busiest_us = work.max() + it.spread_us(every)
-        step_us = it.step_us(busiest_us, sent.max() + shared_us, summed_us)
-        return float(max(step_us * it.shards_factor(every), fetched.max())) / US_PER_MS
+        step_us = it.step_us(busiest_us, sent_us.max(axis=1).sum() + shared_us, *of_replicas)
+        return float(max(step_us, fetched.max())) / US_PER_MS
 
     def shards(self, plan: Any) -> pd.DataFrame:
         """Of TorchRec's `ShardingPlan`, a row per shard: its rank, parts and total in milliseconds,
@@ -230,14 +231,11 @@ def _parts_us(
     work, work_both = one.work_us - prefetched[0], both.work_us - prefetched[1]
     shards = np.maximum(one.parts * len(deployment.workload.tables) / one.ranks, 1.0)
     comms, comms_both = (
-        it.sent_us + it.shared_us + it.summed_us + np.array(it.fixed_us)[it.kind] / shards
+        it.sent_us[0] + it.shared_us + it.summed_us + np.array(it.fixed_us)[it.kind] / shards
         for it in (one, both)
     )
-    ids_bytes = np.array([way.shard.lookups(deployment.batch) for way in ways]) * KEY_BYTES
-    ids_bytes *= [way.sharding != "data_parallel" for way in ways]
-    size = float((ids_bytes * shards).mean())
-    fixed_us, per_byte = exchange_line(deployment.machine, "all_to_all", one.ranks, size, end=end)
-    sent = (ids_bytes * per_byte + fixed_us / shards) * (ids_bytes > 0)
+    keys, fixed_us = keys_us(deployment, ways, end)
+    sent = keys + fixed_us / shards * (keys > 0)
     shown = 0.0 if pipeline.input_ahead else sent
     back, comms_back = work_both - work, comms_both - comms
     return np.array([work, comms + shown, back, comms_back, prefetched[1], sent])

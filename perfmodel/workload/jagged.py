@@ -40,9 +40,9 @@ NIC = "nic"
 ITEM_BYTES = 4.0
 
 
-def held_tables(run: Run) -> list[int]:
-    """Numbers of the tables of which any rank has shards."""
-    return sorted({shard.table for own in run.plan.shards for shard in own})
+def held_columns(run: Run) -> dict[int, int]:
+    """By number of the tables of which any rank has shards, in how many columns these are."""
+    return {shard.table: shard.columns for own in run.plan.shards for shard in own}
 
 
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
@@ -50,7 +50,7 @@ def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
     close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
     probes = found = moved = bags = elements = 0.0
-    for number in held_tables(run):
+    for number in held_columns(run):
         table, frac = run.workload.tables[number], 1.0 - use.asked_frac[number]
         if number in close or frac <= 0:
             continue
@@ -139,19 +139,20 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
     """The keys of the own samples for sharded tables in the order in which they go out, and how
     many come in return.
 
-    Tables that are in row-wise parts are sorted by part. The first of three collectives. Keys that
-    an adapter has stay; rows are read there while the others are answered.
+    Those of row-wise parts are sorted by part, of columns go to each of their ranks. The first of
+    three collectives. Keys that an adapter has stay; rows are read there while others are answered.
     """
-    held = held_tables(run)
-    count = total_lookups(tuple(run.workload.tables[number] for number in held), run.batch)
+    columns, tables = held_columns(run), run.workload.tables
+    held = [number for number, count in columns.items() for _ in range(count)]
+    count, sent = (sum(tables[n].lookups(run.batch) for n in each) for each in (columns, held))
     values, use = r.view(local.values, (count,), (1,)), adapter_use(run)
-    lengths = r.view(local.lengths, (len(held) * run.batch,), (1,))
+    lengths = r.view(local.lengths, (len(columns) * run.batch,), (1,))
     with r.during(INPUT):
         if use is not None and (dims := answered_lookups(run, use))["lookups"] >= 1:
-            values = r.tensor((max(sum(use.sent_lookups(run)), 1),), local.values.dtype)
+            values = r.tensor((sent := max(sum(use.sent_lookups(run)), 1),), local.values.dtype)
             probed = {"probes": dims["probes"]}
             record_row_op(r, "nic_lookup", (local.values,), values, stream=NIC, dims=probed)
-        ordered = _permuted(r, Jagged(values, lengths), len(held), run.batch)
+        ordered = _permuted(r, Jagged(values, lengths), len(held), run.batch, sent)
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
@@ -192,7 +193,7 @@ def keys_by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
     """What came rank by rank, table by table, with lookups per table, which the host waits for."""
     tables, samples = max(len(run.tables), 1), run.global_batch
     with r.during(INPUT):
-        keys = _permuted(r, got, tables, samples)
+        keys = _permuted(r, got, tables, samples, got.values.shape[0])
     lengths = r.view(keys.lengths, (tables, samples), (samples, 1))
     r.begin("aten::sum", lengths, (1,), False, None)
     to_dtype(r, lengths, "int64")
@@ -208,12 +209,11 @@ def offsets(r: Recorder, jagged: Jagged) -> Tensor:
     return r.made(name, (jagged.lengths,), (count,), "int32")
 
 
-def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
-    """The same in another order of tables."""
+def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int, count: int) -> Jagged:
+    """The same in another order of `tables`, `count` values in all, of which some come again."""
     order = r.tensor((tables,), "int32")
-    lengths = r.view(jagged.lengths, (tables, batch), (batch, 1))
-    moved = r.tensor((tables, batch), "int32"), r.tensor(jagged.values.shape, jagged.values.dtype)
-    count = jagged.values.shape[0]
+    lengths = r.view(jagged.lengths, (max(jagged.lengths.shape[0] // batch, 1), batch), (batch, 1))
+    moved = r.tensor((tables, batch), "int32"), r.tensor((count,), jagged.values.dtype)
     name = "fbgemm::permute_2D_sparse_data"
     r.leaf(name, (order, lengths, jagged.values, None, count), *moved, None)
     return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))

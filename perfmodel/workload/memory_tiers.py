@@ -1,7 +1,4 @@
-"""Memory that a placement needs tier by tier.
-
-Memory that one rank's ops need, from the storages that they read and write.
-"""
+"""Memory that a placement needs tier by tier, and one rank's ops, from the storages they touch."""
 
 from __future__ import annotations
 
@@ -208,10 +205,10 @@ def tier_use(
     Tables in host memory or on drives that are `data_parallel` are there once per node, for all
     its ranks; those with hot rows on every device are spread over the nodes. A cache takes its
     capacity once per rank, in an adapter once per adapter. With `train`, the optimizer's state lies
-    with the rows. Of all else in device memory only what the driver takes is known here
-    (`with_activations`). Raises `WorkloadError` for a placement of other
-    tables, and for one that trains what ranks of a node share in several nodes at once: no gradient
-    goes from host to host.
+    with the rows, but that of replicas on several devices with parameters. Of all else in device
+    memory only what the driver takes is known here (`with_activations`). Raises `WorkloadError` for
+    a placement of other tables, and for one that trains what ranks of a node share in several nodes
+    at once: no gradient goes from host to host.
     """
     if len(placement.tables) != len(workload.tables):
         raise WorkloadError(
@@ -317,11 +314,13 @@ def _tables(
     for table, placed in pairs:
         if placed.tier != tier:
             continue
-        size = shard_bytes(table, placed, optimizer)
+        is_copied = placed.sharding == "data_parallel"
+        is_parameter = is_copied and tier == HBM and machine.gpus > 1
+        size = shard_bytes(table, placed, None if is_parameter else optimizer)
         if placed.hot_rows and tier != HBM:
             size /= len(bytes_of)
         copies = range(0, machine.gpus, within)
         places = [(first + rank) // shared_by for first in copies for rank in placed.ranks]
-        for at in set(places) if placed.sharding == "data_parallel" else places:
+        for at in set(places) if is_copied else places:
             bytes_of[at] += size
     return bytes_of

@@ -132,13 +132,15 @@ class Reducer:
     bucket_bytes: int
     group: str = GROUP
     arrivals: int = 0
+    place: Tensor | None = None  # of the last gradient, in the bucket that is being filled
     held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     buckets: list[tuple[Tensor, list[tuple[Tensor, Tensor]]]] = field(default_factory=list)
 
     def arrived(self, r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
         """One gradient: divided by the number of ranks into its bucket; a full one is reduced."""
         self.arrivals += 1
-        place, share = r.like(gradient), r.tensor((), "fp64", place="cpu")
+        share, place, shape = r.tensor((), "fp64", place="cpu"), self.place, gradient.shape
+        self.place = place = r.view(place, shape, contiguous(shape)) if place else r.like(gradient)
         r.begin("torch::distributed::reducer::mul_out", gradient)
         r.leaf("aten::mul", (gradient, share, place), place)
         r.end()
@@ -147,10 +149,10 @@ class Reducer:
         elements = sum(held.elements for _, held in self.held)
         is_full = elements * item_bytes([gradient.dtype])[0] >= limit
         if is_full or self.arrivals == len(self.parameters):
-            bucket = r.tensor((elements,), gradient.dtype)
+            bucket = r.view(place, (elements,), (1,))
             all_reduce(r, bucket, self.ranks, group=self.group)
             self.buckets.append((bucket, self.held))
-            self.held = []
+            self.held, self.place = [], None
 
     def views(self, r: Recorder) -> dict[int, Tensor]:
         """Reduced gradients as parts of the buckets, by the tensor id of their parameter."""

@@ -178,7 +178,7 @@ def device_us(result: Result) -> float:
             (["table_wise"], 2, 0.05),
             (["row_wise"], 2, 0.05),
             (MIXED, 2, 0.08),  # the host waits for each kind's sizes
-            (["data_parallel"], 8, 0.15),  # SGD does not reach the loop's slices of rows
+            (["data_parallel"], 8, 0.15),  # on fake groups TorchRec registers no replicas to step
         ],
     ),
 )

@@ -50,6 +50,18 @@ def test_a_bucket_is_full_with_the_gradient_that_reaches_its_size() -> None:
     ]
 
 
+def test_a_bucket_is_held_once() -> None:
+    """What a gradient is multiplied into is a part of the bucket."""
+    r, shape = Recorder("cuda"), (MIB,)
+    parameters = [r.tensor(shape) for _ in range(3)]
+    reducer = Reducer(parameters, 2, 2 * 4 * MIB)
+    for parameter in parameters:
+        reducer.arrived(r, parameter, r.tensor(shape))
+    written = [op.outputs[0].storage_id for op in r.ops() if op.name == "aten::mul"]
+    first, second = (bucket.storage_id for bucket, _ in reducer.buckets)
+    assert written == [first, second, second] != [first] * 3
+
+
 def test_half_as_wide_gradients_fill_half_as_fast() -> None:
     assert buckets([MIB // 4] * 4) == [MIB // 4, 3 * (MIB // 4)]
     assert buckets([MIB // 4] * 4, "bf16") == [MIB // 2, MIB // 2]

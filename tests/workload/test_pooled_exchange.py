@@ -91,3 +91,21 @@ def test_keys_go_to_every_rank_with_a_part(
         told = sum(each.sent_bytes[rank] for each in expected if each.phase == "input")
         assert keys == pytest.approx(told)
         assert kinds == {"int32", keys_of}
+
+
+def test_keys_of_columns_go_to_each_of_their_ranks() -> None:
+    """Of two lookups a sample in each of two tables, those in two columns are sent twice, as
+    TorchRec permutes them (`features_order`)."""
+    tables = (Table(5000, DIM, 2.0),) * 2
+    workload = replace(load_workload("lin-dlrm-ddp"), tables=tables)
+    placement = Placement((WHOLE[1], WHOLE[1]))
+    graph = op_graph(workload, BATCH, ranks=RANKS, linked=LINKED, placement=placement)
+    keys = [
+        op.attributes
+        for op in graph.ops
+        if op.name == "record_param_comms"
+        and (op.attributes["collective"], op.attributes["dtype"]) == ("all_to_all", "int64")
+    ]
+    for about in keys:
+        assert int(about["in_elements"]) == sum(map(int, about["in_split"].split(",")))
+    assert int(keys[-1]["in_elements"]) == 2 * 2 * 2 * BATCH // RANKS

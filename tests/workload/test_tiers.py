@@ -52,7 +52,8 @@ def test_what_all_ranks_of_a_node_share_is_there_once_per_node() -> None:
     with pytest.raises(WorkloadError, match=r"tables\[0\]: trained in the host memory of 2 nodes"):
         uses(shared)
     replicas = Placement((TablePlacement("data_parallel", ALL),) * TABLES)
-    assert uses(replicas)["hbm"].tables_bytes == TABLES * ROWS * DIM * 4
+    for optimizer in ("sgd", "adam"):  # the dense optimizer steps them, as other parameters
+        assert uses(replicas, optimizer)["hbm"].tables_bytes == TABLES * ROWS * DIM * 4
 
 
 def test_caches_and_hot_rows_count_where_they_lie() -> None:

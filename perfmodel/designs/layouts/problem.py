@@ -1,11 +1,13 @@
 """Ways to lay out tables, and the planner's problem on classes of ranks.
 
-A step waits for the rank that looks up most, and for the exchange of the one that sends most; what
-the exchange takes beyond the layers beside it shows. Gradients of replicas are summed beside
-what the backward pass does to rows, and stepped then. With W and V the largest sums of `work_us`
-and `sent_us` of any rank, S of `summed_us`, E = V + shared_us + fixed_us and forward share f:
+A step waits for the rank that looks up most, and in each exchange for the one that sends most; what
+exchanges take beyond the layers beside them shows. Gradients of replicas are summed beside what the
+backward pass does to rows of other tables. With W the largest sum of `work_us` of any rank, R that
+of replicas, S the sum of `summed_us`, E that of `shared_us` and the largest of each of `sent_us`,
+with the `fixed_us` of their kinds, and forward share f:
 
-    step = max(dense + max(W, f W + S) + max(bottom forward, f E) + max(bottom backward, (1 - f) E),
+    step = max(dense + max(W, f W + (1 - f) R + S) + max(bottom forward, f E)
+                   + max(bottom backward, (1 - f) E),
                E + S + all-reduce + top forward)
 """
 
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.designs.deployment import Deployment
@@ -27,8 +29,8 @@ from perfmodel.workload.tables import Table
 
 MIN_COLUMNS = 32
 """Narrower slices of a row waste the sectors that memory is read in."""
-MAX_REPLICATED_BYTES = 1e9
-"""Larger tables are not considered on every rank: their gradients alone take longer than rows."""
+MAX_GRADIENT_BYTES = 1e9
+"""Tables with larger gradients are not considered on every rank: these take longer than rows."""
 CACHED_FRACS = (0.5, 0.2, 0.05, 0.01)
 """Of a table outside device memory, what its cache there may hold: FBGEMM's 0.2, more and less."""
 GRADIENT_BYTES = 4.0
@@ -66,40 +68,42 @@ def ways(deployment: Deployment, cached_fracs: Sequence[float] = ()) -> Iterator
     """Every way that the deployment's machine allows, table by table; also in host memory, behind
     caches of `cached_fracs` of the shard in the device's. Tables of sequences lie in shards
     alone."""
-    ranks, linked = deployment.ranks, deployment.machine.linked_gpus
-    optimizer = deployment.workload.training.table_optimizer if deployment.train else None
-    unpooled = deployment.workload.sequence.layers > 0
-    tables = deployment.workload.tables
+    ranks, linked, about = deployment.ranks, deployment.machine.linked_gpus, deployment.workload
+    optimizers = about.training.table_optimizer, about.training.dense_optimizer
+    fused, dense = optimizers if deployment.train else (None, None)
+    unpooled, tables = about.sequence.layers > 0, about.tables
     for number, table in enumerate(tables):
-        dtype = deployment.placement.tables[number].dtype
-        whole = shard_bytes(table, replace(WHOLE, dtype=dtype), optimizer)
-        columns, parts = list[tuple[Sharding, int, int, Table]](), 2
-        while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
-            columns.append(("column_wise", parts, ANY, replace(table, dim=table.dim // parts)))
-            parts *= 2
-
-        kinds: list[tuple[Sharding, int, int, Table]] = [("table_wise", 1, ANY, table), *columns]
+        placed = replace(WHOLE, dtype=(dtype := deployment.placement.tables[number].dtype))
+        whole = shard_bytes(table, placed, fused)
+        kinds: list[tuple[Sharding, int, int, Table]] = [("table_wise", 1, ANY, table)]
+        for parts in (1 << power for power in range(1, ranks.bit_length())):
+            if table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
+                kinds.append(("column_wise", parts, ANY, replace(table, dim=table.dim // parts)))
         if 1 < ranks <= table.rows:
             kinds.append(("row_wise", ranks, EVERY, Shard(number, ranks).of(tables)))
         if 1 < linked < ranks and ranks % linked == 0 and table.rows >= linked:
             kinds.append(("table_row_wise", linked, GROUP, Shard(number, linked).of(tables)))
-        if ranks > 1 and not unpooled:
+        gradient_bytes = table.rows * table.dim * GRADIENT_BYTES
+        if ranks > 1 and not unpooled and gradient_bytes <= MAX_GRADIENT_BYTES:
             kinds.append(("data_parallel", ranks, EVERY, table))
         for sharding, parts, reach, shard in kinds:
-            size = whole if sharding == "data_parallel" else whole / parts
-            if sharding == "data_parallel":
-                size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
-                if size > MAX_REPLICATED_BYTES:
-                    continue
+            is_copied = sharding == "data_parallel"
+            size = replica_bytes(table, placed, dense) if is_copied else whole / parts
             yield (way := Way(number, sharding, "hbm", parts, reach, shard, dtype, size))
-            for cached in () if sharding == "data_parallel" else cached_fracs:
+            for cached in () if is_copied else cached_fracs:
                 yield replace(way, tier="host", cached_frac=cached)
 
 
+def replica_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
+    """Of a replica: rows, and where the dense `optimizer` steps them a gradient and its state."""
+    gradient_bytes = table.rows * table.dim * GRADIENT_BYTES if optimizer else 0.0
+    return shard_bytes(table, placed, optimizer) + gradient_bytes
+
+
 MEMORIES = ("hbm", "host")
-HBM, HELD = 2, 4
-"""Of what a shard takes of its rank (work, exchange, bytes of each memory): device memory's place,
-and how many there are."""
+HBM, HELD = 3, 5
+"""Of what a shard takes of its rank (work, exchanges of rows and of keys, bytes of each memory):
+device memory's place, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,6 @@ class FixedTimes:
 
 SMOOTH = 30.0
 """The power of the norm."""
-SHARD_FRAC = 0.03
-"""assumed: by how much a step gets longer with as many more single shards as there are tables: the
-work of the host and of copies for each, which only the full schedule knows."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Problem:
     work_us: Floats
     """Lookups and updates on the shard's rank."""
     sent_us: Floats
-    """What its exchange takes of its rank."""
+    """What its exchanges take of its rank: of rows, of keys. `[2, ways]`"""
     shared_us: Floats
     """What its exchange takes of all ranks."""
     summed_us: Floats
@@ -144,7 +145,8 @@ class Problem:
     linked: int
     room_bytes: tuple[float, ...]
     """What each of `MEMORIES` has for a rank's tables."""
-    fixed_us: tuple[float, ...] = ()
+    fixed_us: tuple[float, ...] = (0.0,)
+    """What each kind adds however little it carries; the last is that of sums."""
     beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
 
@@ -178,13 +180,13 @@ class Problem:
 
     @cached_property
     def sizes(self) -> Floats:
-        """What one shard takes of its rank: work, exchange, bytes in `MEMORIES`, `[ways, held]`."""
+        """What one shard takes of its rank, `[ways, held]`."""
         held_bytes = [[way.bytes_in(tier) for tier in MEMORIES] for way in self.ways]
-        return np.column_stack([self.work_us, self.sent_us, held_bytes])
+        return np.column_stack([self.work_us, *self.sent_us, held_bytes])
 
     @cached_property
     def limits(self) -> Floats:
-        return np.array([np.inf, np.inf, *self.room_bytes])
+        return np.array([*[np.inf] * HBM, *self.room_bytes])
 
     @cached_property
     def too_large(self) -> Mask:
@@ -204,38 +206,41 @@ class Problem:
     def groups(self) -> int:
         return self.ranks // self.linked
 
-    def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:
-        """The step of W, E (any shape) and `summed_us` in all."""
-        it, forward = self.beside, self.forward_frac
-        exchange = np.asarray(exchange_us, np.float64)
-        shown = np.maximum(it.bottom_us[0], forward * exchange)
-        shown = shown + np.maximum(it.bottom_us[1], (1 - forward) * exchange)
-        beside = exchange + summed_us + it.reduced_us + it.top_us
-        work = np.asarray(work_us, np.float64)
-        return np.maximum(
-            it.dense_us + np.maximum(work, forward * work + summed_us) + shown, beside
+    def step_us(
+        self, work_us: float, exchange_us: float, summed_us: float, replicas_us: float
+    ) -> float:
+        """The step of W, E, S and R."""
+        it, fracs = self.beside, (self.forward_frac, 1 - self.forward_frac)
+        shown_us = sum(
+            max(us, frac * exchange_us) for us, frac in zip(it.bottom_us, fracs, strict=True)
         )
+        alone_us = fracs[0] * work_us + fracs[1] * replicas_us + summed_us
+        kernels_us = it.dense_us + max(work_us, alone_us) + shown_us
+        return max(kernels_us, exchange_us + summed_us + it.reduced_us + it.top_us)
 
-    def shared(self, chosen: Ints) -> tuple[float, float]:
+    @cached_property
+    def replicas_us(self) -> Floats:
+        """Of replicas alone, `work_us`."""
+        return np.where(self.kind == len(self.fixed_us) - 1, self.work_us, 0.0)
+
+    def shared(self, chosen: Ints) -> tuple[float, float, float]:
         """What no rank alone decides of the `chosen` ways: the exchange that all take part in, with
-        what each kind of it adds however little it carries; and the sums of gradients."""
-        fixed_us = sum(self.fixed_us[kind] for kind in set(self.kind[chosen].tolist()))
-        return float(self.shared_us[chosen].sum()) + fixed_us, float(self.summed_us[chosen].sum())
-
-    def shards_factor(self, chosen: Ints) -> float:
-        """How much longer a step is for its single shards."""
-        single = np.where(self.reach[chosen] == EVERY, 0, self.parts[chosen])
-        return 1.0 + SHARD_FRAC * float(single.sum()) / self.tables
+        what each kind of it adds however little it carries; S and R."""
+        used = np.isin(np.arange(len(self.fixed_us)), self.kind[chosen])
+        *exchanged, summed = (used * self.fixed_us).tolist()
+        shared_us = float(self.shared_us[chosen].sum()) + sum(exchanged)
+        summed_us = float(self.summed_us[chosen].sum()) + summed
+        return shared_us, summed_us, float(self.replicas_us[chosen].sum())
 
     def smooth_us(self, held: Floats, chosen: Ints) -> float:
-        """As `Layout.rated_us` with `held` `[ranks, held]`, norms of loads in the place of the
+        """As `Layout.step_us` with `held` `[ranks, held]`, norms of loads in the place of the
         largest: of two layouts with one busiest rank, the more even one is better."""
-        top = held[:, :2].max(axis=0) + 1e-12
-        work_us, sent_us = top * ((held[:, :2] / top) ** SMOOTH).mean(axis=0) ** (1 / SMOOTH)
+        top = held[:, :HBM].max(axis=0) + 1e-12
+        norms = top * ((held[:, :HBM] / top) ** SMOOTH).mean(axis=0) ** (1 / SMOOTH)
+        work_us, *sent = norms.tolist()
         work_us += self.spread_us(chosen)
-        shared_us, summed_us = self.shared(chosen)
-        step_us = float(self.step_us(work_us, sent_us + shared_us, summed_us))
-        return step_us * self.shards_factor(chosen)
+        shared_us, *of_replicas = self.shared(chosen)
+        return self.step_us(work_us, sum(sent) + shared_us, *of_replicas)
 
 
 @dataclass(frozen=True)
@@ -256,22 +261,17 @@ class Layout:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """W, E and the sums of gradients."""
-        busiest = self.held[:, :2].max(axis=0).tolist()
-        shared_us, summed_us = self.problem.shared(self.chosen)
-        exchange_us = busiest[1] + shared_us
-        busiest[0] += self.problem.spread_us(self.chosen)
-        return {"busiest_us": busiest[0], "exchange_us": exchange_us, "summed_us": summed_us}
+        """W, E, S and R."""
+        work_us, *sent = self.held[:, :HBM].max(axis=0).tolist()
+        shared_us, summed_us, replicas_us = self.problem.shared(self.chosen)
+        work_us += self.problem.spread_us(self.chosen)
+        of_replicas = {"summed_us": summed_us, "replicas_us": replicas_us}
+        return {"busiest_us": work_us, "exchange_us": sum(sent) + shared_us} | of_replicas
 
     @property
     def step_us(self) -> float:
-        """Of the surrogate."""
-        return float(self.problem.step_us(*self.parts.values()))
-
-    @property
-    def rated_us(self) -> float:
-        """The surrogate's step, longer for its shards: what searches compare."""
-        return self.step_us * self.problem.shards_factor(self.chosen)
+        """Of the surrogate: what searches compare."""
+        return self.problem.step_us(*self.parts.values())
 
     @property
     def fits(self) -> bool:

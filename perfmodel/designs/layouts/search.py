@@ -39,9 +39,10 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
     from scipy.optimize import linprog
     from scipy.sparse import coo_array, csr_array, hstack, vstack
 
-    it, count, ways, heading = problem.beside, problem.tables, len(problem.ways), 7
+    it, count, ways, heading = problem.beside, problem.tables, len(problem.ways), 8
     heads, shares, kinds, limits = [], [], [], []
     fixed = np.array(problem.fixed_us, np.float64)
+    exchanged, of_sums = np.append(fixed[:-1], 0.0), np.append(0.0 * fixed[:-1], fixed[-1])
     table = np.repeat(np.arange(count), [len(own) for own in problem.of_table])
     way = np.concatenate(problem.of_table)
     of_table = coo_array((np.ones(ways), (table, way)), (count, ways)).tocsr()
@@ -59,11 +60,10 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
         first[:, list(head)] = list(head.values())
         heads.append(first)
         shares.append(rows)
-        needed = np.zeros(len(fixed)) if of_kind is None else of_kind
-        kinds.append(np.tile(needed, (number, 1)))
+        kinds.append(np.tile(0.0 * fixed if of_kind is None else of_kind, (number, 1)))
         limits.extend([limit] * number)
 
-    busiest, sent, forward, backward, step, everywhere, even = range(heading)
+    busiest, rows, keys, forward, backward, step, everywhere, even = range(heading)
     mean = problem.parts / problem.ranks
     least_us = problem.work_us - problem.first_us / np.maximum(problem.parts - 1, 1)
     on_all = np.where(problem.reach == EVERY, least_us, 0.0)
@@ -71,30 +71,32 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
     if problem.ranks > 1:
         alone = of_table * (problem.work_us + problem.first_us - on_all)[None, :]
         at_most({everywhere: 1.0, busiest: -1.0}, alone)
-        at_most({sent: -1.0}, of_table * problem.sent_us[None, :])
     at_most({even: -1.0}, problem.work_us * mean)
     at_most({even: 1.0, busiest: -1.0}, of_table * problem.scattered_us[None, :])
-    at_most({sent: -1.0}, problem.sent_us * mean)
+    for column, sent_us in zip((rows, keys), problem.sent_us, strict=True):
+        at_most({column: -1.0}, sent_us * mean)
+        at_most({column: -1.0}, of_table * sent_us[None, :])
     for at, most in enumerate(problem.room_bytes, HBM):
         if np.isfinite(most):
             at_most({}, problem.sizes[:, at] * mean / most, room_frac)
     for kind in range(len(fixed)):
         at_most({}, of_table * (problem.kind == kind)[None, :], 0.0, -np.eye(len(fixed))[kind])
     for column, part in ((forward, problem.forward_frac), (backward, 1 - problem.forward_frac)):
-        at_most({sent: part, column: -1.0}, part * problem.shared_us, 0.0, part * fixed)
+        of = {rows: part, keys: part, column: -1.0}
+        at_most(of, part * problem.shared_us, 0.0, part * exchanged)
     shown = {forward: 1.0, backward: 1.0, step: -1.0}
     at_most({busiest: 1.0, **shown}, np.zeros(ways), -it.dense_us)
-    at_most({busiest: problem.forward_frac, **shown}, problem.summed_us, -it.dense_us)
+    alone = problem.summed_us + (1 - problem.forward_frac) * problem.replicas_us
+    at_most({busiest: problem.forward_frac, **shown}, alone, -it.dense_us, of_sums)
     together = problem.shared_us + problem.summed_us
-    at_most({sent: 1.0, step: -1.0}, together, -it.reduced_us - it.top_us, fixed)
-    head = csr_array(np.vstack(heads))
+    at_most({rows: 1.0, keys: 1.0, step: -1.0}, together, -it.reduced_us - it.top_us, fixed)
     bounds = np.zeros((heading + ways + len(fixed), 2))
     bounds[:, 1] = np.inf
     bounds[[forward, backward], 0] = it.bottom_us
     bounds[heading : heading + ways, 1] = ~problem.too_large
     found = linprog(
         [float(at == step) for at in range(len(bounds))],
-        A_ub=hstack([head, vstack(shares), csr_array(np.vstack(kinds))]),
+        A_ub=hstack([csr_array(np.vstack(heads)), vstack(shares), csr_array(np.vstack(kinds))]),
         b_ub=limits,
         A_eq=hstack([csr_array((count, heading)), of_table, csr_array((count, len(fixed)))]),
         b_eq=np.ones(count),
@@ -104,7 +106,7 @@ def averaged(problem: Problem, room_frac: float = 1.0) -> Averaged | None:
     if found.x is None:
         return None
     shares_of = found.x[heading : heading + ways]
-    return Averaged(float(found.fun), found.x[busiest], found.x[sent], shares_of)
+    return Averaged(float(found.fun), found.x[busiest], found.x[rows] + found.x[keys], shares_of)
 
 
 def lower_bound(problem: Problem) -> float:
@@ -118,7 +120,7 @@ def search(problem: Problem) -> list[Layout]:
     without each of its shardings; and what comes of improving them."""
     start = [packed] if (packed := packed_best(problem)) else []
     start += [each for layout in start for each in _fewer_shardings(layout)]
-    found = sorted([*map(improved, start), *start], key=lambda layout: layout.rated_us)
+    found = sorted([*map(improved, start), *start], key=lambda layout: layout.step_us)
     return [*(improved(each, ROUNDS_OF_TABLE * problem.tables) for each in found[:1]), *found]
 
 
@@ -131,7 +133,7 @@ def improved(layout: Layout, rounds: int = ROUNDS) -> Layout:
     now, best = layout, layout
     now_us = problem.smooth_us(layout.held, layout.chosen)
     for turn in range(rounds):
-        busiest = int(now.held[:, turn % 2].argmax())
+        busiest = int(now.held[:, turn % HBM].argmax())
         near = [table for table, own in enumerate(now.ranks) if busiest in own]
         taken = {int(draw.choice(near or problem.tables)): None}
         taken[int(draw.integers(problem.tables))] = None
@@ -142,7 +144,7 @@ def improved(layout: Layout, rounds: int = ROUNDS) -> Layout:
         if tried_us > now_us * (1 + LOSS_FRAC * (1 - turn / rounds)):
             continue
         now, now_us = tried, tried_us
-        if now.fits and now.rated_us < best.rated_us:
+        if now.fits and now.step_us < best.step_us:
             best = now
     return best
 
@@ -151,7 +153,7 @@ def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | No
     """The layout with `taken` tables, one after the other, in the best of their `ways`."""
     problem = layout.problem
     scale = np.full(HELD, np.inf)
-    scale[:2] = np.maximum(layout.held[:, :2].max(axis=0), 1e-12)
+    scale[:HBM] = np.maximum(layout.held[:, :HBM].max(axis=0), 1e-12)
     held, chosen, ranks = layout.held.copy(), layout.chosen.copy(), list(layout.ranks)
     for table in taken:
         held[list(ranks[table])] -= problem.taken(chosen[table])
@@ -188,7 +190,7 @@ def packed_best(problem: Problem) -> Layout | None:
         work_us, sent_us, bound_us = (
             each or np.inf for each in (found.work_us, found.sent_us, found.bound_us)
         )
-        load = np.maximum(problem.work_us / work_us, problem.sent_us / sent_us)
+        load = np.maximum(problem.work_us / work_us, problem.sent_us.sum(axis=0) / sent_us)
         taken = (load + problem.sizes[:, HBM] / problem.room_bytes[0]) * per_rank
         taken = taken + (problem.shared_us + problem.summed_us) / bound_us
         score = found.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
@@ -198,7 +200,7 @@ def packed_best(problem: Problem) -> Layout | None:
             if (key := chosen.tobytes()) not in seen:
                 seen.add(key)
                 fit += [layout] if (layout := pack(problem, chosen)) else []
-    return min(fit, key=lambda each: each.rated_us, default=None)
+    return min(fit, key=lambda each: each.step_us, default=None)
 
 
 def pack(problem: Problem, chosen: Ints) -> Layout | None:
@@ -211,7 +213,7 @@ def pack(problem: Problem, chosen: Ints) -> Layout | None:
     smallest = [own[problem.sizes[own, HBM:].sum(axis=1).argmin()] for own in problem.of_table]
     for start in (chosen, np.array(smallest)):
         full = problem.sizes[start] / scale
-        for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
+        for weight in (full.max(axis=1), full[:, HBM:].max(axis=1)):
             packed = _packed_in_order(problem, start.copy(), scale, weight)
             if packed is not None:
                 return packed
@@ -225,7 +227,7 @@ def _packed_in_order(
     ranks: list[tuple[int, ...]] = [()] * len(chosen)
     for number in np.lexsort((-weight, -problem.reach[chosen])).tolist():
         own = problem.of_table[number]
-        smaller = own[np.argsort(problem.sizes[own, 2:].sum(axis=1), kind="stable")]
+        smaller = own[np.argsort(problem.sizes[own, HBM:].sum(axis=1), kind="stable")]
         for choice in (int(chosen[number]), *smaller.tolist()):
             where = room(problem, held, choice, scale)
             if where is not None:
@@ -259,7 +261,7 @@ def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | N
 def _fewer_shardings(layout: Layout) -> Iterator[Layout]:
     """The layout without each of its shardings, with the best other ways for those tables."""
     problem = layout.problem
-    total = (problem.work_us + problem.sent_us) * problem.parts / problem.ranks
+    total = (problem.work_us + problem.sent_us.sum(axis=0)) * problem.parts / problem.ranks
     total = total + problem.shared_us + problem.summed_us
     used = dict.fromkeys(problem.sharding[layout.chosen].tolist())
     for name in used if len(used) > 1 else ():

@@ -114,13 +114,17 @@ def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
         "unique_rows": table.unique_rows(samples) * together,
         "longest_bag": max(table.pooling, 1.0),
     }
+    bags = float(samples * together)
     pieces = [Piece(op, dims, dtype)]
+    about = deployment.workload
+    if is_fused and deployment.ranks > 1 and not about.sequence.layers:
+        moved = {"elements": looked_up, "segments": bags}
+        pieces.append(Piece("jagged_permute", moved, about.implementation.key_dtype))
     if not deployment.train:
         return pieces
     # Replicas are updated by the dense optimizer, which `_copied_us` has.
-    optimizer = deployment.workload.training.table_optimizer if is_fused else "sgd"
+    optimizer = about.training.table_optimizer if is_fused else "sgd"
     bits = float(ceil(log2(table.rows * together + 1)))
-    bags = float(samples * together)
     count = round(looked_up)
     return [
         *pieces,
@@ -132,33 +136,39 @@ def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
     ]
 
 
-LOW, HIGH = 0.5, 2.0
-"""Between these multiples of the usual size the line is exact."""
-
-
 def exchange_line(
-    machine: Cluster,
-    op: str,
-    ranks: int,
-    size_bytes: float,
-    nodes: int | None = None,
-    *,
-    end: End = "duration_us",
+    machine: Cluster, end: End, op: str, ranks: int, size_bytes: float, nodes: int | None = None
 ) -> tuple[float, float]:
-    """Microseconds of `op` among `ranks`, around `size_bytes` as nccl-tests define it: a fixed part
-    and one per byte."""
+    """Microseconds of `op` among `ranks`, from an empty message to `size_bytes` as nccl-tests
+    define it: a fixed part and one per byte."""
     if ranks <= 1 or size_bytes <= 0:
         return 0.0, 0.0
     asked = {"op": op, "ranks": float(ranks)} | ({} if nodes is None else {"nodes": float(nodes)})
-    sizes = [max(size_bytes * factor, 1.0) for factor in (LOW, HIGH)]
+    sizes = [1.0, 1.0 + size_bytes]
     rows = place_collectives(Rows.of([{**asked, "size_bytes": size} for size in sizes]), machine)
-    small_us, large_us = getattr(durations_of(rows, machine), end).tolist()
-    slope = max(large_us - small_us, 0.0) / (size_bytes * (HIGH - LOW))
-    return max(small_us - slope * size_bytes * LOW, 0.0), slope
+    fixed_us, whole_us = getattr(durations_of(rows, machine), end).tolist()
+    return fixed_us, max(whole_us - fixed_us, 0.0) / size_bytes
+
+
+LENGTH_BYTES = 4.0
+
+
+def keys_us(
+    deployment: Deployment, here: Sequence[Way], end: End = "duration_us"
+) -> tuple[Floats, float]:
+    """Per way what a shard's keys, and how many each bag has, take of their exchange, `[ways]`,
+    beside its fixed part."""
+    batch, ranks, about = deployment.batch, deployment.ranks, deployment.workload
+    each = float(item_bytes([about.implementation.key_dtype])[0])
+    lengths = 0.0 if about.sequence.layers else batch * LENGTH_BYTES
+    usual = sum(it.lookups(batch) * each + lengths for it in about.tables) / ranks
+    own = np.array([way.shard.lookups(batch) * each + lengths for way in here])
+    fixed_us, per_byte = exchange_line(deployment.machine, end, "all_to_all", ranks, usual)
+    return own * [way.sharding != "data_parallel" for way in here] * per_byte, fixed_us
 
 
 POOLED, COLUMNS, REDUCED, WITHIN, SUMMED = KINDS = range(5)
-"""Exchanges: of all but the last, each that some table needs has a fixed part of its own."""
+"""Exchanges; each that some table needs has a fixed part of its own."""
 KIND = {"table_wise": POOLED, "column_wise": COLUMNS, "row_wise": REDUCED}
 KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
 FP32_BYTES = 4.0
@@ -176,9 +186,7 @@ fits: what its activations take is known only then."""
 
 
 def problems(
-    deployment: Deployment,
-    beside: bool = True,
-    cached_fracs: Sequence[float] = CACHED_FRACS,
+    deployment: Deployment, beside: bool = True, cached_fracs: Sequence[float] = CACHED_FRACS
 ) -> Iterator[Problem]:
     """The problem of laying out the deployment's tables, with more and more of each device's memory
     kept free, as long as the tables may fit. Where they nearly fill it, they may lie in the host's
@@ -187,8 +195,7 @@ def problems(
     deployment = _as_asked(deployment)
     node, ranks = deployment.machine.node, deployment.ranks
     host_bytes = (node.host_memory_bytes or 0) / node.gpus if beside else 0.0
-    here = tuple(ways(deployment))
-    whole = sum(way.size_bytes for way in here if way.sharding == "table_wise")
+    whole = sum(it.size_bytes for it in ways(deployment) if it.sharding == "table_wise")
     known: dict[bool, Problem] = {}
     for reserved in RESERVED_FRACS:
         hbm_bytes = max((1 - reserved) * node.device.hbm_bytes - other_bytes, 1.0)
@@ -196,9 +203,8 @@ def problems(
             return
         on_host = host_bytes > 0 and whole > FILLED * hbm_bytes * ranks
         if on_host not in known:
-            known[on_host] = timed(
-                deployment, tuple(ways(deployment, cached_fracs)) if on_host else here
-            )
+            fracs = cached_fracs if on_host else ()
+            known[on_host] = timed(deployment, tuple(ways(deployment, fracs)))
         yield replace(known[on_host], room_bytes=(hbm_bytes, max(host_bytes, 1.0)))
 
 
@@ -209,18 +215,10 @@ def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us
     excess = np.round(excess, DECIMALS)
     work = np.round(rows + _copied_us(deployment, here), DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
-    kind, (sent, shared, summed), fixed_us = _exchange_us(deployment, here, end)
-    sent, shared, summed = (np.round(each, DECIMALS) for each in (sent, shared, summed))
+    kind, exchanged, fixed_us = _exchange_us(deployment, here, end)
+    sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
     return Problem(
-        here,
-        kind,
-        work,
-        sent,
-        shared,
-        summed,
-        excess * in_blocks,
-        excess * ~in_blocks,
-        ranks,
+        *(here, kind, work, sent, shared, summed, excess * in_blocks, excess * ~in_blocks, ranks),
         linked=machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
         room_bytes=(np.inf,) * len(MEMORIES),
         fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),
@@ -279,32 +277,32 @@ def _exchange_us(
     gradients, both ways together; what each kind adds however little it carries."""
     machine, ranks, linked = deployment.machine, deployment.ranks, deployment.machine.linked_gpus
     kind, elements, items = _carried(deployment, here)
-    wire = deployment.workload.implementation.exchange_precision
-    wire_bytes = float(item_bytes([wire])[0])
-    usual = float(_elements(deployment, deployment.workload.tables).sum()) * wire_bytes / ranks
-    replicas = max(float((elements * items)[kind == SUMMED].sum()), 1.0)
+    wire_bytes = item_bytes([deployment.workload.implementation.exchange_precision])
+    every = float((_elements(deployment, deployment.workload.tables) * wire_bytes).sum())
+    replicas = float((elements * items)[kind == SUMMED].sum())
     groups, back = max(ranks // linked, 1), float(deployment.train)
-    nodes = min(groups, machine.nodes)
+    nodes, usual, of_group = min(groups, machine.nodes), every / ranks, every / groups
     terms = (
         (POOLED, 1 + back, 1.0, ("all_to_all", ranks, usual)),
         (COLUMNS, 1 + back, 1.0, ("all_to_all", ranks, usual)),
-        (REDUCED, 1.0, 1.0, ("reduce_scatter", ranks, usual)),
-        (REDUCED, back, 1.0, ("all_gather", ranks, usual)),
-        (WITHIN, 1.0, 1.0, ("reduce_scatter", linked, usual)),
-        (WITHIN, back, 1.0, ("all_gather", linked, usual)),
-        (WITHIN, 1 + back, 1 / linked, ("all_to_all", groups, usual / linked, nodes)),
+        (REDUCED, 1.0, 1.0, ("reduce_scatter", ranks, every)),
+        (REDUCED, back, 1.0, ("all_gather", ranks, every)),
+        (WITHIN, 1.0, 1.0, ("reduce_scatter", linked, of_group)),
+        (WITHIN, back, 1.0, ("all_gather", linked, of_group)),
+        (WITHIN, 1 + back, 1 / linked, ("all_to_all", groups, usual, nodes)),
         (SUMMED, back, 1.0, ("all_reduce", ranks, replicas)),  # as one
     )
     us_per_byte, fixed_us = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for at, times, share, of in terms:
-        fixed, per_byte = exchange_line(machine, *of, end=end)
+        fixed, per_byte = exchange_line(machine, end, *of)
         us_per_byte[at] += times * share * per_byte
         fixed_us[at] += times * fixed
-    fixed_us[SUMMED] = 0.0
     taken_us = elements * items * us_per_byte[kind]
     parts = ((POOLED, COLUMNS, WITHIN), (REDUCED,), (SUMMED,))
     sent, shared, summed = (np.where(np.isin(kind, part), taken_us, 0.0) for part in parts)
-    return kind, (sent, shared, summed), fixed_us
+    # The fixed part of keys' exchanges is hidden by others of the step before.
+    rows_keys = np.array([sent, keys_us(deployment, here, end)[0]])
+    return kind, (rows_keys, shared, summed), fixed_us
 
 
 def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
@@ -327,21 +325,19 @@ def _beside(deployment: Deployment) -> FixedTimes:
     workload, train = deployment.workload, float(deployment.train)
     bottom, top, top_back, bottom_back = (0.0,) * 4 if workload.recorded else _mlps_us(deployment)
     size = workload.dense_parameters * FP32_BYTES
-    fixed, per_byte = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
+    about = "all_reduce", deployment.ranks, size
+    fixed, per_byte = exchange_line(deployment.machine, "duration_us", *about)
     reduced_us = (fixed + per_byte * size) if deployment.train else 0.0
-    dense_us, bottom, bottom_back, top, reduced_us = (
-        round(each, DECIMALS)
-        for each in (top + train * top_back, bottom, train * bottom_back, top, reduced_us)
-    )
+    times = top + train * top_back, bottom, train * bottom_back, top, reduced_us
+    dense_us, bottom, bottom_back, top, reduced_us = np.round(times, DECIMALS).tolist()
     return FixedTimes(dense_us, (bottom, bottom_back), top, reduced_us)
 
 
 def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
     """The bottom MLP and the top forward, the top and the bottom backward: twice as long."""
     workload = deployment.workload
-    taken = mlp_us(
-        workload, deployment.machine, deployment.samples, workload.implementation.precision
-    )
+    about = deployment.machine, deployment.samples, workload.implementation.precision
+    taken = mlp_us(workload, *about)
     count = len(workload.model.bottom_mlp)
     bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
     return bottom, top, 2.0 * top, 2.0 * bottom

@@ -46,7 +46,7 @@ def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) 
         tuple(ways),
         kind.astype(int),
         work_us,
-        sent_us,
+        np.array([sent_us, np.roll(sent_us, 1) * (sent_us > 0)]),
         shared_us,
         summed_us,
         np.zeros(len(ways)),
@@ -54,6 +54,6 @@ def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) 
         ranks,
         linked,
         room_bytes=(total / ranks * room, np.inf),
-        fixed_us=(5.0, 6.0, 7.0, 0.0),
+        fixed_us=(5.0, 6.0, 7.0, 4.0),
         beside=FixedTimes(50.0, (5.0, 8.0), 20.0, 10.0),
     )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import slow_but
 
-from perfmodel.designs.layouts.problem import ANY, EVERY, Layout, Problem
+from perfmodel.designs.layouts.problem import ANY, EVERY, FixedTimes, Layout, Problem
 from perfmodel.designs.layouts.search import improved, lower_bound, search
 
 
@@ -76,6 +76,19 @@ def test_skew_of_a_layout_by_hand() -> None:
     layout = Layout(it, rows, ((0, 1),) * 3)
     assert layout.held[:, 0] == pytest.approx([34.0, 26.0])
     assert layout.parts["busiest_us"] == pytest.approx(34.0 + 5.0)
+
+
+def test_replicas_are_not_summed_beside_their_own_work() -> None:
+    """Of 60 us of work on each rank 20 are a replica's, whose sum takes 50: the other tables'
+    backward pass hides 20 of it."""
+    it = replace(problem(0, 2, 2, 2), beside=FixedTimes(), fixed_us=(0.0,) * 4)
+    chosen = np.array([it.of_table[0][-1], it.of_table[1][0]])
+    work, summed, nothing = np.zeros((3, len(it.ways)))
+    work[chosen], summed[chosen[0]] = (20.0, 40.0), 50.0
+    times = {"work_us": work, "summed_us": summed, "shared_us": nothing}
+    times["sent_us"] = np.array([nothing, nothing])
+    layout = Layout(replace(it, **times), chosen, ((0, 1), (0,)))
+    assert layout.step_us == pytest.approx(60.0 + 50.0 - 20.0)
 
 
 @pytest.mark.slow

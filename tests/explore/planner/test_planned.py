@@ -223,9 +223,10 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("nodes", "most"), [(1, 1.1), (2, 1.15)])
+@pytest.mark.parametrize(("nodes", "most"), [(1, 1.1), (2, 1.2)])
 def test_dcnv2_is_near_its_bound(nodes: int, most: float) -> None:
-    """Of two nodes one holds the largest table by itself: their ranks differ."""
+    """Of two nodes one holds the largest table by itself: their ranks differ, and work, rows and
+    keys each wait for another."""
     start = deployment_of(load_workload("dlrm-dcnv2"), cluster(load("dgx-a100-80gb"), nodes))
     best = search(next(problems(start)))[0]
     assert best.fits
