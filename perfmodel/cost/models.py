@@ -49,7 +49,7 @@ for family, analyse in ANALYSES.items():
     KERNELS.register(f"gpu/{family}/heuristic")(Heuristic(family, analyse))
 
 
-_STREAMING = (*parameters("cpu.vector", VECTORS), *THREAD_PARAMETERS)
+_STREAMING = parameters("cpu.vector", VECTORS)
 _ON_CPU = {
     "attention": (parameters("cpu.attention", RATES), attention_terms),
     "collective": (parameters("cpu.collective"), collective_terms),
