@@ -151,13 +151,14 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     )
     written = spec.written_bytes(dims, call.item_bytes)
     moved = spec.read_bytes(dims, call.item_bytes) + written
+    made = np.maximum(dims.get("writes", np.ones(len(call))), 1.0)  # tensors
     compute_us = serial_us / speed_up
     memory_us = values["stream_ratio"] * call.moving_us(moved, moved, speed_up)
     return {
         "tensors": (tensors - 1) * values["tensor_us"],
         "fork": call.fork_us(threads),
         **bound_terms(compute_us, memory_us),
-        "faults": (call.op not in IN_PLACE) * call.faults_us(written),
+        "faults": (call.op not in IN_PLACE) * made * call.faults_us(written / made),
     }
 
 

@@ -189,6 +189,17 @@ def test_channels_of_a_group_fill_blocks_of_their_own() -> None:
     assert narrow == pytest.approx(wide, rel=0.1)
 
 
+def test_two_results_below_what_is_mapped_anew_are_not_one_above() -> None:
+    """A loop that writes 2 x 20 MB takes no page fault; one that writes 40 MB takes 9,766."""
+    device = _with(vector={**FREE, "floor_us": 0.05, "page_us": 1.0})
+    row = {"op": "elementwise", "reads": 1}
+    two, one = (
+        _us("vector", device, **row, elements=elements, writes=writes)
+        for elements, writes in ((5e6, 2), (10e6, 1))
+    )
+    assert one - two > 9_000
+
+
 def test_attention_over_few_keys_is_slow_for_its_work() -> None:
     device = _with(attention={**FREE, "floor_us": 0.05})
     row = {"op": "attention", "heads": 8, "head_dim": 64}
