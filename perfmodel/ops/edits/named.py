@@ -117,8 +117,11 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
     if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
         what = "no matrix product has" if narrow else "no op has"
         return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))
-    skipped = [f"only what matrix products read is {dtype}; no op quantises it"] * narrow
-    skipped += ["no op casts between the optimizer's types and the model's"] * (not optimizer)
+    skipped = []
+    if narrow:
+        skipped.append(f"only what matrix products read is {dtype}; no op quantises it")
+    if not optimizer:
+        skipped.append("no op casts between the optimizer's types and the model's")
     notes = (*graph.notes, f"cast to {dtype}")
     return Edited(replace(graph, ops=tuple(ops), notes=notes), tuple(skipped))
 
