@@ -17,6 +17,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
+from perfmodel.ops.graph import AUTOGRAD_NODE
 from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
 from perfmodel.prediction.breakdown.hotspots import UNFIT
 from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
@@ -94,7 +95,7 @@ def _names_on(graph: ExecutionGraph, on_path: Ints) -> dict[str, list[str]]:
     launches_none = on_path[nodes.cause[on_path] == Cause.HOST_OP_WITHOUT_LAUNCH]
     total_us: defaultdict[str, float] = defaultdict(float)
     for row, us in zip(launches_none.tolist(), nodes.duration_us[launches_none], strict=True):
-        total_us[graph.labels[row].rpartition(": ")[2]] += us  # without autograd's wrapper
+        total_us[graph.labels[row].removeprefix(AUTOGRAD_NODE)] += us
     labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
     families = sorted({family_of_kernel(label) for label in labels} - {*SCOPES})
     return {

@@ -90,6 +90,15 @@ def test_a_thread_without_operators_gets_no_advice() -> None:
     assert not [gain.name for gain in of(t.trace()) if "main" in gain.name]
 
 
+@pytest.mark.parametrize("around", ["", "autograd::engine::evaluate_function: "])
+def test_an_operator_has_all_of_its_name_but_that_of_the_backward_pass(around: str) -> None:
+    t = Tiny()
+    t.op(f"{around}Torch-Compiled Region: 0/0", 0, 900)
+    t.op("aten::index", 900, 1000)
+    names = [gain.name for gain in of(t.trace())]
+    assert "Torch-Compiled Region: 0/0 2x faster (CPU)" in names
+
+
 def launches_without_kernels() -> Tiny:
     t = Tiny()
     t.op("aten::mm", 0, 100)

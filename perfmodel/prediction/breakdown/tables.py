@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from operator import attrgetter
@@ -10,11 +9,11 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.ops.families import family_of_kernel
+from perfmodel.ops.graph import AUTOGRAD_NODE
 from perfmodel.plot.names import readable_names
 from perfmodel.prediction.breakdown.hotspots import MODULE_NAME, Hotspots, NamedSums, Records
 from perfmodel.prediction.breakdown.rates import collective_sums, rate_sums
 
-_WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
 MAX_ROWS = 100
 """Of each table of what takes the time, in JSON."""
 
@@ -38,7 +37,8 @@ def operator_rows(sums: NamedSums, most: int | None = None) -> Records:
     """The operators by the device time that they launched themselves, then by host time."""
     rows = sums.rows(("device_us", "host_us"), most)
     return [
-        {"name": row["name"], "short_name": _WRAPPER.sub("", row["name"]), **row} for row in rows
+        {"name": row["name"], "short_name": row["name"].removeprefix(AUTOGRAD_NODE), **row}
+        for row in rows
     ]
 
 
