@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
+from perfmodel.prediction import serving
 from perfmodel.prediction.serving import Serving
-from perfmodel.timeline import offered
 
 
 def result(step_us: float, latency_us: float) -> Any:
@@ -29,7 +29,7 @@ def test_the_largest_rate_is_at_the_limit(
         return Serving(None, **asked).served(batch, 1, lambda _: of)
 
     loads = [(at + 1) / 20 for at in range(19)]
-    with mock.patch.object(offered, "QUERIES", 2**16):  # the search is the same over fewer
+    with mock.patch.object(serving, "QUERIES", 2**16):  # the search is the same over fewer
         least_us = min(served(rate_per_s=load * batch / period_us * 1e6).p99_us for load in loads)
         most = served(p99_us=slack * least_us)
         assert most.p99_us <= slack * least_us
