@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 SHOWN, SHOWN_LAYOUTS = 40, 5
-_TRIED = "mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us"
+_TRIED = "mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate,|without the host:us"
 _TABLES = (
     "table:name;size=rows x dim|x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s"
 )
@@ -88,7 +88,8 @@ def _blocks(planned: Plan) -> Iterator[Block]:
     yield Verdict(
         f"{result.hardware}: {human_us(result.step_us)} a step ({bounds}), "
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
-        f"at most {tables.percent(planned.gap_frac, 1)} above the optimum (quick estimate)"
+        f"at most {tables.percent(planned.gap_frac, 1)} above the optimum "
+        "(quick estimate, without the host)"
     )
     yield f"{result.hardware}: {_software(planned)}"
     fullest, mean, left = (size / BYTES_PER_GB for size in planned.memory.values())

@@ -29,6 +29,13 @@ def test_json_is_what_the_schema_says(planned: Path) -> None:
     assert answer["step_us"] == min(each["step_us"] for each in answer["tried"])
 
 
+def test_a_quick_estimate_says_what_it_leaves_out(run: Run) -> None:
+    """Beside steps that the host decides, it is a tenth of them."""
+    out = " ".join(run("plan", *SMALL).out.split())
+    assert "(quick estimate, without the host)" in out
+    assert "quick estimate, tables by sharding step without the host" in out
+
+
 def test_predict_takes_plans_of_both_kinds(run: Run, planned: Path) -> None:
     step_us = json.loads(planned.read_text())["step_us"]
     for path in (planned, planned.with_name("torchrec.json")):
