@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints, Mask, median
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.breakdown.completeness import Unexplained
-from perfmodel.prediction.breakdown.straggler import rank_waiting
+from perfmodel.prediction.breakdown.straggler import rank_waiting, slowest_of
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
@@ -91,12 +91,8 @@ def summarise(
             )
             for each in ranks
         ]
-    if rank is None:  # of equal ones, the one that waits least
-        longest_us = max(each.step_us for each in ranks)
-        last = [at for at, each in enumerate(ranks) if each.step_us >= (1 - 1e-9) * longest_us]
-        slowest = min(last, key=lambda at: ranks[at].waiting_us or 0.0)
-    else:
-        slowest = ranks_of(graph).index(rank)
+    about = [own.step_us for own in ranks], [own.waiting_us for own in ranks]
+    slowest = slowest_of(*about) if rank is None else ranks_of(graph).index(rank)
     chosen, low, high = ranks[slowest], None, None
     if len(steady) > 1:
         low, high = unseen_step_interval(chosen.step_us, median_errors(period_us[slowest]))

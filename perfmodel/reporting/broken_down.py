@@ -170,7 +170,7 @@ def about(found: Breakdown) -> str:
 
 def _ranks(breakdown: Breakdown) -> Table:
     """One row per rank: means over the steady steps."""
-    has_device, meets = breakdown.ranks[0].device != CPU, breakdown.waiting is not None
+    has_device, waiting = breakdown.ranks[0].device != CPU, breakdown.waiting
     cause = "main idle cause" if has_device else "most of the path"
     heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
     records = []
@@ -181,7 +181,8 @@ def _ranks(breakdown: Breakdown) -> Table:
         record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
         record |= {"cause": named(summary.main_cause) if summary.main_cause else None}
         records.append(record)
-    marked = "the others wait for it" if meets else "the slowest"
+    holds_up = waiting is not None and waiting.straggler == breakdown.slowest.rank
+    marked = "the others wait for it" if holds_up else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
     title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
     return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}:name!", records)

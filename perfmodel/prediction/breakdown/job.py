@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.answers import made_by
+from perfmodel.base.arrays import median
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
 from perfmodel.prediction.breakdown import completeness
 from perfmodel.prediction.breakdown.hotspots import Hotspots, NamedSums
-from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
-from perfmodel.prediction.breakdown.tables import (
-    MAX_ROWS,
-    TABLES,
-    HotTables,
-    rounded_records,
-)
+from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting, slowest_of
+from perfmodel.prediction.breakdown.tables import MAX_ROWS, TABLES, HotTables, rounded_records
 from perfmodel.timeline.critical_path import (
     Accounting,
     DeviceWork,
@@ -129,6 +125,8 @@ class RankBreakdown(HotTables):
     hot: Hotspots = field(repr=False)
     meets_us: dict[str, float | None]
     """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
+    period_us: float = field(repr=False)
+    """What steady steps that follow one another take, in the median."""
 
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
@@ -221,10 +219,9 @@ class Breakdown(HotTables):
 
     @property
     def slowest(self) -> RankBreakdown:
-        """The rank that the others wait for; where ranks do not meet, that of the longest step."""
-        straggler = None if self.waiting is None else self.waiting.straggler
-        late = next((rank for rank in self.ranks if rank.rank == straggler), None)
-        return late or max(self.ranks, key=lambda rank: rank.summary.step_us)
+        """The rank that stands for the job, as in a replay."""
+        waits = [rank.meets_us["waiting_us"] for rank in self.ranks]
+        return self.ranks[slowest_of([rank.period_us for rank in self.ranks], waits)]
 
     def sums(self, table: str) -> NamedSums:
         return NamedSums.over([rank.sums(table) for rank in self.ranks])
@@ -300,10 +297,9 @@ class Breakdown(HotTables):
         return step_figure(self.timeline, mark, path=shown.critical_path, idle=shown.idle)
 
     def __repr__(self) -> str:
-        slowest = max((rank.summary.step_us for rank in self.ranks), default=0.0)
         return (
-            f"Breakdown({self.source!r}: ranks {[rank.rank for rank in self.ranks]}, "
-            f"mean step {human_us(slowest)}, {len(self.warnings)} warnings)"
+            f"Breakdown({self.source!r}: ranks {[rank.rank for rank in self.ranks]}, mean step "
+            f"{human_us(self.slowest.summary.step_us)}, {len(self.warnings)} warnings)"
         )
 
     def _repr_html_(self) -> str:
@@ -347,7 +343,7 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
     waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
     ranks, unexplained = [], list[completeness.Unexplained]()
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
+    for rank, links, period_us in zip(trace.ranks, trace.links, lags.period_us, strict=True):
         overheads = measure(rank, links)
         device, steps = DeviceWork.of(timeline, rank.rank), list[StepBreakdown]()
         for mark in np.flatnonzero(graph.marks.rank == rank.rank).tolist():
@@ -371,7 +367,7 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
             for key in ("transfer_us", "waiting_us")
         }
         about = (rank.rank, completeness.device_name(trace, graph), steps)
-        ranks.append(RankBreakdown(*about, hot, meets_us))
+        ranks.append(RankBreakdown(*about, hot, meets_us, median(period_us)))
     cautions = [*lags.cautions(), *completeness.unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []
     return Breakdown(

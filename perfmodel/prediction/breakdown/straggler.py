@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,6 +32,13 @@ _CAUSE = {
     Cause.COMMUNICATION: LINK,
     Cause.BEFORE_WINDOW: STARTS_LATE,
 }
+
+
+def slowest_of(step_us: Sequence[float], waiting_us: Sequence[float | None]) -> int:
+    """Which rank stands for a job: the one with the longest steps; of equal ones, the one that
+    waits least."""
+    last = [at for at, us in enumerate(step_us) if us >= (1 - 1e-9) * max(step_us)]
+    return min(last, key=lambda at: waiting_us[at] or 0.0)
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Errors:
     pairs = [*of_steps, *shape_pairs(trace), *of_model]
     true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
     steps = [[rank.steps[at] for at in held] for rank in result.results[0].ranks]
-    slowest = int(np.argmax(np.median(true_us, axis=1)))  # rank whose steps stand for the trace
+    slowest = result.results[0].slowest
     host_frac = np.median([step.measured_host_frac for step in steps[slowest]])
     facts = {
         "trace": name,

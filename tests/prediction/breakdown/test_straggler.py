@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import COMMS, NCCL, Tiny, graph_of
+from tiny import COMMS, NCCL, Tiny, graph_of, trace_of
 
+from perfmodel.prediction import predict
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.prediction.breakdown.straggler import (
     DATA_LOADING,
@@ -20,6 +21,7 @@ from perfmodel.prediction.breakdown.straggler import (
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace import read
+from perfmodel.validate.evaluate.jobs import evaluate_trace
 
 
 def _rank(
@@ -60,6 +62,26 @@ def test_the_late_rank_is_named_with_what_made_it_late(late: dict[str, float], c
     replayed = rank_waiting(schedule(graph))
     assert replayed is not None
     assert replayed.waiting_us[0] == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_one_rule_says_which_rank_stands_for_the_job(marked: bool) -> None:
+    """The others wait for rank 1; without marks of steps, what rank 0 does behind makes its window
+    the longest."""
+    ranks = _rank(0), _rank(1, kernel_us=140.0)
+    ranks[0].op("aten::item", 300, 700)
+    if not marked:
+        for rank in ranks:
+            del rank.events[0]
+    trace = trace_of(*ranks)
+    found, replayed = breakdown(trace), predict(trace).results[0]
+    assert found.waiting is not None
+    assert found.waiting.straggler == 1
+    assert found.slowest.rank == replayed.rank.rank == int(marked)
+    assert replayed.rank.measured is not None
+    shown_us = found.slowest.steps[0].accounting.step_us
+    assert shown_us == replayed.rank.measured["step_us"]
+    assert evaluate_trace(trace).more["traces"][0]["step_us"] == shown_us
 
 
 @pytest.mark.parametrize("name", ["split_embedding_codegen_forward_unweighted_kernel", "tbe"])
