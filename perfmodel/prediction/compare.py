@@ -80,8 +80,7 @@ def fastest(
         deployment, changed = ways[at]
         if changed:
             note = f"{changed}: {why_less}"
-            left_out = (note,) if fits else ()
-            without_gain = (*deployment.without_gain, *left_out)
+            without_gain = (*deployment.without_gain, *(note,) * fits)
             deployment = deployment.with_(note, without_gain=without_gain)
         with suppress(PerfmodelError):
             prediction = _predicted(deployment, overheads)
@@ -231,13 +230,11 @@ def _compared(design: Composed, start: Deployment, asked: Asked) -> DesignResult
 def _row(text: str, deployment: Deployment, compared: Prediction, asked: Asked) -> DesignResult:
     """What is said of a deployment that is predicted."""
     result = compared.results[0]
-    notes = tuple(
-        type(each)(each.removeprefix(f"{result.hardware}: ")) for each in compared.warnings
-    )
+    name = f"{result.hardware}: "
+    notes = tuple(type(each)(each.removeprefix(name)) for each in compared.warnings)
     rate = deployment.batch / result.step_us * US_PER_S
-    bill = operating_costs(deployment.machine, asked.prices).economics(
-        rate, activity_of(result, deployment.machine)
-    )
+    costs = operating_costs(deployment.machine, asked.prices)
+    bill = costs.economics(rate, activity_of(result, deployment.machine))
     row = DesignResult(text, deployment, result, bill, None, notes, deployment.without_gain)
     if asked.serving is None:
         return row

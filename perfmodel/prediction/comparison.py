@@ -63,10 +63,8 @@ def bottleneck_of(result: Result) -> Bottleneck | None:
         busy = [each for each in names if CLASS_OF_FAMILY.get(each) in OF_CORES]
         words = f"{words}, mostly {busy[0]}" if busy else words
     relieved_us = result.relieved_us or {}
-    if not relieved_us:
-        return Bottleneck(name, words, share_frac, _words(result, name)[1], None)
-    best = min(relieved_us, key=relieved_us.__getitem__)
-    gain = result.step_us / relieved_us[best]
+    best = min(relieved_us, key=relieved_us.__getitem__, default=name)
+    gain = result.step_us / relieved_us[best] if relieved_us else None
     return Bottleneck(name, words, share_frac, _words(result, best)[1], gain)
 
 
@@ -190,10 +188,8 @@ class Comparison:
         if gain is None or other is None or row.result is None or other.result is None:
             return None
         ends = ratio_interval(other.result, row.result)
-        if ends is None:
-            return None
         batches = gain / (other.result.step_us / row.result.step_us)
-        return ends[0] * batches, ends[1] * batches
+        return ends and (ends[0] * batches, ends[1] * batches)
 
     @property
     def assumed(self) -> tuple[FigureRead, ...]:

@@ -232,17 +232,10 @@ def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> 
     alone = np.bincount(piece[own], steps.timeline.graph.nodes_.duration_us[own], count)
     taken = np.bincount(piece[own], taken_us[own], count)
     longer = np.divide(taken, alone, out=np.ones(count), where=alone > 0)
-    was = steps.durations
-    durations = replace(
-        was,
-        duration_us=was.duration_us * longer,
-        low_us=was.low_us * longer,
-        high_us=was.high_us * longer,
-    )
+    was, names = steps.durations, ("duration_us", "low_us", "high_us")
+    durations = replace(was, **{name: getattr(was, name) * longer for name in names})
     return replace(
-        steps,
-        timeline=Timeline(graph, timeline.start_us, timeline.end_us),
-        durations=durations,
+        steps, timeline=Timeline(graph, timeline.start_us, timeline.end_us), durations=durations
     )
 
 

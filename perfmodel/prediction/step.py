@@ -162,9 +162,8 @@ class Step:
     ) -> tuple[list[OpGraph], list[str]]:
         """What the ranks that stand for all run, under `edits`, and what of these does nothing."""
         graphs = [self.graph(each.ranks[0]) for each in self.classes(every_rank=every_rank)]
-        if edits:
-            graphs = list(map(self_contained, graphs))
-        return apply_edits(graphs, edits, must_change=must_change)
+        edited = map(self_contained, graphs) if edits else graphs
+        return apply_edits(edited, edits, must_change=must_change)
 
 
 STEPS_KNOWN = 128
