@@ -35,12 +35,7 @@ from perfmodel.prediction.scheduled import (
     costs_of,
     host_ratio,
 )
-from perfmodel.prediction.shapes import (
-    predict_shapes,
-    scheduled_ranks,
-    too_large,
-    with_reads,
-)
+from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks, too_large, with_reads
 from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
 from perfmodel.prediction.types import MODEL, Result
 from perfmodel.timeline.graph import build_graph

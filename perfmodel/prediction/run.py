@@ -21,6 +21,7 @@ from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster
+from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
@@ -33,7 +34,7 @@ from perfmodel.prediction.contention import contended, without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
-from perfmodel.prediction.request import Request, facts_of, machines, traced_by
+from perfmodel.prediction.request import Request, facts_of, machines, on_plain_host, traced_by
 from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.serving import with_latencies
@@ -57,13 +58,16 @@ def predicted(request: Request) -> Prediction:
     if names := machines(request.targets):
         known = replace(request, hardware=(), settings=()).settled()
         on = partial(replace, known, settings=request.settings)
-        return cheapest_first(names, lambda name: predicted(on(hardware=name)))
+        is_whole = isinstance(known.source, Trace)
+        placed = {name: on_plain_host(name, whole=is_whole) for name in names}
+        found = cheapest_first(names, lambda name: predicted(on(hardware=placed[name])))
+        about = {"host_of_gpus": PLAIN_HOST} if [*placed.values()] != names else {}
+        return replace(found, source=found.source | about)
     with using_kernels(request.kernels):
         settled = request.settled()
         found = _answer(settled.source, settled)
         if settled.serving is not None:
-            again = partial(_again, settled)
-            found = with_latencies(found, settled.serving, again)
+            found = with_latencies(found, settled.serving, partial(_again, settled))
         results = billed(found.source, found.results)
         return replace(found, results=results, warnings=[*found.warnings, *not_learned()])
 

@@ -160,7 +160,8 @@ class _Part(NamedTuple):
 def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
     node, said, share = machine.node, prices or Prices(), 1.0
-    if node.name == node.device.name and node.device.usual_node is not None:
+    own_names = {each.name.partition(" (")[0] for each in (node, node.device)}  # without settings
+    if len(own_names) == 1 and node.device.usual_node is not None:
         # Named by its device alone: its share of the node that this usually sits in.
         whole = load(node.device.usual_node, "node")
         share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
@@ -363,13 +364,13 @@ def cheapest_first(machines: Sequence[Any], on: Callable[[Any], Prediction]) -> 
     """The predictions `on` each of `machines` in one, what costs least per sample first, those
     without a price by their step; what cannot be predicted is a warning. Raises the error of the
     last where none can."""
-    found, lines = list[Prediction](), list[str]()
+    found, left_out = list[Prediction](), dict[str, list[str]]()
     refused: PerfmodelError | None = None
     for name in machines:
         try:
             found.append(on(name))
         except PerfmodelError as error:
-            lines.append(f"left out {name}: {error}")
+            left_out.setdefault(str(error).removeprefix(f"{name}: "), []).append(str(name))
             refused = error
     if refused and not found:
         raise refused
@@ -378,5 +379,6 @@ def cheapest_first(machines: Sequence[Any], on: Callable[[Any], Prediction]) -> 
         source = source | {"serving": [row for each in found for row in each.source["serving"]]}
     results = billed(source, results)
     results.sort(key=lambda each: ((each.cost or {}).get("usd_per_million") or inf, each.step_us))
+    lines = [f"left out {', '.join(names)}: {why}" for why, names in left_out.items()]
     lines += [line for each in found for line in each.warnings]
     return replace(found[0], source=source, results=results, warnings=list(dict.fromkeys(lines)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +26,7 @@ from perfmodel.lowering.observed import HostTimes
 from perfmodel.ops.edits.compiled import CALL
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.families import family_of_kernel
-from perfmodel.ops.graph import Op, OpGraph, tensors_in
+from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.ops.read.module import COMPILED, EAGER, INTO_GRAPH
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.streaming import RECORDED, UNKNOWN
@@ -272,18 +272,21 @@ def predict_passes(
     from an idle device to the end of its last kernel, without a profiler. `profile` times the host;
     `beside` are the graphs of other ranks, which it meets.
 
-    Raises `UsageError` for a GPU without units for a type of 16 bits that the graph holds.
+    GPUs without units for a type of 16 bits that the graph holds are left out; raises `UsageError`
+    where none is left.
     """
-    given = [graph, *beside]
-    graphs, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
-    ops = [op for each in graphs for op in each.ops]
+    given = [graph, *beside, *graph.others]
+    edited, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
+    graphs, ops = edited[: 1 + len(beside)], [op for each in edited for op in each.ops]
     held = {t.dtype for op in ops for t in (*op.tensors, *tensors_in(op.outputs))}
-    for machine, dtype in product(machines, NARROW):
-        device = machine.node.device
-        has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
-        if dtype in held and not has_units:
-            raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
-
+    for dtype in filter(held.__contains__, NARROW):
+        rate = attrgetter(f"node.device.{dtype}_tflop_per_s")
+        able = [each for each in machines if each.node.device.target == CPU or rate(each)]
+        lacking = ", ".join(each.name for each in machines if each not in able)
+        why = f"{lacking}: no units for {dtype}: cast the module"
+        if not able:
+            raise UsageError(why)
+        machines, notes = able, [*notes, *[f"left out {why}"] * bool(lacking)]
     results, how = [], COMPILED if graph.ops[0].name == CALL else EAGER
     for machine in machines:
         costs = costs_of(machine, profile)
@@ -292,7 +295,10 @@ def predict_passes(
             costs = replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
         run = graphs
         if costs is None:  # on a CPU nothing is captured, nor copied to where a CUDA graph reads it
-            run = [replace(each, ops=_uncaptured(each.ops)) for each in graphs]
+            run = [
+                replace(each, ops=tuple(op for op in each.ops if INTO_GRAPH not in op.attributes))
+                for each in graphs
+            ]
         once = partial(predict_shapes, run, name=machine.name, costs=costs)
         result = with_reads(within_limit(machine, once), machine, costs)
         if costs is not None:  # what no model knows keeps its own interval
@@ -309,17 +315,13 @@ def predict_passes(
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
-        "operators": sum(map(len, given)),
+        "operators": sum(map(len, (graph, *beside))),
         "batch": None,
         "edits": [edit.text for edit in edits],
-        "ranks": [each.rank for each in given],
+        "ranks": [each.rank for each in graphs],
         "events": 0,
     }
     return Prediction.of(source, results, notes)
-
-
-def _uncaptured(ops: Sequence[Op]) -> tuple[Op, ...]:
-    return tuple(op for op in ops if INTO_GRAPH not in op.attributes)
 
 
 def _widened(result: Result, other: Result) -> Result:

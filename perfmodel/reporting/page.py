@@ -52,7 +52,7 @@ TITLES = {
     "notes": "Assumptions and sources",
 }
 MAX_RANKS = 8
-"""Ranks whose details the page shows, the one that the others wait for first."""
+"""Ranks whose details the page shows, the slowest first."""
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
 _PATH = tables.columns("us=time:us;frac=share:share;count:count;kind;piece")
 

@@ -45,6 +45,8 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
             yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield _near_best(answers)
+        if plain := source.get("host_of_gpus"):
+            yield f"GPUs are all on one host, {plain}; on their usual one: --hardware NAME"
         assumed = [each for answer in answers for each in answer["assumed"]]
         yield "" if in_full else assumed_text("all machines", assumed, in_full=False)
     if len(named) > MAX_DETAILED:
@@ -201,12 +203,12 @@ def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) 
         for name, row in rows:
             error = None if is_replay else error_pct(row["step_us"], truth_us)
             records.append({**row, **own, "name": name, "against_pct": error})
-    per = f", and cost per {many} {costs[0]['per']}" if costs else ""
+    title = f"Cost per {many} {costs[0]['per']}, and time per batch" if costs else "Per batch"
     machines = "gb=GB:,.1f;usd=USD:size;over=over best:s;ends=90 %:s;" if costs else ""
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
     device = device if len(results) <= MAX_DETAILED else ""
     heads = f"name=:name;step_us=step:us;{bounds};{_GAIN};{machines}{device}"
-    return Table(f"Per batch{per}", heads.strip(";"), records)
+    return Table(title, heads.strip(";"), records)
 
 
 def _name(result: Result) -> str:

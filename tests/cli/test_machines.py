@@ -9,10 +9,12 @@ import pytest
 from cli.conftest import Run
 from cli.test_predict import GPUS, answer_of
 
+from perfmodel.errors import UsageError
 from perfmodel.prediction import predict
 from perfmodel.prediction.request import machines
 from perfmodel.prediction.running_cost import cheapest_first
 from perfmodel.reporting.predicted import prediction_blocks
+from perfmodel.reporting.tables import Table
 from perfmodel.workload import load_workload
 
 
@@ -69,6 +71,39 @@ def test_python_knows_the_groups_as_well() -> None:
     assert {each.hardware for each in found.results} == {"p5en", "dgx-1", "t4", "dgx-a100-80gb"}
     alone = predict("criteo-kaggle", hardware="dgx-1", settings=asked, batch=4096)
     assert alone.results[0].step_us in [each.step_us for each in found.results]
+
+
+def test_boards_are_compared_on_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their usual hosts differ 1.4 times, their kernels hardly; a server keeps its own host, and
+    boards their servers' prices."""
+    names = ["mi350x", "mi355x", "hgx-mi350x"]
+    found = lambda named: names if named == ["gpus"] else []  # noqa: E731
+    monkeypatch.setattr("perfmodel.prediction.run.machines", found)
+    together, usual = (predict("criteo-kaggle", hardware=each) for each in ("gpus", names))
+    by_name = {each.hardware: each for each in together.results}
+    a, b, server = (by_name[name] for name in names)
+    assert a.step_us == pytest.approx(b.step_us, rel=0.02)
+    before = {each.hardware: each for each in usual.results}
+    assert before["mi355x"].step_us > 1.2 * before["mi350x"].step_us
+    assert server.step_us == before["hgx-mi350x"].step_us
+    for name in names[:2]:
+        assert (by_name[name].cost or {})["usd_per_million"]
+    blocks = [*prediction_blocks(together)]
+    assert any("all on one host, generic-server" in str(each) for each in blocks)
+    (summary,) = (each for each in blocks if isinstance(each, Table) and each.title[:4] == "Cost")
+    assert summary.title == "Cost per billion samples, and time per batch (ms)"
+
+
+def test_what_cannot_run_anywhere_is_named_once() -> None:
+    refused = {"t4": "no units", "p4": "no units", "l4": ""}
+
+    def on(name: str) -> Any:
+        if refused[name]:
+            raise UsageError(f"{name}: {refused[name]}")
+        return predict("criteo-kaggle", hardware=name)
+
+    found = cheapest_first([*refused], on)
+    assert found.warnings[0] == "left out t4, p4: no units"
 
 
 @pytest.mark.slow

@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
-from perfmodel.hardware import Cluster, Node, cluster, device, host, names, node, node_of
+from perfmodel.hardware import (
+    Cluster,
+    Node,
+    cluster,
+    device,
+    host,
+    names,
+    node,
+    node_of,
+    with_settings,
+)
 from perfmodel.prediction.running_cost import (
     IDLE_FRAC,
     REST_FRAC,
@@ -34,6 +44,15 @@ def machine(**changes: object) -> Cluster:
 def test_a_busy_node_draws_what_its_file_says() -> None:
     assert operating_costs(machine(power_w=1000.0)).power_w(BUSY) == pytest.approx(1000.0)
     assert operating_costs(cluster("dgx-a100-80gb", 4)).power_w(BUSY) == pytest.approx(4 * 6500)
+
+
+@pytest.mark.parametrize("setting", ["device.boost_mhz=1900", "host.single_thread_ratio=1.5"])
+def test_a_board_alone_has_its_share_of_its_server_whatever_is_set(setting: str) -> None:
+    alone, whole = replace(node("h100-sxm"), gpus=1), node("h100-sxm")
+    changed = with_settings(alone, [setting])
+    eighth = (operating_costs(cluster(whole)).held_usd_per_hour or 0.0) / 8
+    for each in (alone, changed):
+        assert operating_costs(cluster(each)).held_usd_per_hour == pytest.approx(eighth)
 
 
 def test_parts_and_the_rest_where_it_says_nothing() -> None:
