@@ -241,26 +241,6 @@ def test_what_is_composed_is_counted_once() -> None:
     assert names(found).count("mean") + names(found).count("sum") == 1
 
 
-@pytest.mark.parametrize(("device", "dtype"), [("p100-pcie-16gb", "bf16"), ("t4", "bf16")])
-def test_a_type_that_a_device_has_no_units_for_is_refused(device: str, dtype: str) -> None:
-    with pytest.raises(PerfmodelError, match=f"{device}: no units for {dtype}"):
-        predict_module(torch.nn.Linear(4, 4), [torch.rand(2, 4)], hardware=device, dtype=dtype)
-
-
-def test_of_several_devices_those_without_units_are_left_out() -> None:
-    """Named in one line; none left is an error."""
-
-    def on(*hardware: str) -> Any:
-        inputs = [torch.rand(2, 4)]
-        return predict_module(torch.nn.Linear(4, 4), inputs, hardware=hardware, dtype="bf16")
-
-    found = on("t4", "h100-sxm", "p4")
-    assert [each.hardware for each in found.results] == ["h100-sxm"]
-    assert "left out t4, p4: no units for bf16: cast the module" in found.warnings
-    with pytest.raises(PerfmodelError, match=r"^t4, p4: no units for bf16"):
-        on("t4", "p4")
-
-
 def test_verbs_that_take_a_module(path: Path, tmp_path: Path) -> None:
     from perfmodel.cli import main
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perfmodel.errors import PerfmodelError
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE
 from perfmodel.ops.read.module import Call, as_run
@@ -15,6 +16,7 @@ from perfmodel.workload.memory_tiers import memory_use
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
+from perfmodel import predict_module  # noqa: E402
 from perfmodel.ops.read.module import graph_of_module  # noqa: E402
 
 
@@ -215,3 +217,23 @@ def test_indexed_reductions_and_packed_sequences_have_rules() -> None:
     found = dict(pieces(Of(reduced), torch.rand(4, 3, 8), at, lengths))
     assert (found["index_add"]["rows"], found["index_add"]["cols"]) == (6, 8)
     assert "unknown" not in found
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("p100-pcie-16gb", "bf16"), ("t4", "bf16")])
+def test_a_type_that_a_device_has_no_units_for_is_refused(device: str, dtype: str) -> None:
+    with pytest.raises(PerfmodelError, match=f"{device}: no units for {dtype}"):
+        predict_module(torch.nn.Linear(4, 4), [torch.rand(2, 4)], hardware=device, dtype=dtype)
+
+
+def test_of_several_devices_those_without_units_are_left_out() -> None:
+    """Named in one line; none left is an error."""
+
+    def on(*hardware: str) -> Any:
+        inputs = [torch.rand(2, 4)]
+        return predict_module(torch.nn.Linear(4, 4), inputs, hardware=hardware, dtype="bf16")
+
+    found = on("t4", "h100-sxm", "p4")
+    assert [each.hardware for each in found.results] == ["h100-sxm"]
+    assert "left out t4, p4: no units for bf16: cast the module" in found.warnings
+    with pytest.raises(PerfmodelError, match=r"^t4, p4: no units for bf16"):
+        on("t4", "p4")
