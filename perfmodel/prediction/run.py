@@ -21,7 +21,7 @@ from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster
-from perfmodel.hardware.catalogue import PLAIN_HOST
+from perfmodel.hardware.catalogue import PLAIN_HOST, host
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
@@ -34,7 +34,7 @@ from perfmodel.prediction.contention import contended, without_contention
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.reasons import MeasuredExplainer
-from perfmodel.prediction.request import Request, facts_of, machines, on_plain_host, traced_by
+from perfmodel.prediction.request import Request, facts_of, machines, on_host, traced_by
 from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.serving import with_latencies
@@ -58,10 +58,12 @@ def predicted(request: Request) -> Prediction:
     if names := machines(request.targets):
         known = replace(request, hardware=(), settings=()).settled()
         on = partial(replace, known, settings=request.settings)
-        is_whole = isinstance(known.source, Trace)
-        placed = {name: on_plain_host(name, whole=is_whole) for name in names}
+        trace = known.source if isinstance(known.source, Trace) else None
+        own = None if trace is None else known_machine(trace)  # whose host times are measured
+        common = own.node.host if own else host(PLAIN_HOST)
+        placed = {name: on_host(name, common, whole=trace is not None) for name in names}
         found = cheapest_first(names, lambda name: predicted(on(hardware=placed[name])))
-        about = {"host_of_gpus": PLAIN_HOST} if [*placed.values()] != names else {}
+        about = {"host_of_gpus": common.name} if [*placed.values()] != names else {}
         return replace(found, source=found.source | about)
     with using_kernels(request.kernels):
         settled = request.settled()

@@ -317,9 +317,7 @@ def with_latencies(
                 limit_ms = each.p99_us / US_PER_MS
                 raise UsageError(f"--p99-ms {limit_ms:g}: {result.hardware}: {load.note}")
             remarks += [prefixed(result.hardware, note) for note in each.remarks(load, batch)]
-            row |= load.to_dict()
-            if delay_us is not None:
-                row["max_delay_us"] = delay_us
+            row |= load.to_dict() | ({} if delay_us is None else {"max_delay_us": delay_us})
             if each.rate_per_s is None:
                 row |= {"p99_limit_us": p99_us, "most_per_s": load.rate_per_s}
         rows.append(row)

@@ -10,11 +10,13 @@ from cli.conftest import Run
 from cli.test_predict import GPUS, answer_of
 
 from perfmodel.errors import UsageError
+from perfmodel.hardware import node
 from perfmodel.prediction import predict
 from perfmodel.prediction.request import machines
 from perfmodel.prediction.running_cost import cheapest_first
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Table
+from perfmodel.trace import read
 from perfmodel.workload import load_workload
 
 
@@ -92,6 +94,17 @@ def test_boards_are_compared_on_one_host(monkeypatch: pytest.MonkeyPatch) -> Non
     assert any("all on one host, generic-server" in str(each) for each in blocks)
     (summary,) = (each for each in blocks if isinstance(each, Table) and each.title[:4] == "Cost")
     assert summary.title == "Cost per billion samples, and time per batch (ms)"
+
+
+def test_the_common_host_of_a_trace_is_its_own(
+    reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = lambda named: ["h100-sxm", "t4"] if named == ["gpus"] else []  # noqa: E731
+    monkeypatch.setattr("perfmodel.prediction.run.machines", found)
+    trace = read(reference / "traces_2/inference/h100_bert-small.json.gz")
+    together, alone = (predict(trace, hardware=each) for each in ("gpus", "h100-sxm"))
+    assert together.source["host_of_gpus"] == node("h100-sxm").host.name
+    assert alone.results[0].step_us in [each.step_us for each in together.results]
 
 
 def test_what_cannot_run_anywhere_is_named_once() -> None:
