@@ -11,7 +11,7 @@ from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.eager.embedding_bag import Batched, batched
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, to_device, view
-from perfmodel.workload.sharding import Shard
+from perfmodel.workload.sharding import Shard, per_shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
 
@@ -210,8 +210,7 @@ def _asked(run: Run, sent: Sequence[int]) -> list[list[int]]:
             return part.unique_rows(run.batch) / whole.unique_rows(run.batch)
         return part.pooling / whole.pooling
 
-    every = {shard: share(shard) for own in run.plan.shards for shard in own}
-    return [[round(sent[it.table] * every[it]) for it in own] for own in run.plan.shards]
+    return per_shard(run.plan.shards, lambda shard: round(sent[shard.table] * share(shard)))
 
 
 def _exchanged_ids(

@@ -33,6 +33,7 @@ from perfmodel.workload.eager.tensors import (
     to_dtype,
     view,
 )
+from perfmodel.workload.sharding import per_shard
 from perfmodel.workload.step import Run
 
 NIC = "nic"
@@ -171,7 +172,7 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
         own = [len(shards) * batch for shards in places]
         theirs = shares(len(run.tables) * run.global_batch, run.ranks)
         all_to_all_call(r, ordered.lengths, got.lengths, own, theirs)
-        own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
+        own = list(map(sum, per_shard(places, lambda each: each.of(tables).lookups(batch))))
         theirs = shares(total_lookups(run.tables, run.global_batch), run.ranks)
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)

@@ -9,11 +9,13 @@ best layout of all these is taken. Source: the planner of NVIDIA's MLPerf DLRM-D
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf
+from typing import TypeVar
 
 from perfmodel.embedding import Placement, Sharding, TablePlacement
 from perfmodel.embedding.popularity import Scattered, busiest_load
@@ -119,6 +121,17 @@ class Shard:
         if self.parts > 1:
             return row_wise_part(whole, self.parts, self.block, self.excess_frac)
         return replace(whole, dim=whole.dim // self.columns) if self.columns > 1 else whole
+
+
+Value = TypeVar("Value")
+
+
+def per_shard(
+    held: Sequence[Sequence[Shard]], value: Callable[[Shard], Value]
+) -> list[list[Value]]:
+    """Per rank the `value` of each shard that it has, which equal shards share."""
+    values = {shard: value(shard) for shard in set(chain.from_iterable(held))}
+    return [[values[shard] for shard in own] for own in held]
 
 
 @dataclass(frozen=True)
@@ -251,9 +264,8 @@ def _cut(
             spread[number] = Scattered(popularity, tuple(ranks), table.pooling * table.dim)
     cut = [[block.get((it.table, rank), it) for it in own] for rank, own in enumerate(held)]
     if spread:
-        every = {shard: shard.of(tables) for own in cut for shard in own}
-        looked_up = {shard: part.pooling * part.dim for shard, part in every.items()}
-        mean = tuple(sum(map(looked_up.__getitem__, own)) for own in cut)
+        looked_up = per_shard(cut, lambda it: (part := it.of(tables)).pooling * part.dim)
+        mean = tuple(map(sum, looked_up))
         busiest = max(
             {at: None for each in spread.values() for at in each.ranks}, key=mean.__getitem__
         )

@@ -28,7 +28,14 @@ from perfmodel.trace.columns import last_writers
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.sharding import FP32_BYTES, Plan, own_placement, plan, plan_of_placement
+from perfmodel.workload.sharding import (
+    FP32_BYTES,
+    Plan,
+    own_placement,
+    per_shard,
+    plan,
+    plan_of_placement,
+)
 from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
@@ -274,9 +281,9 @@ def rank_classes(
         shares = plan_of_placement(workload, placement, within, linked).shards
         ways = [replace(each, ranks=(0,), sharding="table_wise") for each in placement.tables]
     by_work: dict[tuple[tuple[Table, TablePlacement | None], ...], list[int]] = {}
-    for rank, shards in enumerate(shares):
-        key = tuple((each.of(workload.tables), ways[each.table]) for each in shards)
-        by_work.setdefault(key, []).append(rank)
+    parts = per_shard(shares, lambda each: (each.of(workload.tables), ways[each.table]))
+    for rank, own in enumerate(parts):
+        by_work.setdefault(tuple(own), []).append(rank)
     return [
         RankClass(
             tuple(own),
