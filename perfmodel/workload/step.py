@@ -28,14 +28,7 @@ from perfmodel.trace.columns import last_writers
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.sharding import (
-    FP32_BYTES,
-    Plan,
-    own_placement,
-    per_shard,
-    plan,
-    plan_of_placement,
-)
+from perfmodel.workload.sharding import FP32_BYTES, Plan, own_placement, plan, plan_of_placement
 from perfmodel.workload.stashed import stashed
 from perfmodel.workload.tables import Table, lookup_attributes, mean_length
 
@@ -274,14 +267,14 @@ def rank_classes(
     """
     ways: list[TablePlacement | None] = [None] * len(workload.tables)
     if placement is None:
-        shares = plan(workload, ranks, linked).shards
+        held = plan(workload, ranks, linked)
     else:
         within = placement.within(ranks)
         batch = (batch or workload.batch) * within // ranks
-        shares = plan_of_placement(workload, placement, within, linked).shards
+        held = plan_of_placement(workload, placement, within, linked)
         ways = [replace(each, ranks=(0,), sharding="table_wise") for each in placement.tables]
     by_work: dict[tuple[tuple[Table, TablePlacement | None], ...], list[int]] = {}
-    parts = per_shard(shares, lambda each: (each.of(workload.tables), ways[each.table]))
+    parts = held.of_each(lambda each: (each.of(workload.tables), ways[each.table]))
     for rank, own in enumerate(parts):
         by_work.setdefault(tuple(own), []).append(rank)
     return [

@@ -43,7 +43,6 @@ from perfmodel.workload.jagged import (
 )
 from perfmodel.workload.replay import Replay, WithRows
 from perfmodel.workload.settings import implementation
-from perfmodel.workload.sharding import per_shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.device_kernels import average_copies, is_replica
 from perfmodel.workload.tiered.source import (
@@ -288,7 +287,7 @@ def _requested(
     """`[global batch, own dims]` of the shards that go this `way`, requested as `[batch, dims of
     all]`: what a sample gets of each shard, and what waits for the rows."""
     tables, group = run.workload.tables, GROUP
-    widths = per_shard(run.plan.shards, lambda shard: round(shard.of(tables).width))
+    widths = run.plan.of_each(lambda shard: round(shard.of(tables).width))
     if run.ranks == 1:
         return widths[0], partial(_there, pooled)
     if way == REDUCED:
