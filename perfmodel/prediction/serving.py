@@ -190,7 +190,7 @@ def _answered_us(
 
 _SHRINKS, _SIZES, _ROUNDS = 4, 5, 9
 """Sizes of batches that are predicted: each a quarter of the next; halvings of a range of rates."""
-_LIMITED, _FULL = (1e-6,), (0.005, 0.01, 0.02, *((at + 1) / 25 for at in range(24)))
+_FULL, _LEAST = (0.005, 0.01, 0.02, *((at + 1) / 25 for at in range(24))), 1e-6
 """Loads that are tried first. With a limit to the delay the 99th percentile grows with the rate;
 batches that wait until they are full take longest at low rates, too."""
 
@@ -241,17 +241,18 @@ class Serving:
         if self.p99_us is None:
             assert self.rate_per_s is not None
             return self._at(steps, self.rate_per_s, max(known))
-        found = [self._best(steps, size, self.p99_us) for size in known]
-        met = [each for each in found if _p99_us(each) <= self.p99_us]
+        found, met = list[LoadLatency](), list[LoadLatency]()
+        for size in reversed(known):  # the largest mostly serves most: others at higher rates only
+            most_per_s = max((each.rate_per_s for each in met), default=0.0)
+            found.append(self._best(steps, size, self.p99_us, most_per_s))
+            met += [each for each in found[-1:] if _p99_us(each) <= self.p99_us]
         if not met:
             best = min(found, key=_p99_us)
             why = f"{human_us(best.p99_us)} at best" if best.p99_us else best.note
             note = f"not 99 % within {human_us(self.p99_us)}: {why}"
             note += ": try a smaller --batch" if self.max_delay_us is None else ""
             return replace(best, mean_us=None, p50_us=None, p99_us=None, note=note)
-        if self.rate_per_s is None:
-            return max(met, key=lambda each: each.rate_per_s)
-        return min(met, key=lambda each: each.load_frac)
+        return max(met, key=lambda each: (each.rate_per_s, -each.load_frac))
 
     def remarks(self, load: LoadLatency, batch: int) -> list[str]:
         """That most of the time is until batches are full, where nothing limits it."""
@@ -266,12 +267,12 @@ class Serving:
             return batched_latency(steps, rate_per_s, size, inf)
         return replace(batched_latency(steps, rate_per_s, size, self.max_delay_us), batch=size)
 
-    def _best(self, steps: BatchSteps, size: int, p99_us: float) -> LoadLatency:
-        """At the rate asked for, else at the largest within the latency, or where it is least."""
+    def _best(self, steps: BatchSteps, size: int, p99_us: float, least_per_s: float) -> LoadLatency:
+        """At the rate asked for, else the largest in time from `least_per_s`, or the least."""
         if self.rate_per_s is not None:
             return self._at(steps, self.rate_per_s, size)
         most_per_s = size / float(steps.period_us(size)) * US_PER_S
-        loads = _FULL if self.max_delay_us is None else _LIMITED
+        loads = _FULL if self.max_delay_us is None else (max(least_per_s / most_per_s, _LEAST),)
         found = [self._at(steps, load * most_per_s, size) for load in loads]
         met = [at for at, each in enumerate(found) if _p99_us(each) <= p99_us]
         if not met:
@@ -281,10 +282,8 @@ class Serving:
         for _ in range(_ROUNDS):
             middle = (low + high) / 2
             tried = self._at(steps, middle * most_per_s, size)
-            if _p99_us(tried) <= p99_us:
-                low, best = middle, tried
-            else:
-                high = middle
+            is_met = _p99_us(tried) <= p99_us
+            low, high, best = (middle, high, tried) if is_met else (low, middle, best)
         return best
 
 

@@ -190,8 +190,7 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     rows = _exchanged_rows(r, run, found, sent) if run.ranks > 1 else found
     if not about.index_dedup:
         return rows
-    repeats = zip(rows, ids, strict=True)
-    return [_selected(r, run, each, key.shape[0]) for each, key in repeats]
+    return [_selected(r, run, each, key.shape[0]) for each, key in zip(rows, ids, strict=True)]
 
 
 def _shards(run: Run) -> dict[int, Shard]:
@@ -210,8 +209,7 @@ def _asked(run: Run, sent: Sequence[int]) -> list[list[int]]:
             return part.unique_rows(run.batch) / whole.unique_rows(run.batch)
         return part.pooling / whole.pooling
 
-    every = {shard: share(shard) for own in run.plan.shards for shard in own}
-    return [[round(sent[it.table] * every[it]) for it in own] for own in run.plan.shards]
+    return run.plan.of_each(lambda shard: round(sent[shard.table] * share(shard)))
 
 
 def _exchanged_ids(
@@ -219,8 +217,7 @@ def _exchanged_ids(
 ) -> list[Tensor]:
     """Ids of all ranks that the own shards hold, shard by shard; the host waits for how many."""
     sizes, counts = (r.tensor((run.ranks,), "int64") for _ in range(2))
-    single = [1] * run.ranks
-    all_to_all_call(r, sizes, counts, single, single)
+    all_to_all_call(r, sizes, counts, [1] * run.ranks, [1] * run.ranks)
     to_device(r, counts, "cpu")
     given = r.made("aten::cat", (tuple(ids), 0), (sum(sent),), "int64")
     asked = _asked(run, sent)

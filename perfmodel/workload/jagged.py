@@ -165,14 +165,13 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
 
     The host waits for the sizes; then two collectives: lengths, values.
     """
-    got, use = received_keys(r, run), adapter_use(run)
-    tables, places, batch = run.workload.tables, run.plan.shards, run.batch
+    got, use, batch = received_keys(r, run), adapter_use(run), run.batch
     with r.during(INPUT):
         to_device(r, splits, "cpu")
-        own = [len(shards) * batch for shards in places]
+        own = [len(shards) * batch for shards in run.plan.shards]
         theirs = shares(len(run.tables) * run.global_batch, run.ranks)
         all_to_all_call(r, ordered.lengths, got.lengths, own, theirs)
-        own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
+        own = list(map(sum, run.plan.of_each(lambda it: it.of(run.workload.tables).lookups(batch))))
         theirs = shares(total_lookups(run.tables, run.global_batch), run.ranks)
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)

@@ -9,11 +9,13 @@ best layout of all these is taken. Source: the planner of NVIDIA's MLPerf DLRM-D
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf
+from typing import Any
 
 from perfmodel.embedding import Placement, Sharding, TablePlacement
 from perfmodel.embedding.popularity import Scattered, busiest_load
@@ -127,6 +129,11 @@ class Plan:
 
     shards: tuple[tuple[Shard, ...], ...]
     replicated: tuple[int, ...] = ()
+
+    def of_each(self, value: Callable[[Shard], Any]) -> list[list[Any]]:
+        """Per rank the `value` of each shard that it has, which equal shards share."""
+        values = {shard: value(shard) for shard in set(chain.from_iterable(self.shards))}
+        return [[values[shard] for shard in own] for own in self.shards]
 
 
 @lru_cache(maxsize=64)
@@ -251,7 +258,7 @@ def _cut(
             spread[number] = Scattered(popularity, tuple(ranks), table.pooling * table.dim)
     cut = [[block.get((it.table, rank), it) for it in own] for rank, own in enumerate(held)]
     if spread:
-        every = {shard: shard.of(tables) for own in cut for shard in own}
+        every = {shard: shard.of(tables) for shard in set(chain.from_iterable(cut))}
         looked_up = {shard: part.pooling * part.dim for shard, part in every.items()}
         mean = tuple(sum(map(looked_up.__getitem__, own)) for own in cut)
         busiest = max(
@@ -302,12 +309,11 @@ def _planned(workload: Workload, numbers: list[int], ranks: int, linked: int) ->
     """Groups of linked ranks are what is planned for where there are several, else ranks."""
     groups = ranks // linked
     within = linked if groups > 1 else 1
-    states = 1 + STATES[workload.training.table_optimizer]
     held = planned(
         {number: workload.tables[number] for number in numbers},
         ranks // within,
         table_cost=REMOTE_TABLE_COST if groups > 1 else LINKED_TABLE_COST,
-        row_bytes=workload.dim * FP32_BYTES * states,
+        row_bytes=workload.dim * FP32_BYTES * (1 + STATES[workload.training.table_optimizer]),
         capacity_bytes=CAPACITY_BYTES * within,
     )
     return [own for own in held for _ in range(within)]

@@ -267,16 +267,16 @@ def rank_classes(
     """
     ways: list[TablePlacement | None] = [None] * len(workload.tables)
     if placement is None:
-        shares = plan(workload, ranks, linked).shards
+        held = plan(workload, ranks, linked)
     else:
         within = placement.within(ranks)
         batch = (batch or workload.batch) * within // ranks
-        shares = plan_of_placement(workload, placement, within, linked).shards
+        held = plan_of_placement(workload, placement, within, linked)
         ways = [replace(each, ranks=(0,), sharding="table_wise") for each in placement.tables]
     by_work: dict[tuple[tuple[Table, TablePlacement | None], ...], list[int]] = {}
-    for rank, shards in enumerate(shares):
-        key = tuple((each.of(workload.tables), ways[each.table]) for each in shards)
-        by_work.setdefault(key, []).append(rank)
+    parts = held.of_each(lambda each: (each.of(workload.tables), ways[each.table]))
+    for rank, own in enumerate(parts):
+        by_work.setdefault(tuple(own), []).append(rank)
     return [
         RankClass(
             tuple(own),

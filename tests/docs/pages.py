@@ -3,7 +3,7 @@
 A page runs in an empty folder that holds links to `traces/` and `benchmarks/`; its blocks run in
 order and share that folder and one Python namespace. By the word after the fence:
 
-- `console`: lines that begin with `$ ` run, in bash or, where they are `perfmodel` alone, in this
+- `console`: lines that begin with `$ ` run, in bash or, where they are perfmodel alone, in this
   process; the lines below each are what it prints. A command must succeed, or exit 2 where the
   output shown begins with `perfmodel:` (what was written, and warnings, are none).
 - `python` and `pycon`: run; of `pycon`, what is printed is compared. `python` below a comment
@@ -44,6 +44,11 @@ NOT_RUN = {
     "docs/gpu-queue.md": "needs a CUDA machine; tests/collect checks its command lines",
     "docs/ci.md": "the job installs perfmodel first; its perfmodel commands stand in other pages",
 }
+IN_THIS_PROCESS = {
+    "perfmodel": "perfmodel.cli",
+    "python -m perfmodel.collect": "perfmodel.collect.__main__",
+}
+"""Where `main` of a command is: others would each import everything anew."""
 NEEDS_TORCH = re.compile(r"perfmodel\.collect|^import torch|^from torch|\w\.py:\w", re.M)
 TOLERANCE_FRAC = 0.05
 TIMEOUT_S = 300
@@ -161,17 +166,17 @@ class Session:
 
     def output(self, command: str, *, fails: bool = False) -> str:
         """What a command prints, errors included; its exit status must be 0, or 2 if it `fails`."""
-        is_perfmodel = command.startswith("perfmodel ") and not _SHELL.search(command)
-        status, printed = (self._here if is_perfmodel else self._in_bash)(command)
+        names = () if _SHELL.search(command) else IN_THIS_PROCESS
+        own = next((name for name in names if command.startswith(f"{name} ")), None)
+        status, printed = self._here(own, command) if own else self._in_bash(command)
         expected = 2 if fails else 0
         assert status == expected, (
             f"$ {command}\nexited {status}, expected {expected}:\n{printed[-3000:]}"
         )
         return printed
 
-    def _here(self, command: str) -> tuple[int, str]:
-        from perfmodel.cli import main
-
+    def _here(self, own: str, command: str) -> tuple[int, str]:
+        main = importlib.import_module(IN_THIS_PROCESS[own]).main
         printed = io.StringIO()
         with (
             contextlib.chdir(self.folder),
@@ -179,7 +184,7 @@ class Session:
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
-            return main(shlex.split(command)[1:]), printed.getvalue()
+            return main(shlex.split(command.removeprefix(own))), printed.getvalue()
 
     def _in_bash(self, command: str) -> tuple[int, str]:
         done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,7 @@ precision = "fp32"
 exchange_precision = "fp32"
 prefetch = false
 """
+WHOLE, ROW_WISE, COPIED = ("table_wise",), ("row_wise",), ("data_parallel",)
 MIXED = ("table_wise", "row_wise", "column_wise")
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRec's own
 
@@ -143,8 +145,9 @@ def group(ranks: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def trained(ranks: int, kinds: Sequence[str]) -> tuple[Any, Any]:
-    """Two steps of such a model."""
+@cache
+def trained(ranks: int, kinds: tuple[str, ...]) -> tuple[Any, Any]:
+    """Two steps of such a model, which tests share."""
     batch = given()
     with group(ranks), own.predicting("dgx-h100") as step:
         model, plan = sharded(ranks, kinds)
@@ -172,18 +175,18 @@ def device_us(result: Result) -> float:
     slow_but(
         1,
         [
-            (["table_wise"], 8, 0.05),
-            (["row_wise"], 8, 0.05),
+            (WHOLE, 8, 0.05),
+            (ROW_WISE, 8, 0.05),
             (MIXED, 8, 0.06),
-            (["table_wise"], 2, 0.05),
-            (["row_wise"], 2, 0.05),
+            (WHOLE, 2, 0.05),
+            (ROW_WISE, 2, 0.05),
             (MIXED, 2, 0.08),  # the host waits for each kind's sizes
-            (["data_parallel"], 8, 0.15),  # on fake groups TorchRec registers no replicas to step
+            (COPIED, 8, 0.15),  # on fake groups TorchRec registers no replicas to step
         ],
     ),
 )
 def test_a_sharded_model_takes_what_its_workload_takes(
-    kinds: Sequence[str], ranks: int, within: float, tmp_path: Path
+    kinds: tuple[str, ...], ranks: int, within: float, tmp_path: Path
 ) -> None:
     step, plan = trained(ranks, kinds)
     (tmp_path / "mine.toml").write_text(WORKLOAD)
@@ -206,7 +209,7 @@ def test_a_sharded_model_takes_what_its_workload_takes(
 
 def test_replicated_tables_sum_their_gradients() -> None:
     """TorchRec's slices of their rows are tensors of a class of its own."""
-    step, _ = trained(8, ["data_parallel"])
+    step, _ = trained(8, COPIED)
     sums = [op for op in step.graph.ops if op.attributes.get("collective") == "all_reduce"]
     assert max(int(op.attributes["in_elements"]) for op in sums) == TABLES * ROWS * DIM
     assert step.step_us > 1000
@@ -241,6 +244,6 @@ def test_a_file_of_a_sharded_model_takes_what_its_loop_takes(tmp_path: Path) -> 
     with group(8):
         graph = graph_of_program(Program(file, "Sharded"), call)
     found = predict_passes(graph, [cluster("dgx-h100")], (), None)
-    step, _ = trained(8, ["table_wise"])
+    step, _ = trained(8, WHOLE)
     (ours,), (loop,) = found.results, step.prediction.results
     assert ours.rank.gpu_active_us == pytest.approx(loop.rank.gpu_active_us, rel=0.05)

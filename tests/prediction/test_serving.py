@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
 from perfmodel.prediction import serving
-from perfmodel.prediction.serving import Serving
+from perfmodel.prediction.serving import Service, Serving
 
 
 def result(step_us: float, latency_us: float) -> Any:
@@ -53,6 +54,23 @@ def test_that_batches_wait_to_fill_is_said_where_it_is_most_of_the_time() -> Non
     assert not asked.remarks(asked.served(1, 1, lambda _: result(100.0, 200.0)), 1)
     limited = Serving(50.0, 1.0)
     assert not limited.remarks(limited.served(8, 1, lambda _: result(100.0, 200.0)), 8)
+
+
+@pytest.mark.parametrize(("p99_us", "batch"), [(4_500.0, 2048), (1_200.0, 512)])
+def test_the_best_of_all_batches_is_found_without_a_search_in_each(
+    p99_us: float, batch: int
+) -> None:
+    asked, sizes = Serving(500.0, p99_us=p99_us), (8, 32, 128, 512, 2048)
+    services = tuple(Service(10.0 + size, 10.0 + size) for size in sizes)
+    with mock.patch.object(serving, "QUERIES", 2**16):
+        alone = [asked._best(serving.BatchSteps(sizes, services), it, p99_us, 0.0) for it in sizes]
+        looked = Mock(side_effect=serving.batched_latency)
+        with mock.patch.object(serving, "batched_latency", looked):
+            found = asked.served(2048, 1, lambda size: result(10.0 + size, 10.0 + size))
+    best = max((it for it in alone if it.p99_us <= p99_us), key=lambda it: it.rate_per_s)  # type: ignore[operator]
+    assert found.batch == best.batch == batch
+    assert found.rate_per_s == pytest.approx(best.rate_per_s, rel=2e-3)
+    assert looked.call_count < 30
 
 
 def test_what_cannot_be_asked() -> None:

@@ -287,7 +287,7 @@ def _requested(
     """`[global batch, own dims]` of the shards that go this `way`, requested as `[batch, dims of
     all]`: what a sample gets of each shard, and what waits for the rows."""
     tables, group = run.workload.tables, GROUP
-    widths = [[round(shard.of(tables).width) for shard in own] for own in run.plan.shards]
+    widths = run.plan.of_each(lambda shard: round(shard.of(tables).width))
     if run.ranks == 1:
         return widths[0], partial(_there, pooled)
     if way == REDUCED:
