@@ -173,9 +173,11 @@ def test_convolutions_over_windows_are_laid_out_anew_where_channels_come_first()
     rest_us = 2 * 4 * 64 * 14**2 * 9 / (200 * 1e3) + 0.1
     assert first - rest_us == pytest.approx(3 * (last - rest_us), rel=0.05)
     pixels = row | {"groups": 1, "padding": 0, "kernel_size": 1}
-    assert _us("convolution", device, **pixels, channels_last=1) == pytest.approx(
-        _us("convolution", device, **pixels)
-    )
+    first, last = (_us("convolution", device, **pixels, channels_last=each) for each in (0, 1))
+    assert first > 1.2 * last
+    alone = replace(device, sm_count=1)  # one thread multiplies matrices
+    first, last = (_us("convolution", alone, **pixels, channels_last=each) for each in (0, 1))
+    assert first == pytest.approx(last)
 
 
 def test_channels_of_a_group_fill_blocks_of_their_own() -> None:
@@ -187,6 +189,11 @@ def test_channels_of_a_group_fill_blocks_of_their_own() -> None:
         for groups in (64, 16)
     )
     assert narrow == pytest.approx(wide, rel=0.1)
+    one, two = (
+        _us("convolution", device, **row, in_channels=64, out_channels=channels, groups=64)
+        for channels in (64, 128)
+    )
+    assert two > 4 * one  # a depthwise kernel's outputs are as many as its inputs
 
 
 def test_two_results_below_what_is_mapped_anew_are_not_one_above() -> None:
@@ -205,6 +212,19 @@ def test_attention_over_few_keys_is_slow_for_its_work() -> None:
     row = {"op": "attention", "heads": 8, "head_dim": 64}
     few, many = (_us("attention", device, **row, b=b, s=s) for b, s in ((1024, 32), (1, 1024)))
     assert few == pytest.approx(many * (1 + 90 / 32) / (1 + 90 / 1024), rel=0.1)
+    window = [_us("attention", device, **row, b=1, s=32, window_size=16, past=n) for n in (0, 999)]
+    assert window[0] <= window[1]
+
+
+def test_sums_are_no_faster_than_the_memory_nor_on_more_threads_than_one() -> None:
+    rows = {"cols": 1.0, "rows": 1e6, "hash_size": 1e6}
+    for op in ("scatter_add", "index_add"):
+        one, two = (
+            _us("vector", replace(MACHINE, sm_count=cores), op=op, **rows) for cores in (1, 2)
+        )
+        assert two >= 0.9 * one
+    us = _us("vector", MACHINE, op="sum", rows=1, cols=1e9)
+    assert us >= (4e9 - MACHINE.llc_bytes) / MACHINE.hbm_gb_per_s / 1e3
 
 
 def test_small_products_of_bf16_are_loops_larger_ones_a_librarys() -> None:
