@@ -70,6 +70,9 @@ def predict(
     program = program_of(trace or "", arguments, input or ())
     if (max_delay_ms, rate, p99_ms) != (None, None, None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
+    if largest_batch:
+        under_load = {"rate": rate, "p99_ms": p99_ms, "max_delay_ms": max_delay_ms}
+        refuse_conflicting("--largest-batch", under_load)
     of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
     of_modules |= {"dtype": dtype, "autocast": autocast, "assume": assume}
     of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}

@@ -108,6 +108,7 @@ class PredictionOptions(KernelOptions):
     def traced(self, program: Program, call: Call) -> Traced:
         """What gives the ops of one call of a class in a Python file, which is executed."""
         from perfmodel.ops.read.module import HOW, as_run, graph_of_program
+        from perfmodel.prediction.request import Traced
 
         is_ours = ("mode",) if self.mode in HOW else ()
         self.refuse_beside("FILE.py:CLASS", (*_OF_SHAPES, *is_ours))
@@ -120,7 +121,7 @@ class PredictionOptions(KernelOptions):
                 traced = graph_of_program(program, replace(call, batch=batch))
                 return as_run(traced, self.mode or Mode.EAGER)
 
-        return graph
+        return Traced(graph)
 
     def configuration(self, name: str) -> Workload:
         """The workload of that name. Raises `UsageError` for what it cannot be asked."""
@@ -160,9 +161,10 @@ class PredictionOptions(KernelOptions):
     ) -> Prediction:
         """The prediction of what was read, under `changes` of the options; or that of the largest
         batch."""
+        from perfmodel.prediction.request import Traced
         from perfmodel.prediction.run import largest_batch_of, predicted
 
-        if callable(content):  # which knows how it runs
+        if isinstance(content, Traced):  # which knows how it runs
             changes["mode"] = None
         request = self.request(content, **changes)
         with working("predicting"):

@@ -26,8 +26,15 @@ if TYPE_CHECKING:
     from perfmodel.prediction.serving import Serving
 
 OF_WORKLOAD = "workload."
-Traced: TypeAlias = Callable[[int | None], OpGraph]
-"""What gives the ops of a module that is called with so many samples, or with its own."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A module, by what gives its ops for a call with so many samples, or with its own."""
+
+    graph: Callable[[int | None], OpGraph]
+
+
 Source: TypeAlias = Trace | OpGraph | Traced | Deployment | Workload | str | Path
 Hardware = str | Path | Part
 Settings: TypeAlias = str | Sequence[str] | Mapping[str, object]
@@ -185,7 +192,7 @@ def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = Fal
 def sourced(source: Source, batch: int | None = None) -> Source:
     """What a name stands for: a trace, the ops of a module called with `batch`, else a workload."""
     if (traced := traced_by(source)) is not None:
-        return traced(batch)
+        return traced.graph(batch)
     if not isinstance(source, (str, Path)):
         return source
     return read(source) if is_recording(source) else load_workload(source)
@@ -195,8 +202,8 @@ def traced_by(source: Source) -> Traced | None:
     """What gives the ops of a module for a batch; None of any other source."""
     program = program_of(str(source)) if isinstance(source, (str, Path)) else None
     if program is not None:
-        return lambda batch: graph_of_program(program, Call(batch=batch))
-    return source if callable(source) else None
+        return Traced(lambda batch: graph_of_program(program, Call(batch=batch)))
+    return source if isinstance(source, Traced) else None
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:

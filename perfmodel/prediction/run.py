@@ -69,6 +69,8 @@ def predicted(request: Request) -> Prediction:
         settled = request.settled()
         found = _answer(settled.source, settled)
         if settled.serving is not None:
+            if found.source.get("training"):
+                raise UsageError("latencies under load are of forward passes: give train=False")
             found = with_latencies(found, settled.serving, partial(_again, settled))
         results = billed(found.source, found.results)
         return replace(found, results=results, warnings=[*found.warnings, *not_learned()])
@@ -88,7 +90,7 @@ def largest_batch_of(request: Request) -> Prediction:
     """What is predicted of the largest batch that memory holds on every rank, to 1 % of it; its
     source has that as `largest_batch`, with samples per second and the share of memory that is
     filled. Raises `PerfmodelError` where memory is not known, or does not hold one sample."""
-    request.refuse("a search for the largest batch", ("batch",))
+    request.refuse("a search for the largest batch", ("batch", "serving"))
     if len(request.targets) > 1 or machines(request.targets):
         raise UsageError("--largest-batch is of one machine: expected one --hardware")
     known = request.settled() if traced_by(request.source) is None else request

@@ -92,6 +92,10 @@ def test_what_is_wrong_by_itself_is_refused_before_anything_is_predicted() -> No
         predict(KAGGLE)
     with pytest.raises(UsageError, match="nothing is predicted of a int"):
         predict(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="nothing is predicted of a builtin"):
+        predict(print)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="of forward passes"):
+        predict("criteo-kaggle", hardware="dgx-1", serving=Serving.of(1e5, None, None))
 
 
 def test_python_asks_for_latencies_and_layouts_as_the_command_line_does() -> None:

@@ -112,6 +112,11 @@ class Shortage:
     def __str__(self) -> str:
         return self._found()
 
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
 
 def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
     each = own.machine.node.device.hbm_bytes - CONTEXT_BYTES

@@ -29,8 +29,8 @@ from perfmodel.workload.tables import Table
 
 MIN_COLUMNS = 32
 """Narrower slices of a row waste the sectors that memory is read in."""
-MAX_GRADIENT_BYTES = 1e9
-"""Tables with larger gradients are not considered on every rank: these take longer than rows."""
+MAX_COPIED_BYTES = 1e9
+"""Tables with larger gradients, or in inference larger rows, are not considered on every rank."""
 CACHED_FRACS = (0.5, 0.2, 0.05, 0.01)
 """Of a table outside device memory, what its cache there may hold: FBGEMM's 0.2, more and less."""
 GRADIENT_BYTES = 4.0
@@ -83,8 +83,8 @@ def ways(deployment: Deployment, cached_fracs: Sequence[float] = ()) -> Iterator
             kinds.append(("row_wise", ranks, EVERY, Shard(number, ranks).of(tables)))
         if 1 < linked < ranks and ranks % linked == 0 and table.rows >= linked:
             kinds.append(("table_row_wise", linked, GROUP, Shard(number, linked).of(tables)))
-        gradient_bytes = table.rows * table.dim * GRADIENT_BYTES
-        if ranks > 1 and not unpooled and gradient_bytes <= MAX_GRADIENT_BYTES:
+        copied_bytes = table.rows * table.dim * GRADIENT_BYTES if deployment.train else whole
+        if ranks > 1 and not unpooled and copied_bytes <= MAX_COPIED_BYTES:
             kinds.append(("data_parallel", ranks, EVERY, table))
         for sharding, parts, reach, shard in kinds:
             is_copied = sharding == "data_parallel"

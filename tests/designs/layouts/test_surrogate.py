@@ -63,6 +63,18 @@ def test_replicas_are_stepped_by_the_dense_optimizer(optimizer: str, states: int
     assert of["table_wise"] == 1000 * 128 * 4 * 2
 
 
+def test_narrow_rows_are_copied_in_inference_where_their_gradients_are_too_large() -> None:
+    """0.77 GB of rows in fp16 whose gradients take 1.54."""
+    wide = replace(load_workload("torchrec-golden"), tables=(Table(3_000_000, 128, 2.0),))
+    wide = wide.with_(implementation__table_precision="fp16")
+    own = deployment_of(wide, cluster("dgx-h100"))
+    copied = {
+        train: any(way.sharding == "data_parallel" for way in ways(replace(own, train=train)))
+        for train in (True, False)
+    }
+    assert copied == {True: False, False: True}
+
+
 def test_columns_and_rows_send_the_keys_that_their_shards_look_up() -> None:
     """Each of four columns all keys, each of eight parts of rows an eighth, beside a length per
     sample. Columns send as much of rows in all as the whole table does."""
