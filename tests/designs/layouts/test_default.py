@@ -1,5 +1,6 @@
 """The deployment that a workload's settings mean, and the searched one where that does not fit."""
 
+import pickle
 import re
 from dataclasses import replace
 
@@ -114,6 +115,7 @@ def test_activations_that_do_not_fit_ask_for_a_smaller_batch() -> None:
     small = replace(small, tables=small.tables[:4])
     with pytest.raises(WorkloadError, match=r"what would do: a batch of [\d,]+;") as raised:
         predict(small, hardware=[one])
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
     batch = int(re.search(r"a batch of ([\d,]+)", str(raised.value))[1].replace(",", ""))  # type: ignore[index]
     assert predict(small.with_(batch=batch), hardware=[one]).results
     with pytest.raises(WorkloadError):
