@@ -26,6 +26,7 @@ from perfmodel.timeline.graph.kinds import Cause
 SCHEMA = "perfmodel.brief/1"
 MAX_BYTES, MAX_CAUSES, MAX_WARNINGS, MAX_ROWS = 2000, 3, 3, 12
 _MAX_TEXT, _LONG, _MAX_COMMAND = 160, 400, 600
+_CAUSES = {name for c in Cause for name in (c.name.lower(), c.name.removeprefix("HOST_"))}
 _PLACE = re.compile(r"\{([\w.*]+)\}")
 
 
@@ -211,7 +212,7 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
 def _said(key: str, value: Any) -> str:
     """A number behind its key, a text alone, its causes in words."""
     if isinstance(value, str):
-        return ": ".join(named(p) if hasattr(Cause, p.upper()) else p for p in value.split(": "))
+        return ": ".join(named(p) if p in _CAUSES else p for p in value.split(": "))
     if isinstance(value, bool):
         return "not " * (not value) + key.replace("_", " ")
     return figure_text(key, value)

@@ -264,6 +264,22 @@ def test_what_is_real_is_afterwards_as_it_was() -> None:
     assert all(map(torch.equal, before, after))
 
 
+@pytest.mark.parametrize("is_made_inside", [False, True])
+def test_a_tensor_with_other_data_is_read_in_their_shape(is_made_inside: bool) -> None:
+    """Also where a step before still holds what stood for it."""
+    (model,), held = layers(1), []
+    other, half = torch.empty(3, WIDTH), torch.empty(5, WIDTH, dtype=torch.float64)
+    with own.predicting(GPU) as step:
+        held.append(model(torch.empty(2, WIDTH)))
+        model.weight.data = torch.empty(3, WIDTH) if is_made_inside else other
+        held.append(model(torch.empty(2, WIDTH)))
+        model.weight.data = half
+        held.append(model(torch.empty(2, WIDTH, dtype=torch.float64)))
+    assert [tuple(each.shape) for each in held] == [(2, WIDTH), (2, 3), (2, 5)]
+    weights = [op.inputs[1] for op in step.graph.ops if op.name == "aten::linear"]
+    assert [each.dtype for each in weights] == ["fp32", "fp32", "fp64"]
+
+
 def test_clipping_is_a_few_kernels_and_steps_within_the_backward_pass_belong_to_it() -> None:
     with own.predicting(GPU) as step:
         model = layers(8)

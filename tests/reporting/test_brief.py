@@ -166,6 +166,20 @@ def test_causes_are_in_words_and_other_names_as_they_are() -> None:
     assert [line.rpartition(": ")[2] for line in told[1:]] == [*names[1:]]
 
 
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [("T1", "Python, between ops (T1)"), ("host_t4", "launch call (T4)"), ("host", "host")],
+)
+def test_host_time_is_in_words_by_its_type_and_a_gpu_is_none(cause: str, words: str) -> None:
+    summary = [{"step_us": 1.0, "main_cause": cause, "rank": 0}]
+    assert (
+        f", {words}, rank"
+        in lines_of(brief({"schema": "perfmodel.breakdown/1", "summary": summary}))[0]
+    )
+    row = {"hardware": "t4", "step_us": 1.0}
+    assert lines_of(brief(PREDICTION | {"results": [row]}))[0] == "step 1.0 us, t4"
+
+
 def test_an_annotation_says_that_a_check_passed() -> None:
     answer = {"schema": "perfmodel.check/1", "figures": 16, "changes": []}
     for passed, line in (

@@ -147,6 +147,11 @@ class LoopRecorder(Recorder):
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         answer = super().function(func, args, kwargs)
+        if func == self._torch.Tensor.data.__set__ and args[0] in self._fakes:
+            value, data = args
+            self._tensor(data)
+            self._fakes[value] = fake = self._fakes.get(data, data)  # not that of the data before
+            self._mode.fake_tensor_converter.set_tensor_memo(value, fake)
         if not self._torch.is_grad_enabled():
             return answer
         for each in answer if isinstance(answer, (tuple, list)) else (answer,):

@@ -5,6 +5,7 @@ Gaps are said before any answer from a recording, with the figures that they tou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,10 +68,10 @@ def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]
         what = f"no operator{whose} was recorded"
         gaps.append(Gap(what, ("operators", "modules", "rates", "host overheads"), count=without))
     notes = ranks[0].of(Category.ANNOTATION) if trace.links[0].steps.is_window else ()
-    made = [name for name in map(ranks[0].text, notes) if OPTIMIZER_STEP.match(name)]
-    if len(made) > 1:
-        what = f"nothing marks steps, though {len(made)} were made: --steps-by '{made[0]}'"
-        gaps.append(Gap(what, ("step", "medians"), count=len(made)))
+    made = Counter(name for name in map(ranks[0].text, notes) if OPTIMIZER_STEP.match(name))
+    for name, calls in made.most_common(1):
+        what = f"nothing marks steps, though {calls} were made: --steps-by '{name}'"
+        gaps.extend([Gap(what, ("step", "medians"), count=calls)] * (calls > 1))
     lost, of = (sum(each) for each in zip(*map(lost_launches, ranks), strict=True))
     if lost:
         what = f"{lost} of {of} kernel launches have no kernel"

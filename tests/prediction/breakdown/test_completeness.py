@@ -110,6 +110,21 @@ def test_steps_that_nothing_marks_are_named(tmp_path: Path) -> None:
     assert completeness(marked) == []
 
 
+def test_of_several_optimizers_the_one_that_steps_most_is_named(tmp_path: Path) -> None:
+    """One that steps once marks none."""
+    content = step()
+    _, *events = content["traceEvents"]
+    names = [f"Optimizer.step#{kind}.step" for kind in ("SGD", "Adam", "Adam", "Adam")]
+    ends = zip(names, (150, 350, 600, 900), strict=True)
+    calls = [event("user_annotation", name, at, at + 5) for name, at in ends]
+    assert gaps(tmp_path, content | {"traceEvents": [*events, *calls[:2]]}) == []
+    (gap,) = gaps(tmp_path, content | {"traceEvents": [*events, *calls]})
+    assert gap.what == f"nothing marks steps, though 3 were made: --steps-by '{names[1]}'"
+    assert gap.count == 3
+    (links,) = read(tmp_path / "trace.json", steps_by=names[1]).links
+    assert len(links.steps) == 2
+
+
 def test_ranks_that_do_not_meet_miss_nobody(tmp_path: Path) -> None:
     """Without a collective nothing waits for the ranks that are not here."""
     content = step(world_size=8)
