@@ -149,6 +149,11 @@ X = T((8, 32))
             "max_pool elements=128 outputs=32 kernel_size=2",
         ),
         (
+            "aten::avg_pool2d",
+            (T((1, 2, 8, 8), strides=(128, 1, 16, 2)), (2, 2), (2, 2)),
+            "avg_pool elements=128 outputs=32 kernel_size=2 channels_last=1",
+        ),
+        (
             "aten::_flash_attention_forward",
             (*(T((2, 16, 4, 64)),) * 3, None, None, 16, 16, 0.0, True, False),
             "attention b=2 s=16 heads=4 head_dim=64 kv_heads=4 s_kv=16 causal=1",

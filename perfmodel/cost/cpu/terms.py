@@ -154,8 +154,10 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
         table_bytes = dims["hash_size"] * dims["cols"] * call.item_bytes
         pages = np.minimum(dims["rows"], np.ceil(table_bytes / _CALL.page_bytes))
         walks = dims["rows"] * np.maximum(1 - _VECTOR.known_pages / np.maximum(pages, 1.0), 0.0)
+    is_last = dims.get("channels_last", np.zeros(len(call))) > 0  # of images that are pooled
+    element_ns = values["element_ns"] * np.where(is_last, _VECTOR.pooled_last, 1.0)
     serial_us = 1e-3 * (
-        elements * values["element_ns"] * call.by_dtype(values["bf16_ratio"])
+        elements * element_ns * call.by_dtype(values["bf16_ratio"])
         + chunks * values["chunk_ns"]
         + tails * values["tail_ns"]
         + walks * values["walk_ns"]

@@ -25,6 +25,12 @@ def per_side(numbers: Numbers | None, count: int) -> Numbers | None:
     return numbers if len(numbers) == count else numbers * count
 
 
+def layout(image: Tensor) -> dict[str, float]:
+    """The dim of an image whose channels lie side by side."""
+    is_last = len(image.shape) > 2 and image.shape[1] > 1 and image.strides[1:2] == (1,)
+    return {"channels_last": 1.0} if is_last else {}
+
+
 def geometry(
     op: Op, values: Tensor, weight: Tensor, result: Tensor | None, numbers: Numbers
 ) -> dict[str, float]:
@@ -57,8 +63,7 @@ def geometry(
     }
     if count == 3:
         dims["depth"] = float(depth)
-    if values.shape[1] > 1 and values.strides[1:2] == (1,):
-        dims["channels_last"] = 1.0
+    dims |= layout(values)
     sides = {"input_size": image, "kernel_size": kernel, "stride": step, "padding": pad}
     for name, each in sides.items():  # one dim for both sides, and each where they differ
         height, width = each[-2:] if count > 1 else (int(name != "padding"), each[0])
@@ -205,8 +210,7 @@ def pool(op: Op) -> Sequence[Piece]:
         "outputs": float(outputs or max(total // size(step), 1)),
         "kernel_size": float(size(per_side(kernel or (USUAL_KERNEL,), sides) or ())) ** 0.5,
     }
-    if sides != USUAL_SIDES:
-        dims["sides"] = float(sides)
+    dims |= layout(values) | ({"sides": float(sides)} if sides != USUAL_SIDES else {})
     name = "avg_pool" if "avg" in op.name or is_adaptive else "max_pool"
     guessed = outputs is None and not stride and not kernel
     direction = "bwd" if is_backward else "fwd"

@@ -120,7 +120,7 @@ for _name, _written in (("max_pool", "(item + 8)*outputs"), ("avg_pool", "item*o
         written=_written,
         directions="fwd bwd",
         other_directions={"bwd": {"size": "", "read": _written, "written": "item*elements"}},
-        defaults={"kernel_size": 1, "sides": 2},
+        defaults={"kernel_size": 1, "sides": 2, "channels_last": 0},
     )
 
 for _name in ("sum", "mean", "amax", "vector_norm"):

@@ -207,6 +207,13 @@ def test_two_results_below_what_is_mapped_anew_are_not_one_above() -> None:
     assert one - two > 9_000
 
 
+def test_pooling_of_channels_side_by_side_takes_an_eighth() -> None:
+    row = {"op": "max_pool", "elements": 1e6, "outputs": 2.5e5, "kernel_size": 3}
+    device = _with(vector={**FREE, "floor_us": 0.05, "element_ns": 4.0, "stream_ratio": 0.01})
+    first, last = (_us("pooling", device, **row, channels_last=each) for each in (0, 1))
+    assert last == pytest.approx(0.12 * first, rel=0.05)
+
+
 def test_attention_over_few_keys_is_slow_for_its_work() -> None:
     device = _with(attention={**FREE, "floor_us": 0.05})
     row = {"op": "attention", "heads": 8, "head_dim": 64}
