@@ -215,7 +215,9 @@ class OnDevice:
     model: KernelModel
     over_uplink: bool = False
     """Whether rows are copies between devices and their host, whose way several devices share."""
-    above: ClassVar = 1.1
+    above: ClassVar[float] = 1.1
+    """How many times longer than before a raised kernel is bound by what raises it (a tenth,
+    assumed: below that the reader is better told what the kernel does)."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         return self.model.estimate(self._sharing(rows, machine.node), machine.node.device)
@@ -301,7 +303,7 @@ NETWORK = "network"
 class OfHosts(OnDevice):
     """Collectives of CPUs: ranks meet in a host's memory (`model`), hosts over the network."""
 
-    above: ClassVar = 2.0  # where the network takes longer than the host's memory
+    above: ClassVar[float] = 2.0  # where the network takes longer than the host's memory
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         within = super().estimate(rows, machine)

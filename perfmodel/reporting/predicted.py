@@ -46,7 +46,7 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     if several:
         yield _near_best(answers)
         if plain := source.get("host_of_gpus"):
-            yield f"GPUs are all on one host, {plain}; on their usual one: --hardware NAME"
+            yield f"GPUs all on one host, {plain}; price, power, --hardware NAME: as usually sold"
         assumed = [each for answer in answers for each in answer["assumed"]]
         yield "" if in_full else assumed_text("all machines", assumed, in_full=False)
     if len(named) > MAX_DETAILED:

@@ -20,7 +20,7 @@ from perfmodel.ops.vocabulary.streaming import BUCKET, VIEWS
 
 _C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
 _VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")
-_CONVOLUTION = coefficients("cpu.convolution")
+_CONVOLUTION, _ATTENTION = coefficients("cpu.convolution"), coefficients("cpu.attention")
 _FP32_BYTES = float(item_bytes(["fp32"])[0])
 
 
@@ -90,7 +90,7 @@ def attention_terms(call: Call) -> Mapping[str, Floats]:
     cores, moved = call.all_cores, call.moved_bytes
     rate = call.values["core_gflop_per_s"] * call.by_dtype(call.values["bf16_ratio"])
     keys = pairs(call.dims) / call.dims["s"]  # of each query, in the mean
-    rate = rate / (1 + coefficients("cpu.attention").keys_half / keys)
+    rate = rate / (1 + _ATTENTION.keys_half / keys)
     memory_us = call.moving_us(moved, moved, cores)
     compute_us = call.work.flop / (rate * cores * 1e3)
     return {"fork": call.fork_us(cores), "compute": overlapped_us(compute_us, memory_us)}
@@ -154,7 +154,8 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
         table_bytes = dims["hash_size"] * dims["cols"] * call.item_bytes
         pages = np.minimum(dims["rows"], np.ceil(table_bytes / _CALL.page_bytes))
         walks = dims["rows"] * np.maximum(1 - _VECTOR.known_pages / np.maximum(pages, 1.0), 0.0)
-    is_last = dims.get("channels_last", np.zeros(len(call))) > 0  # of images that are pooled
+    is_last = dims.get("channels_last", np.zeros(len(call))) > 0  # images, pooled forward
+    is_last = is_last & (call.direction == "fwd")
     element_ns = values["element_ns"] * np.where(is_last, _VECTOR.pooled_last, 1.0)
     serial_us = 1e-3 * (
         elements * element_ns * call.by_dtype(values["bf16_ratio"])

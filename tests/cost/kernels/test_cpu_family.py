@@ -212,6 +212,8 @@ def test_pooling_of_channels_side_by_side_takes_an_eighth() -> None:
     device = _with(vector={**FREE, "floor_us": 0.05, "element_ns": 4.0, "stream_ratio": 0.01})
     first, last = (_us("pooling", device, **row, channels_last=each) for each in (0, 1))
     assert last == pytest.approx(0.12 * first, rel=0.05)
+    back = [_us("pooling", device, **row, channels_last=each, direction="bwd") for each in (0, 1)]
+    assert back[0] == back[1] > 0  # of which nothing was measured
 
 
 def test_attention_over_few_keys_is_slow_for_its_work() -> None:
