@@ -16,8 +16,8 @@ from perfmodel.designs import Deployment
 from perfmodel.errors import prefixed, said_dict
 from perfmodel.hardware.schema import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
+from perfmodel.prediction.explain import ModelExplainer
 from perfmodel.prediction.intervals import ratio_interval
-from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import COSTS, Economics
 from perfmodel.prediction.serving import LoadLatency
 from perfmodel.prediction.types import Result

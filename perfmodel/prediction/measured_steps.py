@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, has_code
 from perfmodel.lowering.host import Profile
 from perfmodel.ops.families import OTHER, families_of_kernels
-from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
+from perfmodel.prediction.breakdown.waiting import error_warnings, unexplained_warnings
 from perfmodel.prediction.intervals import interval_of, ratio_interval, transfer_draws
 from perfmodel.prediction.result import left_out_change_us, retimed, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE

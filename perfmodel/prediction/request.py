@@ -190,12 +190,12 @@ def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = Fal
 
 
 def sourced(source: Source, batch: int | None = None) -> Source:
-    """What a name stands for: a trace, the ops of a module called with `batch`, else a workload."""
+    """What a name stands for: a workload, the ops of a module called with `batch`, else a trace."""
+    if isinstance(source, (str, Path)) and not is_recording(source):
+        return load_workload(source)
     if (traced := traced_by(source)) is not None:
         return traced.graph(batch)
-    if not isinstance(source, (str, Path)):
-        return source
-    return read(source) if is_recording(source) else load_workload(source)
+    return read(source) if isinstance(source, (str, Path)) else source
 
 
 def traced_by(source: Source) -> Traced | None:

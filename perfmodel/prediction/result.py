@@ -10,8 +10,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, median
 from perfmodel.ops.families import families_of_kernels
-from perfmodel.prediction.breakdown.completeness import Unexplained
-from perfmodel.prediction.breakdown.straggler import rank_waiting, slowest_of
+from perfmodel.prediction.breakdown.waiting import Unexplained, rank_waiting, slowest_of
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,

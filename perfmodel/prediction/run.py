@@ -22,23 +22,21 @@ from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.hardware.catalogue import PLAIN_HOST, host
-from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
-from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention import contended, without_contention
+from perfmodel.prediction.explain import MeasuredExplainer
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
-from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, machines, on_host, traced_by
 from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.serving import with_latencies
-from perfmodel.prediction.shapes import predict_passes, with_reads
+from perfmodel.prediction.shapes import predict_passes, with_edits, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, placed
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import MODEL, MODES, REPLAY, TRANSFER, Prediction, Result
@@ -271,16 +269,15 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     elsewhere = "so say where to predict it: --hardware, or --source for its own machine"
     own = known_machine(trace) if request.targets else source_machine(trace, elsewhere)
     profile = profile_data(trace, own)
-    graphs: Sequence[OpGraph] = profile.graphs
+    graphs = list(profile.graphs)
     warnings = list(trace.warnings)
     if batch is not None:
         rescaled = [rebatch(graph, batch) for graph in graphs]
         graphs = [each.graph for each in rescaled]
         skipped = dict.fromkeys(line for each in rescaled for line in each.skipped)
         warnings += [f"batch {batch}: {line}" for line in skipped]
-    if edits:
-        graphs, lines = apply_edits(map(self_contained, graphs), edits)
-        warnings += lines
+    graphs, lines = with_edits(graphs, edits)
+    warnings += lines
     batch_ratio = 1.0
     if batch is not None and profile.times:
         batch_ratio = batch / batch_of(profile.graphs[0])

@@ -38,8 +38,8 @@ from perfmodel.prediction.contention import (
     rescheduled,
     with_contention,
 )
+from perfmodel.prediction.explain import ModelExplainer
 from perfmodel.prediction.intervals import interval_of, model_draws
-from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import family_rows, summarise
 from perfmodel.prediction.running_cost import within_limit
 from perfmodel.prediction.scheduled import (
@@ -129,10 +129,10 @@ def with_reads(result: Result, machine: Cluster, costs: HostCosts | None) -> Res
     explainer = result.explainer
     families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
     parts = {"device"}.union(*map(parts_of, families))
-    of_hosts = host_figures(costs) if costs else ()
-    reads = tuple(dict.fromkeys((*figures_used(machine, parts), *of_hosts)))
-    of_host = (costs.note,) if costs else ()
-    return replace(result, reads=reads, notes=(*of_host, *result.notes))
+    figures, notes = figures_used(machine, parts), result.notes
+    if costs is not None:
+        figures, notes = (*figures, *costs.figures), (costs.note, *notes)
+    return replace(result, reads=tuple(dict.fromkeys(figures)), notes=notes)
 
 
 def scheduled_ranks(
@@ -216,6 +216,15 @@ def predict_shapes(
     )
 
 
+def with_edits(
+    graphs: Sequence[OpGraph], edits: Sequence[NamedEdit], *, must_change: bool = True
+) -> tuple[list[OpGraph], list[str]]:
+    """`graphs` under `edits`, in turn, and what of them could not be done (`apply_edits`)."""
+    if not edits:
+        return list(graphs), []
+    return apply_edits(map(self_contained, graphs), edits, must_change=must_change)
+
+
 def too_large(result: Result) -> tuple[str, ...]:
     """A note where its memory does not fit."""
     if result.memory is None or result.memory["fits"]:
@@ -275,9 +284,8 @@ def predict_passes(
     GPUs without units for a type of 16 bits that the graph holds are left out; raises `UsageError`
     where none is left.
     """
-    given = [graph, *beside, *graph.others]
-    edited, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
-    graphs, ops = edited[: 1 + len(beside)], [op for each in edited for op in each.ops]
+    every, notes = with_edits([graph, *beside, *graph.others], edits)
+    graphs, ops = every[: 1 + len(beside)], [op for each in every for op in each.ops]
     held = {t.dtype for op in ops for t in (*op.tensors, *tensors_in(op.outputs))}
     for dtype in filter(held.__contains__, NARROW):
         rate = attrgetter(f"node.device.{dtype}_tflop_per_s")

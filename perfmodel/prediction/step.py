@@ -20,14 +20,13 @@ from perfmodel.designs.layouts.memory import fits, holds
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import CPU
-from perfmodel.ops.edits.named import NamedEdit, apply_edits
+from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer, retimed
 from perfmodel.prediction.running_cost import unlimited
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
-from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks
+from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks, with_edits
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload
@@ -126,8 +125,7 @@ class Step:
         held = attrgetter("held_rows_bytes")
         full, shown = max(self._every_class, key=held), self.classes(every_rank=False)
         graphs = [self.graph(full.ranks[0])] if held(full) > max(map(held, shown)) else []
-        edited = map(self_contained, graphs) if edits else graphs
-        return apply_edits(edited, edits, must_change=False)[0]
+        return with_edits(graphs, edits, must_change=False)[0]
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
@@ -162,8 +160,7 @@ class Step:
     ) -> tuple[list[OpGraph], list[str]]:
         """What the ranks that stand for all run, under `edits`, and what of these does nothing."""
         graphs = [self.graph(each.ranks[0]) for each in self.classes(every_rank=every_rank)]
-        edited = map(self_contained, graphs) if edits else graphs
-        return apply_edits(edited, edits, must_change=must_change)
+        return with_edits(graphs, edits, must_change=must_change)
 
 
 STEPS_KNOWN = 128

@@ -18,8 +18,14 @@ from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
 from perfmodel.prediction.breakdown import completeness
 from perfmodel.prediction.breakdown.hotspots import Hotspots, NamedSums
-from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting, slowest_of
 from perfmodel.prediction.breakdown.tables import MAX_ROWS, TABLES, HotTables, rounded_records
+from perfmodel.prediction.breakdown.waiting import (
+    RankWaiting,
+    Unexplained,
+    rank_waiting,
+    slowest_of,
+    unexplained_warnings,
+)
 from perfmodel.timeline.critical_path import (
     Accounting,
     DeviceWork,
@@ -342,14 +348,14 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
     waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
-    ranks, unexplained = [], list[completeness.Unexplained]()
+    ranks, unexplained = [], list[Unexplained]()
     for rank, links, period_us in zip(trace.ranks, trace.links, lags.period_us, strict=True):
         overheads = measure(rank, links)
         device, steps = DeviceWork.of(timeline, rank.rank), list[StepBreakdown]()
         for mark in np.flatnonzero(graph.marks.rank == rank.rank).tolist():
             index, bounds_us = len(steps), step_bounds(timeline, mark)
             path = lags.path(mark, walker)
-            unexplained.append(completeness.Unexplained.of(graph, mark, path))
+            unexplained.append(Unexplained.of(graph, mark, path))
             steps.append(
                 StepBreakdown(
                     index,
@@ -368,7 +374,7 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
         }
         about = (rank.rank, completeness.device_name(trace, graph), steps)
         ranks.append(RankBreakdown(*about, hot, meets_us, median(period_us)))
-    cautions = [*lags.cautions(), *completeness.unexplained_warnings(unexplained)]
+    cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []
     return Breakdown(
         trace.source,
