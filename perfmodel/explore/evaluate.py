@@ -40,7 +40,6 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.workload import Workload
 
 
 def figures(
@@ -219,7 +218,13 @@ class WorkloadFigures:
 
     def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Cluster, int]:
         """The step of a point, the machine that it runs on, and its batch."""
-        workload, design = self._workload(values), self._designed(values)
+        changes = {
+            axis.removeprefix(OF_WORKLOAD).replace(DOT, "__"): value
+            for axis, value in values.items()
+            if axis.startswith(OF_WORKLOAD)
+        }
+        workload = (self.workload or self.read(values[NAME])).with_(**changes)
+        design = self._designed(values)
         batch = whole_number(BATCH, values.get(BATCH, workload.batch))
         machine, train = self.machines.at(values), self.spec.training
         if design is None:
@@ -228,15 +233,6 @@ class WorkloadFigures:
         start = deployment_of(workload, machine, batch, train=train)
         deployed, result = fastest(design, start)
         return result.results[0], deployed.machine, deployed.batch
-
-    def _workload(self, values: Mapping[str, Any]) -> Workload:
-        workload = self.workload or self.read(values[NAME])
-        changes = {
-            axis.removeprefix(OF_WORKLOAD).replace(DOT, "__"): value
-            for axis, value in values.items()
-            if axis.startswith(OF_WORKLOAD)
-        }
-        return workload.with_(**changes)
 
     def _designed(self, values: Mapping[str, Any]) -> Composed | None:
         """The design of a point; None where the sweep is not of designs."""

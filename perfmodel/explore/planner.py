@@ -185,6 +185,9 @@ def plan_deployment(
         mix = Counter(each.layout.problem.ways[at].sharding for at in each.layout.chosen.tolist())
         taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
         rows.append({**taken, "sharding": dict(mix)})
+    own = replace(deployment, in_own_software=True)
+    ((_, step),) = steps_of(own)
+    has_own = step.fits and not in_designs_software(own.workload)
     alike = (each.layout for each in trials if each.layout.problem is best.layout.problem)
     return Plan(
         best.deployment,
@@ -194,16 +197,8 @@ def plan_deployment(
         tuple(reasons(best.layout, best.deployment)),
         tuple(rows),
         predict(deployment, overheads=overheads).results[0] if holds(deployment) else None,
-        _in_own_software(deployment, overheads),
+        predict(own, overheads=overheads).results[0] if has_own else None,
     )
-
-
-def _in_own_software(deployment: Deployment, overheads: str | None) -> Result | None:
-    own = replace(deployment, in_own_software=True)
-    ((_, step),) = steps_of(own)
-    if in_designs_software(own.workload) or not step.fits:
-        return None
-    return predict(own, overheads=overheads).results[0]
 
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")

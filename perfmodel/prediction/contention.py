@@ -209,18 +209,17 @@ STREAMING_SM_FRAC = 0.5
 """assumed: half the multiprocessors draw all of the memory's bandwidth."""
 
 
-def with_contention(steps: ScheduledSteps, load: Load) -> ScheduledSteps:
-    """`steps` with what its kernels lose to collectives beside them, under their `load`."""
-    graph = steps.timeline.graph
-    return rescheduled(steps, *_contended(graph, load, graph.nodes_.duration_us))
+def schedule_under(
+    load: Load, graph: ExecutionGraph, alone_us: Floats | None = None
+) -> tuple[Timeline, Floats]:
+    """The schedule of `graph`, and what its nodes take in it, where each loses what the `load` of
+    others beside it costs; `alone_us` (default: its durations) is what they take alone."""
 
-
-def _contended(graph: ExecutionGraph, load: Load, alone_us: Floats) -> tuple[Timeline, Floats]:
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
 
-    return contended_schedule(run, alone_us)
+    return contended_schedule(run, graph.nodes_.duration_us if alone_us is None else alone_us)
 
 
 def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:
@@ -300,7 +299,7 @@ def contended(trace: Trace, graph: ExecutionGraph, alone_us: Floats) -> Floats:
     """`alone_us` (`without_contention`) of the nodes of `graph`, an edit of the measured one, with
     what they lose in the schedule that they lead to."""
     load = measured_load(trace, graph, alone_us, source_machine(trace, ""))
-    return _contended(graph, load, alone_us)[1]
+    return schedule_under(load, graph, alone_us)[1]
 
 
 def _transfers(graph: ExecutionGraph) -> Ints:

@@ -37,7 +37,7 @@ from perfmodel.prediction.scheduled import (
     host_ratio,
 )
 from perfmodel.prediction.transferred import TransferredDurations
-from perfmodel.prediction.what_if import Scale, node_text
+from perfmodel.prediction.what_if import Scale, node_texts
 from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -129,7 +129,8 @@ def _matching(graph: ExecutionGraph, ops: Sequence[str], text: str) -> np.ndarra
         if int(text) >= len(graph):
             raise UsageError(f"--explain {text}: nodes are numbered from 0 to {len(graph) - 1}")
         return np.array([int(text)])
-    names = [{graph.labels[node], ops[node], node_text(graph, node)} for node in range(len(graph))]
+    texts = node_texts(graph, np.arange(len(graph)))
+    names = [set(own) for own in zip(graph.labels, ops, texts, strict=True)]
     known = sorted(set().union(*names) - {""})
     fitting = {text} & {*known}
     fitting = fitting or {name for name in known if name.rpartition("::")[2] == text}
@@ -260,30 +261,26 @@ class ModelExplainer:
         nodes, rank = graph.nodes_, int(graph.nodes_.rank[node])
         taken_us = float(nodes.duration_us[node])
         piece = int(self.found.piece[node])
-        if piece != NONE:
-            return self._of_piece(piece, taken_us)
+        if piece != NONE:  # of several launches an equal share, and what it loses to others
+            about = self.found.pieces[piece]
+            with using_kernels(self.kernels):
+                why = reason_of_row(self.found.rows, self.machine, piece)
+            terms, alone_us = dict(why.terms), why.duration_us / about.launches
+            if about.guessed:
+                terms["sizes"] = "guessed: the op's arguments do not tell"
+            if about.launches > 1:
+                terms |= {"launches": about.launches, "all_launches_us": why.duration_us}
+            if abs(taken_us - alone_us) > 1e-6 * max(taken_us, 1e-3):
+                terms |= {"alone_us": alone_us, "lost_us": taken_us - alone_us}
+            return replace(why, duration_us=taken_us, terms=terms)
         if nodes.row[node] != NONE:
             ratio = self.host_ratio.get(rank, 1.0) if nodes.scope[node] == Scope.HOST else 1.0
             formula = "measured in the trace x host_ratio (its host's speed over the target's)"
-            terms: Terms = {"measured_us": taken_us / ratio, "host_ratio": ratio}
+            terms = {"measured_us": taken_us / ratio, "host_ratio": ratio}
             return Reason("measured in the trace", formula, taken_us, terms)
         if overhead_of(graph, node) and self.costs is not None:
             return profile_reason(graph, node, self.costs.profile_of(rank), self.costs)
         return _boundary(taken_us)
-
-    def _of_piece(self, piece: int, taken_us: float) -> Reason:
-        """By its model: of several launches an equal share, and what it loses to others."""
-        about = self.found.pieces[piece]
-        with using_kernels(self.kernels):
-            why = reason_of_row(self.found.rows, self.machine, piece)
-        terms, alone_us = dict(why.terms), why.duration_us / about.launches
-        if about.guessed:
-            terms["sizes"] = "guessed: the op's arguments do not tell"
-        if about.launches > 1:
-            terms |= {"launches": about.launches, "all_launches_us": why.duration_us}
-        if abs(taken_us - alone_us) > 1e-6 * max(taken_us, 1e-3):
-            terms |= {"alone_us": alone_us, "lost_us": taken_us - alone_us}
-        return replace(why, duration_us=taken_us, terms=terms)
 
 
 def profile_reason(graph: ExecutionGraph, node: int, profile: Profile, costs: HostCosts) -> Reason:

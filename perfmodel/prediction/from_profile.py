@@ -35,7 +35,7 @@ from perfmodel.prediction.scheduled import (
     costs_of,
     host_ratio,
 )
-from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks, too_large, with_reads
+from perfmodel.prediction.shapes import predict_shapes, too_large, with_reads
 from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
 from perfmodel.prediction.types import MODEL, Result
 from perfmodel.timeline.graph import build_graph
@@ -225,7 +225,6 @@ def shapes_on(
         machine,
         name=machine.name if nodes is None else f"{nodes} x {machine.name}",
         costs=costs,
-        alone=scheduled_ranks(moved, machine, costs, times=times),
         recorded=True,
         times=times,
     )

@@ -69,19 +69,18 @@ def predicted(request: Request) -> Prediction:
         if settled.serving is not None:
             if found.source.get("training"):
                 raise UsageError("latencies under load are of forward passes: give train=False")
-            found = with_latencies(found, settled.serving, partial(_again, settled))
+
+            def again(batch: int, place: int) -> Result:
+                on = replace(settled, batch=batch, hardware=settled.targets[place], serving=None)
+                return _answer(on.source, on).results[0]
+
+            found = with_latencies(found, settled.serving, again)
         results = billed(found.source, found.results)
         return replace(found, results=results, warnings=[*found.warnings, *not_learned()])
 
 
 FIRST_BATCH = 64
 """Where a search for the largest begins."""
-
-
-def _again(request: Request, batch: int, place: int) -> Result:
-    """Another batch on one of the machines."""
-    on = replace(request, batch=batch, hardware=request.targets[place], serving=None)
-    return _answer(on.source, on).results[0]
 
 
 def largest_batch_of(request: Request) -> Prediction:

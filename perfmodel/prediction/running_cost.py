@@ -107,19 +107,15 @@ class OperatingCosts:
         busy["device_frac"] = devices_w if devices_w.ndim else float(devices_w)
         return sum(busy.values(), self.idle_w)
 
-    def usd_per_hour(self, power_w: Number) -> Number | None:
-        """What all nodes cost while they draw `power_w`; None where that is not known."""
-        if self.held_usd_per_hour is None or self.is_rented:
-            return self.held_usd_per_hour
-        energy_usd = power_w / 1e3 * FACILITY_RATIO * self.usd_per_kwh
-        return self.held_usd_per_hour + energy_usd
-
     def economics(self, samples_per_s: Number, activity: Activity | None = None) -> Economics:
         """At a rate of samples of the whole cluster; `UsageError` unless it is above 0."""
         if not (np.asarray(samples_per_s) > 0).all():
             raise UsageError(f"economics: {np.min(samples_per_s):g} samples per second")
-        power_w = self.power_w(activity or Activity())
-        return Economics(samples_per_s, power_w, self.usd_per_hour(power_w))
+        power_w, held_usd = self.power_w(activity or Activity()), self.held_usd_per_hour
+        if held_usd is None or self.is_rented:
+            return Economics(samples_per_s, power_w, held_usd)
+        energy_usd = power_w / 1e3 * FACILITY_RATIO * self.usd_per_kwh
+        return Economics(samples_per_s, power_w, held_usd + energy_usd)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints, Mask
+from perfmodel.base.arrays import Ints
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.errors import SharedNote
@@ -146,12 +146,6 @@ class ScheduledSteps:
     @property
     def families(self) -> list[str]:
         return [OPS[piece.op].family for piece in self.pieces]
-
-    def pieces_of(self, rank: int) -> Mask:
-        own = self.piece[self.timeline.graph.nodes_.rank == rank]
-        chosen = np.zeros(len(self.pieces), bool)
-        chosen[own[own != NONE]] = True
-        return chosen
 
 
 def schedule_shapes(

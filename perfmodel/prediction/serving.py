@@ -122,9 +122,13 @@ def batched_latency(
     groups = -(-most // each)
     count = max(QUERIES, BATCHES * groups)
     arrived_us = _arrivals(count, each) * (US_PER_S / rate_per_s)
-    if max_delay_us == inf:
-        whole = float(steps.period_us(most)), float(steps.latency_us(most))
-        taken_us = _in_full_batches(arrived_us, groups, *whole)
+    if max_delay_us == inf:  # one starts when its last has come and the one before is done
+        batches = len(arrived_us) // groups
+        arrived_us = arrived_us[: batches * groups].reshape(batches, groups)
+        before_us = np.arange(batches) * float(steps.period_us(most))
+        start_us = np.maximum.accumulate(arrived_us[:, -1] - before_us) + before_us
+        answered_us = start_us + float(steps.latency_us(most))
+        taken_us = (answered_us[:, None] - arrived_us).reshape(-1)
     else:
         sizes = np.arange(most + 1, dtype=np.float64)
         by_size = steps.period_us(sizes), steps.latency_us(sizes)
@@ -146,19 +150,6 @@ def _arrivals(count: int, each: int = 1) -> Floats:
     random = np.random.default_rng(0)
     apart = random.standard_exponential(count) if each == 1 else random.standard_gamma(each, count)
     return np.cumsum(apart)
-
-
-def _in_full_batches(
-    arrived_us: Floats, groups: int, period_us: float, latency_us: float
-) -> Floats:
-    """Per group of queries, from its arrival to its answer: a batch of so many starts when its last
-    has come and the one before is done."""
-    batches = len(arrived_us) // groups
-    arrived_us = arrived_us[: batches * groups].reshape(batches, groups)
-    before_us = np.arange(batches) * period_us
-    start_us = np.maximum.accumulate(arrived_us[:, -1] - before_us) + before_us
-    taken_us: Floats = start_us[:, None] + latency_us - arrived_us
-    return taken_us.reshape(-1)
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, distinct
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
@@ -36,7 +36,7 @@ from perfmodel.prediction.contention import (
     lost_us,
     modelled_load,
     rescheduled,
-    with_contention,
+    schedule_under,
 )
 from perfmodel.prediction.explain import ModelExplainer
 from perfmodel.prediction.intervals import interval_of, model_draws
@@ -55,6 +55,7 @@ from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured, steady_steps
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
+from perfmodel.trace.columns import NONE
 from perfmodel.workload.memory_tiers import memory_use, require_fit
 
 HOST_NAME = "host"
@@ -176,7 +177,10 @@ def predict_shapes(
     alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
     repeats = alone.timeline.graph.carried is not None
     load = modelled_load(alone, machine)
-    steps = with_contention(alone, load) if load else alone
+    steps = alone
+    if load is not None:
+        taken = schedule_under(load, alone.timeline.graph)
+        steps = rescheduled(alone, *taken)
     bounds, relieved_us = None, None
     latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
     if repeats:
@@ -238,7 +242,8 @@ def _kinds_of_work(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Time and pieces of one rank per kernel family and step, largest first; and shares of its
     predicted time: of rules and of the fallback, and of guessed sizes."""
-    graph, own = steps.timeline.graph, np.flatnonzero(steps.pieces_of(rank))
+    graph = steps.timeline.graph
+    own = distinct(steps.piece[(graph.nodes_.rank == rank) & (steps.piece != NONE)])
     us, pieces = steps.durations.duration_us[own], [steps.pieces[at] for at in own.tolist()]
     labels = dict(zip(steps.piece.tolist(), graph.labels, strict=True))
     names = [

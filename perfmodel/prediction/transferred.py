@@ -257,11 +257,6 @@ class Transfer:
             source = Source(ops, home, measured, taken_us)
             self._ranks.append((source, list(zip(own.tolist(), keys, strict=True))))
 
-    def by_class(self, target: Cluster) -> Floats:
-        """Ratios of operations by rooflines of their classes."""
-        devices = self.home.node.device, target.node.device
-        return transfer_ratio(*self._kinds, *devices, duration_us=self.taken)
-
     def modelled(self, target: Cluster) -> ModelledRatios:
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
         unexplained, before_these = np.zeros(len(self.rows)), 0
@@ -301,7 +296,8 @@ class Transfer:
         sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=count)
         ratios = sums * np.exp((carried_frac(*devices) - 1.0) * found.unexplained)
         by_models = np.isin(np.arange(count), found.at)
-        return np.where(by_models, ratios, self.by_class(target)), by_models
+        by_class = transfer_ratio(*self._kinds, *devices, duration_us=self.taken)
+        return np.where(by_models, ratios, by_class), by_models
 
 
 @dataclass(frozen=True)
