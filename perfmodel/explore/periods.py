@@ -231,7 +231,7 @@ class TransferTables:
             taken_us[pieces.is_kernel] = kernels[device[at]]
             taken_us[~pieces.is_kernel] = others[wires[at]]
             target = self.machines.remembered(points.at(at))
-            moved[:, number] = self._transfer.ratios_of(pieces.found, taken_us, target)[0]
+            moved[:, number] = self._transfer.ratios(pieces.found, taken_us, target)[0]
         block[self.rows] *= moved.astype(np.float32)[:, group]
         return block
 

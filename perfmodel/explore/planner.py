@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
 
@@ -123,9 +122,7 @@ class Plan:
             "imbalance": self.imbalance,
             "parts": self.layout.parts,
             "tried": list(self.tried),
-            "caches": [
-                {key: getattr(cache, key) for key in CACHE_KEYS} for cache in self.placement.caches
-            ],
+            "caches": list(map(asdict, self.placement.caches)),
             "tables": list(self.tables),
             "assumed": [each.to_dict() for each in self.result.assumed],
         }

@@ -285,12 +285,8 @@ class Comparison:
 class Ladder(Comparison):
     """The steps of each design one on top of the other, a design after the other."""
 
-    def _over(self, row: DesignResult, place: int) -> float | None:
-        """Samples per second over those of the step before (`place` -1) or of the first (0)."""
-        own = [each for each in self.rows if each.design == row.design]
-        before = [each for each in own[: own.index(row)] if each.is_feasible]
-        return _speed_up(row, before[place] if before else row)
-
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:
-        gains = (row.step, self._over(row, -1), self._over(row, 0))
+        own = [each for each in self.rows if each.design == row.design]
+        before = [each for each in own[: own.index(row)] if each.is_feasible] or [row]
+        gains = (row.step, _speed_up(row, before[-1]), _speed_up(row, before[0]))
         return super()._row_dict(row) | dict(zip(STEPS, gains, strict=True))

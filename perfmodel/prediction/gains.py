@@ -77,8 +77,7 @@ class _Candidate:
 
     @property
     def scale(self) -> Scale:
-        name, text = self.option
-        return Scale.parse(text) if name == "--scale" else Scale.parse_removal(text)
+        return Scale.parse(f"{self.what}={self.factor:g}")
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

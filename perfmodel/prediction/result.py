@@ -139,9 +139,6 @@ def summarise(
     )
 
 
-_ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
-
-
 def _rank(
     timeline: Timeline,
     truth: Timeline | None,
@@ -153,13 +150,13 @@ def _rank(
     steady: Ints,
     of_step: Ints | None,
 ) -> RankPrediction:
-    graph, steps = timeline.graph, []
+    graph, steps, on_host = timeline.graph, [], {*HOST_CAUSES, Cause.ALLOCATOR}
     marks = np.flatnonzero(graph.marks.rank == rank)
     roles = step_roles(measured(graph))
     for i, mark in enumerate(marks.tolist()):
         path = critical_path(timeline, mark, walker)
         taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path]
-        host_us = sum(us for cause, us in taken if cause in _ON_HOST and mode != MODEL)
+        host_us = sum(us for cause, us in taken if cause in on_host and mode != MODEL)
         steps.append(
             StepPrediction(
                 name=graph.marks.name[mark],

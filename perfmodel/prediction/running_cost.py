@@ -95,8 +95,8 @@ class OperatingCosts:
     """By share of `Activity`, what its parts draw in addition where they always work."""
     held_usd_per_hour: float | None
     """The rent, or the purchase spread over its years; None where nobody knows a price."""
-    is_rented: bool
     usd_per_kwh: float
+    """What energy costs beside that: 0 of a rent, which includes it."""
     working_limit_w: float = inf
     """What devices may draw in addition to being idle."""
 
@@ -112,10 +112,9 @@ class OperatingCosts:
         if not (np.asarray(samples_per_s) > 0).all():
             raise UsageError(f"economics: {np.min(samples_per_s):g} samples per second")
         power_w, held_usd = self.power_w(activity or Activity()), self.held_usd_per_hour
-        if held_usd is None or self.is_rented:
-            return Economics(samples_per_s, power_w, held_usd)
         energy_usd = power_w / 1e3 * FACILITY_RATIO * self.usd_per_kwh
-        return Economics(samples_per_s, power_w, held_usd + energy_usd)
+        usd_per_hour = None if held_usd is None else held_usd + energy_usd
+        return Economics(samples_per_s, power_w, usd_per_hour)
 
 
 @dataclass(frozen=True)
@@ -178,26 +177,21 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
     rent = said.usd_per_hour
     if rent is None and node.price_usd is None and node.price_usd_per_hour is not None:
         rent = node.price_usd_per_hour * share
-    held = rent
-    if rent is None and (price_usd := _purchase_usd(node, share, parts)) is not None:
-        held = price_usd / (YEARS * HOURS_PER_YEAR)
+    held, usd_per_kwh = rent, 0.0
+    if rent is None:  # bought: the node, else its parts, without boards, case and power supplies
+        known = all(part.price_usd is not None for part in parts)
+        price_usd = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
+        if node.price_usd is not None:
+            known, price_usd = True, node.price_usd * share
+        held = price_usd / (YEARS * HOURS_PER_YEAR) if known else None
+        usd_per_kwh = USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh
     return OperatingCosts(
         idle_w,
         busy_w,
         held_usd_per_hour=None if held is None else held * machine.nodes,
-        is_rented=rent is not None,
-        usd_per_kwh=USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh,
+        usd_per_kwh=usd_per_kwh,
         working_limit_w=limit_w,
     )
-
-
-def _purchase_usd(node: Node, share: float, parts: Sequence[_Part]) -> float | None:
-    """What a node costs, else its parts, without boards, case and power supplies."""
-    if node.price_usd is not None:
-        return node.price_usd * share
-    if any(part.price_usd is None for part in parts):
-        return None
-    return sum(part.part_count * (part.price_usd or 0.0) for part in parts)
 
 
 def _parts(node: Node, share: float) -> list[_Part]:
@@ -238,12 +232,10 @@ def activity_of(result: Result, machine: Cluster) -> Activity:
     (by the slowest) work."""
     step_us = result.step_us
     busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
-    is_cpu = machine.node.device.target == "cpu"
-    across = machine.nodes > 1
     return Activity(
-        device_frac=1.0 if is_cpu else active_frac(result),
+        device_frac=1.0 if machine.node.device.target == "cpu" else active_frac(result),
         host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
-        nic_frac=busy.get(COMMUNICATION, 0.0) if across else 0.0,
+        nic_frac=busy.get(COMMUNICATION, 0.0) if machine.nodes > 1 else 0.0,
         storage_frac=busy.get("storage", 0.0),
     )
 

@@ -98,15 +98,6 @@ class Step:
         """Whether memory holds it in the workload's own software."""
         return fits(self.workload, self.machine, self.batch, self.train, self.linked)
 
-    def shortfall(self) -> str:
-        """Of a step in the workload's own software that memory does not hold: which rank needs how
-        much."""
-        full = max(self._every_class, key=attrgetter("held_rows_bytes")).ranks[0]
-        device = self.machine.node.device
-        use = memory_use(self.graph(full), in_host_memory=device.target == CPU)
-        assert use is not None  # recorded ops know their storages
-        return str(lacking(use, device, full))
-
     @property
     def _every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
@@ -245,7 +236,12 @@ def placed(case: Deployment) -> Deployment:
         return deployment
     software = case.workload.implementation.name
     if software in ROUND_ROBIN:  # another layout would be another program's
-        raise DoesNotFit(f'{step.shortfall()}; what would do: implementation.name "torchrec"')
+        full = max(step.classes(every_rank=True), key=attrgetter("held_rows_bytes")).ranks[0]
+        device = case.machine.node.device
+        use = memory_use(step.graph(full), in_host_memory=device.target == CPU)
+        assert use is not None  # recorded ops know their storages
+        short = lacking(use, device, full)
+        raise DoesNotFit(f'{short}; what would do: implementation.name "torchrec"')
     note = f"implementation.name {software!r} does not fit: TorchRec, as for designs, in its place"
     return replace(deployment, notes=(*deployment.notes, note))
 

@@ -182,27 +182,23 @@ class Source:
         self.by_shapes = np.array([ops[op] for op in rows.op], bool)
         """Per piece, whether its shapes say all of its work."""
 
-    def compared(self, key: Key, after: OpPieces) -> Key | None:
+    def compared(self, key: Key, after: OpPieces) -> tuple[Key, float, float] | None:
         """By what an operation that an op launched goes to a machine with the pieces `after`: by
-        that op, calls included, else by the innermost around it that has pieces on both machines.
-        None where no model knows any."""
+        that op, calls included, else by the innermost around it that has pieces on both machines;
+        its modelled time, and the logarithm of measured over that, by the share that shapes say all
+        of (0 where nothing was measured). None where no model knows any."""
         op, kind = key
         while op != NO_OP and not ((op, kind) in self.pieces.of_op and (op, kind) in after.of_op):
             op = self.graph.ops[op].parent
-        return None if op == NO_OP else (op, kind)
-
-    def total_us(self, key: Key) -> float:
-        return float(self.modelled_us[self.pieces.of_op[key]].sum())
-
-    def unexplained_log(self, key: Key) -> float:
-        """Logarithm of measured over modelled time, by the share that shapes say all of; 0 where
-        nothing was measured."""
-        own, modelled_us = self.pieces.of_op[key], self.total_us(key)
-        measured_us = float(self.measured_us[self.measured.get(key, [])].sum())
+        if op == NO_OP:
+            return None
+        chosen, own = (op, kind), self.pieces.of_op[op, kind]
+        modelled_us = float(self.modelled_us[own].sum())
+        measured_us = float(self.measured_us[self.measured.get(chosen, [])].sum())
         if modelled_us <= 0 or measured_us <= 0:
-            return 0.0
+            return chosen, modelled_us, 0.0
         share = float((self.modelled_us[own] * self.by_shapes[own]).sum()) / modelled_us
-        return share * float(np.log(measured_us / modelled_us))
+        return chosen, modelled_us, share * float(np.log(measured_us / modelled_us))
 
 
 class ModelledRatios(NamedTuple):
@@ -263,14 +259,13 @@ class Transfer:
         for source, operations in self._ranks:
             after = OpPieces.on(source.graph, target)
             for place, key in operations:
-                chosen = source.compared(key, after)
-                if chosen is None:
+                if (compared := source.compared(key, after)) is None:
                     continue
+                chosen, modelled_us, unexplained[place] = compared
                 counted = after.of_op[chosen]
                 at += [place] * len(counted)
                 piece += [before_these + each for each in counted]
-                per_us += [1.0 / source.total_us(chosen)] * len(counted)
-                unexplained[place] = source.unexplained_log(chosen)
+                per_us += [1.0 / modelled_us] * len(counted)
             pieces.append(after.rows)
             before_these += len(after.rows)
         return ModelledRatios(
@@ -281,17 +276,11 @@ class Transfer:
             unexplained,
         )
 
-    def ratios(self, target: Cluster) -> tuple[Floats, Mask]:
-        """Time on `target` over time at home, and whether that is by the models of its op, not by
-        the rooflines of its class."""
-        found = self.modelled(target)
-        taken_us = durations_of(found.pieces, target).duration_us if len(found.pieces) else found.at
-        return self.ratios_of(found, taken_us, target)
-
-    def ratios_of(
+    def ratios(
         self, found: ModelledRatios, taken_us: Floats | Ints, target: Cluster
     ) -> tuple[Floats, Mask]:
-        """The same where the pieces that are `found` take so long on `target`."""
+        """Time on `target`, where the pieces that are `found` take so long, over time at home; and
+        whether that is by the models of its op, not by the rooflines of its class."""
         count, devices = len(self.rows), (self.home.node.device, target.node.device)
         sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=count)
         ratios = sums * np.exp((carried_frac(*devices) - 1.0) * found.unexplained)
@@ -334,7 +323,9 @@ def transfer_durations(
     notes = unknown_generations([*devices])
     if devices[0] != devices[1]:
         own = Transfer(trace, graph, duration_us, before)
-        ratio, by_models = own.ratios(after)
+        found = own.modelled(after)
+        taken_us = durations_of(found.pieces, after).duration_us if len(found.pieces) else found.at
+        ratio, by_models = own.ratios(found, taken_us, after)
         if own.why_not:
             notes.append(f"no op has shapes for the kernel models ({own.why_not})")
     moved, taken = duration_us.copy(), duration_us[rows]

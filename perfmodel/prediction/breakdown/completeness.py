@@ -136,9 +136,3 @@ def unrecorded(trace: Trace, graph: ExecutionGraph) -> str:
         "no operator and no GPU work was recorded: did it run in another process or thread, or "
         "outside of the recording?"
     )
-
-
-def device_name(trace: Trace, graph: ExecutionGraph) -> str:
-    """What a trace ran on, also one that lacks its work."""
-    names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
-    return names[0] if names and lacks_work(graph) else trace.device

@@ -35,7 +35,6 @@ _WRAPPER_MODULE = re.compile(
     r"|FullyShardedDataParallel|DistributedModelParallel"
 )
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
-_ROLES = (MAIN_THREAD, AUTOGRAD_THREAD)
 
 MODULE_NAME = re.compile(r"nn\.Module: ")
 UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -330,14 +329,15 @@ class Hotspots:
         """Keys of the ranges around the launch call of each device row, one after the other; and of
         those around the operator whose derivative it launches."""
         rank, launch = self.rank, self.links.device_launch
-        threads = {role: [t for t, r in self.links.roles.items() if r == role] for role in _ROLES}
-        of_main = nesting.rows[np.isin(rank.thread[nesting.rows], threads[MAIN_THREAD])]
-        meanwhile = np.flatnonzero(
-            (launch >= 0) & np.isin(rank.thread[launch], threads[AUTOGRAD_THREAD])
+        main_threads, autograd_threads = (
+            [thread for thread, its in self.links.roles.items() if its == role]
+            for role in (MAIN_THREAD, AUTOGRAD_THREAD)
         )
+        of_main = nesting.rows[np.isin(rank.thread[nesting.rows], main_threads)]
+        meanwhile = np.flatnonzero((launch >= 0) & np.isin(rank.thread[launch], autograd_threads))
         running = np.full(len(launch), NONE, np.int64)
         called = launch[meanwhile]
-        main = np.repeat(np.array(threads[MAIN_THREAD], np.int64), len(called))
+        main = np.repeat(np.array(main_threads, np.int64), len(called))
         running[meanwhile] = innermost(rank, main, rank.start_us[called], of_main)
         differentiates = np.append(differentiated_ops(rank), NONE)
         forward = np.full(len(launch), NONE, np.int64)

@@ -133,6 +133,7 @@ class RankBreakdown(HotTables):
     """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
     period_us: float = field(repr=False)
     """What steady steps that follow one another take, in the median."""
+    _sums: dict[str, NamedSums] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
@@ -164,10 +165,6 @@ class RankBreakdown(HotTables):
             main_cause=main,
             main_cause_us=causes[main] if main else 0.0,
         )
-
-    @cached_property
-    def _sums(self) -> dict[str, NamedSums]:
-        return {}
 
     def sums(self, table: str) -> NamedSums:
         if table not in self._sums:
@@ -348,6 +345,7 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
     waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
+    names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
     ranks, unexplained = [], list[Unexplained]()
     for rank, links, period_us in zip(trace.ranks, trace.links, lags.period_us, strict=True):
         overheads = measure(rank, links)
@@ -372,7 +370,7 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
             key: None if waiting is None else round(getattr(waiting, key).get(rank.rank, 0.0), 3)
             for key in ("transfer_us", "waiting_us")
         }
-        about = (rank.rank, completeness.device_name(trace, graph), steps)
+        about = (rank.rank, names[0] if names and missing else trace.device, steps)
         ranks.append(RankBreakdown(*about, hot, meets_us, median(period_us)))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []

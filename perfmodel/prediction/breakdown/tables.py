@@ -53,7 +53,6 @@ from perfmodel.trace.window import take_rows
 _MATRIX = ("matmul", "convolution", "attention")
 _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")
 """The columns in which equal calls are equal."""
-_HIP = re.compile("hip")
 _MAX_SHAPES = 4
 """Further ones, such as the numbers of ids that every step has of its own, tell no rows apart."""
 
@@ -110,7 +109,7 @@ def _rated(hot: Hotspots, device: Device | None) -> NamedSums:
     part = take_rows(rank, rows)
     part_links = replace(link(part), recorded_frac=1.0)
     graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
-    is_hip = part.name_matches(_HIP)[part.of(Category.RUNTIME)].any()
+    is_hip = part.name_matches(re.compile("hip"))[part.of(Category.RUNTIME)].any()
     target: Target = device.target if device is not None else "rocm" if is_hip else "cuda"
     lowered = lower(graph, target, device=device)
     op_of_row = np.full(len(part), NO_OP, np.int64)

@@ -122,14 +122,14 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)
         from_us = max(float(arrived[at]), float(since_us[at]))
         for piece in walker.walk(int(arrival[at]), from_us, float(since_us[at])):
-            cause = _cause_of(graph, piece.node, piece.cause)
+            cause = _cause_of(graph.labels[piece.node], int(piece.cause))
             late_us[cause] += share * (piece.end_us - piece.start_us)
     # How much more its device does than the others' mean bounds what its device makes it late by.
     taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))
     chosen = counts(timeline.start_us) & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
     for node in np.flatnonzero(chosen).tolist():
-        cause = _cause_of(graph, node, int(nodes.cause[node]))
+        cause = _cause_of(graph.labels[node], int(nodes.cause[node]))
         excess_us[cause] += float(weight[node] * taken_us[node])
     for cause in (KERNELS, LOOKUPS, COPIES):
         shifted_us = late_us[cause] - min(late_us[cause], max(excess_us[cause], 0.0))
@@ -166,16 +166,14 @@ def _meetings(
     return transfer[chosen], arrival[chosen], renumbered, before_us[of_chosen]
 
 
-def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:
-    cause = _CAUSE.get(Cause(code), OTHER)
-    return LOOKUPS if cause == KERNELS and _is_lookup(graph.labels[node]) else cause
-
-
 @cache
-def _is_lookup(label: str) -> bool:
-    """Whether a kernel's name, or the op that was modelled, is of an embedding table."""
-    modelled = OPS.get(label)
-    return "embedding" in (family_of_kernel(label), modelled.family if modelled else "")
+def _cause_of(label: str, code: int) -> str:
+    """Of a node; kernels that are, by their name or the op that was modelled, lookups."""
+    cause, modelled = _CAUSE.get(Cause(code), OTHER), OPS.get(label)
+    if cause != KERNELS:
+        return cause
+    families = family_of_kernel(label), modelled.family if modelled else ""
+    return LOOKUPS if "embedding" in families else KERNELS
 
 
 MAX_UNEXPLAINED_FRAC = 0.05
