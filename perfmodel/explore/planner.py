@@ -141,11 +141,7 @@ class Plan:
 
 
 def plan_deployment(
-    deployment: Deployment,
-    *,
-    verified: int = VERIFIED,
-    overheads: str | None = None,
-    begin: Begin = silent,
+    deployment: Deployment, *, verified: int = VERIFIED, begin: Begin = silent
 ) -> Plan:
     """The deployment with its tables laid out so that a step takes least time.
 
@@ -170,7 +166,7 @@ def plan_deployment(
             begin(f"scheduling layout {number + 1}", number, len(placed))
             case = deployment.with_(placement=placement)
             with suppress(WorkloadError):  # its step does not fit
-                result = predict(case, overheads=overheads).results[0]
+                result = predict(case).results[0]
                 trials.append(_Trial(layout, case, result))
         if any(each.deployment.placement == next(iter(placed)) for each in trials):
             break
@@ -193,8 +189,8 @@ def plan_deployment(
         min(alike, key=lambda layout: layout.step_us),
         tuple(reasons(best.layout, best.deployment)),
         tuple(rows),
-        predict(deployment, overheads=overheads).results[0] if holds(deployment) else None,
-        predict(own, overheads=overheads).results[0] if has_own else None,
+        predict(deployment).results[0] if holds(deployment) else None,
+        predict(own).results[0] if has_own else None,
     )
 
 
