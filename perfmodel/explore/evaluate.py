@@ -167,6 +167,8 @@ class WorkloadFigures:
         if spec.hardware is None and HARDWARE not in own:
             raise UsageError("hardware is missing: give it as a key or an axis")
         self.machines = Machines(own, base=spec.hardware, alone=True)
+        designs = PLUS.join(map(str, values.get(DESIGN, [spec.design or ""])))
+        named = [name.strip() for name in designs.split(PLUS)]
         for axis in values:
             first, dot, _ = axis.partition(DOT)
             known = axis in (NAME, BATCH, DESIGN) or axis in own
@@ -175,10 +177,6 @@ class WorkloadFigures:
                     f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
                     "workload.KEY, batch, design, design.KEY or DESIGN.KEY"
                 )
-        designs = PLUS.join(map(str, values.get(DESIGN, [spec.design or ""])))
-        named = [name.strip() for name in designs.split(PLUS)]
-        for axis in values:
-            first = axis.partition(DOT)[0]
             if first in DESIGNS and first not in named:
                 raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
 

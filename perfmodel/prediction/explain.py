@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -49,16 +49,6 @@ from perfmodel.trace.link import launching_op
 DECIMALS = 4
 Terms: TypeAlias = dict[str, float | int | str | None]
 """By name, whose end is the unit; texts say who or which."""
-
-
-class Explainer(Protocol):
-    """How a mode of prediction came to the durations of its nodes."""
-
-    def ops(self) -> Sequence[str]:
-        """The operator of each node; empty where it has none."""
-        ...
-
-    def reason(self, node: int) -> Reason: ...
 
 
 @dataclass(frozen=True)
@@ -190,10 +180,8 @@ def explain(
 
 
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
-    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses.
-
-    Raises `ModelError`.
-    """
+    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses. Raises
+    `ModelError`."""
     one, machine = rows.take(np.array([at], np.int64)), cluster(hardware)
     family = OPS[one.op[0]].family
     durations, (why,) = durations_of(one, machine), explanations_of(one, machine)
@@ -242,7 +230,7 @@ class ModelExplainer:
     """Models that were chosen by name."""
 
     def ops(self) -> Sequence[str]:
-        """Of a piece the operator that launched it."""
+        """Of a piece the operator that launched it; of other nodes, an empty text."""
         names = [*self.found.ops, ""]
         return [names[piece] for piece in self.found.piece.tolist()]
 
@@ -381,3 +369,7 @@ class MeasuredExplainer:
             "start_us": float(rank.start_us[row]),
             "event_us": float(rank.duration_us[row]),
         }
+
+
+Explainer: TypeAlias = ModelExplainer | MeasuredExplainer
+"""How a mode of prediction came to the durations of its nodes."""

@@ -30,7 +30,7 @@ DRAWS = 64
 COVERED_FRAC = 0.9
 _ENDS = (1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2
 _NORMAL = NormalDist()
-_Z_OF_BOUND = _NORMAL.inv_cdf((1 + COVERED_FRAC) / 2)
+_Z_OF_BOUND = _NORMAL.inv_cdf(_ENDS[1])
 """The normal quantile that leaves 5 % above it."""
 _MIN_US = 1e-9
 
@@ -161,11 +161,11 @@ class Prior:
         return self.widening * student_quantile(freedom) * sqrt(mean_square)
 
 
-def student_quantile(freedom: float, covered_frac: float = COVERED_FRAC) -> float:
+def student_quantile(freedom: float) -> float:
     """The bound that Student's t stays within."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, (1 + covered_frac) / 2))
+    return float(stdtrit(freedom, _ENDS[1]))
 
 
 PRIOR = Prior(spread=0.0394, errors=1.73, widening=1.144)
