@@ -79,10 +79,6 @@ def predicted(request: Request) -> Prediction:
         return replace(found, results=results, warnings=[*found.warnings, *not_learned()])
 
 
-FIRST_BATCH = 64
-"""Where a search for the largest begins."""
-
-
 def largest_batch_of(request: Request) -> Prediction:
     """What is predicted of the largest batch that memory holds on every rank, to 1 % of it; its
     source has that as `largest_batch`, with samples per second and the share of memory that is
@@ -111,7 +107,7 @@ def largest_batch_of(request: Request) -> Prediction:
             return tried[batch][1]
         return None
 
-    if not (batch := largest(filled, FIRST_BATCH)):
+    if not (batch := largest(filled, start=64)):
         again(1)  # which may say why
         raise DoesNotFit("memory does not hold a batch of one sample")
     found, frac = tried[batch]
