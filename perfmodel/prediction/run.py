@@ -21,7 +21,6 @@ from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster
-from perfmodel.hardware.catalogue import PLAIN_HOST, host
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
@@ -32,7 +31,7 @@ from perfmodel.prediction.contention import contended, without_contention
 from perfmodel.prediction.explain import MeasuredExplainer
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
-from perfmodel.prediction.request import Request, facts_of, machines, on_host, traced_by
+from perfmodel.prediction.request import Request, facts_of, machines, traced_by
 from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.serving import with_latencies
@@ -56,13 +55,7 @@ def predicted(request: Request) -> Prediction:
     if names := machines(request.targets):
         known = replace(request, hardware=(), settings=()).settled()
         on = partial(replace, known, settings=request.settings)
-        trace = known.source if isinstance(known.source, Trace) else None
-        own = None if trace is None else known_machine(trace)  # whose host times are measured
-        common = own.node.host if own else host(PLAIN_HOST)
-        placed = {name: on_host(name, common, whole=trace is not None) for name in names}
-        found = cheapest_first(names, lambda name: predicted(on(hardware=placed[name])))
-        about = {"host_of_gpus": common.name} if [*placed.values()] != names else {}
-        return replace(found, source=found.source | about)
+        return cheapest_first(names, lambda name: predicted(on(hardware=name)))
     with using_kernels(request.kernels):
         settled = request.settled()
         found = _answer(settled.source, settled)
