@@ -197,17 +197,15 @@ STREAMING_SM_FRAC = 0.5
 """assumed: half the multiprocessors draw all of the memory's bandwidth."""
 
 
-def schedule_under(
-    load: Load, graph: ExecutionGraph, alone_us: Floats | None = None
-) -> tuple[Timeline, Floats]:
+def schedule_under(load: Load, graph: ExecutionGraph, alone_us: Floats) -> tuple[Timeline, Floats]:
     """The schedule of `graph`, and what its nodes take in it, where each loses what the `load` of
-    others beside it costs; `alone_us` (default: its durations) is what they take alone."""
+    others beside it costs; `alone_us` is what they take alone."""
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
 
-    return contended_schedule(run, graph.nodes_.duration_us if alone_us is None else alone_us)
+    return contended_schedule(run, alone_us)
 
 
 def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:

@@ -218,7 +218,6 @@ def shapes_on(
         machine,
         name=machine.name if nodes is None else f"{nodes} x {machine.name}",
         costs=costs,
-        recorded=True,
         times=times,
     )
     rank, coverage = result.rank.rank, dict(result.coverage)

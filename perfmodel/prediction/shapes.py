@@ -164,29 +164,30 @@ def predict_shapes(
     costs: HostCosts | None,
     alone: ScheduledSteps | None = None,
     must_fit: bool = False,
-    recorded: bool = False,
-    times: Mapping[int, HostTimes] = MappingProxyType({}),
+    times: Mapping[int, HostTimes] | None = None,
     fuller: Sequence[OpGraph] = (),
 ) -> Result:
     """The step of `graphs` (one per rank) on `machine`.
 
-    `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the `recorded`
-    steps of a trace, the period is the prediction. Memory is the fullest rank's, of these and of
-    `fuller` ones. Raises `WorkloadError` where it `must_fit` and does not.
+    `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the recorded
+    steps of a trace, which have `times` per rank, the period is the prediction. Memory is the
+    fullest rank's, of these and of `fuller` ones. Raises `WorkloadError` where it `must_fit` and
+    does not.
     """
-    alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
+    of_host = times or {}
+    alone = alone or scheduled_ranks(graphs, machine, costs, times=of_host)
     repeats = alone.timeline.graph.carried is not None
     load = modelled_load(alone, machine)
     steps = alone
     if load is not None:
-        taken = schedule_under(load, alone.timeline.graph)
-        steps = rescheduled(alone, *taken)
+        graph = alone.timeline.graph
+        steps = rescheduled(alone, *schedule_under(load, graph, graph.nodes_.duration_us))
     bounds, relieved_us = None, None
     latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
     if repeats:
         steps, bounds, relieved_us = steady_period(alone, machine, load)
     lags = None
-    if recorded:
+    if times is not None:
         lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
     result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
     rank, device = result.rank.rank, machine.node.device
@@ -213,9 +214,7 @@ def predict_shapes(
         families=families,
         coverage=coverage,
         memory=memory,
-        explainer=ModelExplainer(
-            steps, machine, costs, {at: each.ratio for at, each in times.items()}
-        ),
+        explainer=ModelExplainer(steps, machine, costs, {r: t.ratio for r, t in of_host.items()}),
         notes=(*steps.notes, *unknown_generations([device]), *remarks(device)),
     )
 
