@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.designs import DESIGNS, deployment_of
-from perfmodel.designs.composed import PLUS, Composed, composed
+from perfmodel.designs.composed import PLUS, composed
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import (
     HARDWARE,
@@ -222,19 +222,7 @@ class WorkloadFigures:
             if axis.startswith(OF_WORKLOAD)
         }
         workload = (self.workload or self.read(values[NAME])).with_(**changes)
-        design = self._designed(values)
-        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
-        machine, train = self.machines.at(values), self.spec.training
-        if design is None:
-            own = predict(workload, hardware=[machine], batch=batch, train=train)
-            return own.results[0], machine, batch
-        start = deployment_of(workload, machine, batch, train=train)
-        deployed, result = fastest(design, start)
-        return result.results[0], deployed.machine, deployed.batch
-
-    def _designed(self, values: Mapping[str, Any]) -> Composed | None:
-        """The design of a point; None where the sweep is not of designs."""
-        text = values.get(DESIGN, self.spec.design)
+        text = values.get(DESIGN, self.spec.design)  # None where the sweep is not of designs
         if text is not None and not isinstance(text, str):
             raise UsageError(f"axis {DESIGN}: expected names of designs, got {text!r}")
         names = [] if text is None else [name.strip() for name in text.split(PLUS)]
@@ -249,7 +237,15 @@ class WorkloadFigures:
                 )
             for name in names if first == DESIGN else [first]:
                 settings.setdefault(name, {})[key] = value
-        return None if text is None else composed(text, settings)
+        design = None if text is None else composed(text, settings)
+        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
+        machine, train = self.machines.at(values), self.spec.training
+        if design is None:
+            own = predict(workload, hardware=[machine], batch=batch, train=train)
+            return own.results[0], machine, batch
+        start = deployment_of(workload, machine, batch, train=train)
+        deployed, result = fastest(design, start)
+        return result.results[0], deployed.machine, deployed.batch
 
 
 Evaluate: TypeAlias = TraceFigures | WorkloadFigures

@@ -330,7 +330,18 @@ class MeasuredExplainer:
         nodes, taken_us = self.graph.nodes_, float(self.duration_us[node])
         if nodes.kind[node] == NodeKind.MARK:
             return _boundary(taken_us)
-        terms = self._event(node) | {"measured_us": float(nodes.duration_us[node])}
+        row, number = int(nodes.row[node]), nodes.rank[node]
+        rank = next((each for each in self.trace.ranks if each.rank == number), None)
+        terms: Terms = {"name": "a wait that no event explains"}
+        if rank is not None and row != NONE:
+            terms = {
+                "file": rank.where.rsplit("/", 1)[-1],
+                "event": int(rank.file_index[row]),
+                "name": rank.text(row),
+                "start_us": float(rank.start_us[row]),
+                "event_us": float(rank.duration_us[row]),
+            }
+        terms["measured_us"] = float(nodes.duration_us[node])
         if self.overheads is not None and overhead_of(self.graph, node):
             terms = {"profile": self.overheads}
         figures: tuple[FigureRead, ...] = ()
@@ -355,20 +366,6 @@ class MeasuredExplainer:
             "codecs add, and what it loses to kernels and collectives beside it"
         )
         return Reason("measured event", formula, taken_us, terms, figures)
-
-    def _event(self, node: int) -> Terms:
-        """The event behind a node, as the file has it; of a wait, none."""
-        row, number = int(self.graph.nodes_.row[node]), self.graph.nodes_.rank[node]
-        rank = next((each for each in self.trace.ranks if each.rank == number), None)
-        if rank is None or row == NONE:
-            return {"name": "a wait that no event explains"}
-        return {
-            "file": rank.where.rsplit("/", 1)[-1],
-            "event": int(rank.file_index[row]),
-            "name": rank.text(row),
-            "start_us": float(rank.start_us[row]),
-            "event_us": float(rank.duration_us[row]),
-        }
 
 
 Explainer: TypeAlias = ModelExplainer | MeasuredExplainer

@@ -107,7 +107,12 @@ def _drawn_us(step: Result, kinds: list[str], kind: Ints, low: Floats, high: Flo
     `high` (columns per node; the last is of what is none), in proportion to the step; where the
     host's threads, one after the other, or a stream then have more to do in the step, as long as
     that."""
-    draws = np.stack([normal_draws(name) for name in kinds])
+    # Normal errors, one in each of equal shares of the distribution (-1 and 1 bound 90 %), of each
+    # kind in an order of its own that is the same in every process.
+    shares = (np.arange(DRAWS) + 0.5) / DRAWS
+    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
+    orders = [np.random.default_rng(zlib.crc32(name.encode())) for name in kinds]
+    draws = np.stack([errors[order.permutation(DRAWS)] for order in orders])
 
     def factors(nodes: Ints) -> Floats:
         z = draws[kind[nodes]]
@@ -130,14 +135,6 @@ def _drawn_us(step: Result, kinds: list[str], kind: Ints, low: Floats, high: Flo
         most = min(step.step_us / max(own_us.sum(), _MIN_US), 1.0)  # threads may run side by side
         drawn_us = np.maximum(drawn_us, own_us @ factors(own) * most)
     return drawn_us
-
-
-def normal_draws(kind: str) -> Floats:
-    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution (-1 and
-    1 bound 90 %), in an order of its own that is the same in every process."""
-    shares = (np.arange(DRAWS) + 0.5) / DRAWS
-    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
-    return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
 
 
 @dataclass(frozen=True)
