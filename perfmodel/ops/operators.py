@@ -82,15 +82,19 @@ class Operator:
     @cached_property
     def rows(self) -> list[Row]:
         """The rows that it launches."""
-        return [_row(text) for text in (self.launches or "").split("; ") if text]
+        found = []
+        for text in filter(None, (self.launches or "").split("; ")):
+            head, *words = text.split()
+            times = int(words.pop()[1:]) if words and re.fullmatch(r"x\d+", words[-1]) else 1
+            name, _, dtype = head.partition(":")
+            op, _, direction = name.partition(".")
+            dims = tuple((word.partition("=")[0], word.partition("=")[2] or word) for word in words)
+            found.append(Row(op, direction or "fwd", dtype, dims, times))
+        return found
 
     @cached_property
     def _arguments(self) -> list[str]:
         return self.signature.partition("->")[0].split()
-
-    @cached_property
-    def _returned(self) -> list[str]:
-        return self.signature.partition("->")[2].split()
 
     def bind(self, op: Op, sizes: Callable[[int], Sequence[T] | None]) -> Sizes[T] | None:
         """Name to sizes, of a call whose tensor at a place has `sizes`; None where it does not
@@ -98,25 +102,21 @@ class Operator:
         bound: dict[str, tuple[T, ...]] = {}
         for place, names in self.tensors.values():
             given = sizes(place)
-            counts = None if given is None else self._counts(op, names, len(given), bound)
-            if given is None or counts is None:
+            if given is None:
                 return None
-            rest = iter(given)
+            counts = [self._count(op, names, at, len(given), bound) for at in range(len(names))]
+            rest = len(given) - sum(filter(None, counts))
+            is_odd = _NONE in counts or counts.count(None) > 1 or (rest and None not in counts)
+            if rest < 0 or is_odd:
+                return None
+            left = iter(given)
             for name, count in zip(names, counts, strict=True):
-                bound.setdefault(name.lstrip("*"), tuple(next(rest) for _ in range(count)))
+                own = range(rest if count is None else count)
+                bound.setdefault(name.lstrip("*"), tuple(next(left) for _ in own))
         return bound
 
-    def _counts(self, op: Op, names: list[str], rank: int, bound: Sizes[T]) -> list[int] | None:
-        """How many sizes each name stands for; None where they do not fit."""
-        counts = [self._count(op, names, at, rank, bound) for at in range(len(names))]
-        rest = rank - sum(filter(None, counts))
-        is_odd = _NONE in counts or counts.count(None) > 1 or (rest and None not in counts)
-        if rest < 0 or is_odd:
-            return None
-        return [rest if count is None else count for count in counts]
-
     def _count(self, op: Op, names: list[str], at: int, rank: int, bound: Sizes[T]) -> int | None:
-        """The same of one name; None where the others tell."""
+        """How many sizes one name stands for; None where the others tell."""
         name = names[at].removeprefix("*")
         if name == names[at]:
             return 1
@@ -147,9 +147,10 @@ class Operator:
         fixed: Callable[[Sequence[int]], tuple[T, ...]],
     ) -> Iterator[tuple[T, ...] | None]:
         """Sizes of what a call returned (`made`); None of what the signature does not say."""
+        said = self.signature.partition("->")[2].split()
         for at, tensor in enumerate(made):
-            token = self._returned[min(at, len(self._returned) - 1)] if self._returned else "_"
-            is_said = at < len(self._returned) or token.endswith(_REPEATED)
+            token = said[min(at, len(said) - 1)] if said else "_"
+            is_said = at < len(said) or token.endswith(_REPEATED)
             token = token.removesuffix(_REPEATED)
             if tensor is None or not is_said or token == "_":
                 yield None
@@ -163,15 +164,6 @@ class Operator:
                 else:
                     sizes += bound[name.lstrip("*")]
             yield sizes
-
-
-def _row(text: str) -> Row:
-    head, *words = text.split()
-    times = int(words.pop()[1:]) if words and re.fullmatch(r"x\d+", words[-1]) else 1
-    name, _, dtype = head.partition(":")
-    op, _, direction = name.partition(".")
-    dims = tuple((word.partition("=")[0], word.partition("=")[2] or word) for word in words)
-    return Row(op, direction or "fwd", dtype, dims, times)
 
 
 OPERATORS: Registry[Operator] = Registry("operator", "perfmodel.operators")

@@ -65,7 +65,12 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     old = batch_of(graph) if old is None else old
     found = _Follower(graph, old, batch)
     ops = tuple(found.resized(index) for index in range(len(graph)))
-    unfit = list(_conflicts(graph, ops))
+    unfit = [
+        f"op {index} ({now.name}): operands of {shapes[0]} and {shapes[1]} "
+        "do not fit: one of them does not change with the batch"
+        for index, (was, now) in enumerate(zip(graph.ops, ops, strict=True))
+        if now.name in _PRODUCTS and _unfit(was) is None and (shapes := _unfit(now))
+    ]
     if unfit and len(graph.data):
         raise WorkloadError(f"{graph.source}: batch {old} to {batch}: {unfit[0]}")
     skipped = [*unfit[:_SHOWN], *found.leaves.skipped()]
@@ -77,21 +82,10 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
         skipped.append(f"{found.in_proportion} sizes that the data decides: scaled in proportion")
     stated = sum("lookups" in op.attributes for op in ops)
     if stated:
-        skipped.append(
-            f"{stated} ops state their lookups per table: kept; change the workload instead"
-        )
+        kept = "their lookups per table: kept; change the workload instead"
+        skipped.append(f"{stated} ops state {kept}")
     note = f"batch {old} rescaled to {batch}"
     return Edited(replace(graph, ops=ops, notes=(*graph.notes, note)), tuple(skipped))
-
-
-def _conflicts(graph: OpGraph, ops: tuple[Op, ...]) -> Iterator[str]:
-    """A text for each product of `ops` whose inner sizes differ, and did not in `graph`."""
-    for index, (was, now) in enumerate(zip(graph.ops, ops, strict=True)):
-        if now.name in _PRODUCTS and _unfit(was) is None and (unfit := _unfit(now)):
-            yield (
-                f"op {index} ({now.name}): operands of {unfit[0]} and {unfit[1]} "
-                "do not fit: one of them does not change with the batch"
-            )
 
 
 def _unfit(op: Op) -> list[list[int]] | None:
