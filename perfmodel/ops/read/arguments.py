@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perfmodel.base.arrays import Ints, distinct
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import Argument, Tensor, tensors_in
 from perfmodel.ops.spec import dtype_of_torch
@@ -59,28 +60,20 @@ class ExecutionTraceArguments:
     def _argument(self, plan: TypeTree, value: Any, shape: Any, strides: Any) -> Argument:
         if plan is None:
             return _plain(value)
-        if isinstance(plan, str):
-            return self._tensor(plan, value, shape, strides)
-        many = [None] * len(plan)
-        return tuple(map(self._argument, plan, value, shape or many, strides or many))
-
-    def _tensor(self, word: str, value: list[Any], shape: Any, strides: Any) -> Tensor | None:
-        if word.startswith(_UNDEFINED):
+        if not isinstance(plan, str):
+            many = [None] * len(plan)
+            return tuple(map(self._argument, plan, value, shape or many, strides or many))
+        if plan.startswith(_UNDEFINED):
             return None
-        dtype = dtype_of_torch(word)
+        dtype = dtype_of_torch(plan)
         if dtype is None:
-            self.unknown_dtypes[word] += 1
-            dtype = word
+            self.unknown_dtypes[plan] += 1
+            dtype = plan
         tensor_id, storage_id = value[0], value[1]
-        return Tensor(
-            tuple(shape or ()),
-            dtype,
-            tensor_id,
-            storage_id or -1,
-            value[5] if len(value) > 5 else "",
-            "" if storage_id else "sparse",
-            tuple(strides or ()),
-        )
+        device = value[5] if len(value) > 5 else ""
+        layout = "" if storage_id else "sparse"
+        about = dtype, tensor_id, storage_id or -1, device, layout
+        return Tensor(tuple(shape or ()), *about, tuple(strides or ()))
 
 
 def _plain(value: Any) -> Argument:
@@ -94,15 +87,20 @@ def _plain(value: Any) -> Argument:
 class ProfileArguments:
     """Arguments of a profile's ops, by the indices of their four texts; each set is decoded once.
 
-    Old profiles give no shapes for lists of tensors and no types for their members.
+    Old profiles give no shapes for lists of tensors and no types for their members, which are taken
+    to be of the floating type that most tensors have; of fp32 where none is named.
     """
 
-    def __init__(self, text: Callable[[int], str], where: str, usual_dtype: str) -> None:
-        self._text = text
-        self._where = where
-        self._usual_dtype = usual_dtype
+    def __init__(self, rank: RankTrace, ops: Ints) -> None:
+        self._text, self._where = rank.strings.__getitem__, rank.where
+        texts = [rank.strings[i] for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0]
+        words = (dtype_of_torch(word) for text in texts for word in _decode(text or "[]"))
+        count = Counter(words)
+        self._usual_dtype = max(("fp32", "fp16", "bf16", "fp64"), key=lambda dtype: count[dtype])
         self.unknown_dtypes: Counter[str] = Counter()
-        self.of = cache(self._read)
+        columns = (rank.input_shapes, rank.input_dtypes, rank.input_values, rank.input_strides)
+        self.given = list(map(cache(self._read), *(column[ops].tolist() for column in columns)))
+        """Of each op, in their order."""
 
     def _read(self, shapes: int, types: int, values: int, strides: int) -> tuple[Argument, ...]:
         """The arguments of an op; index -1 is a text that the file does not have."""
@@ -166,15 +164,6 @@ def _concrete(text: str) -> Argument:
         with suppress(ValueError):
             return number(text)
     return text
-
-
-def usual_dtype(type_texts: Iterable[str]) -> str:
-    """The floating type that most tensors of a profile have; fp32 where none is named."""
-    count: Counter[str] = Counter()
-    for text in type_texts:
-        for word in _decode(text or "[]"):
-            count[dtype_of_torch(word) or ""] += 1
-    return max(("fp32", "fp16", "bf16", "fp64"), key=lambda dtype: count[dtype])
 
 
 COLLECTIVES = (

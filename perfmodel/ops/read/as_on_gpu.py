@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from perfmodel.ops.graph import Argument, Tensor, tensors_in
+from perfmodel.ops.graph import BACK_TO_BACK, Argument, Tensor, tensors_in
 from perfmodel.ops.lookups import DENSE_LOOKUP
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -46,13 +46,14 @@ _SIDE_BY_SIDE = frozenset(
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::_sparse_addmm")
 
 
-def is_one(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a GPU has one operator for a call of a function: attention of few dimensions, norms
-    of one type."""
-    if name == _ATTENTION:
-        return bool((args[0] if args else kwargs["query"]).dim() <= _FUSED_DIMS)
-    dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())} - {None}
-    return name != "rms_norm" or len(dtypes) == 1
+def as_one(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """The one operator that a GPU has for a call of a function, of attention if it has few
+    dimensions, of norms if they are of one type; None where it has none."""
+    if name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS:
+        return None
+    given = (*args, *kwargs.values()) if name == "rms_norm" else ()
+    dtypes = {getattr(each, "dtype", None) for each in given} - {None}
+    return None if given and len(dtypes) != 1 else AS_ONE.get(name)
 
 
 def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
@@ -181,4 +182,5 @@ def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
         "inputs": str(int(values.shape[-1])),
         "biases": str(int(args[4] if packed else args[3])),
         "packed": str(int(packed)),
+        BACK_TO_BACK: "1",
     }

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints, distinct
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import (
     BACKWARD,
@@ -26,7 +26,7 @@ from perfmodel.ops.graph import (
     OpGraph,
     dtype_notes,
 )
-from perfmodel.ops.read.arguments import ProfileArguments, of_call, of_event, usual_dtype
+from perfmodel.ops.read.arguments import ProfileArguments, of_call, of_event
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, enclosing
@@ -75,10 +75,7 @@ class Nested:
             is_unnamed = name.endswith(RECORDER_ENDINGS) or STEP_NAME.match(name)
             self._owner.append(self._owner[above])
             self._label.append(self._label[above] if is_unnamed else name)
-        own = [
-            phase_of_call(name) if op else phase_of_label(name)
-            for name, op in zip(names, is_op, strict=True)
-        ]
+        own = list(map(_phase, names, is_op))
         engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD}
         self._phases: list[str] = []
         for phase, above, thread in zip(own, around, threads, strict=True):
@@ -173,14 +170,14 @@ def graph_of_events(rank: RankTrace, links: Links, world_size: int) -> OpGraph:
     )
     events: list[int] = host[is_op].tolist()
     steps = links.steps.of_time(rank.start_us[host[is_op]]).tolist()
-    given, notes = _inputs_of_events(rank)
+    read = ProfileArguments(rank, host[is_op])
     said = [
         of_event(rank, event)
         if rank.collective[event] != NONE
         else of_call(name, arguments, world_size)
-        for event, name, arguments in zip(events, map(rank.text, events), given, strict=True)
+        for event, name, arguments in zip(events, map(rank.text, events), read.given, strict=True)
     ]
-    ops = nested.ops(steps, given, [()] * len(events), events, said)
+    ops = nested.ops(steps, read.given, [()] * len(events), events, said)
     waited = ops_before_device_waits(rank, events, [op.parent for op in ops])
     ops = tuple(
         replace(op, attributes=MappingProxyType({**op.attributes, **DEVICE_WIDE}))
@@ -193,19 +190,8 @@ def graph_of_events(rank: RankTrace, links: Links, world_size: int) -> OpGraph:
         rank=rank.rank,
         world_size=max(world_size, rank.world_size or 1),
         source=rank.where,
-        notes=(*rank.warnings, *notes),
+        notes=(*rank.warnings, _NO_DATA, *dtype_notes(read.unknown_dtypes)),
     )
-
-
-def _inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[str]]:
-    """What each op of a profile was given, as far as it was recorded, and notes on that."""
-    ops = rank.of(Category.CPU_OP)
-    texts = rank.strings.texts
-    usual = usual_dtype([texts[i] for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0])
-    read = ProfileArguments(rank.strings.__getitem__, rank.where, usual)
-    columns = (rank.input_shapes, rank.input_dtypes, rank.input_values, rank.input_strides)
-    inputs = list(map(read.of, *(column[ops].tolist() for column in columns)))
-    return inputs, [_NO_DATA, *dtype_notes(read.unknown_dtypes)]
 
 
 _CALLS = re.compile(
@@ -236,12 +222,8 @@ _IDLE = frozenset(("aten::empty", "aten::zeros", "aten::zero_", "aten::detach", 
 
 
 @lru_cache(maxsize=1 << 14)
-def phase_of_label(label: str) -> str | None:
-    """The phase that an annotation names, if it names one."""
-    return next((phase for phase, pattern in _LABELS if pattern.search(label)), None)
-
-
-@lru_cache(maxsize=1 << 14)
-def phase_of_call(name: str) -> str | None:
-    """`backward` for a call of the autograd engine."""
-    return BACKWARD if _CALLS.match(name) else None
+def _phase(name: str, is_op: bool) -> str | None:
+    """`backward` for a call of the autograd engine; the phase that an annotation names, if any."""
+    if is_op:
+        return BACKWARD if _CALLS.match(name) else None
+    return next((phase for phase, pattern in _LABELS if pattern.search(name)), None)

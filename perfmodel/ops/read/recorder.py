@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from operator import sub
 from types import MappingProxyType
@@ -19,7 +20,6 @@ from typing import Any
 
 from perfmodel.ops.graph import (
     AUTOGRAD_NODE,
-    BACK_TO_BACK,
     BACKWARD,
     FORWARD,
     NO_OP,
@@ -29,30 +29,9 @@ from perfmodel.ops.graph import (
     tensors_in,
 )
 from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP
-from perfmodel.ops.read.as_on_gpu import (
-    AS_ONE,
-    IN_FP32,
-    RECURRENT,
-    SUM,
-    WITH_BACKWARD,
-    copied_first,
-    is_one,
-    of_table_batched,
-    on_gpu,
-    recurrent_facts,
-    rows_summed,
-)
+from perfmodel.ops.read import as_on_gpu
 from perfmodel.ops.read.collective_calls import of_torch_call
-from perfmodel.ops.read.lifetimes import Lifetimes
-from perfmodel.ops.read.tracing import (
-    arguments_of,
-    cast,
-    holds_others,
-    instead,
-    is_wrapper,
-    leaves,
-    mapped,
-)
+from perfmodel.ops.read.tracing import arguments_of, cast, holds_others, instead, leaves, mapped
 from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
@@ -71,6 +50,52 @@ MODULE = "module"
 DEVICE, HOST = "cuda:0", "cpu"
 _CONSTANT = "aten::lift_fresh"
 """What `torch.tensor` makes; of one number it stays on the host, as the steps of optimizers do."""
+SELDOM = 32
+"""What has been there for more than so many looks is looked at again after that part of its age:
+at each look all would cost the square of a long program."""
+
+
+class Lifetimes:
+    """The storages of what runs, as long as Python's references and autograd hold them."""
+
+    def __init__(self) -> None:
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self._weak: Any = StorageWeakRef
+        self._numbers: dict[int, tuple[int, Any]] = {}
+        """By address, which a weak reference keeps from being given again."""
+        self._looks = 0
+        self._alive: list[tuple[int, int, int, Any]] = []
+        """A heap: when to look again, number, when it was new, reference."""
+        self.held: dict[int, int] = {}
+        """Numbers of storages that are no more, to the last op that ran before."""
+
+    def number(self, storage: Any) -> int:
+        """From 1: 0 is what execution traces call none."""
+        known = self._numbers.get(storage._cdata)
+        if known is None:
+            known = len(self._numbers) + 1, self._weak(storage)
+            self._numbers[storage._cdata] = known
+            heappush(self._alive, (self._looks, known[0], self._looks, known[1]))
+        return known[0]
+
+    def look(self, ops: int) -> None:
+        """So many `ops` ran: what is no more has ended with the last of them."""
+        self._looks += 1
+        while self._alive and self._alive[0][0] < self._looks:
+            _, number, begun, storage = heappop(self._alive)
+            if storage.expired():
+                self.held[number] = ops - 1
+            else:
+                again = self._looks + (self._looks - begun) // SELDOM
+                heappush(self._alive, (again, number, begun, storage))
+
+    def insert(self, first: int) -> None:
+        """An op stands before what was op `first`."""
+        for number, at in reversed(self.held.items()):
+            if at < first:
+                break
+            self.held[number] = at + 1
 
 
 class Recorder:
@@ -116,8 +141,8 @@ class Recorder:
             return self.function(func, args, kwargs or {})
 
         def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(map(is_wrapper, types)):  # what it does to the tensors in it comes next
-                return NotImplemented
+            if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+                return NotImplemented  # what it does to the tensors in one comes next
             return self.operator(func, args, kwargs or {})
 
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
@@ -127,7 +152,7 @@ class Recorder:
             return lambda *args, **kwargs: self.function(func, args, kwargs)
 
         # One op also where PyTorch's own Python calls it.
-        whole = {f"torch.nn.functional:{name}": called for name in AS_ONE}
+        whole = {f"torch.nn.functional:{name}": called for name in as_on_gpu.AS_ONE}
         passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}
         with instead({**whole, **passes}), operators(), functions():
             yield
@@ -138,16 +163,15 @@ class Recorder:
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
         if is_pass or any(map(holds_others, leaves((args, kwargs)))):
             return func(*args, **kwargs)
-        if name in AS_ONE and not self._is_silent and is_one(name, args, kwargs):
-            has_backward = name in WITH_BACKWARD
-            return self._as_one(AS_ONE[name], func, args, kwargs, has_backward=has_backward)
-        if name in RECURRENT:
+        if not self._is_silent and (whole := as_on_gpu.as_one(name, args, kwargs)):
+            return self._as_one(whole, func, args, kwargs, {})
+        if name in as_on_gpu.RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_dtype("cpu")
                 args = mapped(lambda x: cast(self._torch, x, dtype), args)
-            about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
-            return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)
-        if autocast and name in IN_FP32:
+            about = as_on_gpu.recurrent_facts(name, args)
+            return self._as_one(RECURRENT_OP, func, args, kwargs, about)
+        if autocast and name in as_on_gpu.IN_FP32:
             args, kwargs = mapped(
                 lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
             )
@@ -215,18 +239,18 @@ class Recorder:
             given = arguments_of(schema, args, kwargs)
             inputs = tuple(map(self._argument, given.values()))
             outputs = self.returned(answer)
-            name, inputs = on_gpu(schema.name, inputs, outputs)
+            name, inputs = as_on_gpu.on_gpu(schema.name, inputs, outputs)
             read_of = {each.device for each in tensors_in(inputs)}
             if (schema.name == _CONSTANT and not answer.dim()) or read_of == {HOST}:
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
             about = of_torch_call(schema.name, given, inputs, outputs, self.node_ranks)
-            if copied_first(name, inputs, outputs):
-                dtype = (answer if name == SUM else args[0]).dtype
+            if as_on_gpu.copied_first(name, inputs, outputs):
+                dtype = (answer if name == as_on_gpu.SUM else args[0]).dtype
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
                 inputs = (copied, *inputs[1:])
-            if summed := rows_summed(name, inputs, self._lookups):
+            if summed := as_on_gpu.rows_summed(name, inputs, self._lookups):
                 name, inputs = BAGS[0], summed
             else:
                 about |= self._about_bags(name, given, inputs, outputs)
@@ -265,20 +289,14 @@ class Recorder:
         return {"lookups": str(held[0])}
 
     def _as_one(
-        self,
-        name: str,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        about: Mapping[str, str] = MappingProxyType({}),
-        *,
-        has_backward: bool = False,
+        self, name: str, func: Any, args: Any, kwargs: Any, about: Mapping[str, str]
     ) -> Any:
+        has_backward = func.__name__ in (*as_on_gpu.WITH_BACKWARD, *as_on_gpu.RECURRENT)
         packet = getattr(self._torch.ops.aten, func.__name__, func)
         schema = getattr(packet, packet.overloads()[0])._schema
         named = arguments_of(schema, args, kwargs)
         inputs = tuple(map(self._argument, named.values()))
-        if looked_up := of_table_batched(self._torch, name, named):
+        if looked_up := as_on_gpu.of_table_batched(self._torch, name, named):
             shape, dtype = looked_up
             func = lambda *_, **__: self._torch.empty(shape, dtype=dtype)  # noqa: E731
         if has_backward:
@@ -342,9 +360,8 @@ class Recorder:
             return self._tensor(value)
         if isinstance(value, (list, tuple)):
             return tuple(map(self._argument, value))
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        return str(value)
+        is_plain = value is None or isinstance(value, (bool, int, float, str))
+        return value if is_plain else str(value)
 
     def _tensor(self, value: Any) -> Tensor:
         word = str(value.dtype).removeprefix("torch.")

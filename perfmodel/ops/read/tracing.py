@@ -23,6 +23,7 @@ _LEFT_OUT = (
     *("set_device", "synchronize", "reset_peak_memory_stats"),
     *("nvtx.range_push", "nvtx.range_pop", "nvtx.mark"),
 )
+
 _PARALLEL = "torch.nn.parallel.distributed:"
 
 
@@ -83,7 +84,10 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch.nn:Module._apply": lambda _: _apply,
         f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
         f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
-        f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": _of_later_steps,
+        # DDP's first step has one bucket; its buckets are then built anew, of these sizes.
+        f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": lambda run: (
+            lambda config, **_: run(config, static_graph=False, find_unused_parameters=True)
+        ),
         f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
         "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
@@ -97,7 +101,10 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch:_VF._pad_packed_sequence": lambda _: _padded,
         "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": lambda _: _in_this_process,
         "torch.cuda:current_device": lambda _: lambda: 0,
-        "torch:compile": lambda _: _as_eager,
+        # It captures nothing under fake tensors; of a model, or as a decorator.
+        "torch:compile": lambda _: (
+            lambda model=None, **_: (lambda each: each) if model is None else model
+        ),
         "torch:save": left_out,
     }
     changes |= {f"torch.cuda:{name}": left_out for name in _LEFT_OUT}
@@ -126,11 +133,6 @@ class _Stream(nullcontext[None]):
 
 def left_out(run: Callable[..., Any]) -> Callable[..., None]:
     return lambda *args, **kwargs: None
-
-
-def _as_eager(model: Any = None, **_: Any) -> Any:
-    """`torch.compile`, which captures nothing under fake tensors, of a model or as a decorator."""
-    return (lambda each: each) if model is None else model
 
 
 def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
@@ -257,11 +259,6 @@ def _summed(group: Any, bucket: Any) -> Any:
     return future
 
 
-def _of_later_steps(run: Callable[..., Any]) -> Callable[..., Any]:
-    """DDP's first step has one bucket; its buckets are then built anew, of these sizes."""
-    return lambda config, **_: run(config, static_graph=False, find_unused_parameters=True)
-
-
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
     """`torch.autocast` in the type that it has on a GPU."""
 
@@ -277,12 +274,16 @@ def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
 
 def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
     """`nn.Module._apply`, which cannot exchange fake tensors; tied weights stay tied."""
+    import torch
+
     made: dict[int, Any] = {}
-    for part in module.modules() if recurse else (module,):
-        for held in (part._parameters, part._buffers):
-            for key, value in held.items():
-                if value is not None:
-                    held[key] = made.setdefault(id(value), _like(change(value.detach()), value))
+    parts = module.modules() if recurse else (module,)
+    for held in (each for part in parts for each in (part._parameters, part._buffers)):
+        for key, value in held.items():
+            new = None if value is None else change(value.detach())
+            if isinstance(value, torch.nn.Parameter):
+                new = torch.nn.Parameter(new, requires_grad=value.requires_grad)
+            held[key] = made.setdefault(id(value), new)
     return module
 
 
@@ -312,18 +313,14 @@ def arguments_of(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return named | {each.name: kwargs.get(each.name, each.default_value) for each in rest}
 
 
-def is_wrapper(kind: type) -> bool:
-    """Whether tensors of this kind hold others, as distributed ones do."""
-    return hasattr(kind, "__tensor_flatten__")
-
-
 def holds_others(value: Any) -> bool:
-    """Whether it is such a tensor, or one that a transformation of `torch.func` follows."""
+    """Whether it is a tensor that holds others, as distributed ones do, or one that a
+    transformation of `torch.func` follows."""
     import torch
 
     is_followed = torch._C._functorch.is_functorch_wrapped_tensor
     is_tensor = isinstance(value, torch.Tensor)
-    return is_wrapper(type(value)) or (is_tensor and is_followed(value))
+    return hasattr(type(value), "__tensor_flatten__") or (is_tensor and is_followed(value))
 
 
 def fake(value: Any) -> Any:
@@ -344,14 +341,6 @@ def cast(torch: Any, value: Any, dtype: Any) -> Any:
     return value.to(dtype) if is_real else value
 
 
-def _like(fake: Any, value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.nn.Parameter):
-        return torch.nn.Parameter(fake, requires_grad=value.requires_grad)
-    return fake
-
-
 @contextmanager
 def step(where: str, what: str, kinds: Any = BaseException) -> Iterator[None]:
     """Errors of these kinds in the user's code, its own end among them, as one line that names the
@@ -367,16 +356,11 @@ def step(where: str, what: str, kinds: Any = BaseException) -> Iterator[None]:
         if not isinstance(error, UnknownValueError):
             kind = type(error).__name__
             reason = f"{kind}: {reason[:160]}" if reason else kind
-        raise ModuleError(f"{where}: {what} fails{_place_of(error)}: {reason}") from error
-
-
-def _place_of(error: BaseException) -> str:
-    """The innermost line outside of PyTorch, of this folder and of Python's own import; of a file
-    that is no Python, its line."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" at line {error.lineno} of {Path(error.filename).name}"
-    line = _line_of(reversed(list(traceback.walk_tb(error.__traceback__))))
-    return f" at {line}" if line else ""
+        line = _line_of(reversed(list(traceback.walk_tb(error.__traceback__))))
+        if isinstance(error, SyntaxError) and error.filename:
+            line = f"line {error.lineno} of {Path(error.filename).name}"
+        at = f" at {line}" if line else ""
+        raise ModuleError(f"{where}: {what} fails{at}: {reason}") from error
 
 
 def place() -> str:
@@ -385,6 +369,7 @@ def place() -> str:
 
 
 def _line_of(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """The innermost outside of PyTorch, of this folder and of Python's own import."""
     here = str(Path(__file__).parent)
     for frame, line in frames:
         name = frame.f_code.co_filename
