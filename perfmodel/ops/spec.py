@@ -190,13 +190,9 @@ _ITEM_BYTES = {dtype: size for size, dtypes in _STORED.items() for dtype in dtyp
 
 def item_bytes(dtypes: Sequence[str]) -> NDArray[np.float64]:
     """Bytes per element, one per dtype; raises `ModelError` for a dtype that is not known."""
-    return of_texts(dtypes, _bytes_of)
-
-
-def _bytes_of(dtype: str) -> float:
-    if dtype not in _ITEM_BYTES:
+    for dtype in set(dtypes) - set(_ITEM_BYTES):
         raise ModelError(f"unknown dtype {dtype[:60]!r}; one of {', '.join(sorted(_ITEM_BYTES))}")
-    return _ITEM_BYTES[dtype]
+    return of_texts(dtypes, _ITEM_BYTES.__getitem__)
 
 
 def is_known(dtype: str) -> bool:

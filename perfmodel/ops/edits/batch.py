@@ -217,7 +217,15 @@ class _Follower:
         """Like a tensor of the op, or of those around it, of the same shape; else size by size like
         one of that value there, or anywhere before. The batch is in one of them at most; where a
         value has several powers, the first size has the largest, others the least."""
-        scopes = list(self._scopes(index))
+        scopes: list[list[Known]] = []
+        around = index
+        while around != NO_OP:
+            if around < len(self._read):  # outputs that are known, then inputs
+                op = self._ops[around]
+                made = zip(returned_by(op), self._made[around], strict=True)
+                read = zip(op.tensors, chain.from_iterable(self._read[around]), strict=True)
+                scopes.append([(t.shape, powers) for t, powers in (*made, *read) if t and powers])
+            around = self._ops[around].parent
         for scope in scopes:
             if same := [powers for other, powers in scope if other == shape]:
                 return max(same)
@@ -236,17 +244,6 @@ class _Follower:
                 self.guessed.add(index)
             found.append(0 if any(found) else power)
         return tuple(found)
-
-    def _scopes(self, index: int) -> Iterator[list[Known]]:
-        """Of an op, and of those around it: shapes and powers of outputs that are known, then of
-        inputs."""
-        while index != NO_OP:
-            if index < len(self._read):
-                op = self._ops[index]
-                made = zip(returned_by(op), self._made[index], strict=True)
-                read = zip(op.tensors, chain.from_iterable(self._read[index]), strict=True)
-                yield [(t.shape, powers) for t, powers in (*made, *read) if t and powers]
-            index = self._ops[index].parent
 
     def resized(self, index: int) -> Op:
         """An op at the new batch: its tensors, lists of their sizes, and what collectives say."""
@@ -273,7 +270,14 @@ class _Follower:
             return tensor
         pairs = zip(tensor.shape, powers, strict=True)
         shape = tuple(self._size(index, size, power) for size, power in pairs)
-        return replace(tensor, shape=shape, strides=_strides(tensor, shape))
+        # Strides become as many times what they were as what lies within them in dense memory.
+        order = sorted(range(len(tensor.strides)), key=lambda i: (-tensor.strides[i], i))
+        strides = list(tensor.strides)
+        for at, dim in enumerate(order):
+            old, new = (prod(sizes[j] for j in order[at + 1 :]) for sizes in (tensor.shape, shape))
+            if old and strides[dim] % old == 0:
+                strides[dim] = strides[dim] * new // old
+        return replace(tensor, shape=shape, strides=tuple(strides))
 
     def _size(self, index: int, size: int, power: int) -> int:
         """A size at the new batch; one next to a multiple of the batch stays next to it. Parts of
@@ -344,17 +348,6 @@ def _joined(op: Op, parts: Sequence[Powers]) -> Powers | None:
     most = tuple(map(max, zip(*parts, strict=True)))
     at = (integer(op, 1) or 0) % (len(most) + is_stack)
     return (*most[:at], *((0,) if is_stack else ()), *most[at:])
-
-
-def _strides(tensor: Tensor, shape: Shape) -> Shape:
-    """Strides as many times what they were as what lies within them in dense memory."""
-    order = sorted(range(len(tensor.strides)), key=lambda i: (-tensor.strides[i], i))
-    found = list(tensor.strides)
-    for at, dim in enumerate(order):
-        old, new = (prod(each[j] for j in order[at + 1 :]) for each in (tensor.shape, shape))
-        if old and found[dim] % old == 0:
-            found[dim] = found[dim] * new // old
-    return tuple(found)
 
 
 def _attributes(

@@ -136,10 +136,6 @@ def _spread(torch: Any, shape: Sequence[int], share: float) -> Any:
     return (steps + _ROUND).floor().diff().bool().reshape(shape)
 
 
-def _distinct(torch: Any, shape: Sequence[int], share: float) -> Any:
-    return (torch.arange(prod(shape)) * share).floor().reshape(shape)
-
-
 def _chosen(
     torch: Any, shape: Sequence[int], dim: int | None, options: int, picks: int, share: float | None
 ) -> Any:
@@ -156,11 +152,11 @@ def _chosen(
     return made.reshape(*before, picks).movedim(-1, dim)
 
 
-STAND_INS: Mapping[str, Callable[[Any, Sequence[int], float], Any]] = MappingProxyType(
-    {
-        "nonzero": _spread,
-        "unique": _distinct,
-        "item": lambda torch, shape, number: torch.full(shape, number),
-    }
-)
+STAND_INS: dict[str, Callable[[Any, Sequence[int], float], Any]] = {
+    "nonzero": _spread,
+    "unique": lambda torch, shape, share: (
+        (torch.arange(prod(shape)) * share).floor().reshape(shape)
+    ),
+    "item": lambda torch, shape, number: torch.full(shape, number),
+}
 """What stands for floats whose values are asked for."""

@@ -80,7 +80,10 @@ class LoopRecorder(Recorder):
             "torch.distributed:Reducer.__init__": self._reducing,
             "torch.distributed:Reducer._set_static_graph": self._reducing,
             "torch.nn.utils.clip_grad:_has_foreach_support": lambda _: lambda *_, **__: True,
-            "torch.amp.grad_scaler:GradScaler.__init__": _enabled,
+            # A scaler for a GPU turns itself off where there is none.
+            "torch.amp.grad_scaler:GradScaler.__init__": lambda init: (
+                lambda scaler, device="cuda", *rest, **named: init(scaler, "cpu", *rest, **named)
+            ),
             "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
             "torch.optim:Optimizer.zero_grad": self._clearing,
             # Other processes do it, on the host.
@@ -216,11 +219,6 @@ class LoopRecorder(Recorder):
     def _optimized(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.phase = self._interrupted  # the backward pass, of an optimizer that steps within
         self._ended.setdefault(id(optimizer), []).append(len(self.ops))
-
-
-def _enabled(init: Callable[..., None]) -> Callable[..., None]:
-    """A scaler for a GPU turns itself off where there is none."""
-    return lambda scaler, device="cuda", *args, **kwargs: init(scaler, "cpu", *args, **kwargs)
 
 
 def _of_finite_gradients(run: Callable[..., Any]) -> Callable[..., Any]:

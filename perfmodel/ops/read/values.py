@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.read.as_on_gpu import of_table_batched
@@ -33,10 +32,8 @@ MAX_GUESSES = 20_000
 """Values that rest on what is assumed, asked for at a line: a loop until one changes has no end."""
 MAX_ELEMENTS = 1 << 24
 """Of the largest tensor whose values are computed."""
-SHORT: Mapping[str, str] = MappingProxyType(
-    {"_local_scalar_dense": "item", "_unique2": "unique"}
-    | dict.fromkeys(("unique_dim", "unique_consecutive"), "unique")
-)
+SHORT = dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), "unique")
+SHORT |= {"_local_scalar_dense": "item"}
 """Operators that people call otherwise."""
 ON_HOST = frozenset(("_pack_padded_sequence",))
 """What reads its integers in the memory of the host, and makes such of it."""
