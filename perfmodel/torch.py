@@ -87,9 +87,8 @@ class LoopStep:
         `optimizer_us`. What no module ran is under ""."""
         import pandas as pd
 
-        lowered = lower(
-            self.graph, self.machine.node.device.target, device=self.machine.node.device
-        )
+        device = self.machine.node.device
+        lowered = lower(self.graph, device.target, device=device)
         owners = [self.graph.ops[owner] for owner in lowered.owner.tolist()]
         taken = pd.DataFrame(
             {

@@ -45,9 +45,7 @@ _VIEWS = (
     *("view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "unflatten", "view_as"),
     *("squeeze", "unsqueeze", "squeeze_", "unsqueeze_", "ravel"),
 )
-_PARTS = (
-    *("slice", "narrow", "split", "split_with_sizes", "chunk", "unsafe_split", "tensor_split"),
-)
+_PARTS = ("slice", "narrow", "split", "split_with_sizes", "chunk", "unsafe_split", "tensor_split")
 _SHOWN = 5
 
 

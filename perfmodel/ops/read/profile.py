@@ -199,20 +199,14 @@ _CALLS = re.compile(
 )
 """Ops that are the backward pass, with all that they call."""
 
-_LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (OPTIMIZER, re.compile(r"optimizer|zero_?grad", re.I)),
-    (BACKWARD, re.compile(r"backward", re.I)),
-    (
-        INPUT,
-        re.compile(
-            r"dataload|(next|load|copy|wait_for)_batch|batch_data|(data|input|splits)_dist\b"
-            r"|sparse_data_dist|emb data|all2all_data:kjt|KJT\w*Awaitable|recat_permute",
-            re.I,
-        ),
-    ),
-    (FORWARD, re.compile(r"forward|loss", re.I)),
-)
-"""A phase, and the user's annotations that name it; the first that fits."""
+_LABELS = {
+    OPTIMIZER: r"optimizer|zero_?grad",
+    BACKWARD: r"backward",
+    INPUT: r"dataload|(next|load|copy|wait_for)_batch|batch_data|(data|input|splits)_dist\b"
+    r"|sparse_data_dist|emb data|all2all_data:kjt|KJT\w*Awaitable|recat_permute",
+    FORWARD: r"forward|loss",
+}
+"""A phase, and the user's annotations that name it, in any letters; the first that fits."""
 
 _ARRIVING = frozenset(
     ("aten::to", "aten::_to_copy", "aten::copy_", "aten::pin_memory", "aten::is_pinned")
@@ -226,4 +220,4 @@ def _phase(name: str, is_op: bool) -> str | None:
     """`backward` for a call of the autograd engine; the phase that an annotation names, if any."""
     if is_op:
         return BACKWARD if _CALLS.match(name) else None
-    return next((phase for phase, pattern in _LABELS if pattern.search(name)), None)
+    return next((phase for phase, text in _LABELS.items() if re.search(text, name, re.I)), None)
