@@ -178,27 +178,9 @@ class Rows:
         Raises `ModelError` that names the op, the row and the dim for a dim that is missing, below
         1 or above `MOST`.
         """
-        if not self._are_all(index):
-            return self._dims_of(op, index)
-        if op not in self.known:
-            self.known[op] = self._dims_of(op, index)
-        return dict(self.known[op])
-
-    @cached_property
-    def _all(self) -> Ints:
-        return np.arange(len(self))
-
-    def _are_all(self, index: Ints) -> bool:
-        """Whether `index` are all rows, in their order."""
-        return index is self._all or (len(index) == len(self) and bool((index == self._all).all()))
-
-    @cached_property
-    def known(self) -> dict[str, Any]:
-        """What was worked out of all rows, by its name, or dims by the one op that there is: of few
-        rows, most of the work."""
-        return {}
-
-    def _dims_of(self, op: str, index: Ints) -> Dims:
+        are_all = self._are_all(index)
+        if are_all and op in self.known:
+            return dict(self.known[op])
         names, usual, least = _expected(op)
         nothing = np.full(len(index), np.nan)
         values = np.array(
@@ -222,7 +204,23 @@ class Rows:
         for rule in OPS[op].holds:
             for row in index[np.flatnonzero(formula(rule)(dims) == 0.0)[:1]]:
                 raise ModelError(f"{op} (row {row}): expected {rule}")
+        if are_all:
+            self.known[op] = dict(dims)
         return dims
+
+    @cached_property
+    def _all(self) -> Ints:
+        return np.arange(len(self))
+
+    def _are_all(self, index: Ints) -> bool:
+        """Whether `index` are all rows, in their order."""
+        return index is self._all or (len(index) == len(self) and bool((index == self._all).all()))
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What was worked out of all rows, by its name, or dims by the one op that there is: of few
+        rows, most of the work."""
+        return {}
 
     @cached_property
     def content(self) -> tuple[Hashable, ...]:

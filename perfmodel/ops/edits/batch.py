@@ -7,7 +7,7 @@ factor of, and how often (`Powers`); a size that it is a factor of becomes as mu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -180,7 +180,14 @@ class _Follower:
             lists = (each for item in given for each in item if len(each) == 1)
             return [(1, 0) if any(map(sum, lists)) else None] * len(made)
         if name in ("cat", "concat", "stack"):
-            return [_joined(op, given[0] if given else [])]
+            is_stack, parts = name == "stack", given[0] if given else []
+            shapes = [t.shape for t in op.tensors[: len(parts)]]
+            parts = [p for p, shape in zip(parts, shapes, strict=True) if is_stack or shape != (0,)]
+            if not parts or len({len(part) for part in parts}) > 1:
+                return [None]
+            most = tuple(map(max, zip(*parts, strict=True)))
+            at = (integer(op, 1) or 0) % (len(most) + is_stack)
+            return [(*most[:at], *((0,) if is_stack else ()), *most[at:])]
         if isinstance(x, Tensor) and first is not None:
             powers = given[0][0]
             if name in _VIEWS:
@@ -259,7 +266,17 @@ class _Follower:
             renamed.setdefault(was.shape, now.shape)
             renamed.setdefault(was.strides, now.strides)
         inputs = tuple(renamed.get(i, i) if i and isinstance(i, tuple) else i for i in inputs)
-        about = _attributes(op.attributes, before, after, len(op.tensors))
+        # Elements and splits of a collective, in proportion to those of the tensors that it is
+        # given, the last of these, or else of those that it returns.
+        about, count = dict(op.attributes), len(before) - len(op.tensors)
+        for side, part in product(("in", "out"), (slice(count, None), slice(count))):
+            old, new = (sum(t.elements for t in each[part]) for each in (before, after))
+            key, was = f"{side}_elements", op.attributes.get(f"{side}_elements")
+            if was and about[key] == was and old and int(was) % old == 0:
+                about[key] = str(int(was) // old * new)
+                if split := about.get(f"{side}_split"):
+                    sizes = [round(int(size) * new / old) for size in split.split(",")]
+                    about[f"{side}_split"] = ",".join(map(str, sizes))
         return replace(op, inputs=inputs, outputs=outputs, attributes=about)
 
     def _resized(self, index: int, each: Iterator[Powers], tensor: Tensor) -> Tensor:
@@ -335,34 +352,6 @@ def viewed(was: Shape, powers: Powers, made: Shape, batch: int) -> Powers | None
         chosen = group.index(ranked[0]) if group else 0
         found += [total if at == chosen else 0 for at in range(len(group))]
     return tuple(found)
-
-
-def _joined(op: Op, parts: Sequence[Powers]) -> Powers | None:
-    is_stack = op.name == "aten::stack"
-    shapes = [t.shape for t in op.tensors[: len(parts)]]
-    parts = [p for p, shape in zip(parts, shapes, strict=True) if is_stack or shape != (0,)]
-    if not parts or len({len(part) for part in parts}) > 1:
-        return None
-    most = tuple(map(max, zip(*parts, strict=True)))
-    at = (integer(op, 1) or 0) % (len(most) + is_stack)
-    return (*most[:at], *((0,) if is_stack else ()), *most[at:])
-
-
-def _attributes(
-    about: Mapping[str, str], before: Sequence[Tensor], after: Sequence[Tensor], read: int
-) -> Mapping[str, str]:
-    """What is said of a collective, with its elements and splits in proportion to those of the
-    tensors that it is given, the last `read`, or else of those that it returns."""
-    known, count = dict(about), len(before) - read
-    for side, part in product(("in", "out"), (slice(count, None), slice(count))):
-        old, new = (sum(t.elements for t in each[part]) for each in (before, after))
-        elements = int(known.get(f"{side}_elements", "0"))
-        if elements and elements == int(about[f"{side}_elements"]) and old and elements % old == 0:
-            known[f"{side}_elements"] = str(elements // old * new)
-            if split := known.get(f"{side}_split"):
-                sizes = [round(int(size) * new / old) for size in split.split(",")]
-                known[f"{side}_split"] = ",".join(map(str, sizes))
-    return known
 
 
 def _of(size: int, values: Sequence[tuple[int, int]], rank: int) -> set[int]:

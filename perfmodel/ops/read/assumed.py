@@ -66,7 +66,11 @@ class Assumptions:
         None where nothing is. `named` are its arguments."""
         share, shape = self._shares.get(name), tuple(result.shape)
         if name not in CHOICES:
-            share = _of_finite(name, named) if share is None else share
+            # Floats are taken to be finite, which PyTorch asks as `x == x` and `x.abs() != inf`.
+            if share is None and name in ("eq", "ne"):
+                is_same, other = named["self"] is named["other"], named["other"]
+                if is_same or (isinstance(other, float) and isinf(other)):
+                    share = float((name == "eq") == is_same)
             if share is None or result.dtype != self._torch.bool:
                 return None
             what = f"{share:.4g} of {name} are true, {place()}"
@@ -119,15 +123,6 @@ def check_shares(shares: Mapping[str, float]) -> None:
 def hint(name: str) -> str:
     """How to assume something of an operator."""
     return f": --assume {name}={'NUMBER' if name in NUMBERS else 'FRACTION'}"
-
-
-def _of_finite(name: str, named: Mapping[str, Any]) -> float | None:
-    """Floats are taken to be finite, which PyTorch asks as `x == x` and `x.abs() != inf`."""
-    if name not in ("eq", "ne"):
-        return None
-    is_same, other = named["self"] is named["other"], named["other"]
-    is_asked = is_same or (isinstance(other, float) and isinf(other))
-    return float((name == "eq") == is_same) if is_asked else None
 
 
 def _spread(torch: Any, shape: Sequence[int], share: float) -> Any:
