@@ -60,6 +60,8 @@ class Tensor:
 
 
 Argument: TypeAlias = "Tensor | int | float | bool | str | tuple[Argument, ...] | None"
+Arguments: TypeAlias = tuple[Argument, ...]
+"""What a call was given, or what it returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class Op:
     """
 
     name: str
-    inputs: tuple[Argument, ...] = ()
-    outputs: tuple[Argument, ...] = ()
+    inputs: Arguments = ()
+    outputs: Arguments = ()
     parent: int = NO_OP
     thread: str = "main"
     phase: str = FORWARD
@@ -128,7 +130,7 @@ def tensors_in(argument: Argument) -> Iterator[Tensor]:
     return iter(_opened((argument,)))
 
 
-def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
+def _opened(arguments: Arguments) -> list[Tensor]:
     opened: list[Tensor] = []
     for argument in arguments:
         if isinstance(argument, Tensor):
@@ -138,9 +140,7 @@ def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
     return opened
 
 
-def with_tensors(
-    arguments: tuple[Argument, ...], new: Callable[[Tensor], Tensor]
-) -> tuple[Argument, ...]:
+def with_tensors(arguments: Arguments, new: Callable[[Tensor], Tensor]) -> Arguments:
     """The arguments, lists in them too, with what is `new` in place of each tensor, in order."""
 
     def replaced(each: Argument) -> Argument:

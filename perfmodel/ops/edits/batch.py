@@ -271,9 +271,10 @@ class _Follower:
         about, count = dict(op.attributes), len(before) - len(op.tensors)
         for side, part in product(("in", "out"), (slice(count, None), slice(count))):
             old, new = (sum(t.elements for t in each[part]) for each in (before, after))
-            key, was = f"{side}_elements", op.attributes.get(f"{side}_elements")
-            if was and about[key] == was and old and int(was) % old == 0:
-                about[key] = str(int(was) // old * new)
+            key = f"{side}_elements"
+            elements = int(op.attributes.get(key, "0"))
+            if elements and about[key] == op.attributes[key] and old and elements % old == 0:
+                about[key] = str(elements // old * new)
                 if split := about.get(f"{side}_split"):
                     sizes = [round(int(size) * new / old) for size in split.split(",")]
                     about[f"{side}_split"] = ",".join(map(str, sizes))

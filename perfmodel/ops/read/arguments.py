@@ -21,13 +21,14 @@ import msgspec
 
 from perfmodel.base.arrays import Ints, distinct
 from perfmodel.errors import TraceError
-from perfmodel.ops.graph import Argument, Tensor, tensors_in
+from perfmodel.ops.graph import Argument, Arguments, Tensor, tensors_in
 from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.execution_trace_arguments import TypeTree, parse_type
 
 if TYPE_CHECKING:
-    from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
+    from perfmodel.trace.execution_trace_columns import Arguments as Recorded
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 
 _decode = msgspec.json.decode
@@ -46,12 +47,10 @@ class ExecutionTraceArguments:
         self._list: Callable[[bytes], list[Any]] = cache(_decode)
         self._types = cache(lambda types: [parse_type(text) for text in _decode(types)])
 
-    def of(self, given: Arguments) -> list[tuple[Argument, ...]]:
+    def of(self, given: Recorded) -> list[Arguments]:
         return list(map(self._of_node, given.values, given.shapes, given.types, given.strides))
 
-    def _read(
-        self, values: bytes, shapes: bytes, types: bytes, strides: bytes
-    ) -> tuple[Argument, ...]:
+    def _read(self, values: bytes, shapes: bytes, types: bytes, strides: bytes) -> Arguments:
         plans, steps = self._types(types), self._list(strides)
         if len(steps) != len(plans):
             steps = [None] * len(plans)
@@ -102,7 +101,7 @@ class ProfileArguments:
         self.given = list(map(cache(self._read), *(column[ops].tolist() for column in columns)))
         """Of each op, in their order."""
 
-    def _read(self, shapes: int, types: int, values: int, strides: int) -> tuple[Argument, ...]:
+    def _read(self, shapes: int, types: int, values: int, strides: int) -> Arguments:
         """The arguments of an op; index -1 is a text that the file does not have."""
         try:
             dims = _decode(self._text(shapes) or "[]", type=list[Any])
@@ -213,7 +212,7 @@ def of_event(rank: RankTrace, row: int) -> Known:
     )
 
 
-def of_call(name: str, inputs: tuple[Argument, ...], world_size: int) -> Known:
+def of_call(name: str, inputs: Arguments, world_size: int) -> Known:
     """What the arguments of a call such as `c10d::allreduce_` say; its group is taken as all. Of
     any other call, nothing.
 

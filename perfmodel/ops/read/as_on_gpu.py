@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from perfmodel.ops.graph import BACK_TO_BACK, Argument, Tensor, tensors_in
+from perfmodel.ops.graph import BACK_TO_BACK, Argument, Arguments, Tensor, tensors_in
 from perfmodel.ops.lookups import DENSE_LOOKUP
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -56,7 +56,7 @@ def as_one(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | N
     return None if given and len(dtypes) != 1 else AS_ONE.get(name)
 
 
-def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
+def copied_first(name: str, inputs: Arguments, outputs: Arguments) -> bool:
     """Whether a GPU's kernel reads a copy of the first of `inputs`: of one that lies otherwise side
     by side, of integers that are summed as 64 bits."""
     values, made = (next(tensors_in(each), None) for each in (inputs, outputs))
@@ -69,9 +69,7 @@ def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argumen
     return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
 
 
-def on_gpu(
-    name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
-) -> tuple[str, tuple[Argument, ...]]:
+def on_gpu(name: str, inputs: Arguments, outputs: Arguments) -> tuple[str, Arguments]:
     """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
     training that have more than their channels, a sparse gradient is kept, not copied, and what is
     drawn at random is drawn into memory."""
@@ -93,9 +91,7 @@ def _by_cudnn(values: Argument, training: Argument) -> bool:
     return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
 
 
-def rows_summed(
-    name: str, inputs: tuple[Argument, ...], held: Mapping[int, int]
-) -> tuple[Argument, ...] | None:
+def rows_summed(name: str, inputs: Arguments, held: Mapping[int, int]) -> Arguments | None:
     """Of a product with a sparse matrix, which sums rows of the other one by its elements, the
     table, ids and offsets; None of any other operator, and where it is not `held` how many."""
     if name not in _PRODUCTS:

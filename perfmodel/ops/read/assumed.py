@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite, isinf, prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from perfmodel.errors import UsageError
 from perfmodel.ops.read.tracing import place
 
 CHOICES = frozenset(("topk", "sort", "argmax", "argmin", "max", "min", "multinomial"))
 """What chooses indices along a dimension: each alike, unless assumed otherwise."""
-SHARES: Mapping[str, float] = MappingProxyType({"isnan": 0.0, "isinf": 0.0, "isfinite": 1.0})
+Shares: TypeAlias = Mapping[str, float]
+"""By operator."""
+SHARES: Shares = MappingProxyType({"isnan": 0.0, "isinf": 0.0, "isfinite": 1.0})
 """Booleans of floats: what share of them is true unless assumed otherwise."""
 NUMBERS = frozenset(("item",))
 """Operators of which the value itself is assumed, no share."""
@@ -48,11 +50,7 @@ class Assumptions:
     """`shares` by operator, `usual` of others, at `odds` times theirs."""
 
     def __init__(
-        self,
-        torch: Any,
-        shares: Mapping[str, float],
-        usual: Mapping[str, float] = SHARES,
-        odds: float = 1.0,
+        self, torch: Any, shares: Shares, usual: Shares = SHARES, odds: float = 1.0
     ) -> None:
         self._torch, self._given, self._odds = torch, shares, odds
         self._shares = {**usual, **shares}
@@ -113,7 +111,7 @@ class Assumptions:
         return self._odds * share / (1 + (self._odds - 1) * share)
 
 
-def check_shares(shares: Mapping[str, float]) -> None:
+def check_shares(shares: Shares) -> None:
     """Raises `UsageError` for what is no share by operator, or no number."""
     for name, share in shares.items():
         if not (isfinite(share) and (name in NUMBERS or 0 <= share <= 1)):

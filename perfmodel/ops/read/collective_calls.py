@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.ops.graph import Argument, Op, tensors_in
+from perfmodel.ops.graph import Arguments, Op, tensors_in
 from perfmodel.ops.read.arguments import COLLECTIVES, Known, collective_of, of_call, of_message
 
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
@@ -28,8 +28,8 @@ _GOT = ("output", "outputs", "output_tensor", "output_tensors", "output_lists", 
 def of_torch_call(
     operator: str,
     named: Mapping[str, Any],
-    inputs: tuple[Argument, ...],
-    outputs: tuple[Argument, ...],
+    inputs: Arguments,
+    outputs: Arguments,
     node_ranks: int | None,
 ) -> Known:
     """The attributes of a collective called with arguments by name, among ranks of which so many

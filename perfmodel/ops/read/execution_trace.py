@@ -96,11 +96,7 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
 
 
 def of_pair(
-    rank: RankTrace,
-    links: Links,
-    execution_trace: ExecutionTrace,
-    pairing: Pairing,
-    world_size: int = 1,
+    rank: RankTrace, links: Links, trace: ExecutionTrace, pairing: Pairing, world_size: int
 ) -> OpGraph:
     """The ops, steps and events of the profile, with the arguments, ids and dependencies of the
     execution trace.
@@ -109,10 +105,10 @@ def of_pair(
     keep what the profile says of them, counted in `notes`.
     """
     node_of = dict(zip(pairing.event.tolist(), pairing.node.tolist(), strict=True))
-    world_size = max([world_size, *(group.size for group in execution_trace.process_groups)])
+    world_size = max([world_size, *(group.size for group in trace.process_groups)])
     graph = graph_of_events(rank, links, world_size)
     decoded = ExecutionTraceArguments()
-    inputs, outputs = map(decoded.of, (execution_trace.inputs, execution_trace.outputs))
+    inputs, outputs = map(decoded.of, (trace.inputs, trace.outputs))
     ops = []
     copies = defaultdict(list)
     for index, op in enumerate(graph.ops):
@@ -122,14 +118,14 @@ def of_pair(
             continue
         copies[node].append(index)
         known = op.attributes
-        if node in execution_trace.collectives:
-            known = {**known, **of_node(execution_trace, node)}
+        if node in trace.collectives:
+            known = {**known, **of_node(trace, node)}
         ops.append(replace(op, inputs=inputs[node], outputs=outputs[node], attributes=known))
     unpaired = len(ops) - sum(map(len, copies.values()))
-    notes = [*execution_trace.warnings, *dtype_notes(decoded.unknown_dtypes)]
+    notes = [*trace.warnings, *dtype_notes(decoded.unknown_dtypes)]
     if unpaired:
-        notes.append(f"{unpaired} of {len(ops)} ops are not in {execution_trace.where}")
-    made, read = (each.tolist() for each in execution_trace.data_dependencies())
+        notes.append(f"{unpaired} of {len(ops)} ops are not in {trace.where}")
+    made, read = (each.tolist() for each in trace.data_dependencies())
     data = [  # within one pass over the execution trace
         pair
         for source, target in zip(made, read, strict=True)

@@ -21,7 +21,7 @@ from perfmodel.ops.graph import (
     INPUT,
     NO_OP,
     OPTIMIZER,
-    Argument,
+    Arguments,
     Op,
     OpGraph,
     dtype_notes,
@@ -86,8 +86,8 @@ class Nested:
     def ops(
         self,
         steps: Sequence[int],
-        inputs: Sequence[tuple[Argument, ...]],
-        outputs: Sequence[tuple[Argument, ...]],
+        inputs: Sequence[Arguments],
+        outputs: Sequence[Arguments],
         events: Sequence[int],
         said: Sequence[Mapping[str, str]],
     ) -> tuple[Op, ...]:

@@ -15,7 +15,6 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from operator import sub
-from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.graph import (
@@ -24,6 +23,7 @@ from perfmodel.ops.graph import (
     FORWARD,
     NO_OP,
     Argument,
+    Arguments,
     Op,
     Tensor,
     tensors_in,
@@ -181,7 +181,7 @@ class Recorder:
         children = self.ops[first:]
         is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
         if len(children) > 1 and is_operator:
-            op = self._op(name, tuple(map(self._argument, args)), self.returned(answer))
+            op = self._op(name, tuple(map(self._argument, args)), self.returned(answer), {})
             below = (
                 replace(child, parent=first if child.parent == node else child.parent + 1)
                 for child in children
@@ -214,13 +214,7 @@ class Recorder:
 
         return watched
 
-    def _op(
-        self,
-        name: str,
-        inputs: tuple[Argument, ...],
-        outputs: tuple[Argument, ...],
-        about: Mapping[str, str] = MappingProxyType({}),
-    ) -> Op:
+    def _op(self, name: str, inputs: Arguments, outputs: Arguments, about: Mapping[str, str]) -> Op:
         """A call, by whatever makes it."""
         thread, module = MAIN_THREAD, self._modules[-1]
         if self._node != NO_OP:
@@ -248,7 +242,7 @@ class Recorder:
             if as_on_gpu.copied_first(name, inputs, outputs):
                 dtype = (answer if name == as_on_gpu.SUM else args[0]).dtype
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
-                self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
+                self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,), {}))
                 inputs = (copied, *inputs[1:])
             if summed := as_on_gpu.rows_summed(name, inputs, self._lookups):
                 name, inputs = BAGS[0], summed
@@ -320,7 +314,7 @@ class Recorder:
         return asked
 
     def _differentiable(
-        self, name: str, func: Any, inputs: tuple[Argument, ...], about: Mapping[str, str]
+        self, name: str, func: Any, inputs: Arguments, about: Mapping[str, str]
     ) -> Any:
         """`func` with a backward pass of one node and one op, as a GPU's: of the gradients, and of
         what `func` was called with."""
@@ -350,7 +344,7 @@ class Recorder:
         layer: Any = type(node, (self._torch.autograd.Function,), parts)
         return called
 
-    def returned(self, answer: Any) -> tuple[Argument, ...]:
+    def returned(self, answer: Any) -> Arguments:
         """Tensors and numbers of the program, as arguments of ops."""
         parts = answer if isinstance(answer, (tuple, list)) else (answer,)
         return tuple(map(self._argument, parts))

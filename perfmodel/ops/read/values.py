@@ -32,7 +32,7 @@ MAX_GUESSES = 20_000
 """Values that rest on what is assumed, asked for at a line: a loop until one changes has no end."""
 MAX_ELEMENTS = 1 << 24
 """Of the largest tensor whose values are computed."""
-SHORT = dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), "unique")
+SHORT: dict[str, str] = dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), "unique")
 SHORT |= {"_local_scalar_dense": "item"}
 """Operators that people call otherwise."""
 ON_HOST = frozenset(("_pack_padded_sequence",))
