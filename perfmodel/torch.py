@@ -206,7 +206,7 @@ def estimating(hardware: str | Path | Part) -> Iterator[None]:
         return func(*args, **(kwargs or {})), us / US_PER_MS
 
     kind = "torch.distributed._tools.runtime_estimator:RuntimeEstimator"
-    with instead({f"{kind}._roofline_estimate": lambda _: staticmethod(estimated)}):
+    with instead({f"{kind}._roofline_estimate": staticmethod(estimated)}):
         yield
 
 

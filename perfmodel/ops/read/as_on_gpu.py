@@ -122,7 +122,7 @@ def of_table_batched(
     return (rows, int(dim)), getattr(torch, dtype)
 
 
-def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
+def over_ranks(run: Callable[..., Any], layer: Any, values: Any) -> Any:
     """`SyncBatchNorm.forward` of tensors that lie on no GPU: batches are normalised as on one rank,
     behind an exchange of each channel's mean, deviation and count, in backward of two sums.
 
@@ -130,6 +130,11 @@ def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
     """
     import torch
     import torch.distributed as dist
+
+    is_group = dist.is_available() and dist.is_initialized()
+    ranks = dist.get_world_size(layer.process_group) if is_group else 1
+    if ranks == 1 or not layer.training:
+        return run(layer, values)
 
     class Sums(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
@@ -144,19 +149,12 @@ def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
             sums.div_(dist.get_world_size(ctx.group))
             return gradient, None
 
-    def normalised(layer: Any, values: Any) -> Any:
-        is_group = dist.is_available() and dist.is_initialized()
-        ranks = dist.get_world_size(layer.process_group) if is_group else 1
-        if ranks == 1 or not layer.training:
-            return run(layer, values)
-        own = values.new_empty(2 * layer.num_features + 1, dtype=torch.float32)
-        every = own.new_empty(ranks * len(own))
-        dist.all_gather_into_tensor(every, own, group=layer.process_group)
-        every.view(ranks, -1).mean(0)
-        out = torch.nn.BatchNorm2d.forward(layer, values)
-        return Sums.apply(out, layer.process_group)
-
-    return normalised
+    own = values.new_empty(2 * layer.num_features + 1, dtype=torch.float32)
+    every = own.new_empty(ranks * len(own))
+    dist.all_gather_into_tensor(every, own, group=layer.process_group)
+    every.view(ranks, -1).mean(0)
+    out = torch.nn.BatchNorm2d.forward(layer, values)
+    return Sums.apply(out, layer.process_group)
 
 
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:

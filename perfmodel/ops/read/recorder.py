@@ -148,8 +148,8 @@ class Recorder:
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
         operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
 
-        def called(func: Any) -> Any:
-            return lambda *args, **kwargs: self.function(func, args, kwargs)
+        def called(func: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return self.function(func, args, kwargs)
 
         # One op also where PyTorch's own Python calls it.
         whole = {f"torch.nn.functional:{name}": called for name in as_on_gpu.AS_ONE}
@@ -190,7 +190,7 @@ class Recorder:
             self.lifetimes.insert(first)
         return answer
 
-    def _watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A backward pass each of whose nodes is an op, with all that is done before the next, of
         the module of its forward pass."""
 
@@ -199,20 +199,17 @@ class Recorder:
             about = {MODULE: module} if module else {}
             self.ops.append(Op(name, thread=AUTOGRAD_THREAD, phase=BACKWARD, attributes=about))
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            before, self.phase = (self.phase, self._node), BACKWARD
-            handles = [
-                node.register_prehook(partial(begin, f"{AUTOGRAD_NODE}{node.name()}", module))
-                for node, module in _nodes((args or tuple(kwargs.values()))[0])
-            ]
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self.phase, self._node = before
-                for handle in handles:
-                    handle.remove()
-
-        return watched
+        before, self.phase = (self.phase, self._node), BACKWARD
+        handles = [
+            node.register_prehook(partial(begin, f"{AUTOGRAD_NODE}{node.name()}", module))
+            for node, module in _nodes((args or tuple(kwargs.values()))[0])
+        ]
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self.phase, self._node = before
+            for handle in handles:
+                handle.remove()
 
     def _op(self, name: str, inputs: Arguments, outputs: Arguments, about: Mapping[str, str]) -> Op:
         """A call, by whatever makes it."""
@@ -295,23 +292,19 @@ class Recorder:
             func = lambda *_, **__: self._torch.empty(shape, dtype=dtype)  # noqa: E731
         if has_backward:
             func = self._differentiable(name, func, inputs, about)
-        answer = self._silently(func)(*args, **kwargs)
+        answer = self._silently(func, *args, **kwargs)
         if self._is_silent or any(answer is value for value in (*args, *kwargs.values())):
             return answer
         self.ops.append(self._op(name, inputs, self.returned(answer), about))
         return answer
 
-    def _silently(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _silently(self, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """What only asks for shapes, or is one op as a whole."""
-
-        def asked(*args: Any, **kwargs: Any) -> Any:
-            before, self._is_silent = self._is_silent, True
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self._is_silent = before
-
-        return asked
+        before, self._is_silent = self._is_silent, True
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self._is_silent = before
 
     def _differentiable(
         self, name: str, func: Any, inputs: Arguments, about: Mapping[str, str]
@@ -368,7 +361,7 @@ class Recorder:
         if value not in self._numbers:
             self._numbers[value] = number = next(self._next)
             # Transposed, and as gradients, fake ones hold none.
-            if value.layout == self._torch.sparse_coo and (rows := self._silently(value._nnz)()):
+            if value.layout == self._torch.sparse_coo and (rows := self._silently(value._nnz)):
                 self._lookups[number] = rows
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word

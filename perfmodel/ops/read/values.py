@@ -92,7 +92,7 @@ class Values:
 
         mode: Any = type("Values", (TorchDispatchMode,), {"__torch_dispatch__": operator})
         kind = "torch._subclasses.fake_tensor:FakeTensor"
-        changes: dict[str, Callable[[Any], Any]] = {
+        changes: dict[str, Callable[..., Any]] = {
             f"{kind}.{name}": partial(self._reading, name) for name in READS
         }
         changes["torch.distributed:ProcessGroup.allreduce"] = self._reducing
@@ -118,35 +118,28 @@ class Values:
         with self._for_real():
             return value.real.tolist() if value.is_known else []
 
-    def _reading(self, name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
-        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            value = self._value(tensor)
-            if name == FORMAT:
-                is_number = not tensor.dim() and (value.is_known or any(args))
-                return format(tensor.item(), *args) if is_number else usual(tensor, *args)
-            # It waits, or says what is not known.
-            item = tensor.flatten()[0].item() if tensor.numel() else 0
-            self._compute([value])
-            with self._for_real():  # `numpy` detaches, and of a fake tensor it would be zeros
-                real = value.real
-                if not value.is_known:
-                    real = self._torch.full(tensor.shape, item, dtype=tensor.dtype)
-                return getattr(real, name)(*args, **kwargs)
+    def _reading(self, name: str, usual: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        value = self._value(tensor)
+        if name == FORMAT:
+            is_number = not tensor.dim() and (value.is_known or any(args))
+            return format(tensor.item(), *args) if is_number else usual(tensor, *args)
+        # It waits, or says what is not known.
+        item = tensor.flatten()[0].item() if tensor.numel() else 0
+        self._compute([value])
+        with self._for_real():  # `numpy` detaches, and of a fake tensor it would be zeros
+            real = value.real
+            if not value.is_known:
+                real = self._torch.full(tensor.shape, item, dtype=tensor.dtype)
+            return getattr(real, name)(*args, **kwargs)
 
-        return read
-
-    def _reducing(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _reducing(self, run: Any, group: Any, given: Any, options: Any = None) -> Any:
         """Its operator does not tell Python whether it adds up, or takes the largest."""
-
-        def reduced(group: Any, given: Any, options: Any = None) -> Any:
-            sums = self._torch.distributed.ReduceOp.SUM
-            self._is_sum = options is None or getattr(options, "reduceOp", options) == sums
-            try:
-                return run(group, given, *[options] * (options is not None))
-            finally:
-                self._is_sum = True  # what else adds up is not asked
-
-        return reduced
+        sums = self._torch.distributed.ReduceOp.SUM
+        self._is_sum = options is None or getattr(options, "reduceOp", options) == sums
+        try:
+            return run(group, given, *[options] * (options is not None))
+        finally:
+            self._is_sum = True  # what else adds up is not asked
 
     def _operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator, whose sizes are those of its values where it depends on them."""
@@ -371,7 +364,7 @@ class Values:
 
 def short(func: Any) -> str:
     """What people call an operator: `gt` of `aten::gt.Scalar`, `item`."""
-    name = func._schema.name.rpartition("::")[2].rstrip("_")
+    name: str = func._schema.name.rpartition("::")[2].rstrip("_")
     return SHORT.get(name, name)
 
 
