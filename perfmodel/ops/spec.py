@@ -175,17 +175,15 @@ ROWS_COLS = "rows*cols"
 rows_cols = formula(ROWS_COLS)
 
 
-_STORED = {
-    16.0: ("complex128",),
-    8.0: ("fp64", "int64", "complex64"),
-    4.0: ("fp32", "tf32", "int32"),
-    2.0: ("fp16", "bf16", "int16"),
-    1.0: ("fp8", "fp8_static", "fp8_block", "int8", "uint8", "bool", "int8_wo"),
-    0.5: ("nvfp4", "int4", "int4_wo"),
+_ITEM_BYTES = {
+    "complex128": 16.0,
+    **dict.fromkeys(("fp64", "int64", "complex64"), 8.0),
+    **dict.fromkeys(("fp32", "tf32", "int32"), 4.0),
+    **dict.fromkeys(("fp16", "bf16", "int16"), 2.0),
+    **dict.fromkeys(("fp8", "fp8_static", "fp8_block", "int8", "uint8", "bool", "int8_wo"), 1.0),
+    **dict.fromkeys(("nvfp4", "int4", "int4_wo"), 0.5),
 }
-"""Bytes, to the dtypes stored so; of mixed schemes, those of the weights."""
-
-_ITEM_BYTES = {dtype: size for size, dtypes in _STORED.items() for dtype in dtypes}
+"""Of an element as it is stored; of mixed schemes, of the weights."""
 
 
 def item_bytes(dtypes: Sequence[str]) -> NDArray[np.float64]:

@@ -126,8 +126,8 @@ class Step:
         held = attrgetter("held_rows_bytes")
         full, shown = max(self._every_class, key=held), self.classes(every_rank=False)
         graphs = [self.graph(full.ranks[0])] if held(full) > max(map(held, shown)) else []
-        edited = map(self_contained, graphs) if edits else graphs
-        return apply_edits(edited, edits, must_change=False)[0]
+        edited = map(self_contained, graphs)
+        return apply_edits(edited, edits, must_change=False)[0] if edits else graphs
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
@@ -162,8 +162,8 @@ class Step:
     ) -> tuple[list[OpGraph], list[str]]:
         """What the ranks that stand for all run, under `edits`, and what of these does nothing."""
         graphs = [self.graph(each.ranks[0]) for each in self.classes(every_rank=every_rank)]
-        edited = map(self_contained, graphs) if edits else graphs
-        return apply_edits(edited, edits, must_change=must_change)
+        edited = map(self_contained, graphs)
+        return apply_edits(edited, edits, must_change=must_change) if edits else (graphs, [])
 
 
 STEPS_KNOWN = 128
