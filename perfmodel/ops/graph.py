@@ -188,6 +188,5 @@ def last_called(ops: Sequence[Op]) -> list[int]:
 
 def dtype_notes(unknown: Counter[str]) -> list[str]:
     """One note per type word that is not known."""
-    return [
-        f"{count} tensors have the unknown type {word!r}" for word, count in sorted(unknown.items())
-    ]
+    counts = sorted(unknown.items())
+    return [f"{count} tensors have the unknown type {word!r}" for word, count in counts]

@@ -164,10 +164,8 @@ def ranks(graph: OpGraph, value: str) -> Edited:
     skipped = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
     if count == before or all(op is old for op, old in zip(ops, graph.ops, strict=True)):
         return Edited(graph, skipped or ("no collective among all ranks",))
-    note = f"{count} ranks instead of {before}, each with the work it had"
-    return Edited(
-        replace(graph, ops=tuple(ops), world_size=count, notes=(*graph.notes, note)), skipped
-    )
+    notes = (*graph.notes, f"{count} ranks instead of {before}, each with the work it had")
+    return Edited(replace(graph, ops=tuple(ops), world_size=count, notes=notes), skipped)
 
 
 KEEP_OPTIMIZER = "keep-optimizer"

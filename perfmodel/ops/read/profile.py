@@ -208,11 +208,9 @@ _LABELS = {
 }
 """A phase, and the user's annotations that name it, in any letters; the first that fits."""
 
-_ARRIVING = frozenset(
-    ("aten::to", "aten::_to_copy", "aten::copy_", "aten::pin_memory", "aten::is_pinned")
-)
+_ARRIVING = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::pin_memory", "aten::is_pinned")
 """What a program does to a batch before its first layer."""
-_IDLE = frozenset(("aten::empty", "aten::zeros", "aten::zero_", "aten::detach", "detach"))
+_IDLE = ("aten::empty", "aten::zeros", "aten::zero_", "aten::detach", "detach")
 
 
 @lru_cache(maxsize=1 << 14)

@@ -172,9 +172,8 @@ class Recorder:
             about = as_on_gpu.recurrent_facts(name, args)
             return self._as_one(RECURRENT_OP, func, args, kwargs, about)
         if autocast and name in as_on_gpu.IN_FP32:
-            args, kwargs = mapped(
-                lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
-            )
+            dtype = self._torch.float32
+            args, kwargs = mapped(lambda x: cast(self._torch, x, dtype), (args, kwargs))
         node, first = self._node, len(self.ops)
         answer = func(*args, **kwargs)
         name = f"aten::{OPERATORS.get(name, name)}"

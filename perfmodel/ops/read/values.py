@@ -185,10 +185,8 @@ class Values:
     def _follow(self, func: Any, args: Any, kwargs: Any, answer: Any) -> None:
         """Queue what is computed of known values; of anything else, note why it is not known."""
         given, made = self._tensors((args, kwargs)), self._tensors(answer)
-        values, integers = (
-            [self._value(each) for each in given],
-            [t for t in made if not _is_real(t)],
-        )
+        values = [self._value(each) for each in given]
+        integers = [each for each in made if not _is_real(each)]
         is_mutable, is_sent = func._schema.is_mutable, func.namespace in NAMESPACES
         if is_sent and self._receive(func, arguments_of(func._schema, args, kwargs), answer):
             return
@@ -199,9 +197,8 @@ class Values:
         is_empty = "empty" in short(func)
         are_data = (is_seeded and not self._are_inputs) or is_empty
         largest = max((each.numel() for each in made), default=0)
-        is_large = largest > MAX_ELEMENTS or any(
-            t.is_meta or t.layout != self._torch.strided for t in made
-        )
+        are_odd = any(t.is_meta or t.layout != self._torch.strided for t in made)
+        is_large = largest > MAX_ELEMENTS or are_odd
         if are_known and not (is_large or (are_data and any(map(_is_real, (*made, *given))))):
             results = self._results(given, values, made)
             of = dict(zip(map(id, given), values, strict=True))
