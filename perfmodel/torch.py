@@ -234,11 +234,7 @@ def _ops_of(
     torch: Any, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any], node_ranks: int
 ) -> list[Op]:
     """What one call dispatches, under fake tensors of its own."""
-    from torch._subclasses.fake_tensor import (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        FakeTensorMode,
-    )
+    from torch._subclasses import fake_tensor as fake
     from torch.utils._python_dispatch import _disable_current_modes
 
     def plain(value: Any) -> Any:
@@ -249,12 +245,13 @@ def _ops_of(
         return _hint(value)
 
     recorder = Recorder(torch, node_ranks)
-    with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
+    unknowable = fake.DataDependentOutputException, fake.DynamicOutputShapeException
+    with _disable_current_modes(), fake.FakeTensorMode(), torch.no_grad():
         given, named = mapped(plain, (tuple(args), dict(kwargs)))
         with recorder.recording():
             try:
                 call(*given, **named)
-            except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            except unknowable as error:
                 raise UsageError(f"{call}: what it returns depends on values") from error
     return recorder.ops
 

@@ -165,11 +165,9 @@ def integer(op: Op, index: int) -> int | None:
 def integers(op: Op, index: int) -> tuple[int, ...] | None:
     """The list of integers that is argument `index`, or None where it is unknown."""
     value = argument(op, index)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
-        return tuple(item for item in value if isinstance(item, int))
-    return None
+    items = value if isinstance(value, tuple) else (value,)
+    found = tuple(item for item in items if isinstance(item, int))
+    return None if isinstance(value, bool) or len(found) < len(items) else found
 
 
 def outermost_of(ops: Sequence[Op]) -> list[int]:
