@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments, of_call, of_node
-from perfmodel.ops.read.profile import RECORDER_ENDINGS, Nested, graph_of_events, of_kineto
+from perfmodel.ops.read.profile import RECORDER_ENDINGS, graph_of_events, of_kineto, ops_among
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
@@ -63,8 +63,8 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
     parents = np.where(trace.parent < np.arange(len(trace)), trace.parent, NO_OP).tolist()
     roles = _thread_roles(trace, every, parents)
     threads = [roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
-    nested = Nested(every, (trace.scope != _USER_SCOPE).tolist(), parents, threads)
-    rows, names = nested.at, [nested.names[row] for row in nested.at]
+    is_op = trace.scope != _USER_SCOPE
+    rows = np.flatnonzero(is_op).tolist()
     decoded = ExecutionTraceArguments()
     inputs, outputs = (
         [each[row] for row in rows] for each in map(decoded.of, (trace.inputs, trace.outputs))
@@ -76,12 +76,13 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
         )
     world_size = max([world_size, *(group.size for group in trace.process_groups)])
     said = [
-        of_node(trace, row) if row in trace.collectives else of_call(name, given, world_size)
-        for row, name, given in zip(rows, names, inputs, strict=True)
+        of_node(trace, row) if row in trace.collectives else of_call(every[row], given, world_size)
+        for row, given in zip(rows, inputs, strict=True)
     ]
-    entered = [row for row, name in enumerate(nested.names) if STEP_NAME.match(name)] or [0]
+    entered = [row for row, name in enumerate(every) if STEP_NAME.match(name)] or [0]
     steps = (np.searchsorted(entered, rows, side="right") - 1).tolist()
-    ops = nested.ops(steps, inputs, outputs, [-1] * len(rows), said)
+    calls = zip(steps, inputs, outputs, [-1] * len(rows), said, strict=True)
+    ops = ops_among(every, is_op.tolist(), parents, threads, calls)
     index = np.full(len(trace), NO_OP, np.int64)
     index[rows] = np.arange(len(rows))
     data = index[np.stack(trace.data_dependencies(), axis=1)]
