@@ -19,16 +19,10 @@ from weakref import WeakKeyDictionary
 from perfmodel.errors import Note
 from perfmodel.hardware import Node
 from perfmodel.ops.graph import FORWARD, NO_OP, OPTIMIZER, OpGraph
+from perfmodel.ops.read import tracing
 from perfmodel.ops.read.assumed import SHARES, Assumptions
 from perfmodel.ops.read.collective_calls import reads_of_collectives
 from perfmodel.ops.read.recorder import MODULE, Recorder
-from perfmodel.ops.read.tracing import (
-    ModuleError,
-    UnknownValueError,
-    instead,
-    step,
-    under_fake_tensors,
-)
 from perfmodel.ops.read.values import Values
 
 _USUAL = {**SHARES, "item": 1.0}
@@ -92,8 +86,9 @@ class LoopRecorder(Recorder):
         }
         # What fake tensors cannot do is told in one line; other errors are the program's own.
         kinds = fake.UnsupportedFakeTensorException, fake.UnsupportedOperatorException
-        told = step(name, "its loop", (UnknownValueError, *kinds))
-        with self._undo as undo, told, instead(changes), under_fake_tensors(self._mode):
+        told = tracing.step(name, "its loop", (tracing.UnknownValueError, *kinds))
+        fakes = tracing.under_fake_tensors(self._mode)
+        with self._undo as undo, told, tracing.instead(changes), fakes:
             for handle in (
                 hooks.register_module_forward_pre_hook(self._enter),
                 hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -109,7 +104,7 @@ class LoopRecorder(Recorder):
     def graph(self, name: str) -> OpGraph:
         """What was recorded. Raises `ModuleError` where no module was called."""
         if not (self._has_begun and self.ops):
-            raise ModuleError(f"{name}: nothing ran: call a module inside the context")
+            raise tracing.ModuleError(f"{name}: nothing ran: call a module inside the context")
         self._assumptions.check_used(name)
         dist, rank, ranks = self._torch.distributed, 0, 1
         if dist.is_available() and dist.is_initialized():
