@@ -182,8 +182,10 @@ class Rows:
         if are_all and op in self.known:
             return dict(self.known[op])
         names, usual, least = _expected(op)
-        nothing = np.full(len(self), np.nan)
-        values = np.array([self.dims.get(name, nothing)[index] for name in names])
+        nothing = np.full(len(index), np.nan)
+        values = np.array(
+            [self.dims[name][index] if name in self.dims else nothing for name in names]
+        )
         values = np.where(np.isnan(values), usual, values)
         is_good = (values >= least) & (values <= MOST) & ((values == 0) | (values >= MIN_MEAN))
         if not is_good.all():
