@@ -87,9 +87,8 @@ class LoopStep:
         `optimizer_us`. What no module ran is under ""."""
         import pandas as pd
 
-        lowered = lower(
-            self.graph, self.machine.node.device.target, device=self.machine.node.device
-        )
+        device = self.machine.node.device
+        lowered = lower(self.graph, device.target, device=device)
         owners = [self.graph.ops[owner] for owner in lowered.owner.tolist()]
         taken = pd.DataFrame(
             {
@@ -207,7 +206,7 @@ def estimating(hardware: str | Path | Part) -> Iterator[None]:
         return func(*args, **(kwargs or {})), us / US_PER_MS
 
     kind = "torch.distributed._tools.runtime_estimator:RuntimeEstimator"
-    with instead({f"{kind}._roofline_estimate": lambda _: staticmethod(estimated)}):
+    with instead({f"{kind}._roofline_estimate": staticmethod(estimated)}):
         yield
 
 
@@ -235,11 +234,7 @@ def _ops_of(
     torch: Any, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any], node_ranks: int
 ) -> list[Op]:
     """What one call dispatches, under fake tensors of its own."""
-    from torch._subclasses.fake_tensor import (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        FakeTensorMode,
-    )
+    from torch._subclasses import fake_tensor as fake
     from torch.utils._python_dispatch import _disable_current_modes
 
     def plain(value: Any) -> Any:
@@ -250,12 +245,13 @@ def _ops_of(
         return _hint(value)
 
     recorder = Recorder(torch, node_ranks)
-    with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
+    unknowable = fake.DataDependentOutputException, fake.DynamicOutputShapeException
+    with _disable_current_modes(), fake.FakeTensorMode(), torch.no_grad():
         given, named = mapped(plain, (tuple(args), dict(kwargs)))
         with recorder.recording():
             try:
                 call(*given, **named)
-            except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            except unknowable as error:
                 raise UsageError(f"{call}: what it returns depends on values") from error
     return recorder.ops
 

@@ -60,6 +60,8 @@ class Tensor:
 
 
 Argument: TypeAlias = "Tensor | int | float | bool | str | tuple[Argument, ...] | None"
+Arguments: TypeAlias = tuple[Argument, ...]
+"""What a call was given, or what it returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class Op:
     """
 
     name: str
-    inputs: tuple[Argument, ...] = ()
-    outputs: tuple[Argument, ...] = ()
+    inputs: Arguments = ()
+    outputs: Arguments = ()
     parent: int = NO_OP
     thread: str = "main"
     phase: str = FORWARD
@@ -128,7 +130,7 @@ def tensors_in(argument: Argument) -> Iterator[Tensor]:
     return iter(_opened((argument,)))
 
 
-def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
+def _opened(arguments: Arguments) -> list[Tensor]:
     opened: list[Tensor] = []
     for argument in arguments:
         if isinstance(argument, Tensor):
@@ -138,9 +140,7 @@ def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
     return opened
 
 
-def with_tensors(
-    arguments: tuple[Argument, ...], new: Callable[[Tensor], Tensor]
-) -> tuple[Argument, ...]:
+def with_tensors(arguments: Arguments, new: Callable[[Tensor], Tensor]) -> Arguments:
     """The arguments, lists in them too, with what is `new` in place of each tensor, in order."""
 
     def replaced(each: Argument) -> Argument:
@@ -165,11 +165,9 @@ def integer(op: Op, index: int) -> int | None:
 def integers(op: Op, index: int) -> tuple[int, ...] | None:
     """The list of integers that is argument `index`, or None where it is unknown."""
     value = argument(op, index)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
-        return tuple(item for item in value if isinstance(item, int))
-    return None
+    items = value if isinstance(value, tuple) else (value,)
+    found = tuple(item for item in items if isinstance(item, int))
+    return None if isinstance(value, bool) or len(found) < len(items) else found
 
 
 def outermost_of(ops: Sequence[Op]) -> list[int]:
@@ -188,6 +186,5 @@ def last_called(ops: Sequence[Op]) -> list[int]:
 
 def dtype_notes(unknown: Counter[str]) -> list[str]:
     """One note per type word that is not known."""
-    return [
-        f"{count} tensors have the unknown type {word!r}" for word, count in sorted(unknown.items())
-    ]
+    counts = sorted(unknown.items())
+    return [f"{count} tensors have the unknown type {word!r}" for word, count in counts]

@@ -81,7 +81,8 @@ class Lookups:
         total, tables, bags = sum(self.lookups), len(self), sum(self.batch)
         weighted = sum(a * n for a, n in zip(self.alpha, self.lookups, strict=True))
         elements = sum(width * n for width, n in zip(self.dim, self.lookups, strict=True))
-        together = {
+        together: dict[str, float] = {
+            "tables": tables,
             "lookups": total,
             "batch": bags / tables,
             "dim": sum(self.dim) / tables,
@@ -97,11 +98,7 @@ class Lookups:
         each = {
             PREFIX + name: ",".join(map(_short, getattr(self, name))) for name in (*_WHOLE, *_REAL)
         }
-        return {
-            "tables": str(tables),
-            **{name: _short(value) for name, value in together.items()},
-            **each,
-        }
+        return {name: _short(value) for name, value in together.items()} | each
 
 
 def _short(value: float) -> str:

@@ -82,15 +82,19 @@ class Operator:
     @cached_property
     def rows(self) -> list[Row]:
         """The rows that it launches."""
-        return [_row(text) for text in (self.launches or "").split("; ") if text]
+        found = []
+        for text in filter(None, (self.launches or "").split("; ")):
+            head, *words = text.split()
+            times = int(words.pop()[1:]) if words and re.fullmatch(r"x\d+", words[-1]) else 1
+            name, _, dtype = head.partition(":")
+            op, _, direction = name.partition(".")
+            dims = tuple((word.partition("=")[0], word.partition("=")[2] or word) for word in words)
+            found.append(Row(op, direction or "fwd", dtype, dims, times))
+        return found
 
     @cached_property
     def _arguments(self) -> list[str]:
         return self.signature.partition("->")[0].split()
-
-    @cached_property
-    def _returned(self) -> list[str]:
-        return self.signature.partition("->")[2].split()
 
     def bind(self, op: Op, sizes: Callable[[int], Sequence[T] | None]) -> Sizes[T] | None:
         """Name to sizes, of a call whose tensor at a place has `sizes`; None where it does not
@@ -98,25 +102,21 @@ class Operator:
         bound: dict[str, tuple[T, ...]] = {}
         for place, names in self.tensors.values():
             given = sizes(place)
-            counts = None if given is None else self._counts(op, names, len(given), bound)
-            if given is None or counts is None:
+            if given is None:
                 return None
-            rest = iter(given)
+            counts = [self._count(op, names, at, len(given), bound) for at in range(len(names))]
+            rest = len(given) - sum(filter(None, counts))
+            is_odd = _NONE in counts or counts.count(None) > 1 or (rest and None not in counts)
+            if rest < 0 or is_odd:
+                return None
+            left = iter(given)
             for name, count in zip(names, counts, strict=True):
-                bound.setdefault(name.lstrip("*"), tuple(next(rest) for _ in range(count)))
+                own = range(rest if count is None else count)
+                bound.setdefault(name.lstrip("*"), tuple(next(left) for _ in own))
         return bound
 
-    def _counts(self, op: Op, names: list[str], rank: int, bound: Sizes[T]) -> list[int] | None:
-        """How many sizes each name stands for; None where they do not fit."""
-        counts = [self._count(op, names, at, rank, bound) for at in range(len(names))]
-        rest = rank - sum(filter(None, counts))
-        is_odd = _NONE in counts or counts.count(None) > 1 or (rest and None not in counts)
-        if rest < 0 or is_odd:
-            return None
-        return [rest if count is None else count for count in counts]
-
     def _count(self, op: Op, names: list[str], at: int, rank: int, bound: Sizes[T]) -> int | None:
-        """The same of one name; None where the others tell."""
+        """How many sizes one name stands for; None where the others tell."""
         name = names[at].removeprefix("*")
         if name == names[at]:
             return 1
@@ -147,9 +147,10 @@ class Operator:
         fixed: Callable[[Sequence[int]], tuple[T, ...]],
     ) -> Iterator[tuple[T, ...] | None]:
         """Sizes of what a call returned (`made`); None of what the signature does not say."""
+        said = self.signature.partition("->")[2].split()
         for at, tensor in enumerate(made):
-            token = self._returned[min(at, len(self._returned) - 1)] if self._returned else "_"
-            is_said = at < len(self._returned) or token.endswith(_REPEATED)
+            token = said[min(at, len(said) - 1)] if said else "_"
+            is_said = at < len(said) or token.endswith(_REPEATED)
             token = token.removesuffix(_REPEATED)
             if tensor is None or not is_said or token == "_":
                 yield None
@@ -165,15 +166,6 @@ class Operator:
             yield sizes
 
 
-def _row(text: str) -> Row:
-    head, *words = text.split()
-    times = int(words.pop()[1:]) if words and re.fullmatch(r"x\d+", words[-1]) else 1
-    name, _, dtype = head.partition(":")
-    op, _, direction = name.partition(".")
-    dims = tuple((word.partition("=")[0], word.partition("=")[2] or word) for word in words)
-    return Row(op, direction or "fwd", dtype, dims, times)
-
-
 OPERATORS: Registry[Operator] = Registry("operator", "perfmodel.operators")
 """By name. `leaf:` in front: what is launched counts only where nothing that it calls launches."""
 LEAF = "leaf:"
@@ -184,20 +176,26 @@ def operator_of(name: str) -> Operator | None:
     return OPERATORS.get(name) or OPERATORS.get(f"{LEAF}{name}")
 
 
-def _add(names: str, signature: str, launches: str | None = None) -> None:
-    """A name without `::` is ATen's."""
-    full = (re.sub(rf"^({LEAF})?(?=\w+$)", r"\1aten::", name) for name in names.split())
-    OPERATORS.register(*full)(Operator(signature, launches))
-
-
 def _both(names: str) -> str:
     """Each name, and the same with the underscore of the variant that works in place."""
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
+def _scan(elements: str, dtype: str) -> str:
+    """A prefix sum by cub: one kernel sets up what the other waits on, block by block."""
+    whole = f"rows=1 cols={elements}"
+    return f"fill:int32 rows=1 cols=1 if={elements}; cumsum:{dtype} {whole}"
+
+
 _STREAMED, _MOVE = "stream reads=all writes=out", "move reads=x writes=out"
-# Those that the measurement table has by name, `perfmodel.lowering.rules` knows before.
-_add(
+_ALIASES = _both("divide multiply subtract absolute negative clip square rsub prelu").split()
+_ALONG = "rows=a*z cols=c strided=z>1"
+_NORMALISED = "x[*r,*c] (c) w bias -> [*r,*c] [*r,1*c]..."
+_BOUND = "sum rows=1 cols=e; wait if=e"
+_LENGTHS, _CHECKED = _scan("l", "lengths"), "bounds_check:values elements=e segments=l"
+# Names (one without `::` is ATen's) | signature | launches, none where code says them.
+_RECORDS = (
+    # Those that the measurement table has by name, `perfmodel.lowering.rules` knows before.
     _both(
         "add sub mul div relu gelu silu sigmoid tanh clamp_min "
         "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh "
@@ -216,181 +214,113 @@ _add(
     "mish_backward _prelu_kernel_backward glu_backward masked_fill_backward "
     "native_dropout_backward _masked_scale upsample_nearest1d polar complex tril triu masked_fill_ "
     "flip roll glu log_sigmoid_forward log_sigmoid_backward reflection_pad2d replication_pad2d "
-    "upsample_nearest2d_backward upsample_bilinear2d_backward pixel_shuffle special_entr",
-    "x[*s]",
-    _STREAMED,
-)
-_add("upsample_nearest2d upsample_bilinear2d", "x[n,*s] -> [n,=]...", _STREAMED)
-_ALIASES = _both("divide multiply subtract absolute negative clip square rsub prelu").split()
-# They call another op, which does the work.
-_add(" ".join(f"{LEAF}{name}" for name in _ALIASES), "x[*s]", _STREAMED)
-_add(
-    _both("eq ne lt le gt ge isnan isinf isneginf isposinf signbit isin"),
-    "_",
-    "stream reads=all writes=all:bool",
-)
-_add(
-    "native_dropout _fused_dropout leaf:dropout leaf:dropout_ leaf:feature_dropout",
-    "x[*s]",
-    "stream reads=x writes=x,x:bool flop=10",
-)
-_add(
+    "upsample_nearest2d_backward upsample_bilinear2d_backward pixel_shuffle special_entr"
+    f" | x[*s] | {_STREAMED}",
+    f"upsample_nearest2d upsample_bilinear2d | x[n,*s] -> [n,=]... | {_STREAMED}",
+    # They call another op, which does the work.
+    " ".join(f"{LEAF}{name}" for name in _ALIASES) + f" | x[*s] | {_STREAMED}",
+    _both("eq ne lt le gt ge isnan isinf isneginf isposinf signbit isin")
+    + " | _ | stream reads=all writes=all:bool",
+    "native_dropout _fused_dropout leaf:dropout leaf:dropout_ leaf:feature_dropout"
+    " | x[*s] | stream reads=x writes=x,x:bool flop=10",
     "mse_loss_backward binary_cross_entropy_backward smooth_l1_loss_backward huber_loss_backward "
-    "l1_loss_backward kl_div_backward soft_margin_loss_backward",
-    "x[*s]",
-    f"{_STREAMED} flop=4",
-)
-_add("fbgemm::FloatToHFP8Quantized", "x[*s]", "stream reads=x writes=x:uint8")
-_add("fbgemm::FloatToBfloat16Quantized", "x[*s]", "stream reads=x writes=x:bf16")
-_add("fbgemm::*QuantizedToFloat", "x[*s]", "stream reads=x writes=x:fp32")
-_add(
-    "fill_ fill eye_ leaf:zero_ leaf:zeros_like leaf:ones_like leaf:full_like",
-    "x[*s]",
-    "write writes=x",
-)
-_add("arange linspace logspace tril_indices triu_indices", "_", "fill:out rows=1 cols=out")
-_add("_amp_update_scale_", "x[*s]", "stream writes=x flop=0")
-_add("leaf:clone leaf:contiguous leaf:_to_copy", "x[*s]", _MOVE)
-# A copy, which is then filled in place.
-_add("leaf:masked_fill", "x[*s] mask[*m]", f"{_MOVE}; stream reads=out,mask writes=out")
-# The range of each row, then its elements in one byte each.
-_add(
-    "fbgemm::FloatToFP8RowwiseQuantized fbgemm::FloatToFused8BitRowwiseQuantized",
-    "x[*r,c]",
-    "amax rows=r cols=c; stream reads=x writes=x:uint8",
-)
-_add("mm _int_mm mm_out _scaled_mm", "a[m,k] b[k,n] -> [m,n]", "mm b=1 m n k")
-_add("addmm addmm_ _addmm_activation", "bias x[m,k] w[k,n] -> [m,n]", "linear b=1 m n k bias=1")
-_add("bmm", "a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
-_add("baddbmm baddbmm_ addbmm", "_ a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
-_add("leaf:linear", "x[*m,k] w[n,k] bias? -> [*m,n]", "linear b=1 m n k bias")
-_add("_cdist_forward", "x[*b,m,k] y[*c,n,k] -> [*b,m,n]", "bmm b m n k")
-_add("mv", "a[m,k]", "mm b=1 m n=1 k")
-_add("addmv addmv_", "_ a[m,k]", "mm b=1 m n=1 k")
-_add("dot vdot", "x[*k]", "mm b=1 m=1 n=1 k")
-_add("matmul", "a[*s,k] b[*t,k,n] -> [*s,n]")
-
-_ALONG = "rows=a*z cols=c strided=z>1"
-_SOFTMAX = "_softmax _safe_softmax leaf:softmax leaf:special_softmax"
-_add(_SOFTMAX, "x[*a,c,*z] @c", f"softmax {_ALONG}")
-_add("_log_softmax leaf:log_softmax", "x[*a,c,*z] @c", f"log_softmax {_ALONG}")
-# The product of gradient and output, then the gradient.
-_add("_softmax_backward_data", "g[*a,c,*z] _ @c", f"softmax.bwd {_ALONG} x2")
-_add("_log_softmax_backward_data", "g[*a,c,*z] _ @c", f"log_softmax.bwd {_ALONG}")
-
-_NORMALISED = "x[*r,*c] (c) w bias -> [*r,*c] [*r,1*c]..."
-_add("native_layer_norm leaf:layer_norm", _NORMALISED, "layer_norm rows=r cols=c")
-_add("_fused_rms_norm leaf:rms_norm", _NORMALISED, "rms_norm rows=r cols=c")
-# The gradient of the input, then of the weight.
-_add("_fused_rms_norm_backward", "_ x[*r,*c] (c) -> [*r,*c] =...", "rms_norm.bwd rows=r cols=c x2")
-# The gradient of the input, then of weight and bias: gradient and input are summed together.
-_add(
-    "native_layer_norm_backward",
-    "_ x[*r,*c] (c) _ _ w? -> [*r,*c] =...",
-    "layer_norm.bwd rows=r cols=c; sum_rows rows=2*r cols=c if=w",
-)
-# Statistics per group of a sample, then the normalisation.
-_add("native_group_norm", "x[n,*s] w bias _ _ _ #g", "group_norm rows=n*g cols=s/g x2")
-_OF_GROUPS = "_ x[n,*s] _ _ _ _ _ _ #g -> [n,*s] =..."
-_add("native_group_norm_backward", _OF_GROUPS, "group_norm.bwd rows=n*g cols=s/g x2")
-_add("native_batch_norm_backward convolution_backward", "_ x[*s] -> [*s] =...")
-_CHANNELS = "x[n,c,*s] w bias mean var -> [n,c,*s] =..."
-_add("cudnn_batch_norm miopen_batch_norm leaf:batch_norm", _CHANNELS, "batch_norm rows=n*s cols=c")
-_add(
-    "cudnn_batch_norm_backward miopen_batch_norm_backward batch_norm_backward",
-    "x[n,c,*s] -> [n,c,*s] =...",
-    "batch_norm.bwd rows=n*s cols=c",
-)
-_add("native_batch_norm _batch_norm_impl_index", "x[*s] -> [*s] =...")
-_add(
+    f"l1_loss_backward kl_div_backward soft_margin_loss_backward | x[*s] | {_STREAMED} flop=4",
+    "fbgemm::FloatToHFP8Quantized | x[*s] | stream reads=x writes=x:uint8",
+    "fbgemm::FloatToBfloat16Quantized | x[*s] | stream reads=x writes=x:bf16",
+    "fbgemm::*QuantizedToFloat | x[*s] | stream reads=x writes=x:fp32",
+    "fill_ fill eye_ leaf:zero_ leaf:zeros_like leaf:ones_like leaf:full_like | x[*s]"
+    " | write writes=x",
+    "arange linspace logspace tril_indices triu_indices | _ | fill:out rows=1 cols=out",
+    "_amp_update_scale_ | x[*s] | stream writes=x flop=0",
+    f"leaf:clone leaf:contiguous leaf:_to_copy | x[*s] | {_MOVE}",
+    # A copy, which is then filled in place.
+    f"leaf:masked_fill | x[*s] mask[*m] | {_MOVE}; stream reads=out,mask writes=out",
+    # The range of each row, then its elements in one byte each.
+    "fbgemm::FloatToFP8RowwiseQuantized fbgemm::FloatToFused8BitRowwiseQuantized"
+    " | x[*r,c] | amax rows=r cols=c; stream reads=x writes=x:uint8",
+    "mm _int_mm mm_out _scaled_mm | a[m,k] b[k,n] -> [m,n] | mm b=1 m n k",
+    "addmm addmm_ _addmm_activation | bias x[m,k] w[k,n] -> [m,n] | linear b=1 m n k bias=1",
+    "bmm | a[*b,m,k] c[*b,k,n] -> [*b,m,n] | bmm b m n k",
+    "baddbmm baddbmm_ addbmm | _ a[*b,m,k] c[*b,k,n] -> [*b,m,n] | bmm b m n k",
+    "leaf:linear | x[*m,k] w[n,k] bias? -> [*m,n] | linear b=1 m n k bias",
+    "_cdist_forward | x[*b,m,k] y[*c,n,k] -> [*b,m,n] | bmm b m n k",
+    "mv | a[m,k] | mm b=1 m n=1 k",
+    "addmv addmv_ | _ a[m,k] | mm b=1 m n=1 k",
+    "dot vdot | x[*k] | mm b=1 m=1 n=1 k",
+    "matmul | a[*s,k] b[*t,k,n] -> [*s,n] |",
+    f"_softmax _safe_softmax leaf:softmax leaf:special_softmax | x[*a,c,*z] @c | softmax {_ALONG}",
+    f"_log_softmax leaf:log_softmax | x[*a,c,*z] @c | log_softmax {_ALONG}",
+    # The product of gradient and output, then the gradient.
+    f"_softmax_backward_data | g[*a,c,*z] _ @c | softmax.bwd {_ALONG} x2",
+    f"_log_softmax_backward_data | g[*a,c,*z] _ @c | log_softmax.bwd {_ALONG}",
+    f"native_layer_norm leaf:layer_norm | {_NORMALISED} | layer_norm rows=r cols=c",
+    f"_fused_rms_norm leaf:rms_norm | {_NORMALISED} | rms_norm rows=r cols=c",
+    # The gradient of the input, then of the weight.
+    "_fused_rms_norm_backward | _ x[*r,*c] (c) -> [*r,*c] =... | rms_norm.bwd rows=r cols=c x2",
+    # The gradient of the input, then of weight and bias: gradient and input are summed together.
+    "native_layer_norm_backward | _ x[*r,*c] (c) _ _ w? -> [*r,*c] =..."
+    " | layer_norm.bwd rows=r cols=c; sum_rows rows=2*r cols=c if=w",
+    # Statistics per group of a sample, then the normalisation.
+    "native_group_norm | x[n,*s] w bias _ _ _ #g | group_norm rows=n*g cols=s/g x2",
+    "native_group_norm_backward | _ x[n,*s] _ _ _ _ _ _ #g -> [n,*s] =..."
+    " | group_norm.bwd rows=n*g cols=s/g x2",
+    "native_batch_norm_backward convolution_backward | _ x[*s] -> [*s] =... |",
+    "cudnn_batch_norm miopen_batch_norm leaf:batch_norm"
+    " | x[n,c,*s] w bias mean var -> [n,c,*s] =... | batch_norm rows=n*s cols=c",
+    "cudnn_batch_norm_backward miopen_batch_norm_backward batch_norm_backward"
+    " | x[n,c,*s] -> [n,c,*s] =... | batch_norm.bwd rows=n*s cols=c",
+    "native_batch_norm _batch_norm_impl_index | x[*s] -> [*s] =... |",
     "conv1d conv2d conv3d convolution _convolution mkldnn_convolution cudnn_convolution "
-    "miopen_convolution",
-    "x[n,*_] w bias? -> [n,=]...",
-)
-_add(
-    "max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d "
-    "_adaptive_avg_pool2d adaptive_max_pool2d",
-    "x[n,*_] -> [n,=]...",
-)
-
-_add(
-    "uniform_ normal_ random_ bernoulli_ exponential_ log_normal_ bernoulli multinomial "
-    "geometric_ cauchy_ poisson",
-    "x[*s]",
-    "random elements=s",
-)
-# Zeros, and one element of each row.
-_add("nll_loss_backward nll_loss2d_backward", "_ x[*s] -> [*s]", "stream writes=x")
-# They count, the host waits for the count, and they compact.
-_COMPACTED = "sum rows=1 cols=s x2; wait if=s; cumsum:int64 rows=1 cols=s x2"
-_add("nonzero masked_select argwhere", "x[*s]", _COMPACTED)
-# The host waits for the smallest and the largest; then additions to bins.
-_COUNTED = "scatter_add rows=e cols=1 hash_size=out"
-_BOUND = "sum rows=1 cols=e; wait if=e"
-_add("bincount", "x[*e]", f"{_BOUND}; {_BOUND}; {_COUNTED}")
-_add("histc", "x[*e]", _COUNTED)
-_add("repeat_interleave", "repeats[*s]", "offsets_range:int64 elements=out segments=s")
-_add("bucketize", "x[*e] bounds[*b]", "bucketize rows=1 cols=e boundaries=b")
-_add("searchsorted", "bounds[*b] x[*e]", "bucketize rows=1 cols=e boundaries=b")
-_add("_pack_padded_sequence segment_reduce", "x[*s] _", "move reads=x writes=out")
-_PUT = "table[*t] _ index[*i]"
-_add("scatter_ scatter", _PUT, "scatter rows=i cols=1 hash_size=t")
-_ADDED = "scatter_add rows=i cols=1 hash_size=t"
-_add("scatter_add_ scatter_add scatter_reduce_ scatter_reduce", _PUT, _ADDED)
-_add("gather", "_ _ index[*s] -> [*s]")
-_add("embedding", "w[e,d] i[*s] -> [*s,d]")
-_add("embedding_bag _embedding_bag", "w ids offsets")
-_add(
-    "_embedding_bag_per_sample_weights_backward",
-    "g[b,d] w[e,d] i[*l]",
-    "tbe.bwd_indice_weights tables=1 batch=b lookups=l dim=d hash_size=e weighted=1",
-)
-_add("index_select", "x[*a,c,*z] @c=0 i[n,*_] -> [*a,n,*z]")
-_add(
+    "miopen_convolution | x[n,*_] w bias? -> [n,=]... |",
+    "max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d _adaptive_avg_pool2d "
+    "adaptive_max_pool2d | x[n,*_] -> [n,=]... |",
+    "uniform_ normal_ random_ bernoulli_ exponential_ log_normal_ bernoulli multinomial geometric_ "
+    "cauchy_ poisson | x[*s] | random elements=s",
+    # Zeros, and one element of each row.
+    "nll_loss_backward nll_loss2d_backward | _ x[*s] -> [*s] | stream writes=x",
+    # They count, the host waits for the count, and they compact.
+    "nonzero masked_select argwhere | x[*s]"
+    " | sum rows=1 cols=s x2; wait if=s; cumsum:int64 rows=1 cols=s x2",
+    # The host waits for the smallest and the largest; then additions to bins.
+    f"bincount | x[*e] | {_BOUND}; {_BOUND}; scatter_add rows=e cols=1 hash_size=out",
+    "histc | x[*e] | scatter_add rows=e cols=1 hash_size=out",
+    "repeat_interleave | repeats[*s] | offsets_range:int64 elements=out segments=s",
+    "bucketize | x[*e] bounds[*b] | bucketize rows=1 cols=e boundaries=b",
+    "searchsorted | bounds[*b] x[*e] | bucketize rows=1 cols=e boundaries=b",
+    "_pack_padded_sequence segment_reduce | x[*s] _ | move reads=x writes=out",
+    "scatter_ scatter | table[*t] _ index[*i] | scatter rows=i cols=1 hash_size=t",
+    "scatter_add_ scatter_add scatter_reduce_ scatter_reduce | table[*t] _ index[*i]"
+    " | scatter_add rows=i cols=1 hash_size=t",
+    "gather | _ _ index[*s] -> [*s] |",
+    "embedding | w[e,d] i[*s] -> [*s,d] |",
+    "embedding_bag _embedding_bag | w ids offsets |",
+    "_embedding_bag_per_sample_weights_backward | g[b,d] w[e,d] i[*l]"
+    " | tbe.bwd_indice_weights tables=1 batch=b lookups=l dim=d hash_size=e weighted=1",
+    "index_select | x[*a,c,*z] @c=0 i[n,*_] -> [*a,n,*z] |",
     "embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward "
-    "embedding_backward embedding_sparse_backward _embedding_bag_sparse_backward",
-    "-> =...",
-)
-
-
-def _scan(elements: str, dtype: str) -> str:
-    """A prefix sum by cub: one kernel sets up what the other waits on, block by block."""
-    whole = f"rows=1 cols={elements}"
-    return f"fill:int32 rows=1 cols=1 if={elements}; cumsum:{dtype} {whole}"
-
-
-_LENGTHS = _scan("l", "lengths")
-_add(
+    "embedding_backward embedding_sparse_backward _embedding_bag_sparse_backward | -> =... |",
     "fbgemm::asynchronous_complete_cumsum fbgemm::asynchronous_inclusive_cumsum "
-    "fbgemm::asynchronous_exclusive_cumsum fb::asynchronous_complete_cumsum",
-    "lengths[*l]",
-    _LENGTHS,
-)
-_RANGES = f"{_LENGTHS}; offsets_range elements=l segments=l"
-_add("fb::lengths_range* fbgemm::lengths_range*", "lengths[*l]", _RANGES)
-_add(
-    "fb::to_dense_representation*",
-    "values[*e] lengths[*l]",
-    f"{_scan('l', 'int64')}; jagged_to_dense elements=e segments=l",
-)
-_CHECKED = "bounds_check:values elements=e segments=l"
-_add("fbgemm::bounds_check_indices*", "_ values[*e] offsets[*l]", _CHECKED)
-# Sizes per bucket, offsets, then the values.
-_add(
-    "fbgemm::block_bucketize_sparse_features*",
-    "lengths[*l] values[*e]",
+    "fbgemm::asynchronous_exclusive_cumsum fb::asynchronous_complete_cumsum"
+    f" | lengths[*l] | {_LENGTHS}",
+    "fb::lengths_range* fbgemm::lengths_range*"
+    f" | lengths[*l] | {_LENGTHS}; offsets_range elements=l segments=l",
+    "fb::to_dense_representation* | values[*e] lengths[*l]"
+    f" | {_scan('l', 'int64')}; jagged_to_dense elements=e segments=l",
+    f"fbgemm::bounds_check_indices* | _ values[*e] offsets[*l] | {_CHECKED}",
+    # Sizes per bucket, offsets, then the values.
+    "fbgemm::block_bucketize_sparse_features* | lengths[*l] values[*e] | "
     f"{_LENGTHS}; {_CHECKED}; {_LENGTHS}; jagged_bucketize:values elements=e segments=l weighted=0",
-)
-# Lengths, offsets, offsets after, then the values.
-_add(
-    "fbgemm::permute_2D_sparse_data fbgemm::permute_1D_sparse_data "
-    "fbgemm::permute_sparse_features fbgemm::permute_sparse_data "
-    "fbgemm::permute_multi_embedding_sparse",
-    "order[*t] lengths[r,*w] values[*e] weights?",
-    f"index_select:lengths rows=t cols=w; {_scan('r*w', 'lengths')}; {_scan('t*w', 'lengths')}; "
+    # Lengths, offsets, offsets after, then the values.
+    "fbgemm::permute_2D_sparse_data fbgemm::permute_1D_sparse_data fbgemm::permute_sparse_features "
+    "fbgemm::permute_sparse_data fbgemm::permute_multi_embedding_sparse"
+    " | order[*t] lengths[r,*w] values[*e] weights? | index_select:lengths rows=t cols=w; "
+    f"{_scan('r*w', 'lengths')}; {_scan('t*w', 'lengths')}; "
     "jagged_permute:values elements=e segments=t*w weighted=weights",
+    "t numpy_T | w[a,b] -> [b,a] |",
+    "select | x[*a,c,*z] @c=0 -> [*a,*z] |",
+    "unbind | x[*a,c,*z] @c=0 -> [*a,*z]... |",
 )
-
-_add("t numpy_T", "w[a,b] -> [b,a]")
-_add("select", "x[*a,c,*z] @c=0 -> [*a,*z]")
-_add("unbind", "x[*a,c,*z] @c=0 -> [*a,*z]...")
+for _record in _RECORDS:
+    _names, _signature, _launches = map(str.strip, _record.split("|"))
+    _full = (re.sub(rf"^({LEAF})?(?=\w+$)", r"\1aten::", name) for name in _names.split())
+    OPERATORS.register(*_full)(Operator(_signature, _launches or None))

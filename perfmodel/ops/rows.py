@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import ModelError
-from perfmodel.ops.spec import OPS, Dims, OpSpec, formula, item_bytes
+from perfmodel.ops.spec import OPS, Dims, formula, item_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ class Rows:
         Raises `ModelError` for a frame without ops and for a dim that is not a number.
         """
         texts: dict[str, Any] = {name: _texts(frame, name, usual) for name, usual in USUAL.items()}
-        known = {name for each in set(texts["op"]) if each in OPS for name in _dims_of(OPS[each])}
+        known = {name for each in set(texts["op"]) if each in OPS for name in _expected(each)[0]}
         dims = {name: _numbers(frame, name) for name in known if name in frame}
         flags: dict[str, Any] = {}
         if "cache" in frame:  # flushed before the call, or the same call came before
@@ -178,28 +178,9 @@ class Rows:
         Raises `ModelError` that names the op, the row and the dim for a dim that is missing, below
         1 or above `MOST`.
         """
-        if not self._are_all(index):
-            return self._dims_of(op, index)
-        if op not in self.known:
-            self.known[op] = self._dims_of(op, index)
-        return dict(self.known[op])
-
-    @cached_property
-    def _all(self) -> Ints:
-        return np.arange(len(self))
-
-    def _are_all(self, index: Ints) -> bool:
-        """Whether `index` are all rows, in their order."""
-        return index is self._all or (len(index) == len(self) and bool((index == self._all).all()))
-
-    @cached_property
-    def known(self) -> dict[str, Any]:
-        """What was worked out of all rows, by its name, or dims by the one op that there is: of few
-        rows, most of the work."""
-        return {}
-
-    def _dims_of(self, op: str, index: Ints) -> Dims:
-        spec = OPS[op]
+        are_all = self._are_all(index)
+        if are_all and op in self.known:
+            return dict(self.known[op])
         names, usual, least = _expected(op)
         nothing = np.full(len(index), np.nan)
         values = np.array(
@@ -215,15 +196,31 @@ class Rows:
             limit = f"0 or at least {MIN_MEAN:g}" if 0 < value < MIN_MEAN else limit
             raise ModelError(f"{op} (row {index[row]}): {names[dim]} {what}; expected {limit}")
         dims = dict(zip(names, values, strict=True))
-        for group in spec.one_of:
+        for group in OPS[op].one_of:
             given = np.maximum.reduce([dims[name] for name in group]) > 0
             if not given.all():
                 row = index[np.flatnonzero(~given)[0]]
                 raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
-        for rule in spec.holds:
+        for rule in OPS[op].holds:
             for row in index[np.flatnonzero(formula(rule)(dims) == 0.0)[:1]]:
                 raise ModelError(f"{op} (row {row}): expected {rule}")
+        if are_all:
+            self.known[op] = dict(dims)
         return dims
+
+    @cached_property
+    def _all(self) -> Ints:
+        return np.arange(len(self))
+
+    def _are_all(self, index: Ints) -> bool:
+        """Whether `index` are all rows, in their order."""
+        return index is self._all or (len(index) == len(self) and bool((index == self._all).all()))
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What was worked out of all rows, by its name, or dims by the one op that there is: of few
+        rows, most of the work."""
+        return {}
 
     @cached_property
     def content(self) -> tuple[Hashable, ...]:
@@ -247,15 +244,12 @@ class Rows:
 @cache
 def _expected(op: str) -> tuple[tuple[str, ...], Floats, Floats]:
     """(its dims; their defaults, NaN where there is none; the least that they may be), `[n, 1]`."""
-    spec, names = OPS[op], _dims_of(OPS[op])
+    spec = OPS[op]
+    names = (*spec.dims, *spec.defaults)
     usual = np.array([spec.defaults.get(name, np.nan) for name in names])
     usual_least = dict.fromkeys(spec.means, MIN_MEAN) | dict.fromkeys(spec.defaults, 0.0)
     least = np.array([usual_least.get(name, 1.0) for name in names])
     return names, usual[:, None], least[:, None]
-
-
-def _dims_of(spec: OpSpec) -> tuple[str, ...]:
-    return (*spec.dims, *spec.defaults)
 
 
 def _texts(frame: pd.DataFrame, column: str, usual: str) -> tuple[str, ...]:

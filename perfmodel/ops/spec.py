@@ -175,28 +175,22 @@ ROWS_COLS = "rows*cols"
 rows_cols = formula(ROWS_COLS)
 
 
-_STORED = {
-    16.0: ("complex128",),
-    8.0: ("fp64", "int64", "complex64"),
-    4.0: ("fp32", "tf32", "int32"),
-    2.0: ("fp16", "bf16", "int16"),
-    1.0: ("fp8", "fp8_static", "fp8_block", "int8", "uint8", "bool", "int8_wo"),
-    0.5: ("nvfp4", "int4", "int4_wo"),
+_ITEM_BYTES = {
+    "complex128": 16.0,
+    **dict.fromkeys(("fp64", "int64", "complex64"), 8.0),
+    **dict.fromkeys(("fp32", "tf32", "int32"), 4.0),
+    **dict.fromkeys(("fp16", "bf16", "int16"), 2.0),
+    **dict.fromkeys(("fp8", "fp8_static", "fp8_block", "int8", "uint8", "bool", "int8_wo"), 1.0),
+    **dict.fromkeys(("nvfp4", "int4", "int4_wo"), 0.5),
 }
-"""Bytes, to the dtypes stored so; of mixed schemes, those of the weights."""
-
-_ITEM_BYTES = {dtype: size for size, dtypes in _STORED.items() for dtype in dtypes}
+"""Of an element as it is stored; of mixed schemes, of the weights."""
 
 
 def item_bytes(dtypes: Sequence[str]) -> NDArray[np.float64]:
     """Bytes per element, one per dtype; raises `ModelError` for a dtype that is not known."""
-    return of_texts(dtypes, _bytes_of)
-
-
-def _bytes_of(dtype: str) -> float:
-    if dtype not in _ITEM_BYTES:
+    for dtype in set(dtypes) - set(_ITEM_BYTES):
         raise ModelError(f"unknown dtype {dtype[:60]!r}; one of {', '.join(sorted(_ITEM_BYTES))}")
-    return _ITEM_BYTES[dtype]
+    return of_texts(dtypes, _ITEM_BYTES.__getitem__)
 
 
 def is_known(dtype: str) -> bool:
@@ -233,32 +227,23 @@ def row_bytes(dtype: str, dim: ArrayLike, *, alignment_bytes: int = GPU_ALIGNMEN
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 _NVJET = r"|nvjet_(sm\d+_)?"
-_PATTERNS: tuple[tuple[str, str], ...] = (
-    ("fp8", r"[eE]4m3|[eE]5m2|fp8|FP8|[Ff]loat8|^Cijk_[A-Za-z]+_[A-Za-z]+_(F8|B8)" + _NVJET + "q"),
-    ("int8", r"int8|imma|s8_?s8|i8i8|_i8_|i8816|i16832|^Cijk_[A-Za-z]+_[A-Za-z]+_I8"),
-    (
-        "tf32",
-        r"tf32|xf32|TF32|^Cijk_[A-Za-z]+_[A-Za-z]+_(S_MX|SB_MX|XS)|F32X" + _NVJET + r"s(?!m\d)",
-    ),
-    (
-        "bf16",
-        r"bf16|[Bb][Ff]loat16|DF16b|^Cijk_[A-Za-z]+_[A-Za-z]+_(BBS|BSS|B_B|BB|B_)" + _NVJET + "t",
-    ),
-    (
-        "fp16",
-        r"fp16|(?<![bt])f16|[Hh]alf|hgemm|h884|h1688|h16816|[Ff]loat16|hcudnn"
-        r"|^Cijk_[A-Za-z]+_[A-Za-z]+_(HHS|HSS|H_|HB|HH)|DF16_|s884" + _NVJET + "h",
-    ),
-    ("tf32", r"tensorop_s1688|ampere_s1688|xmma_gemm_f32f32_tf32|tensorop_gemm_f32"),
-    (
-        "fp32",
-        r"sgemm|scudnn|f32|fp32|\bfloat\b|simt_s|^Cijk_[A-Za-z]+_[A-Za-z]+_S(B|_|S)|gcgemm|_f_",
-    ),
+_TENSILE = r"^Cijk_[A-Za-z]+_[A-Za-z]+_"
+_PATTERNS: tuple[dict[str, str], ...] = (
+    {
+        "fp8": rf"[eE]4m3|[eE]5m2|fp8|FP8|[Ff]loat8|{_TENSILE}(F8|B8){_NVJET}q",
+        "int8": rf"int8|imma|s8_?s8|i8i8|_i8_|i8816|i16832|{_TENSILE}I8",
+        "tf32": rf"tf32|xf32|TF32|{_TENSILE}(S_MX|SB_MX|XS)|F32X{_NVJET}s(?!m\d)",
+        "bf16": rf"bf16|[Bb][Ff]loat16|DF16b|{_TENSILE}(BBS|BSS|B_B|BB|B_){_NVJET}t",
+        "fp16": r"fp16|(?<![bt])f16|[Hh]alf|hgemm|h884|h1688|h16816|[Ff]loat16|hcudnn"
+        rf"|{_TENSILE}(HHS|HSS|H_|HB|HH)|DF16_|s884{_NVJET}h",
+    },
+    {  # Of what no name of a narrower type was found in.
+        "tf32": r"tensorop_s1688|ampere_s1688|xmma_gemm_f32f32_tf32|tensorop_gemm_f32",
+        "fp32": rf"sgemm|scudnn|f32|fp32|\bfloat\b|simt_s|{_TENSILE}S(B|_|S)|gcgemm|_f_",
+    },
 )
-
+_TABLE = tuple((dtype, re.compile(text)) for each in _PATTERNS for dtype, text in each.items())
 _TELLING_CHARACTERS = 300
-
-_TABLE = tuple((dtype, re.compile(pattern)) for dtype, pattern in _PATTERNS)
 
 _COMPOSABLE = re.compile(r"\bck(_tile)?::|^_ZN(2ck|7ck_tile)|^Device\w+(Xdl|Wmma|Dl|WMMA|XDL)")
 _FIRST_TYPE = re.compile(

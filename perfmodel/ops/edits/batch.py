@@ -7,7 +7,7 @@ factor of, and how often (`Powers`); a size that it is a factor of becomes as mu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -45,9 +45,7 @@ _VIEWS = (
     *("view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "unflatten", "view_as"),
     *("squeeze", "unsqueeze", "squeeze_", "unsqueeze_", "ravel"),
 )
-_PARTS = (
-    *("slice", "narrow", "split", "split_with_sizes", "chunk", "unsafe_split", "tensor_split"),
-)
+_PARTS = ("slice", "narrow", "split", "split_with_sizes", "chunk", "unsafe_split", "tensor_split")
 _SHOWN = 5
 
 
@@ -65,7 +63,12 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     old = batch_of(graph) if old is None else old
     found = _Follower(graph, old, batch)
     ops = tuple(found.resized(index) for index in range(len(graph)))
-    unfit = list(_conflicts(graph, ops))
+    unfit = [
+        f"op {index} ({now.name}): operands of {shapes[0]} and {shapes[1]} "
+        "do not fit: one of them does not change with the batch"
+        for index, (was, now) in enumerate(zip(graph.ops, ops, strict=True))
+        if now.name in _PRODUCTS and _unfit(was) is None and (shapes := _unfit(now))
+    ]
     if unfit and len(graph.data):
         raise WorkloadError(f"{graph.source}: batch {old} to {batch}: {unfit[0]}")
     skipped = [*unfit[:_SHOWN], *found.leaves.skipped()]
@@ -77,21 +80,10 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
         skipped.append(f"{found.in_proportion} sizes that the data decides: scaled in proportion")
     stated = sum("lookups" in op.attributes for op in ops)
     if stated:
-        skipped.append(
-            f"{stated} ops state their lookups per table: kept; change the workload instead"
-        )
+        kept = "their lookups per table: kept; change the workload instead"
+        skipped.append(f"{stated} ops state {kept}")
     note = f"batch {old} rescaled to {batch}"
     return Edited(replace(graph, ops=ops, notes=(*graph.notes, note)), tuple(skipped))
-
-
-def _conflicts(graph: OpGraph, ops: tuple[Op, ...]) -> Iterator[str]:
-    """A text for each product of `ops` whose inner sizes differ, and did not in `graph`."""
-    for index, (was, now) in enumerate(zip(graph.ops, ops, strict=True)):
-        if now.name in _PRODUCTS and _unfit(was) is None and (unfit := _unfit(now)):
-            yield (
-                f"op {index} ({now.name}): operands of {unfit[0]} and {unfit[1]} "
-                "do not fit: one of them does not change with the batch"
-            )
 
 
 def _unfit(op: Op) -> list[list[int]] | None:
@@ -188,7 +180,14 @@ class _Follower:
             lists = (each for item in given for each in item if len(each) == 1)
             return [(1, 0) if any(map(sum, lists)) else None] * len(made)
         if name in ("cat", "concat", "stack"):
-            return [_joined(op, given[0] if given else [])]
+            is_stack, parts = name == "stack", given[0] if given else []
+            shapes = [t.shape for t in op.tensors[: len(parts)]]
+            parts = [p for p, shape in zip(parts, shapes, strict=True) if is_stack or shape != (0,)]
+            if not parts or len({len(part) for part in parts}) > 1:
+                return [None]
+            most = tuple(map(max, zip(*parts, strict=True)))
+            at = (integer(op, 1) or 0) % (len(most) + is_stack)
+            return [(*most[:at], *((0,) if is_stack else ()), *most[at:])]
         if isinstance(x, Tensor) and first is not None:
             powers = given[0][0]
             if name in _VIEWS:
@@ -223,7 +222,15 @@ class _Follower:
         """Like a tensor of the op, or of those around it, of the same shape; else size by size like
         one of that value there, or anywhere before. The batch is in one of them at most; where a
         value has several powers, the first size has the largest, others the least."""
-        scopes = list(self._scopes(index))
+        scopes: list[list[Known]] = []
+        around = index
+        while around != NO_OP:
+            if around < len(self._read):  # outputs that are known, then inputs
+                op = self._ops[around]
+                made = zip(returned_by(op), self._made[around], strict=True)
+                read = zip(op.tensors, chain.from_iterable(self._read[around]), strict=True)
+                scopes.append([(t.shape, powers) for t, powers in (*made, *read) if t and powers])
+            around = self._ops[around].parent
         for scope in scopes:
             if same := [powers for other, powers in scope if other == shape]:
                 return max(same)
@@ -243,17 +250,6 @@ class _Follower:
             found.append(0 if any(found) else power)
         return tuple(found)
 
-    def _scopes(self, index: int) -> Iterator[list[Known]]:
-        """Of an op, and of those around it: shapes and powers of outputs that are known, then of
-        inputs."""
-        while index != NO_OP:
-            if index < len(self._read):
-                op = self._ops[index]
-                made = zip(returned_by(op), self._made[index], strict=True)
-                read = zip(op.tensors, chain.from_iterable(self._read[index]), strict=True)
-                yield [(t.shape, powers) for t, powers in (*made, *read) if t and powers]
-            index = self._ops[index].parent
-
     def resized(self, index: int) -> Op:
         """An op at the new batch: its tensors, lists of their sizes, and what collectives say."""
         op, read = self._ops[index], chain.from_iterable(self._read[index])
@@ -270,7 +266,18 @@ class _Follower:
             renamed.setdefault(was.shape, now.shape)
             renamed.setdefault(was.strides, now.strides)
         inputs = tuple(renamed.get(i, i) if i and isinstance(i, tuple) else i for i in inputs)
-        about = _attributes(op.attributes, before, after, len(op.tensors))
+        # Elements and splits of a collective, in proportion to those of the tensors that it is
+        # given, the last of these, or else of those that it returns.
+        about, count = dict(op.attributes), len(before) - len(op.tensors)
+        for side, part in product(("in", "out"), (slice(count, None), slice(count))):
+            old, new = (sum(t.elements for t in each[part]) for each in (before, after))
+            key = f"{side}_elements"
+            elements = int(op.attributes.get(key, "0"))
+            if elements and about[key] == op.attributes[key] and old and elements % old == 0:
+                about[key] = str(elements // old * new)
+                if split := about.get(f"{side}_split"):
+                    sizes = [round(int(size) * new / old) for size in split.split(",")]
+                    about[f"{side}_split"] = ",".join(map(str, sizes))
         return replace(op, inputs=inputs, outputs=outputs, attributes=about)
 
     def _resized(self, index: int, each: Iterator[Powers], tensor: Tensor) -> Tensor:
@@ -279,7 +286,14 @@ class _Follower:
             return tensor
         pairs = zip(tensor.shape, powers, strict=True)
         shape = tuple(self._size(index, size, power) for size, power in pairs)
-        return replace(tensor, shape=shape, strides=_strides(tensor, shape))
+        # Strides become as many times what they were as what lies within them in dense memory.
+        order = sorted(range(len(tensor.strides)), key=lambda i: (-tensor.strides[i], i))
+        strides = list(tensor.strides)
+        for at, dim in enumerate(order):
+            old, new = (prod(sizes[j] for j in order[at + 1 :]) for sizes in (tensor.shape, shape))
+            if old and strides[dim] % old == 0:
+                strides[dim] = strides[dim] * new // old
+        return replace(tensor, shape=shape, strides=tuple(strides))
 
     def _size(self, index: int, size: int, power: int) -> int:
         """A size at the new batch; one next to a multiple of the batch stays next to it. Parts of
@@ -339,45 +353,6 @@ def viewed(was: Shape, powers: Powers, made: Shape, batch: int) -> Powers | None
         chosen = group.index(ranked[0]) if group else 0
         found += [total if at == chosen else 0 for at in range(len(group))]
     return tuple(found)
-
-
-def _joined(op: Op, parts: Sequence[Powers]) -> Powers | None:
-    is_stack = op.name == "aten::stack"
-    shapes = [t.shape for t in op.tensors[: len(parts)]]
-    parts = [p for p, shape in zip(parts, shapes, strict=True) if is_stack or shape != (0,)]
-    if not parts or len({len(part) for part in parts}) > 1:
-        return None
-    most = tuple(map(max, zip(*parts, strict=True)))
-    at = (integer(op, 1) or 0) % (len(most) + is_stack)
-    return (*most[:at], *((0,) if is_stack else ()), *most[at:])
-
-
-def _strides(tensor: Tensor, shape: Shape) -> Shape:
-    """Strides as many times what they were as what lies within them in dense memory."""
-    order = sorted(range(len(tensor.strides)), key=lambda i: (-tensor.strides[i], i))
-    found = list(tensor.strides)
-    for at, dim in enumerate(order):
-        old, new = (prod(each[j] for j in order[at + 1 :]) for each in (tensor.shape, shape))
-        if old and found[dim] % old == 0:
-            found[dim] = found[dim] * new // old
-    return tuple(found)
-
-
-def _attributes(
-    about: Mapping[str, str], before: Sequence[Tensor], after: Sequence[Tensor], read: int
-) -> Mapping[str, str]:
-    """What is said of a collective, with its elements and splits in proportion to those of the
-    tensors that it is given, the last `read`, or else of those that it returns."""
-    known, count = dict(about), len(before) - read
-    for side, part in product(("in", "out"), (slice(count, None), slice(count))):
-        old, new = (sum(t.elements for t in each[part]) for each in (before, after))
-        elements = int(known.get(f"{side}_elements", "0"))
-        if elements and elements == int(about[f"{side}_elements"]) and old and elements % old == 0:
-            known[f"{side}_elements"] = str(elements // old * new)
-            if split := known.get(f"{side}_split"):
-                sizes = [round(int(size) * new / old) for size in split.split(",")]
-                known[f"{side}_split"] = ",".join(map(str, sizes))
-    return known
 
 
 def _of(size: int, values: Sequence[tuple[int, int]], rank: int) -> set[int]:

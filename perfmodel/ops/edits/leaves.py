@@ -87,18 +87,32 @@ class Leaves:
         """Which dimension is the batch's of a tensor that an op reads first, as the argument at
         `position`; None: none is."""
         op = self._ops[index]
-        if op.name in _PRODUCTS and position - (at := first_operand(op)) in (0, 1):
-            left, right = _tensor(op, at), _tensor(op, at + 1)
+        if op.name in _PRODUCTS and position - (first := first_operand(op)) in (0, 1):
+            left, right = _tensor(op, first), _tensor(op, first + 1)
             if left and right and left.tensor_id < 0 and len(left.shape) == len(right.shape) == 2:
                 rows, inner = (n in self._rows and not n % self._batch for n in left.shape)
                 is_transposed = left.strides[:1] == (1,) and left.strides[1:] > (1,)
                 if inner and op.phase == BACKWARD and (is_transposed or not rows):
-                    return int(position == at)
+                    return int(position == first)
                 if rows:
-                    return 0 if position == at else None
-        return (
-            None if self.is_fixed(index, position, tensor) else self._of_input(op, position, tensor)
-        )
+                    return 0 if position == first else None
+        if self.is_fixed(index, position, tensor):
+            return None
+        # Of a step's input: the batch leads, or stands elsewhere; flat lists hold so many per
+        # sample. A dimension that is taken apart by `select` is not the batch.
+        shape, batch = tensor.shape, self._batch
+        taken = op.inputs[1] if op.name == "aten::select" and position == 0 else None
+        leads_only = tensor.tensor_id < 0 and tensor.dtype not in _INTEGERS
+        places = range(1 if leads_only else len(shape))
+        at = next((i for i in places if shape[i] == batch and i != taken), None)
+        if at is not None:
+            return at
+        lead, is_flat = shape[0], len(shape) == 1
+        is_offsets = is_flat and 1 < batch < lead and lead % batch == 1
+        is_list = is_flat and tensor.dtype in _INTEGERS
+        is_long = is_list and lead > _DATA_DEPENDENT_FACTOR * batch
+        is_multiple = bool(lead) and lead % batch == 0 and taken != 0
+        return 0 if is_multiple or is_offsets or is_long else None
 
     def is_fixed(self, index: int, position: int, tensor: Tensor) -> bool:
         """Whether it is a parameter, a gradient, an optimizer's state, or of a table."""
@@ -120,23 +134,6 @@ class Leaves:
         while index != NO_OP and "AccumulateGrad" not in self._ops[index].name:
             index = self._ops[index].parent
         return index != NO_OP
-
-    def _of_input(self, op: Op, position: int, tensor: Tensor) -> int | None:
-        """Of a step's input: the batch leads, or stands elsewhere; flat lists hold so many per
-        sample. A dimension that is taken apart by `select` is not the batch."""
-        shape, batch = tensor.shape, self._batch
-        taken = op.inputs[1] if op.name == "aten::select" and position == 0 else None
-        leads_only = tensor.tensor_id < 0 and tensor.dtype not in _INTEGERS
-        places = range(1 if leads_only else len(shape))
-        at = next((i for i in places if shape[i] == batch and i != taken), None)
-        if at is not None:
-            return at
-        lead, is_flat = shape[0], len(shape) == 1
-        is_offsets = is_flat and 1 < batch < lead and lead % batch == 1
-        is_list = is_flat and tensor.dtype in _INTEGERS
-        is_long = is_list and lead > _DATA_DEPENDENT_FACTOR * batch
-        is_multiple = bool(lead) and lead % batch == 0 and taken != 0
-        return 0 if is_multiple or is_offsets or is_long else None
 
 
 def batch_of(graph: OpGraph) -> int:

@@ -38,28 +38,23 @@ def remove(graph: OpGraph, pattern: str) -> Edited:
     kept = [at for at in range(len(graph)) if at not in gone]
     new_of = {old: new for new, old in enumerate(kept)}
     ops = [graph.ops[at] for at in kept]
+    removed: list[Op] = []
+    place: dict[int, int] = {}
+    for old, op in enumerate((*graph.ops, *graph.removed)):
+        above = place.get(op.parent, new_of.get(op.parent))
+        if old not in new_of and above is not None:  # what an op that stays calls no more
+            place[old] = len(new_of) + len(removed)
+            removed.append(replace(op, parent=above))
     edited = replace(
         graph,
         ops=tuple(replace(op, parent=new_of.get(op.parent, NO_OP)) for op in ops),
         data=_between(graph.data, new_of),
         waits=None if graph.waits is None else _between(graph.waits, new_of),
-        removed=_removed(graph, new_of),
+        removed=tuple(removed),
         held={},
         notes=(*graph.notes, f"{len(gone)} ops removed ({pattern})"),
     )
     return Edited(edited)
-
-
-def _removed(graph: OpGraph, new_of: Mapping[int, int]) -> tuple[Op, ...]:
-    """What the ops that stay called in `graph`, or before, and call no more."""
-    removed: list[Op] = []
-    place: dict[int, int] = {}
-    for old, op in enumerate((*graph.ops, *graph.removed)):
-        above = place.get(op.parent, new_of.get(op.parent))
-        if old not in new_of and above is not None:
-            place[old] = len(new_of) + len(removed)
-            removed.append(replace(op, parent=above))
-    return tuple(removed)
 
 
 def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.int64]:
@@ -78,6 +73,7 @@ def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16")
 """Types of whole models; the narrow ones are for what matrix products read."""
 NARROW = ("fp8", "int8")
+_DTYPES = (*FLOAT_DTYPES, *NARROW)
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_mm")
 
 
@@ -88,10 +84,8 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
     optimizer keeps its types (fp32 states and master weights). Raises `WorkloadError` for a type
     that is none of these.
     """
-    if dtype not in (*FLOAT_DTYPES, *NARROW):
-        raise WorkloadError(
-            f"unknown dtype {dtype!r}; one of {', '.join((*FLOAT_DTYPES, *NARROW))}"
-        )
+    if dtype not in _DTYPES:
+        raise WorkloadError(f"unknown dtype {dtype!r}; one of {', '.join(_DTYPES)}")
 
     def as_dtype(tensor: Tensor) -> Tensor:
         return replace(tensor, dtype=dtype) if tensor.dtype in FLOAT_DTYPES else tensor
@@ -110,10 +104,8 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
             if about.get("dtype") in FLOAT_DTYPES:
                 about = {**about, "dtype": dtype}
             inputs, outputs = (with_tensors(it, as_dtype) for it in (op.inputs, op.outputs))
-            is_same = about is op.attributes and (inputs, outputs) == (op.inputs, op.outputs)
-            ops.append(
-                op if is_same else replace(op, inputs=inputs, outputs=outputs, attributes=about)
-            )
+            new = replace(op, inputs=inputs, outputs=outputs, attributes=about)
+            ops.append(op if new == op else new)
     if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
         what = "no matrix product has" if narrow else "no op has"
         return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))
@@ -172,39 +164,30 @@ def ranks(graph: OpGraph, value: str) -> Edited:
     skipped = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
     if count == before or all(op is old for op, old in zip(ops, graph.ops, strict=True)):
         return Edited(graph, skipped or ("no collective among all ranks",))
-    note = f"{count} ranks instead of {before}, each with the work it had"
-    return Edited(
-        replace(graph, ops=tuple(ops), world_size=count, notes=(*graph.notes, note)), skipped
-    )
+    notes = (*graph.notes, f"{count} ranks instead of {before}, each with the work it had")
+    return Edited(replace(graph, ops=tuple(ops), world_size=count, notes=notes), skipped)
 
 
 KEEP_OPTIMIZER = "keep-optimizer"
 
 
 class Kind(NamedTuple):
-    """A kind of edit: what it takes, its values where they are a closed list, and what it does."""
+    """A kind of edit: its text in words, its values where they are a closed list, what it does."""
 
-    value: str
-    """What stands behind the `=`, in words; empty where nothing does."""
+    usage: str
     values: tuple[str, ...]
     apply: Callable[[OpGraph, str], Edited]
 
 
-def _cast(graph: OpGraph, value: str) -> Edited:
-    dtype, _, keep = value.partition(",")
-    return cast(graph, dtype, optimizer=not keep)
-
-
-_DTYPES = (*FLOAT_DTYPES, *NARROW)
 KINDS: dict[str, Kind] = {
     "cast": Kind(
-        f"DTYPE[,{KEEP_OPTIMIZER}]",
+        f"cast=DTYPE[,{KEEP_OPTIMIZER}]",
         (*_DTYPES, *(f"{dtype},{KEEP_OPTIMIZER}" for dtype in _DTYPES)),
-        _cast,
+        lambda graph, value: cast(graph, value.split(",")[0], optimizer="," not in value),
     ),
-    "cuda-graphs": Kind("", (), lambda graph, _: cuda_graphs(graph)),
-    "remove": Kind("PATTERN", (), remove),
-    "ranks": Kind("COUNT", (), ranks),
+    "cuda-graphs": Kind("cuda-graphs", (), lambda graph, _: cuda_graphs(graph)),
+    "remove": Kind("remove=PATTERN", (), remove),
+    "ranks": Kind("ranks=COUNT", (), ranks),
 }
 
 
@@ -222,27 +205,18 @@ class NamedEdit:
         name, equals, value = text.partition("=")
         kind = KINDS.get(name)
         if kind is None:
-            raise UsageError(f"--edit {text!r}: unknown edit {name!r}; one of {usage()}")
-        if bool(kind.value) != bool(equals) or (equals and not value):
-            raise UsageError(f"--edit {text!r}: expected {_usage(name)}")
+            known = ", ".join(each.usage for each in KINDS.values())
+            raise UsageError(f"--edit {text!r}: unknown edit {name!r}; one of {known}")
+        if ("=" in kind.usage) != bool(equals) or (equals and not value):
+            raise UsageError(f"--edit {text!r}: expected {kind.usage}")
         if kind.values and value not in kind.values:
             known = ", ".join(each for each in kind.values if "," not in each)
-            raise UsageError(f"--edit {text!r}: expected {_usage(name)}, of {known}")
+            raise UsageError(f"--edit {text!r}: expected {kind.usage}, of {known}")
         return cls(text, name, value)
 
     def __call__(self, graph: OpGraph) -> Edited:
         """`graph` edited; the very same graph where there is nothing to edit."""
         return KINDS[self.kind].apply(graph, self.value)
-
-
-def usage() -> str:
-    """All kinds with what they take, in a line."""
-    return ", ".join(map(_usage, KINDS))
-
-
-def _usage(name: str) -> str:
-    value = KINDS[name].value
-    return f"{name}={value}" if value else name
 
 
 def apply_edits(

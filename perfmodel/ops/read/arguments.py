@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perfmodel.base.arrays import Ints, distinct
 from perfmodel.errors import TraceError
-from perfmodel.ops.graph import Argument, Tensor, tensors_in
+from perfmodel.ops.graph import Argument, Arguments, Tensor, tensors_in
 from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.execution_trace_arguments import TypeTree, parse_type
 
 if TYPE_CHECKING:
-    from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
+    from perfmodel.trace.execution_trace_columns import Arguments as Recorded
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 
 _decode = msgspec.json.decode
@@ -45,12 +47,10 @@ class ExecutionTraceArguments:
         self._list: Callable[[bytes], list[Any]] = cache(_decode)
         self._types = cache(lambda types: [parse_type(text) for text in _decode(types)])
 
-    def of(self, given: Arguments) -> list[tuple[Argument, ...]]:
+    def of(self, given: Recorded) -> list[Arguments]:
         return list(map(self._of_node, given.values, given.shapes, given.types, given.strides))
 
-    def _read(
-        self, values: bytes, shapes: bytes, types: bytes, strides: bytes
-    ) -> tuple[Argument, ...]:
+    def _read(self, values: bytes, shapes: bytes, types: bytes, strides: bytes) -> Arguments:
         plans, steps = self._types(types), self._list(strides)
         if len(steps) != len(plans):
             steps = [None] * len(plans)
@@ -59,28 +59,20 @@ class ExecutionTraceArguments:
     def _argument(self, plan: TypeTree, value: Any, shape: Any, strides: Any) -> Argument:
         if plan is None:
             return _plain(value)
-        if isinstance(plan, str):
-            return self._tensor(plan, value, shape, strides)
-        many = [None] * len(plan)
-        return tuple(map(self._argument, plan, value, shape or many, strides or many))
-
-    def _tensor(self, word: str, value: list[Any], shape: Any, strides: Any) -> Tensor | None:
-        if word.startswith(_UNDEFINED):
+        if not isinstance(plan, str):
+            many = [None] * len(plan)
+            return tuple(map(self._argument, plan, value, shape or many, strides or many))
+        if plan.startswith(_UNDEFINED):
             return None
-        dtype = dtype_of_torch(word)
+        dtype = dtype_of_torch(plan)
         if dtype is None:
-            self.unknown_dtypes[word] += 1
-            dtype = word
+            self.unknown_dtypes[plan] += 1
+            dtype = plan
         tensor_id, storage_id = value[0], value[1]
-        return Tensor(
-            tuple(shape or ()),
-            dtype,
-            tensor_id,
-            storage_id or -1,
-            value[5] if len(value) > 5 else "",
-            "" if storage_id else "sparse",
-            tuple(strides or ()),
-        )
+        device = value[5] if len(value) > 5 else ""
+        layout = "" if storage_id else "sparse"
+        about = dtype, tensor_id, storage_id or -1, device, layout
+        return Tensor(tuple(shape or ()), *about, tuple(strides or ()))
 
 
 def _plain(value: Any) -> Argument:
@@ -94,17 +86,22 @@ def _plain(value: Any) -> Argument:
 class ProfileArguments:
     """Arguments of a profile's ops, by the indices of their four texts; each set is decoded once.
 
-    Old profiles give no shapes for lists of tensors and no types for their members.
+    Old profiles give no shapes for lists of tensors and no types for their members, which are taken
+    to be of the floating type that most tensors have; of fp32 where none is named.
     """
 
-    def __init__(self, text: Callable[[int], str], where: str, usual_dtype: str) -> None:
-        self._text = text
-        self._where = where
-        self._usual_dtype = usual_dtype
+    def __init__(self, rank: RankTrace, ops: Ints) -> None:
+        self._text, self._where = rank.strings.__getitem__, rank.where
+        texts = [rank.strings[i] for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0]
+        words = (dtype_of_torch(word) for text in texts for word in _decode(text or "[]"))
+        count = Counter(words)
+        self._usual_dtype = max(("fp32", "fp16", "bf16", "fp64"), key=lambda dtype: count[dtype])
         self.unknown_dtypes: Counter[str] = Counter()
-        self.of = cache(self._read)
+        columns = (rank.input_shapes, rank.input_dtypes, rank.input_values, rank.input_strides)
+        self.given = list(map(cache(self._read), *(column[ops].tolist() for column in columns)))
+        """Of each op, in their order."""
 
-    def _read(self, shapes: int, types: int, values: int, strides: int) -> tuple[Argument, ...]:
+    def _read(self, shapes: int, types: int, values: int, strides: int) -> Arguments:
         """The arguments of an op; index -1 is a text that the file does not have."""
         try:
             dims = _decode(self._text(shapes) or "[]", type=list[Any])
@@ -168,15 +165,6 @@ def _concrete(text: str) -> Argument:
     return text
 
 
-def usual_dtype(type_texts: Iterable[str]) -> str:
-    """The floating type that most tensors of a profile have; fp32 where none is named."""
-    count: Counter[str] = Counter()
-    for text in type_texts:
-        for word in _decode(text or "[]"):
-            count[dtype_of_torch(word) or ""] += 1
-    return max(("fp32", "fp16", "bf16", "fp64"), key=lambda dtype: count[dtype])
-
-
 COLLECTIVES = (
     *("reduce_scatter", "all_reduce", "all_to_all", "all_gather", "broadcast", "barrier", "wait"),
     *("gather", "scatter", "reduce", "send", "recv"),
@@ -224,7 +212,7 @@ def of_event(rank: RankTrace, row: int) -> Known:
     )
 
 
-def of_call(name: str, inputs: tuple[Argument, ...], world_size: int) -> Known:
+def of_call(name: str, inputs: Arguments, world_size: int) -> Known:
     """What the arguments of a call such as `c10d::allreduce_` say; its group is taken as all. Of
     any other call, nothing.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from perfmodel.ops.graph import Argument, Tensor, tensors_in
+from perfmodel.ops.graph import BACK_TO_BACK, Argument, Arguments, Tensor, tensors_in
 from perfmodel.ops.lookups import DENSE_LOOKUP
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
@@ -46,16 +46,17 @@ _SIDE_BY_SIDE = frozenset(
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::_sparse_addmm")
 
 
-def is_one(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a GPU has one operator for a call of a function: attention of few dimensions, norms
-    of one type."""
-    if name == _ATTENTION:
-        return bool((args[0] if args else kwargs["query"]).dim() <= _FUSED_DIMS)
-    dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())} - {None}
-    return name != "rms_norm" or len(dtypes) == 1
+def as_one(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """The one operator that a GPU has for a call of a function, of attention if it has few
+    dimensions, of norms if they are of one type; None where it has none."""
+    if name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS:
+        return None
+    given = (*args, *kwargs.values()) if name == "rms_norm" else ()
+    dtypes = {getattr(each, "dtype", None) for each in given} - {None}
+    return None if given and len(dtypes) != 1 else AS_ONE.get(name)
 
 
-def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> bool:
+def copied_first(name: str, inputs: Arguments, outputs: Arguments) -> bool:
     """Whether a GPU's kernel reads a copy of the first of `inputs`: of one that lies otherwise side
     by side, of integers that are summed as 64 bits."""
     values, made = (next(tensors_in(each), None) for each in (inputs, outputs))
@@ -68,9 +69,7 @@ def copied_first(name: str, inputs: tuple[Argument, ...], outputs: tuple[Argumen
     return name in _SIDE_BY_SIDE and any(n > 1 and a != b for n, a, b in pairs)
 
 
-def on_gpu(
-    name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
-) -> tuple[str, tuple[Argument, ...]]:
+def on_gpu(name: str, inputs: Arguments, outputs: Arguments) -> tuple[str, Arguments]:
     """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
     training that have more than their channels, a sparse gradient is kept, not copied, and what is
     drawn at random is drawn into memory."""
@@ -92,9 +91,7 @@ def _by_cudnn(values: Argument, training: Argument) -> bool:
     return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
 
 
-def rows_summed(
-    name: str, inputs: tuple[Argument, ...], held: Mapping[int, int]
-) -> tuple[Argument, ...] | None:
+def rows_summed(name: str, inputs: Arguments, held: Mapping[int, int]) -> Arguments | None:
     """Of a product with a sparse matrix, which sums rows of the other one by its elements, the
     table, ids and offsets; None of any other operator, and where it is not `held` how many."""
     if name not in _PRODUCTS:
@@ -125,7 +122,7 @@ def of_table_batched(
     return (rows, int(dim)), getattr(torch, dtype)
 
 
-def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
+def over_ranks(run: Callable[..., Any], layer: Any, values: Any) -> Any:
     """`SyncBatchNorm.forward` of tensors that lie on no GPU: batches are normalised as on one rank,
     behind an exchange of each channel's mean, deviation and count, in backward of two sums.
 
@@ -133,6 +130,11 @@ def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
     """
     import torch
     import torch.distributed as dist
+
+    is_group = dist.is_available() and dist.is_initialized()
+    ranks = dist.get_world_size(layer.process_group) if is_group else 1
+    if ranks == 1 or not layer.training:
+        return run(layer, values)
 
     class Sums(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
@@ -147,19 +149,12 @@ def over_ranks(run: Callable[..., Any]) -> Callable[..., Any]:
             sums.div_(dist.get_world_size(ctx.group))
             return gradient, None
 
-    def normalised(layer: Any, values: Any) -> Any:
-        is_group = dist.is_available() and dist.is_initialized()
-        ranks = dist.get_world_size(layer.process_group) if is_group else 1
-        if ranks == 1 or not layer.training:
-            return run(layer, values)
-        own = values.new_empty(2 * layer.num_features + 1, dtype=torch.float32)
-        every = own.new_empty(ranks * len(own))
-        dist.all_gather_into_tensor(every, own, group=layer.process_group)
-        every.view(ranks, -1).mean(0)
-        out = torch.nn.BatchNorm2d.forward(layer, values)
-        return Sums.apply(out, layer.process_group)
-
-    return normalised
+    own = values.new_empty(2 * layer.num_features + 1, dtype=torch.float32)
+    every = own.new_empty(ranks * len(own))
+    dist.all_gather_into_tensor(every, own, group=layer.process_group)
+    every.view(ranks, -1).mean(0)
+    out = torch.nn.BatchNorm2d.forward(layer, values)
+    return Sums.apply(out, layer.process_group)
 
 
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
@@ -181,4 +176,5 @@ def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
         "inputs": str(int(values.shape[-1])),
         "biases": str(int(args[4] if packed else args[3])),
         "packed": str(int(packed)),
+        BACK_TO_BACK: "1",
     }

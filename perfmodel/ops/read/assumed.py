@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite, isinf, prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from perfmodel.errors import UsageError
 from perfmodel.ops.read.tracing import place
 
 CHOICES = frozenset(("topk", "sort", "argmax", "argmin", "max", "min", "multinomial"))
 """What chooses indices along a dimension: each alike, unless assumed otherwise."""
-SHARES: Mapping[str, float] = MappingProxyType({"isnan": 0.0, "isinf": 0.0, "isfinite": 1.0})
+Shares: TypeAlias = Mapping[str, float]
+"""By operator."""
+SHARES: Shares = MappingProxyType({"isnan": 0.0, "isinf": 0.0, "isfinite": 1.0})
 """Booleans of floats: what share of them is true unless assumed otherwise."""
 NUMBERS = frozenset(("item",))
 """Operators of which the value itself is assumed, no share."""
@@ -48,11 +50,7 @@ class Assumptions:
     """`shares` by operator, `usual` of others, at `odds` times theirs."""
 
     def __init__(
-        self,
-        torch: Any,
-        shares: Mapping[str, float],
-        usual: Mapping[str, float] = SHARES,
-        odds: float = 1.0,
+        self, torch: Any, shares: Shares, usual: Shares = SHARES, odds: float = 1.0
     ) -> None:
         self._torch, self._given, self._odds = torch, shares, odds
         self._shares = {**usual, **shares}
@@ -66,7 +64,11 @@ class Assumptions:
         None where nothing is. `named` are its arguments."""
         share, shape = self._shares.get(name), tuple(result.shape)
         if name not in CHOICES:
-            share = _of_finite(name, named) if share is None else share
+            # Floats are taken to be finite, which PyTorch asks as `x == x` and `x.abs() != inf`.
+            if share is None and name in ("eq", "ne"):
+                is_same, other = named["self"] is named["other"], named["other"]
+                if is_same or (isinstance(other, float) and isinf(other)):
+                    share = float((name == "eq") == is_same)
             if share is None or result.dtype != self._torch.bool:
                 return None
             what = f"{share:.4g} of {name} are true, {place()}"
@@ -109,7 +111,7 @@ class Assumptions:
         return self._odds * share / (1 + (self._odds - 1) * share)
 
 
-def check_shares(shares: Mapping[str, float]) -> None:
+def check_shares(shares: Shares) -> None:
     """Raises `UsageError` for what is no share by operator, or no number."""
     for name, share in shares.items():
         if not (isfinite(share) and (name in NUMBERS or 0 <= share <= 1)):
@@ -121,23 +123,10 @@ def hint(name: str) -> str:
     return f": --assume {name}={'NUMBER' if name in NUMBERS else 'FRACTION'}"
 
 
-def _of_finite(name: str, named: Mapping[str, Any]) -> float | None:
-    """Floats are taken to be finite, which PyTorch asks as `x == x` and `x.abs() != inf`."""
-    if name not in ("eq", "ne"):
-        return None
-    is_same, other = named["self"] is named["other"], named["other"]
-    is_asked = is_same or (isinstance(other, float) and isinf(other))
-    return float((name == "eq") == is_same) if is_asked else None
-
-
 def _spread(torch: Any, shape: Sequence[int], share: float) -> Any:
     """Booleans of which a share is true, spread evenly."""
     steps = torch.arange(prod(shape) + 1, dtype=torch.float64) * share
     return (steps + _ROUND).floor().diff().bool().reshape(shape)
-
-
-def _distinct(torch: Any, shape: Sequence[int], share: float) -> Any:
-    return (torch.arange(prod(shape)) * share).floor().reshape(shape)
 
 
 def _chosen(
@@ -156,11 +145,11 @@ def _chosen(
     return made.reshape(*before, picks).movedim(-1, dim)
 
 
-STAND_INS: Mapping[str, Callable[[Any, Sequence[int], float], Any]] = MappingProxyType(
-    {
-        "nonzero": _spread,
-        "unique": _distinct,
-        "item": lambda torch, shape, number: torch.full(shape, number),
-    }
-)
+STAND_INS: dict[str, Callable[[Any, Sequence[int], float], Any]] = {
+    "nonzero": _spread,
+    "unique": lambda torch, shape, share: (
+        (torch.arange(prod(shape)) * share).floor().reshape(shape)
+    ),
+    "item": lambda torch, shape, number: torch.full(shape, number),
+}
 """What stands for floats whose values are asked for."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.ops.graph import Argument, Op, tensors_in
+from perfmodel.ops.graph import Arguments, Op, tensors_in
 from perfmodel.ops.read.arguments import COLLECTIVES, Known, collective_of, of_call, of_message
 
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
@@ -28,8 +28,8 @@ _GOT = ("output", "outputs", "output_tensor", "output_tensors", "output_lists", 
 def of_torch_call(
     operator: str,
     named: Mapping[str, Any],
-    inputs: tuple[Argument, ...],
-    outputs: tuple[Argument, ...],
+    inputs: Arguments,
+    outputs: Arguments,
     node_ranks: int | None,
 ) -> Known:
     """The attributes of a collective called with arguments by name, among ranks of which so many
@@ -49,7 +49,12 @@ def of_torch_call(
     group, ranks = _group(named)
     about = {} if group == WORLD else {"stream": f"comm {group}"}
     if collective in (_SENT, _RECEIVED):
-        ranks = _pair(named, ranks, is_sent=collective == _SENT)
+        from torch.distributed import get_rank
+
+        at = next((at for key, at in named.items() if key.startswith(("dst", "src"))), None)
+        if at is None:
+            raise PerfmodelError("c10d::recv_any_source_: not covered: it does not name who sends")
+        ranks = [get_rank(), ranks[at]] if collective == _SENT else [ranks[at], get_rank()]
         about["stream"] = "comm {}>{}".format(*ranks)
     sent, got = tensors_in(inputs), tensors_in(outputs)
     known = of_call(operator, inputs, len(ranks))
@@ -113,16 +118,6 @@ def _group(named: Mapping[str, Any]) -> tuple[str, list[int]]:
     return group.group_name, get_process_group_ranks(group)
 
 
-def _pair(named: Mapping[str, Any], ranks: list[int], *, is_sent: bool) -> list[int]:
-    """Sender and receiver of a message between this rank and one of `ranks`."""
-    from torch.distributed import get_rank
-
-    at = next((at for key, at in named.items() if key.startswith(("dst", "src"))), None)
-    if at is None:
-        raise PerfmodelError("c10d::recv_any_source_: not covered: it does not name who sends")
-    return [get_rank(), ranks[at]] if is_sent else [ranks[at], get_rank()]
-
-
 def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
     """`[E, 2]`: (collective, the first op after it that touches what it wrote), by index of `ops`.
 
@@ -139,7 +134,11 @@ def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
             written |= dict.fromkeys(held, max(behind)) if behind else {}
             continue
         ahead = {written[storage] for storage in held if storage in written}
-        if word is None and (_is_view(op) or (ahead and _fills_a_part(op, ops, ahead))):
+        fills_a_part = False
+        if ahead and op.name == "aten::copy_":  # to less than any of these collectives wrote
+            least = min(max(t.elements for t in ops[at].tensors) for at in ahead)
+            fills_a_part = op.tensors[0].elements < least
+        if word is None and (fills_a_part or _is_view(op)):
             continue
         written = {storage: at for storage, at in written.items() if storage not in held}
         edges += [(source, index) for source in sorted(ahead)]
@@ -153,9 +152,3 @@ def _is_view(op: Op) -> bool:
     made = {t.storage_id for t in tensors_in(op.outputs)}
     writes = op.name.endswith("_") and not op.name.endswith("__")  # `aten::__getitem__` does not
     return bool(made) and not writes and made <= {t.storage_id for t in op.tensors}
-
-
-def _fills_a_part(op: Op, ops: Sequence[Op], collectives: set[int]) -> bool:
-    """Whether it is a copy to less than any of these collectives wrote."""
-    least = min(max(t.elements for t in ops[at].tensors) for at in collectives)
-    return op.name == "aten::copy_" and op.tensors[0].elements < least

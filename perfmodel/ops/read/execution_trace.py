@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments, of_call, of_node
-from perfmodel.ops.read.profile import RECORDER_ENDINGS, Nested, graph_of_events, of_kineto
+from perfmodel.ops.read.profile import RECORDER_ENDINGS, graph_of_events, of_kineto, ops_among
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
@@ -63,8 +63,8 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
     parents = np.where(trace.parent < np.arange(len(trace)), trace.parent, NO_OP).tolist()
     roles = _thread_roles(trace, every, parents)
     threads = [roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
-    nested = Nested(every, (trace.scope != _USER_SCOPE).tolist(), parents, threads)
-    rows, names = nested.at, [nested.names[row] for row in nested.at]
+    is_op = trace.scope != _USER_SCOPE
+    rows = np.flatnonzero(is_op).tolist()
     decoded = ExecutionTraceArguments()
     inputs, outputs = (
         [each[row] for row in rows] for each in map(decoded.of, (trace.inputs, trace.outputs))
@@ -76,12 +76,13 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
         )
     world_size = max([world_size, *(group.size for group in trace.process_groups)])
     said = [
-        of_node(trace, row) if row in trace.collectives else of_call(name, given, world_size)
-        for row, name, given in zip(rows, names, inputs, strict=True)
+        of_node(trace, row) if row in trace.collectives else of_call(every[row], given, world_size)
+        for row, given in zip(rows, inputs, strict=True)
     ]
-    entered = [row for row, name in enumerate(nested.names) if STEP_NAME.match(name)] or [0]
+    entered = [row for row, name in enumerate(every) if STEP_NAME.match(name)] or [0]
     steps = (np.searchsorted(entered, rows, side="right") - 1).tolist()
-    ops = nested.ops(steps, inputs, outputs, [-1] * len(rows), said)
+    calls = zip(steps, inputs, outputs, [-1] * len(rows), said, strict=True)
+    ops = ops_among(every, is_op.tolist(), parents, threads, calls)
     index = np.full(len(trace), NO_OP, np.int64)
     index[rows] = np.arange(len(rows))
     data = index[np.stack(trace.data_dependencies(), axis=1)]
@@ -96,11 +97,7 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
 
 
 def of_pair(
-    rank: RankTrace,
-    links: Links,
-    execution_trace: ExecutionTrace,
-    pairing: Pairing,
-    world_size: int = 1,
+    rank: RankTrace, links: Links, trace: ExecutionTrace, pairing: Pairing, world_size: int
 ) -> OpGraph:
     """The ops, steps and events of the profile, with the arguments, ids and dependencies of the
     execution trace.
@@ -109,10 +106,10 @@ def of_pair(
     keep what the profile says of them, counted in `notes`.
     """
     node_of = dict(zip(pairing.event.tolist(), pairing.node.tolist(), strict=True))
-    world_size = max([world_size, *(group.size for group in execution_trace.process_groups)])
+    world_size = max([world_size, *(group.size for group in trace.process_groups)])
     graph = graph_of_events(rank, links, world_size)
     decoded = ExecutionTraceArguments()
-    inputs, outputs = map(decoded.of, (execution_trace.inputs, execution_trace.outputs))
+    inputs, outputs = map(decoded.of, (trace.inputs, trace.outputs))
     ops = []
     copies = defaultdict(list)
     for index, op in enumerate(graph.ops):
@@ -122,14 +119,14 @@ def of_pair(
             continue
         copies[node].append(index)
         known = op.attributes
-        if node in execution_trace.collectives:
-            known = {**known, **of_node(execution_trace, node)}
+        if node in trace.collectives:
+            known = {**known, **of_node(trace, node)}
         ops.append(replace(op, inputs=inputs[node], outputs=outputs[node], attributes=known))
     unpaired = len(ops) - sum(map(len, copies.values()))
-    notes = [*execution_trace.warnings, *dtype_notes(decoded.unknown_dtypes)]
+    notes = [*trace.warnings, *dtype_notes(decoded.unknown_dtypes)]
     if unpaired:
-        notes.append(f"{unpaired} of {len(ops)} ops are not in {execution_trace.where}")
-    made, read = (each.tolist() for each in execution_trace.data_dependencies())
+        notes.append(f"{unpaired} of {len(ops)} ops are not in {trace.where}")
+    made, read = (each.tolist() for each in trace.data_dependencies())
     data = [  # within one pass over the execution trace
         pair
         for source, target in zip(made, read, strict=True)

@@ -19,16 +19,10 @@ from weakref import WeakKeyDictionary
 from perfmodel.errors import Note
 from perfmodel.hardware import Node
 from perfmodel.ops.graph import FORWARD, NO_OP, OPTIMIZER, OpGraph
+from perfmodel.ops.read import tracing
 from perfmodel.ops.read.assumed import SHARES, Assumptions
 from perfmodel.ops.read.collective_calls import reads_of_collectives
 from perfmodel.ops.read.recorder import MODULE, Recorder
-from perfmodel.ops.read.tracing import (
-    ModuleError,
-    UnknownValueError,
-    instead,
-    step,
-    under_fake_tensors,
-)
 from perfmodel.ops.read.values import Values
 
 _USUAL = {**SHARES, "item": 1.0}
@@ -76,24 +70,25 @@ class LoopRecorder(Recorder):
         from torch.optim import optimizer
 
         hooks = self._torch.nn.modules.module
-        changes = {
+        changes: dict[str, Callable[..., Any]] = {
             "torch.distributed:Reducer.__init__": self._reducing,
             "torch.distributed:Reducer._set_static_graph": self._reducing,
-            "torch.nn.utils.clip_grad:_has_foreach_support": lambda _: lambda *_, **__: True,
+            "torch.nn.utils.clip_grad:_has_foreach_support": lambda *_, **__: True,
             "torch.amp.grad_scaler:GradScaler.__init__": _enabled,
             "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
             "torch.optim:Optimizer.zero_grad": self._clearing,
             # Other processes do it, on the host.
             "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": self._silently,
-            "torch.cuda:get_device_properties": lambda _: lambda *_, **__: self._properties,
+            "torch.cuda:get_device_properties": lambda *_, **__: self._properties,
             f"{_PIPELINE}_warmup_p2p": _of_known_shapes,
             f"{_SHARDING}_propagate_tensor_meta": self._silently,
             f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
         }
         # What fake tensors cannot do is told in one line; other errors are the program's own.
         kinds = fake.UnsupportedFakeTensorException, fake.UnsupportedOperatorException
-        told = step(name, "its loop", (UnknownValueError, *kinds))
-        with self._undo as undo, told, instead(changes), under_fake_tensors(self._mode):
+        told = tracing.step(name, "its loop", (tracing.UnknownValueError, *kinds))
+        fakes = tracing.under_fake_tensors(self._mode)
+        with self._undo as undo, told, tracing.instead(changes), fakes:
             for handle in (
                 hooks.register_module_forward_pre_hook(self._enter),
                 hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -109,7 +104,7 @@ class LoopRecorder(Recorder):
     def graph(self, name: str) -> OpGraph:
         """What was recorded. Raises `ModuleError` where no module was called."""
         if not (self._has_begun and self.ops):
-            raise ModuleError(f"{name}: nothing ran: call a module inside the context")
+            raise tracing.ModuleError(f"{name}: nothing ran: call a module inside the context")
         self._assumptions.check_used(name)
         dist, rank, ranks = self._torch.distributed, 0, 1
         if dist.is_available() and dist.is_initialized():
@@ -135,15 +130,11 @@ class LoopRecorder(Recorder):
             self._host.add(self.lifetimes.number(answer.untyped_storage()))
         return answer
 
-    def _reducing(self, init: Callable[..., None]) -> Callable[..., None]:
+    def _reducing(self, init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """DDP keeps in host memory which parameters were used: what it makes on no device."""
-
-        def made(*args: Any, **kwargs: Any) -> None:
-            self._in_reducer = True
-            init(*args, **kwargs)
-            self._in_reducer = False
-
-        return made
+        self._in_reducer = True
+        init(*args, **kwargs)
+        self._in_reducer = False
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         answer = super().function(func, args, kwargs)
@@ -165,7 +156,7 @@ class LoopRecorder(Recorder):
         if self._mode.is_our_fake(value):
             return super()._tensor(value)
         self._keep_gradient(value)
-        self._fakes[value] = fake = self._silently(self._mode.from_tensor)(value)
+        self._fakes[value] = fake = self._silently(self._mode.from_tensor, value)
         return super()._tensor(fake)
 
     def _keep_gradient(self, value: Any) -> None:
@@ -173,16 +164,12 @@ class LoopRecorder(Recorder):
             self._seen.add(id(value))
             self._undo.callback(setattr, value, "grad", value.grad)
 
-    def _clearing(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _clearing(self, run: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Gradients are cleared before any operator reads their parameters."""
-
-        def cleared(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            for value in (each for group in optimizer.param_groups for each in group["params"]):
-                if not self._mode.is_our_fake(value):
-                    self._keep_gradient(value)
-            return run(optimizer, *args, **kwargs)
-
-        return cleared
+        for value in (each for group in optimizer.param_groups for each in group["params"]):
+            if not self._mode.is_our_fake(value):
+                self._keep_gradient(value)
+        return run(optimizer, *args, **kwargs)
 
     def _enter(self, module: Any, inputs: Any) -> None:
         if not self._has_begun:
@@ -218,29 +205,23 @@ class LoopRecorder(Recorder):
         self._ended.setdefault(id(optimizer), []).append(len(self.ops))
 
 
-def _enabled(init: Callable[..., None]) -> Callable[..., None]:
+def _enabled(init: Any, scaler: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
     """A scaler for a GPU turns itself off where there is none."""
-    return lambda scaler, device="cuda", *args, **kwargs: init(scaler, "cpu", *args, **kwargs)
+    init(scaler, "cpu", *args, **kwargs)
 
 
-def _of_finite_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
+def _of_finite_gradients(
+    _: Any, scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any
+) -> Any:
     """A scaler asks of each device whether gradients are finite, and steps."""
-
-    def stepped(scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        for found in state["found_inf_per_device"].values():
-            found.item()
-        return optimizer.step(*args, **kwargs)
-
-    return stepped
+    for found in state["found_inf_per_device"].values():
+        found.item()
+    return optimizer.step(*args, **kwargs)
 
 
-def _of_known_shapes(run: Callable[..., None]) -> Callable[..., None]:
+def _of_known_shapes(_: Any, schedule: Any, stages: Sequence[Any], *args: Any) -> None:
     """Where stages of a pipeline ask one another whether all know the shapes that they exchange."""
+    from torch.distributed.pipelining.stage import InferenceMode
 
-    def told(schedule: Any, stages: Sequence[Any], *args: Any) -> None:
-        from torch.distributed.pipelining.stage import InferenceMode
-
-        for stage in stages:
-            stage._inference_mode = InferenceMode.STATIC
-
-    return told
+    for stage in stages:
+        stage._inference_mode = InferenceMode.STATIC

@@ -22,6 +22,7 @@ from typing import Any
 
 from perfmodel.base.files import check_input
 from perfmodel.errors import UsageError
+from perfmodel.ops.edits.compiled import compiled
 from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
 from perfmodel.ops.read.assumed import Assumptions, check_shares
 from perfmodel.ops.read.collective_calls import reads_of_collectives
@@ -131,8 +132,6 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
     if how not in HOW:
         raise UsageError(f"mode {how!r}: one of {', '.join(HOW)}")
     if how in (COMPILED, REDUCED):
-        from perfmodel.ops.edits.compiled import compiled
-
         waits = sum(op.name in WAITING for op in graph.ops)
         graph = compiled(graph)
         if waits:

@@ -3,16 +3,15 @@ labels and calls around it, and by its thread."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints, distinct
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import (
     BACKWARD,
@@ -21,12 +20,12 @@ from perfmodel.ops.graph import (
     INPUT,
     NO_OP,
     OPTIMIZER,
-    Argument,
+    Arguments,
     Op,
     OpGraph,
     dtype_notes,
 )
-from perfmodel.ops.read.arguments import ProfileArguments, of_call, of_event, usual_dtype
+from perfmodel.ops.read.arguments import ProfileArguments, of_call, of_event
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, enclosing
@@ -53,74 +52,51 @@ def events_around(rank: RankTrace, rows: Ints) -> list[int]:
         around[is_over] = nearest[around[is_over]]
 
 
-class Nested:
-    """Which of a program's events are ops, and what is known of each by where it stands: lists with
-    an entry per event, `around` (its index) before what it encloses. Annotations, steps, threads
-    and the process are no ops."""
+def ops_among(
+    names: Sequence[str],
+    is_op: Sequence[bool],
+    around: Sequence[int],
+    threads: Sequence[str],
+    calls: Iterable[tuple[int, Arguments, Arguments, int, Mapping[str, str]]],
+) -> tuple[Op, ...]:
+    """The ops among a program's events, given of each event the one `around` it (its index, before
+    what it encloses); annotations, steps, threads and the process are no ops. `calls` are, of each
+    op, its step, what it was given and returned, its event, and what else is said of it; the
+    annotation around it stands among its attributes.
 
-    def __init__(
-        self, names: list[str], is_op: list[bool], around: list[int], threads: list[str]
-    ) -> None:
-        self.names, self.threads = names, threads
-        self.at = [index for index, op in enumerate(is_op) if op]
-        """Indices of the ops."""
-        self._owner, self._label = [], list[str]()
-        """The nearest op around each, or `NO_OP`; the nearest annotation around it, or ''."""
-        for above in around:
-            if above == NO_OP or is_op[above]:
-                self._owner.append(above)
-                self._label.append("" if above == NO_OP else self._label[above])
-                continue
-            name = names[above]
+    A phase is an op's own, else that of what is around it; what stands alone is backward on
+    threads that the autograd engine uses but `main`. Copies are input where none but copies,
+    allocations and the optimizer's `zero_grad` precede them in a step."""
+    own = list(map(_phase, names, is_op))
+    engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD}
+    ops, done, left = list[Op](), set[int](), iter(calls)
+    nearest, labels, phases = list[int](), list[str](), list[str]()
+    """Per event: the op and the annotation that are nearest around what it encloses; its phase."""
+    alone: dict[str, Mapping[str, str]] = {"": MappingProxyType({})}
+    for at, (name, above, thread) in enumerate(zip(names, around, threads, strict=True)):
+        parent, label = (NO_OP, "") if above == NO_OP else (nearest[above], labels[above])
+        is_nested = above != NO_OP and threads[above] == thread
+        usual = BACKWARD if thread in engine - {MAIN_THREAD} else FORWARD
+        phase = own[at] or (phases[above] if is_nested else usual)
+        phases.append(phase)
+        nearest.append(len(ops) if is_op[at] else parent)
+        if not is_op[at]:
             is_unnamed = name.endswith(RECORDER_ENDINGS) or STEP_NAME.match(name)
-            self._owner.append(self._owner[above])
-            self._label.append(self._label[above] if is_unnamed else name)
-        own = [
-            phase_of_call(name) if op else phase_of_label(name)
-            for name, op in zip(names, is_op, strict=True)
-        ]
-        engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD}
-        self._phases: list[str] = []
-        for phase, above, thread in zip(own, around, threads, strict=True):
-            is_nested = above != NO_OP and threads[above] == thread
-            alone = BACKWARD if thread in engine - {MAIN_THREAD} else FORWARD
-            self._phases.append(phase or (self._phases[above] if is_nested else "") or alone)
-
-    def ops(
-        self,
-        steps: Sequence[int],
-        inputs: Sequence[tuple[Argument, ...]],
-        outputs: Sequence[tuple[Argument, ...]],
-        events: Sequence[int],
-        said: Sequence[Mapping[str, str]],
-    ) -> tuple[Op, ...]:
-        """The ops, given of each its step, arguments, event, and what else is said of it; the
-        annotation around it stands among its attributes.
-
-        A phase is an op's own, else that of what is around it; what stands alone is backward on
-        threads that the autograd engine uses but `main`. Copies are input where none but copies,
-        allocations and the optimizer's `zero_grad` precede them in a step."""
-        index_of = {at: index for index, at in enumerate(self.at)}
-        names = [self.names[at] for at in self.at]
-        parents = [index_of.get(self._owner[at], NO_OP) for at in self.at]
-        phases, done = [self._phases[at] for at in self.at], set[int]()
-        for op, (name, parent, step) in enumerate(zip(names, parents, steps, strict=True)):
-            if parent != NO_OP:
-                phases[op] = INPUT if phases[parent] == INPUT else phases[op]
-            elif step not in done and phases[op] == FORWARD:
-                if name in _ARRIVING:  # copies that begin a step
-                    phases[op] = INPUT
-                elif name not in _IDLE:
-                    done.add(step)
-        labels = [self._label[at] for at in self.at]
-        alone = {text: MappingProxyType({"annotation": text} if text else {}) for text in labels}
-        attributes = (
-            MappingProxyType({**alone[label], **more}) if more else alone[label]
-            for label, more in zip(labels, said, strict=True)
-        )
-        threads = (self.threads[at] for at in self.at)
-        columns = names, inputs, outputs, parents, threads, phases, steps, events, attributes
-        return tuple(itertools.starmap(Op, zip(*columns, strict=True)))
+            labels.append(label if is_unnamed else name)
+            continue
+        labels.append(label)
+        step, inputs, outputs, event, said = next(left)
+        if parent != NO_OP:
+            phase = INPUT if ops[parent].phase == INPUT else phase
+        elif step not in done and phase == FORWARD:
+            if name in _ARRIVING:  # copies that begin a step
+                phase = INPUT
+            elif name not in _IDLE:
+                done.add(step)
+        about = alone.setdefault(label, MappingProxyType({"annotation": label}))
+        about = MappingProxyType({**about, **said}) if said else about
+        ops.append(Op(name, inputs, outputs, parent, thread, phase, step, event, about))
+    return tuple(ops)
 
 
 def ops_before_device_waits(
@@ -165,22 +141,19 @@ def graph_of_events(rank: RankTrace, links: Links, world_size: int) -> OpGraph:
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
     host = host[~rank.name_matches(NUMBERED_MARK)[host]]
     is_op = rank.category[host] == Category.CPU_OP
-    nested = Nested(
-        [rank.text(row) for row in host.tolist()],
-        is_op.tolist(),
-        events_around(rank, host),
-        [links.roles.get(thread, MAIN_THREAD) for thread in rank.thread[host].tolist()],
-    )
+    names = [rank.text(row) for row in host.tolist()]
+    threads = [links.roles.get(thread, MAIN_THREAD) for thread in rank.thread[host].tolist()]
     events: list[int] = host[is_op].tolist()
     steps = links.steps.of_time(rank.start_us[host[is_op]]).tolist()
-    given, notes = _inputs_of_events(rank)
+    read = ProfileArguments(rank, host[is_op])
     said = [
         of_event(rank, event)
         if rank.collective[event] != NONE
         else of_call(name, arguments, world_size)
-        for event, name, arguments in zip(events, map(rank.text, events), given, strict=True)
+        for event, name, arguments in zip(events, map(rank.text, events), read.given, strict=True)
     ]
-    ops = nested.ops(steps, given, [()] * len(events), events, said)
+    calls = zip(steps, read.given, [()] * len(events), events, said, strict=True)
+    ops = ops_among(names, is_op.tolist(), events_around(rank, host), threads, calls)
     waited = ops_before_device_waits(rank, events, [op.parent for op in ops])
     ops = tuple(
         replace(op, attributes=MappingProxyType({**op.attributes, **DEVICE_WIDE}))
@@ -193,19 +166,8 @@ def graph_of_events(rank: RankTrace, links: Links, world_size: int) -> OpGraph:
         rank=rank.rank,
         world_size=max(world_size, rank.world_size or 1),
         source=rank.where,
-        notes=(*rank.warnings, *notes),
+        notes=(*rank.warnings, _NO_DATA, *dtype_notes(read.unknown_dtypes)),
     )
-
-
-def _inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[str]]:
-    """What each op of a profile was given, as far as it was recorded, and notes on that."""
-    ops = rank.of(Category.CPU_OP)
-    texts = rank.strings.texts
-    usual = usual_dtype([texts[i] for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0])
-    read = ProfileArguments(rank.strings.__getitem__, rank.where, usual)
-    columns = (rank.input_shapes, rank.input_dtypes, rank.input_values, rank.input_strides)
-    inputs = list(map(read.of, *(column[ops].tolist() for column in columns)))
-    return inputs, [_NO_DATA, *dtype_notes(read.unknown_dtypes)]
 
 
 _CALLS = re.compile(
@@ -213,35 +175,23 @@ _CALLS = re.compile(
 )
 """Ops that are the backward pass, with all that they call."""
 
-_LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (OPTIMIZER, re.compile(r"optimizer|zero_?grad", re.I)),
-    (BACKWARD, re.compile(r"backward", re.I)),
-    (
-        INPUT,
-        re.compile(
-            r"dataload|(next|load|copy|wait_for)_batch|batch_data|(data|input|splits)_dist\b"
-            r"|sparse_data_dist|emb data|all2all_data:kjt|KJT\w*Awaitable|recat_permute",
-            re.I,
-        ),
-    ),
-    (FORWARD, re.compile(r"forward|loss", re.I)),
-)
-"""A phase, and the user's annotations that name it; the first that fits."""
+_LABELS = {
+    OPTIMIZER: r"optimizer|zero_?grad",
+    BACKWARD: r"backward",
+    INPUT: r"dataload|(next|load|copy|wait_for)_batch|batch_data|(data|input|splits)_dist\b"
+    r"|sparse_data_dist|emb data|all2all_data:kjt|KJT\w*Awaitable|recat_permute",
+    FORWARD: r"forward|loss",
+}
+"""A phase, and the user's annotations that name it, in any letters; the first that fits."""
 
-_ARRIVING = frozenset(
-    ("aten::to", "aten::_to_copy", "aten::copy_", "aten::pin_memory", "aten::is_pinned")
-)
+_ARRIVING = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::pin_memory", "aten::is_pinned")
 """What a program does to a batch before its first layer."""
-_IDLE = frozenset(("aten::empty", "aten::zeros", "aten::zero_", "aten::detach", "detach"))
+_IDLE = ("aten::empty", "aten::zeros", "aten::zero_", "aten::detach", "detach")
 
 
 @lru_cache(maxsize=1 << 14)
-def phase_of_label(label: str) -> str | None:
-    """The phase that an annotation names, if it names one."""
-    return next((phase for phase, pattern in _LABELS if pattern.search(label)), None)
-
-
-@lru_cache(maxsize=1 << 14)
-def phase_of_call(name: str) -> str | None:
-    """`backward` for a call of the autograd engine."""
-    return BACKWARD if _CALLS.match(name) else None
+def _phase(name: str, is_op: bool) -> str | None:
+    """`backward` for a call of the autograd engine; the phase that an annotation names, if any."""
+    if is_op:
+        return BACKWARD if _CALLS.match(name) else None
+    return next((phase for phase, text in _LABELS.items() if re.search(text, name, re.I)), None)

@@ -12,47 +12,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from operator import sub
-from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.graph import (
     AUTOGRAD_NODE,
-    BACK_TO_BACK,
     BACKWARD,
     FORWARD,
     NO_OP,
     Argument,
+    Arguments,
     Op,
     Tensor,
     tensors_in,
 )
 from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP
-from perfmodel.ops.read.as_on_gpu import (
-    AS_ONE,
-    IN_FP32,
-    RECURRENT,
-    SUM,
-    WITH_BACKWARD,
-    copied_first,
-    is_one,
-    of_table_batched,
-    on_gpu,
-    recurrent_facts,
-    rows_summed,
-)
+from perfmodel.ops.read import as_on_gpu
 from perfmodel.ops.read.collective_calls import of_torch_call
-from perfmodel.ops.read.lifetimes import Lifetimes
-from perfmodel.ops.read.tracing import (
-    arguments_of,
-    cast,
-    holds_others,
-    instead,
-    is_wrapper,
-    leaves,
-    mapped,
-)
+from perfmodel.ops.read.tracing import arguments_of, cast, holds_others, instead, leaves, mapped
 from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
@@ -71,6 +50,52 @@ MODULE = "module"
 DEVICE, HOST = "cuda:0", "cpu"
 _CONSTANT = "aten::lift_fresh"
 """What `torch.tensor` makes; of one number it stays on the host, as the steps of optimizers do."""
+SELDOM = 32
+"""What has been there for more than so many looks is looked at again after that part of its age:
+at each look all would cost the square of a long program."""
+
+
+class Lifetimes:
+    """The storages of what runs, as long as Python's references and autograd hold them."""
+
+    def __init__(self) -> None:
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self._weak: Any = StorageWeakRef
+        self._numbers: dict[int, tuple[int, Any]] = {}
+        """By address, which a weak reference keeps from being given again."""
+        self._looks = 0
+        self._alive: list[tuple[int, int, int, Any]] = []
+        """A heap: when to look again, number, when it was new, reference."""
+        self.held: dict[int, int] = {}
+        """Numbers of storages that are no more, to the last op that ran before."""
+
+    def number(self, storage: Any) -> int:
+        """From 1: 0 is what execution traces call none."""
+        known = self._numbers.get(storage._cdata)
+        if known is None:
+            known = len(self._numbers) + 1, self._weak(storage)
+            self._numbers[storage._cdata] = known
+            heappush(self._alive, (self._looks, known[0], self._looks, known[1]))
+        return known[0]
+
+    def look(self, ops: int) -> None:
+        """So many `ops` ran: what is no more has ended with the last of them."""
+        self._looks += 1
+        while self._alive and self._alive[0][0] < self._looks:
+            _, number, begun, storage = heappop(self._alive)
+            if storage.expired():
+                self.held[number] = ops - 1
+            else:
+                again = self._looks + (self._looks - begun) // SELDOM
+                heappush(self._alive, (again, number, begun, storage))
+
+    def insert(self, first: int) -> None:
+        """An op stands before what was op `first`."""
+        for number, at in reversed(self.held.items()):
+            if at < first:
+                break
+            self.held[number] = at + 1
 
 
 class Recorder:
@@ -116,18 +141,18 @@ class Recorder:
             return self.function(func, args, kwargs or {})
 
         def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(map(is_wrapper, types)):  # what it does to the tensors in it comes next
-                return NotImplemented
+            if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+                return NotImplemented  # what it does to the tensors in one comes next
             return self.operator(func, args, kwargs or {})
 
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
         operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
 
-        def called(func: Any) -> Any:
-            return lambda *args, **kwargs: self.function(func, args, kwargs)
+        def called(func: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return self.function(func, args, kwargs)
 
         # One op also where PyTorch's own Python calls it.
-        whole = {f"torch.nn.functional:{name}": called for name in AS_ONE}
+        whole = {f"torch.nn.functional:{name}": called for name in as_on_gpu.AS_ONE}
         passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}
         with instead({**whole, **passes}), operators(), functions():
             yield
@@ -138,26 +163,24 @@ class Recorder:
         is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
         if is_pass or any(map(holds_others, leaves((args, kwargs)))):
             return func(*args, **kwargs)
-        if name in AS_ONE and not self._is_silent and is_one(name, args, kwargs):
-            has_backward = name in WITH_BACKWARD
-            return self._as_one(AS_ONE[name], func, args, kwargs, has_backward=has_backward)
-        if name in RECURRENT:
+        if not self._is_silent and (whole := as_on_gpu.as_one(name, args, kwargs)):
+            return self._as_one(whole, func, args, kwargs, {})
+        if name in as_on_gpu.RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
                 dtype = self._torch.get_autocast_dtype("cpu")
                 args = mapped(lambda x: cast(self._torch, x, dtype), args)
-            about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
-            return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)
-        if autocast and name in IN_FP32:
-            args, kwargs = mapped(
-                lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
-            )
+            about = as_on_gpu.recurrent_facts(name, args)
+            return self._as_one(RECURRENT_OP, func, args, kwargs, about)
+        if autocast and name in as_on_gpu.IN_FP32:
+            dtype = self._torch.float32
+            args, kwargs = mapped(lambda x: cast(self._torch, x, dtype), (args, kwargs))
         node, first = self._node, len(self.ops)
         answer = func(*args, **kwargs)
         name = f"aten::{OPERATORS.get(name, name)}"
         children = self.ops[first:]
         is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
         if len(children) > 1 and is_operator:
-            op = self._op(name, tuple(map(self._argument, args)), self.returned(answer))
+            op = self._op(name, tuple(map(self._argument, args)), self.returned(answer), {})
             below = (
                 replace(child, parent=first if child.parent == node else child.parent + 1)
                 for child in children
@@ -166,7 +189,7 @@ class Recorder:
             self.lifetimes.insert(first)
         return answer
 
-    def _watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A backward pass each of whose nodes is an op, with all that is done before the next, of
         the module of its forward pass."""
 
@@ -175,28 +198,19 @@ class Recorder:
             about = {MODULE: module} if module else {}
             self.ops.append(Op(name, thread=AUTOGRAD_THREAD, phase=BACKWARD, attributes=about))
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            before, self.phase = (self.phase, self._node), BACKWARD
-            handles = [
-                node.register_prehook(partial(begin, f"{AUTOGRAD_NODE}{node.name()}", module))
-                for node, module in _nodes((args or tuple(kwargs.values()))[0])
-            ]
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self.phase, self._node = before
-                for handle in handles:
-                    handle.remove()
+        before, self.phase = (self.phase, self._node), BACKWARD
+        handles = [
+            node.register_prehook(partial(begin, f"{AUTOGRAD_NODE}{node.name()}", module))
+            for node, module in _nodes((args or tuple(kwargs.values()))[0])
+        ]
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self.phase, self._node = before
+            for handle in handles:
+                handle.remove()
 
-        return watched
-
-    def _op(
-        self,
-        name: str,
-        inputs: tuple[Argument, ...],
-        outputs: tuple[Argument, ...],
-        about: Mapping[str, str] = MappingProxyType({}),
-    ) -> Op:
+    def _op(self, name: str, inputs: Arguments, outputs: Arguments, about: Mapping[str, str]) -> Op:
         """A call, by whatever makes it."""
         thread, module = MAIN_THREAD, self._modules[-1]
         if self._node != NO_OP:
@@ -215,18 +229,18 @@ class Recorder:
             given = arguments_of(schema, args, kwargs)
             inputs = tuple(map(self._argument, given.values()))
             outputs = self.returned(answer)
-            name, inputs = on_gpu(schema.name, inputs, outputs)
+            name, inputs = as_on_gpu.on_gpu(schema.name, inputs, outputs)
             read_of = {each.device for each in tensors_in(inputs)}
             if (schema.name == _CONSTANT and not answer.dim()) or read_of == {HOST}:
                 self._host |= {each.storage_id for each in tensors_in(outputs)}
                 outputs = self.returned(answer)
             about = of_torch_call(schema.name, given, inputs, outputs, self.node_ranks)
-            if copied_first(name, inputs, outputs):
-                dtype = (answer if name == SUM else args[0]).dtype
+            if as_on_gpu.copied_first(name, inputs, outputs):
+                dtype = (answer if name == as_on_gpu.SUM else args[0]).dtype
                 copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
-                self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
+                self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,), {}))
                 inputs = (copied, *inputs[1:])
-            if summed := rows_summed(name, inputs, self._lookups):
+            if summed := as_on_gpu.rows_summed(name, inputs, self._lookups):
                 name, inputs = BAGS[0], summed
             else:
                 about |= self._about_bags(name, given, inputs, outputs)
@@ -265,44 +279,34 @@ class Recorder:
         return {"lookups": str(held[0])}
 
     def _as_one(
-        self,
-        name: str,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        about: Mapping[str, str] = MappingProxyType({}),
-        *,
-        has_backward: bool = False,
+        self, name: str, func: Any, args: Any, kwargs: Any, about: Mapping[str, str]
     ) -> Any:
+        has_backward = func.__name__ in (*as_on_gpu.WITH_BACKWARD, *as_on_gpu.RECURRENT)
         packet = getattr(self._torch.ops.aten, func.__name__, func)
         schema = getattr(packet, packet.overloads()[0])._schema
         named = arguments_of(schema, args, kwargs)
         inputs = tuple(map(self._argument, named.values()))
-        if looked_up := of_table_batched(self._torch, name, named):
+        if looked_up := as_on_gpu.of_table_batched(self._torch, name, named):
             shape, dtype = looked_up
             func = lambda *_, **__: self._torch.empty(shape, dtype=dtype)  # noqa: E731
         if has_backward:
             func = self._differentiable(name, func, inputs, about)
-        answer = self._silently(func)(*args, **kwargs)
+        answer = self._silently(func, *args, **kwargs)
         if self._is_silent or any(answer is value for value in (*args, *kwargs.values())):
             return answer
         self.ops.append(self._op(name, inputs, self.returned(answer), about))
         return answer
 
-    def _silently(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _silently(self, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """What only asks for shapes, or is one op as a whole."""
-
-        def asked(*args: Any, **kwargs: Any) -> Any:
-            before, self._is_silent = self._is_silent, True
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self._is_silent = before
-
-        return asked
+        before, self._is_silent = self._is_silent, True
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self._is_silent = before
 
     def _differentiable(
-        self, name: str, func: Any, inputs: tuple[Argument, ...], about: Mapping[str, str]
+        self, name: str, func: Any, inputs: Arguments, about: Mapping[str, str]
     ) -> Any:
         """`func` with a backward pass of one node and one op, as a GPU's: of the gradients, and of
         what `func` was called with."""
@@ -332,7 +336,7 @@ class Recorder:
         layer: Any = type(node, (self._torch.autograd.Function,), parts)
         return called
 
-    def returned(self, answer: Any) -> tuple[Argument, ...]:
+    def returned(self, answer: Any) -> Arguments:
         """Tensors and numbers of the program, as arguments of ops."""
         parts = answer if isinstance(answer, (tuple, list)) else (answer,)
         return tuple(map(self._argument, parts))
@@ -342,9 +346,8 @@ class Recorder:
             return self._tensor(value)
         if isinstance(value, (list, tuple)):
             return tuple(map(self._argument, value))
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        return str(value)
+        is_plain = value is None or isinstance(value, (bool, int, float, str))
+        return value if is_plain else str(value)
 
     def _tensor(self, value: Any) -> Tensor:
         word = str(value.dtype).removeprefix("torch.")
@@ -357,7 +360,7 @@ class Recorder:
         if value not in self._numbers:
             self._numbers[value] = number = next(self._next)
             # Transposed, and as gradients, fake ones hold none.
-            if value.layout == self._torch.sparse_coo and (rows := self._silently(value._nnz)()):
+            if value.layout == self._torch.sparse_coo and (rows := self._silently(value._nnz)):
                 self._lookups[number] = rows
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word

@@ -7,7 +7,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from functools import partial, reduce
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ _LEFT_OUT = (
     *("set_device", "synchronize", "reset_peak_memory_stats"),
     *("nvtx.range_push", "nvtx.range_pop", "nvtx.mark"),
 )
+
 _PARALLEL = "torch.nn.parallel.distributed:"
 
 
@@ -47,20 +48,27 @@ def pytorch() -> Any:
 
 
 @contextmanager
-def instead(changes: Mapping[str, Callable[[Any], Any]]) -> Iterator[None]:
-    """What stands at `module:Class.name` is, inside, what its function makes of it; not each
-    release of PyTorch has all, nor each build."""
+def instead(changes: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """A call of what stands at `module:Class.name` is, inside, one of its function here, which is
+    given what stood there first; classes and static methods replace it. Not each release of PyTorch
+    has all, nor each build."""
     patches = []
     for path, change in changes.items():
         module, _, names = path.partition(":")
         *around, name = names.split(".")
         with suppress(ImportError, AttributeError):
             owner = reduce(getattr, around, import_module(module))
-            patches.append(patch.object(owner, name, change(getattr(owner, name))))
+            before, is_whole = getattr(owner, name), isinstance(change, (type, staticmethod))
+            new = change if is_whole else _given_first(before, change)
+            patches.append(patch.object(owner, name, new))
     with ExitStack() as undo:
         for each in patches:
             undo.enter_context(each)
         yield
+
+
+def _given_first(before: Any, change: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: change(before, *args, **kwargs)
 
 
 @contextmanager
@@ -75,33 +83,37 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         if func is torch.device:
             is_gpu = any(map(_names_gpu, (*args, *(kwargs or {}).values())))
             return func("cpu") if is_gpu else func(*args, **(kwargs or {}))
-        return _staying(func, 1 if func is torch.Tensor.to else None)(*args, **(kwargs or {}))
+        return _staying(func, 1 if func is torch.Tensor.to else None, *args, **(kwargs or {}))
 
     torch = pytorch()
     staying: Any = type("Staying", (TorchFunctionMode,), {"__torch_function__": function})
-    changes: dict[str, Callable[[Any], Any]] = {
-        "torch.nn:Module._apply": lambda _: _apply,
+    changes: dict[str, Callable[..., Any]] = {
+        "torch.nn:Module._apply": _apply,
         f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
         f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
-        f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": _of_later_steps,
+        # DDP's first step has one bucket; its buckets are then built anew, of these sizes.
+        f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": lambda run, config, **_: (
+            run(config, static_graph=False, find_unused_parameters=True)
+        ),
         f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
         "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
         "torch.distributed:Reducer._rebuild_buckets": left_out,
-        "torch._C._nn:_parse_to": partial(_staying, at=0),
+        "torch._C._nn:_parse_to": lambda run, *args, **named: _staying(run, 0, *args, **named),
         "torch.amp:autocast.__init__": _on_cpu,
         "torch.distributed.device_mesh:DeviceMesh.__init__": _of_real_ranks,
         "torch:Tensor.as_subclass": _of_another_class,
-        "torch:Tensor.__deepcopy__": lambda _: _copied,
-        "torch.nn:Parameter.__deepcopy__": lambda _: _copied,
-        "torch:_VF._pad_packed_sequence": lambda _: _padded,
-        "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": lambda _: _in_this_process,
-        "torch.cuda:current_device": lambda _: lambda: 0,
-        "torch:compile": lambda _: _as_eager,
+        "torch:Tensor.__deepcopy__": _copied,
+        "torch.nn:Parameter.__deepcopy__": _copied,
+        "torch:_VF._pad_packed_sequence": _padded,
+        "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": _in_this_process,
+        "torch.cuda:current_device": lambda _: 0,
+        # It captures nothing under fake tensors; of a model, or as a decorator.
+        "torch:compile": lambda _, model=None, **__: (lambda it: it) if model is None else model,
         "torch:save": left_out,
     }
     changes |= {f"torch.cuda:{name}": left_out for name in _LEFT_OUT}
-    changes |= {f"torch.cuda:{name}": lambda _: _Stream for name in _STREAMS}
+    changes |= {f"torch.cuda:{name}": _Stream for name in _STREAMS}
     logger = logging.getLogger(type(mode).__module__)  # what it logs of errors is raised as well
     with patch.object(logger, "disabled", new=True), mode, instead(changes), staying():
         yield
@@ -124,16 +136,11 @@ class _Stream(nullcontext[None]):
         return True
 
 
-def left_out(run: Callable[..., Any]) -> Callable[..., None]:
-    return lambda *args, **kwargs: None
+def left_out(*args: Any, **kwargs: Any) -> None:
+    return
 
 
-def _as_eager(model: Any = None, **_: Any) -> Any:
-    """`torch.compile`, which captures nothing under fake tensors, of a model or as a decorator."""
-    return (lambda each: each) if model is None else model
-
-
-def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
+def _staying(run: Callable[..., Any], at: int | None, /, *args: Any, **kwargs: Any) -> Any:
     """`run` with the CPU for a GPU, also for one by its number in `device` or argument `at`."""
     import torch
 
@@ -141,18 +148,15 @@ def _staying(run: Callable[..., Any], at: int | None) -> Callable[..., Any]:
         named = isinstance(value, str | torch.device) or is_device
         return "cpu" if named and _names_gpu(value) else value
 
-    def called(*args: Any, **kwargs: Any) -> Any:
-        given = [here(each, n == at) for n, each in enumerate(args)]
-        return run(*given, **{key: here(each, key == "device") for key, each in kwargs.items()})
-
-    return called
+    given = [here(each, n == at) for n, each in enumerate(args)]
+    return run(*given, **{key: here(each, key == "device") for key, each in kwargs.items()})
 
 
 def _names_gpu(device: Any) -> bool:
     return type(device) is int or str(device).startswith("cuda")
 
 
-def _copied(value: Any, memo: dict[int, Any]) -> Any:
+def _copied(_: Any, value: Any, memo: dict[int, Any]) -> Any:
     """`copy.deepcopy` of a tensor, real or fake, as a fake one of the same kind."""
     import torch
 
@@ -162,7 +166,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
     return memo.setdefault(id(value), made.requires_grad_(value.requires_grad))
 
 
-def _padded(data: Any, sizes: Any, batch_first: bool, padding: float, steps: int) -> Any:
+def _padded(_: Any, data: Any, sizes: Any, batch_first: bool, padding: float, steps: int) -> Any:
     """A packed sequence as a tensor, as PyTorch makes it in C++ where it has memory."""
     import torch
 
@@ -177,7 +181,7 @@ def _padded(data: Any, sizes: Any, batch_first: bool, padding: float, steps: int
     return made.transpose(0, 1) if batch_first else made, lengths
 
 
-def _in_this_process(loader: Any) -> Any:
+def _in_this_process(_: Any, loader: Any) -> Any:
     """A `DataLoader` without workers: fake tensors do not travel between processes."""
     from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
@@ -186,22 +190,19 @@ def _in_this_process(loader: Any) -> Any:
     return _SingleProcessDataLoaderIter(alone)
 
 
-def _of_another_class(run: Callable[..., Any]) -> Callable[..., Any]:
+def _of_another_class(run: Callable[..., Any], value: Any, kind: Any) -> Any:
     """A fake tensor of a class of the program's own is of both."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
-    def made(value: Any, kind: Any) -> Any:
-        if not isinstance(value, FakeTensor):
-            return run(value, kind)
-        both = type(kind.__name__, (kind, FakeTensor), {})
-        with in_kernel_invocation_manager(value.fake_mode), torch.no_grad():
-            return FakeTensor.__new__(both, value.fake_mode, value, value.fake_device)
-
-    return made
+    if not isinstance(value, FakeTensor):
+        return run(value, kind)
+    both = type(kind.__name__, (kind, FakeTensor), {})
+    with in_kernel_invocation_manager(value.fake_mode), torch.no_grad():
+        return FakeTensor.__new__(both, value.fake_mode, value, value.fake_device)
 
 
-def _of_real_ranks(init: Callable[..., None]) -> Callable[..., None]:
+def _of_real_ranks(init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     """A mesh of devices, which takes itself apart outside of any fake mode."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
@@ -214,33 +215,22 @@ def _of_real_ranks(init: Callable[..., None]) -> Callable[..., None]:
         with _disable_current_modes():
             return torch.tensor(ranks, dtype=value.dtype)
 
-    here = _staying(init, None)
-    return lambda *args, **kwargs: here(*map(real, args), **mapped(real, kwargs))
+    _staying(init, None, *map(real, args), **mapped(real, kwargs))
 
 
-def _on_any_device(init: Callable[..., None]) -> Callable[..., None]:
+def _on_any_device(
+    init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
+) -> None:
     """Data parallelism, whose device need not be named: there is one."""
-
-    def made(
-        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, **kwargs: Any
-    ) -> None:
-        init(self, module, **kwargs)
-
-    return made
+    init(ddp, module, **rest)
 
 
-def _with_sums(run: Callable[..., Any]) -> Callable[..., Any]:
+def _with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
     """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
-
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._comm_hooks:
-            # DDP refuses another's annotations.
-            self.register_comm_hook(
-                self.process_group, lambda group, bucket: _summed(group, bucket)
-            )
-        return run(self, *args, **kwargs)
-
-    return called
+    if not ddp._comm_hooks:
+        # DDP refuses another's annotations.
+        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
+    return run(ddp, *args, **kwargs)
 
 
 def _summed(group: Any, bucket: Any) -> Any:
@@ -257,32 +247,29 @@ def _summed(group: Any, bucket: Any) -> Any:
     return future
 
 
-def _of_later_steps(run: Callable[..., Any]) -> Callable[..., Any]:
-    """DDP's first step has one bucket; its buckets are then built anew, of these sizes."""
-    return lambda config, **_: run(config, static_graph=False, find_unused_parameters=True)
-
-
-def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
+def _on_cpu(
+    init: Any, autocast: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any
+) -> None:
     """`torch.autocast` in the type that it has on a GPU."""
+    import torch
 
-    def made(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
-        import torch
-
-        if device_type.startswith("cuda"):
-            device_type, dtype = "cpu", dtype or torch.float16
-        init(self, device_type, dtype, *args, **kwargs)
-
-    return made
+    if device_type.startswith("cuda"):
+        device_type, dtype = "cpu", dtype or torch.float16
+    init(autocast, device_type, dtype, *args, **kwargs)
 
 
-def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
+def _apply(_: Any, module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
     """`nn.Module._apply`, which cannot exchange fake tensors; tied weights stay tied."""
+    import torch
+
     made: dict[int, Any] = {}
-    for part in module.modules() if recurse else (module,):
-        for held in (part._parameters, part._buffers):
-            for key, value in held.items():
-                if value is not None:
-                    held[key] = made.setdefault(id(value), _like(change(value.detach()), value))
+    parts = module.modules() if recurse else (module,)
+    for held in (each for part in parts for each in (part._parameters, part._buffers)):
+        for key, value in held.items():
+            new = None if value is None else change(value.detach())
+            if isinstance(value, torch.nn.Parameter):
+                new = torch.nn.Parameter(new, requires_grad=value.requires_grad)
+            held[key] = made.setdefault(id(value), new)
     return module
 
 
@@ -312,18 +299,14 @@ def arguments_of(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return named | {each.name: kwargs.get(each.name, each.default_value) for each in rest}
 
 
-def is_wrapper(kind: type) -> bool:
-    """Whether tensors of this kind hold others, as distributed ones do."""
-    return hasattr(kind, "__tensor_flatten__")
-
-
 def holds_others(value: Any) -> bool:
-    """Whether it is such a tensor, or one that a transformation of `torch.func` follows."""
+    """Whether it is a tensor that holds others, as distributed ones do, or one that a
+    transformation of `torch.func` follows."""
     import torch
 
     is_followed = torch._C._functorch.is_functorch_wrapped_tensor
     is_tensor = isinstance(value, torch.Tensor)
-    return is_wrapper(type(value)) or (is_tensor and is_followed(value))
+    return hasattr(type(value), "__tensor_flatten__") or (is_tensor and is_followed(value))
 
 
 def fake(value: Any) -> Any:
@@ -344,14 +327,6 @@ def cast(torch: Any, value: Any, dtype: Any) -> Any:
     return value.to(dtype) if is_real else value
 
 
-def _like(fake: Any, value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.nn.Parameter):
-        return torch.nn.Parameter(fake, requires_grad=value.requires_grad)
-    return fake
-
-
 @contextmanager
 def step(where: str, what: str, kinds: Any = BaseException) -> Iterator[None]:
     """Errors of these kinds in the user's code, its own end among them, as one line that names the
@@ -367,16 +342,11 @@ def step(where: str, what: str, kinds: Any = BaseException) -> Iterator[None]:
         if not isinstance(error, UnknownValueError):
             kind = type(error).__name__
             reason = f"{kind}: {reason[:160]}" if reason else kind
-        raise ModuleError(f"{where}: {what} fails{_place_of(error)}: {reason}") from error
-
-
-def _place_of(error: BaseException) -> str:
-    """The innermost line outside of PyTorch, of this folder and of Python's own import; of a file
-    that is no Python, its line."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" at line {error.lineno} of {Path(error.filename).name}"
-    line = _line_of(reversed(list(traceback.walk_tb(error.__traceback__))))
-    return f" at {line}" if line else ""
+        line = _line_of(reversed(list(traceback.walk_tb(error.__traceback__))))
+        if isinstance(error, SyntaxError) and error.filename:
+            line = f"line {error.lineno} of {Path(error.filename).name}"
+        at = f" at {line}" if line else ""
+        raise ModuleError(f"{where}: {what} fails{at}: {reason}") from error
 
 
 def place() -> str:
@@ -385,6 +355,7 @@ def place() -> str:
 
 
 def _line_of(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """The innermost outside of PyTorch, of this folder and of Python's own import."""
     here = str(Path(__file__).parent)
     for frame, line in frames:
         name = frame.f_code.co_filename

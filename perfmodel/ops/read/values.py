@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.read.as_on_gpu import of_table_batched
@@ -33,10 +32,8 @@ MAX_GUESSES = 20_000
 """Values that rest on what is assumed, asked for at a line: a loop until one changes has no end."""
 MAX_ELEMENTS = 1 << 24
 """Of the largest tensor whose values are computed."""
-SHORT: Mapping[str, str] = MappingProxyType(
-    {"_local_scalar_dense": "item", "_unique2": "unique"}
-    | dict.fromkeys(("unique_dim", "unique_consecutive"), "unique")
-)
+SHORT: dict[str, str] = dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), "unique")
+SHORT |= {"_local_scalar_dense": "item"}
 """Operators that people call otherwise."""
 ON_HOST = frozenset(("_pack_padded_sequence",))
 """What reads its integers in the memory of the host, and makes such of it."""
@@ -95,7 +92,7 @@ class Values:
 
         mode: Any = type("Values", (TorchDispatchMode,), {"__torch_dispatch__": operator})
         kind = "torch._subclasses.fake_tensor:FakeTensor"
-        changes: dict[str, Callable[[Any], Any]] = {
+        changes: dict[str, Callable[..., Any]] = {
             f"{kind}.{name}": partial(self._reading, name) for name in READS
         }
         changes["torch.distributed:ProcessGroup.allreduce"] = self._reducing
@@ -121,35 +118,28 @@ class Values:
         with self._for_real():
             return value.real.tolist() if value.is_known else []
 
-    def _reading(self, name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
-        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            value = self._value(tensor)
-            if name == FORMAT:
-                is_number = not tensor.dim() and (value.is_known or any(args))
-                return format(tensor.item(), *args) if is_number else usual(tensor, *args)
-            # It waits, or says what is not known.
-            item = tensor.flatten()[0].item() if tensor.numel() else 0
-            self._compute([value])
-            with self._for_real():  # `numpy` detaches, and of a fake tensor it would be zeros
-                real = value.real
-                if not value.is_known:
-                    real = self._torch.full(tensor.shape, item, dtype=tensor.dtype)
-                return getattr(real, name)(*args, **kwargs)
+    def _reading(self, name: str, usual: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        value = self._value(tensor)
+        if name == FORMAT:
+            is_number = not tensor.dim() and (value.is_known or any(args))
+            return format(tensor.item(), *args) if is_number else usual(tensor, *args)
+        # It waits, or says what is not known.
+        item = tensor.flatten()[0].item() if tensor.numel() else 0
+        self._compute([value])
+        with self._for_real():  # `numpy` detaches, and of a fake tensor it would be zeros
+            real = value.real
+            if not value.is_known:
+                real = self._torch.full(tensor.shape, item, dtype=tensor.dtype)
+            return getattr(real, name)(*args, **kwargs)
 
-        return read
-
-    def _reducing(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _reducing(self, run: Any, group: Any, given: Any, options: Any = None) -> Any:
         """Its operator does not tell Python whether it adds up, or takes the largest."""
-
-        def reduced(group: Any, given: Any, options: Any = None) -> Any:
-            sums = self._torch.distributed.ReduceOp.SUM
-            self._is_sum = options is None or getattr(options, "reduceOp", options) == sums
-            try:
-                return run(group, given, *[options] * (options is not None))
-            finally:
-                self._is_sum = True  # what else adds up is not asked
-
-        return reduced
+        sums = self._torch.distributed.ReduceOp.SUM
+        self._is_sum = options is None or getattr(options, "reduceOp", options) == sums
+        try:
+            return run(group, given, *[options] * (options is not None))
+        finally:
+            self._is_sum = True  # what else adds up is not asked
 
     def _operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator, whose sizes are those of its values where it depends on them."""
@@ -195,10 +185,8 @@ class Values:
     def _follow(self, func: Any, args: Any, kwargs: Any, answer: Any) -> None:
         """Queue what is computed of known values; of anything else, note why it is not known."""
         given, made = self._tensors((args, kwargs)), self._tensors(answer)
-        values, integers = (
-            [self._value(each) for each in given],
-            [t for t in made if not _is_real(t)],
-        )
+        values = [self._value(each) for each in given]
+        integers = [each for each in made if not _is_real(each)]
         is_mutable, is_sent = func._schema.is_mutable, func.namespace in NAMESPACES
         if is_sent and self._receive(func, arguments_of(func._schema, args, kwargs), answer):
             return
@@ -209,9 +197,8 @@ class Values:
         is_empty = "empty" in short(func)
         are_data = (is_seeded and not self._are_inputs) or is_empty
         largest = max((each.numel() for each in made), default=0)
-        is_large = largest > MAX_ELEMENTS or any(
-            t.is_meta or t.layout != self._torch.strided for t in made
-        )
+        are_odd = any(t.is_meta or t.layout != self._torch.strided for t in made)
+        is_large = largest > MAX_ELEMENTS or are_odd
         if are_known and not (is_large or (are_data and any(map(_is_real, (*made, *given))))):
             results = self._results(given, values, made)
             of = dict(zip(map(id, given), values, strict=True))
@@ -374,7 +361,7 @@ class Values:
 
 def short(func: Any) -> str:
     """What people call an operator: `gt` of `aten::gt.Scalar`, `item`."""
-    name = func._schema.name.rpartition("::")[2].rstrip("_")
+    name: str = func._schema.name.rpartition("::")[2].rstrip("_")
     return SHORT.get(name, name)
 
 

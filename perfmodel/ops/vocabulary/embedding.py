@@ -34,7 +34,7 @@ from functools import partial
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.ops.spec import ROWS_COLS, VECTOR, Dims, Formulas, op, streaming
+from perfmodel.ops.spec import ROWS_COLS, VECTOR, Dims, op, streaming
 
 EMBEDDING = "embedding"
 _REUSE = {"zipf_alpha": 0, "unique_rows": 0, "longest_bag": 0}
@@ -44,18 +44,7 @@ BAG_DEFAULTS = {**_REUSE, "dense": 0}
 _LOOKUPS = "(batch*pooling)"
 _TOUCHED = f"where(unique_rows > 0, unique_rows, minimum({_LOOKUPS}, hash_size))"
 _INDICES = f"8*{_LOOKUPS}"
-_DIRECTIONS: dict[str, Formulas] = {
-    "bwd": {
-        "read": f"item*batch*dim + {_INDICES}",
-        "written": f"where(dense > 0, (hash_size + {_TOUCHED})*(item*dim), "
-        f"{_LOOKUPS}*(item*dim) + {_INDICES})",
-    },
-    "update": {
-        "flop": f"2*({_LOOKUPS}*dim)",
-        "read": f"item*dim*({_LOOKUPS} + {_TOUCHED}) + {_INDICES}",
-        "written": f"item*dim*{_TOUCHED}",
-    },
-}
+
 bag = partial(
     op,
     dims="hash_size dim pooling batch",
@@ -64,7 +53,18 @@ bag = partial(
     read=f"item*({_LOOKUPS}*dim) + {_INDICES}",
     written="item*batch*dim",
     directions="fwd bwd update",
-    other_directions=_DIRECTIONS,
+    other_directions={
+        "bwd": {
+            "read": f"item*batch*dim + {_INDICES}",
+            "written": f"where(dense > 0, (hash_size + {_TOUCHED})*(item*dim), "
+            f"{_LOOKUPS}*(item*dim) + {_INDICES})",
+        },
+        "update": {
+            "flop": f"2*({_LOOKUPS}*dim)",
+            "read": f"item*dim*({_LOOKUPS} + {_TOUCHED}) + {_INDICES}",
+            "written": f"item*dim*{_TOUCHED}",
+        },
+    },
     defaults=BAG_DEFAULTS,
 )
 bag("embedding_bag", family=EMBEDDING)

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
-from perfmodel.base.arrays import Floats
-from perfmodel.ops.spec import OPS, Dims, OpSpec, formula, op
+from perfmodel.ops.spec import formula, op
 
 MATMUL = "matmul"
 _product = partial(op, family=MATMUL, flop="2*b*m*n*k", written="item*b*m*n", one_of=(("b",),))
@@ -121,81 +118,44 @@ op(
 
 
 CONVOLUTION = "convolution"
-_OWN = {f"{name}_{side}": 0.0 for name in ("kernel", "input", "stride", "pad") for side in "hw"}
+_OWN = [f"{name}_{side}" for name in ("kernel", "input", "stride", "pad") for side in "hw"]
 
 
-def kernel_area(dims: Dims) -> Floats:
-    """Weights per pair of channels."""
-    return _area(_sides(dims, "kernel", "kernel_size"))
+def _side(own: str, square: str, side: str) -> str:
+    return f"where({own}_{side} > 0, {own}_{side}, {square})"
 
 
-def input_area(dims: Dims) -> Floats:
-    """Pixels per channel of the input."""
-    return _area(input_sides(dims))
+def _outputs(side: str) -> str:
+    padded = f"{_side('input', 'input_size', side)} + 2*{_side('pad', 'padding', side)}"
+    reach = f"dilation*({_side('kernel', 'kernel_size', side)} - 1)"
+    stride = _side("stride", "stride", side)
+    return f"maximum(floor(({padded} - {reach} - 1)/{stride}) + 1, 1)"
 
 
-def input_sides(dims: Dims) -> Floats:
-    """Rows and columns of the input, `[2, n]`."""
-    return _sides(dims, "input", "input_size")
-
-
-def output_area(dims: Dims) -> Floats:
-    """Pixels per channel of the output."""
-    return _area(output_sides(dims))
-
-
-def output_sides(dims: Dims) -> Floats:
-    """Rows and columns of the output, `[2, n]`."""
-    padding, stride = _sides(dims, "pad", "padding"), _sides(dims, "stride", "stride")
-    reach = dims["dilation"] * (_sides(dims, "kernel", "kernel_size") - 1.0)
-    padded = input_sides(dims) + 2.0 * padding
-    return np.maximum(np.floor((padded - reach - 1.0) / stride) + 1.0, 1.0)
-
-
-def _area(sides: Floats) -> Floats:
-    return np.asarray(sides[0] * sides[1])
-
-
-def _sides(dims: Dims, own: str, square: str) -> Floats:
-    sides = np.array([dims[f"{own}_h"], dims[f"{own}_w"]])
-    return np.where(sides > 0, sides, dims[square])
-
-
-def _input(dims: Dims) -> Floats:
-    return dims["batch"] * dims["in_channels"] * input_area(dims)
-
-
-def _output(dims: Dims) -> Floats:
-    return dims["batch"] * dims["out_channels"] * output_area(dims)
-
-
-def _weights(dims: Dims) -> Floats:
-    return dims["out_channels"] * dims["in_channels"] / dims["groups"] * kernel_area(dims)
-
-
-def _convolution(read: tuple[str, str], written: str, **more: OpSpec) -> OpSpec:
-    size = {"input": _input, "output": _output, "weights": _weights}
-    return OpSpec(
-        family=CONVOLUTION,
-        dims=("batch", "in_channels", "out_channels"),
-        defaults={"kernel_size": 0.0, "input_size": 0.0, "stride": 1.0, "padding": 0.0}
-        | {"groups": 1.0, "dilation": 1.0, "depth": 0.0, "channels_last": 0.0}
-        | _OWN,
-        one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h"), ("stride",), ("groups",)),
-        holds=("in_channels % groups == 0", "out_channels % groups == 0"),
-        flop=lambda d: 2.0 * _output(d) * d["in_channels"] / d["groups"] * kernel_area(d),
-        read_bytes=lambda d, item: item * (size[read[0]](d) + size[read[1]](d)),
-        written_bytes=lambda d, item: item * size[written](d),
-        directions=("fwd", "bwd_data", "bwd_weight"),
-        other_directions=more,
-    )
-
-
-OPS.register("conv2d")(
-    _convolution(
-        ("input", "weights"),
-        "output",
-        bwd_data=_convolution(("output", "weights"), "input"),
-        bwd_weight=_convolution(("input", "output"), "weights"),
-    )
+_KERNEL, _INPUT = (
+    f"({_side(name, square, 'h')}*{_side(name, square, 'w')})"
+    for name, square in (("kernel", "kernel_size"), ("input", "input_size"))
+)
+_OUTPUT = f"({_outputs('h')}*{_outputs('w')})"
+# Weights per pair of channels; pixels per channel of the input, and of the output.
+kernel_area, input_area, output_area = map(formula, (_KERNEL, _INPUT, _OUTPUT))
+_READ, _MADE = f"(batch*in_channels*{_INPUT})", f"(batch*out_channels*{_OUTPUT})"
+_WEIGHTS = f"(out_channels*in_channels/groups*{_KERNEL})"
+op(
+    "conv2d",
+    CONVOLUTION,
+    "batch in_channels out_channels",
+    flop=f"2*{_MADE}*in_channels/groups*{_KERNEL}",
+    read=f"item*({_READ} + {_WEIGHTS})",
+    written=f"item*{_MADE}",
+    directions="fwd bwd_data bwd_weight",
+    other_directions={
+        "bwd_data": {"read": f"item*({_MADE} + {_WEIGHTS})", "written": f"item*{_READ}"},
+        "bwd_weight": {"read": f"item*({_READ} + {_MADE})", "written": f"item*{_WEIGHTS}"},
+    },
+    defaults={"kernel_size": 0, "input_size": 0, "stride": 1, "padding": 0}
+    | {"groups": 1, "dilation": 1, "depth": 0, "channels_last": 0}
+    | dict.fromkeys(_OWN, 0),
+    one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h"), ("stride",), ("groups",)),
+    holds=("in_channels % groups == 0", "out_channels % groups == 0"),
 )

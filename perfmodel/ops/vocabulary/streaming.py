@@ -34,10 +34,10 @@ from perfmodel.ops.spec import ROWS_COLS, VECTOR, op, streaming
 
 _LAYOUT = {"strided": 0.0, "broadcast": 0.0, "apart": 0.0}
 _rows = partial(op, family=VECTOR, dims="rows cols")
-_TWO = streaming(ROWS_COLS, reads="2")
+
 _rows(
     "add add_inplace mul div pow threshold_backward sigmoid_backward silu_and_mul",
-    **_TWO,
+    **streaming(ROWS_COLS, reads="2"),
     defaults=_LAYOUT,
 )
 _rows(
@@ -158,12 +158,7 @@ _normalisation("rms_norm", ("4", "8"), "1/rows")
 _normalisation("group_norm", ("8", "12"))
 # Of `cols` channels with `rows` values each, whatever the layout in memory. `statistics` 0: those
 # of training are used, as in inference.
-_normalisation(
-    "batch_norm",
-    ("8", "12"),
-    family="channel",
-    defaults={"statistics": 1},
-)
+_normalisation("batch_norm", ("8", "12"), family="channel", defaults={"statistics": 1})
 
 
 # `elements` of a copy are the values that it moves: those it reads and those it writes.
