@@ -98,8 +98,8 @@ RATIO_PARAMETERS = parameters("cpu.ratio")
 MEMORY_PARAMETERS = parameters(
     "cpu.memory",
     {
-        "l2_gb_per_s": _from_cache("l2_gb_per_s", _CACHES.table("l2_gb_per_s")),
-        "llc_gb_per_s": _from_cache("llc_gb_per_s", _CACHES.table("llc_gb_per_s")),
+        "l2_gb_per_s": _from_cache("l2_gb_per_s", _CACHES["l2_gb_per_s"]),
+        "llc_gb_per_s": _from_cache("llc_gb_per_s", _CACHES["llc_gb_per_s"]),
         "dram_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
         "page_us": lambda device, each: each / min(device.sm_count, _C.most_faulting_threads),
     },

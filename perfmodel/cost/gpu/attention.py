@@ -52,7 +52,7 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     waves = np.ceil(blocks / sms)
     wave_frac = blocks / (waves * sms)
     narrow = np.minimum(1.0, dims["head_dim"] / _C.head_dim) ** 0.5
-    reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
+    reached = _C["reached_frac"].get(device.target, _C.usual_reached_frac)
     compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
     cache = group.moved_bytes / (l2_bytes_per_us(device) * np.minimum(1.0, blocks / sms))
     memory = transfer_us(group.moved_bytes, device)
@@ -88,7 +88,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     peak = matrix_flop_per_us(device, group.dtypes)
     is_narrow = group.item_bytes < _HALF_BYTES
     overlapped = (dims["cutlass"] > 0) | is_narrow
-    rows = _C.table("tile_rows")
+    rows = _C["tile_rows"]
     tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
     sides = np.where(dims["sequences"] > 0, 2.0, 1.0)
     whole = 1.0 + sides * dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
@@ -100,28 +100,26 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     def of_kernel(known: Mapping[str, float]) -> Floats:
         return np.where(overlapped, known[f"cutlass_{way}"], known["triton"])
 
-    instructions = scores * _C.table("score_instructions")[way] / issued_per_us(device)
+    instructions = scores * _C["score_instructions"][way] / issued_per_us(device)
     specials = scores * _C.score_specials / special_per_us(device)
     loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
     wide = dims["head_dim"] / _C.head_dim
     keeps_two = overlapped & (way == "bwd")
-    executed = np.where(is_narrow, _C.table("executed").get(device.target, 1.0), 1.0)
+    executed = np.where(is_narrow, _C["executed"].get(device.target, 1.0), 1.0)
     executed = executed * np.where(keeps_two, np.maximum(wide, 1.0), 1.0)
     products = executed * whole * flop / (peak * device.gemm_peak_frac)
     elementwise = instructions + specials
-    exposed = of_kernel(_C.table("exposed_frac")) * elementwise
-    in_turn = (products + exposed) / of_kernel(_C.table("serial_frac"))
+    exposed = of_kernel(_C["exposed_frac"]) * elementwise
+    in_turn = (products + exposed) / of_kernel(_C["serial_frac"])
     blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / rows["triton"]
     is_deep = overlapped & (way == "fwd")  # what starts is the pipeline, not a load of a block
-    starts = (
-        of_kernel(_C.table("program_us")) * blocks * dims["heads"] * np.where(is_deep, 1.0, wide)
-    )
+    starts = of_kernel(_C["program_us"]) * blocks * dims["heads"] * np.where(is_deep, 1.0, wide)
     compute = np.maximum(in_turn, loads) + starts / device.sm_count
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     return group.analysis(
         bound_us=bound,
-        kernel_us=of_kernel(_C.table("call_us")) + np.maximum(np.maximum(compute, memory), bound),
+        kernel_us=of_kernel(_C["call_us"]) + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": products + elementwise, "cache": loads, "memory": memory},
         features={"peak_us": flop / peak},
     )

@@ -48,8 +48,8 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     channels, in_tf32 = dims["in_channels"] / _depth(dims), of_texts(group.dtypes, "tf32".__eq__)
     # Too few for a vector are taken as they come, by vector units.
     is_few = on_matrix & in_tf32 & is_forward & is_first & (channels < vector)
-    implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
-    mma = np.where(in_tf32, of_generation(device, _C.table("mma_frac"), 1.0), 1.0)
+    implicit = _C["implicit_frac"].get(device.target, _C.usual_implicit_frac)
+    mma = np.where(in_tf32, of_generation(device, _C["mma_frac"], 1.0), 1.0)
     volume = np.where((dims["depth"] > 0.0) & (~on_matrix | (not is_forward)), _C.volume, 1.0)
     reached = np.where(is_few, _C.few_frac * mma, device.gemm_peak_frac * implicit * volume)
     rate = np.minimum(peak * reached, sustained_flop_per_us(device, group.dtypes, peak))
@@ -99,7 +99,7 @@ def _depth(dims: Dims) -> Floats:
 
 def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:
     """Clocks per output and tap by the layout and the window, or bytes at a share of the rate."""
-    area, each = kernel_area(dims), _C.table("depthwise_tap_clocks")
+    area, each = kernel_area(dims), _C["depthwise_tap_clocks"]
     is_last, is_wide = dims["channels_last"] > 0.0, area > _C.depthwise_window
     last = np.where(is_wide, each["last_wide"], 0.0)  # small windows: no cost per tap was seen
     tap = np.where(is_last, last, np.where(is_wide, each["first_wide"], each["first"]))
@@ -134,7 +134,7 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     threads = dims["outputs"] if is_forward else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
     work = _C.output_share + (1.0 - _C.output_share) * windows if is_forward else 1.0
-    each, way = _C.table("clocks"), group.direction
+    each, way = _C["clocks"], group.direction
     clocks = each.get(f"{device.target}_{way}", each.get(f"{group.op}_{way}", each.get(way, 0.0)))
     compute = clocks * threads * work / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)

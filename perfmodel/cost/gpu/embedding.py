@@ -86,14 +86,6 @@ def _rows_us(
     return {"memory": memory_us, "cache": cache_bytes / (known * l2_bytes_per_us(device))}
 
 
-def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
-    """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
-    of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
-    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / (LANES["cuda"] * _FP32_BYTES), 1.0))))
-    each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
-    return np.asarray(lookups * each * LANES["cuda"] / (_C.issued_frac * issued_per_us(device)))
-
-
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     """Microseconds by resource, and `start` for what comes on top of the longest."""
     nothing = np.zeros_like(use.lookups)
@@ -172,10 +164,16 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < 2.0, _C.rows_ahead, 1.0)
     terms = _rows_us(missed_bytes + others, _C.lookup_frac, looked_up + others, early, device)
+    # Instructions that turn rows of elements of one byte or less into fp32 sums.
+    of_pass = np.where(group.item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
+    in_fp32 = use.row_bytes / (LANES["cuda"] * _FP32_BYTES)
+    passes = np.exp2(np.ceil(np.log2(np.maximum(in_fp32, 1.0))))
+    each = np.where(group.item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
+    issued = _C.issued_frac * issued_per_us(device)
     return {
         **terms,
         "latency": in_turn_us / ahead + _C.bag_us * more_waves,
-        "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
+        "dequantise": use.lookups * each * LANES["cuda"] / issued,
         "start": np.where(early, _KERNEL.start_us, _C.start_us),
     }
 
@@ -241,11 +239,11 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
     segments = np.minimum(dims["segments"], dims["elements"])
     fragments = SECTOR_BYTES * _J.usual_streams * segments
     memory = (group.moved_bytes + fragments) / stream_bytes_per_us(device)
-    warps = segments / _J.table("segments_per_warp").get(op, 1.0)
+    warps = segments / _J["segments_per_warp"].get(op, 1.0)
     waves = np.maximum(1.0, warps / resident_warps(device))
     longest = _C.longest * dims["elements"] / segments
     rounds = np.maximum(1.0, longest / LANES[device.target])
-    latency = waves * rounds * _J.table("chain_us").get(op, _J.usual_chain_us)
+    latency = waves * rounds * _J["chain_us"].get(op, _J.usual_chain_us)
     bound = bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,
@@ -258,8 +256,9 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
 def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
     op, dims, moved = group.op, group.dims, group.moved_bytes
-    passes = np.full(len(moved), 2.0 if op in _TWICE else 1.0)
-    latency = np.full(len(moved), _J.table("latency_us").get(op, _KERNEL.start_us))
+    # Those of two passes do more than read and write their keys, apart from a sort.
+    passes = np.full(len(moved), 2.0 if op in ("unique", "topk") else 1.0)
+    latency = np.full(len(moved), _J["latency_us"].get(op, _KERNEL.start_us))
     clocks = np.zeros(len(moved))  # while keys move
     if op == "bucketize":
         latency = latency + _J.step_us * np.log2(dims["boundaries"] + 1.0)
@@ -294,14 +293,10 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
-    starts = _J.table("on_chip_us")
+    starts = _J["on_chip_us"]
     start_us = starts[nearest_known(device.architecture, starts) or USUAL]
     block_us = start_us + _J.on_chip_pass_us * np.ceil(bits / _J.on_chip_bits)
     return (
         np.where(on_chip, 1.0, _J.histogram_passes + _J.scattered * radix),
         np.where(on_chip, blocks * block_us, _J.histogram_us + _J.pass_us * radix),
     )
-
-
-_TWICE = ("unique", "topk")
-"""Ops that do more than read and write their keys, apart from a sort."""

@@ -84,9 +84,9 @@ def fastest(
         usual = (rows * columns <= most) & (abs(np.log2(rows / columns)) <= 1.0)
         rows, columns = rows[usual], columns[usual]
         side = rows * columns / (rows + columns)
-        reached = side / (side + _C.table("tile_half_side")[unit])
+        reached = side / (side + _C["tile_half_side"][unit])
         tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
-        alone_frac = _C.table("alone_frac")[unit]
+        alone_frac = _C["alone_frac"][unit]
         for begin in range(0, len(index), _AT_ONCE):
             own = index[begin : begin + _AT_ONCE]
             whole[:, own] = _fastest(sizes[:, own], device, tiles, splits, alone_frac)
@@ -141,9 +141,9 @@ def _fastest(
 
 def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     """What rounds of blocks after the first take to start; small blocks start several at once."""
-    most = _C.table("blocks_at_once")[device.target]
+    most, round_us = _C["blocks_at_once"][device.target], _C["round_us"][device.target]
     at_once = clipped(_C.full_block_outputs / block_outputs, 1.0, most)
-    return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
+    return np.asarray(np.maximum(rounds / at_once - 1.0, 0.0) * round_us)
 
 
 def by_vector_us(
@@ -174,7 +174,8 @@ def overlapped(
 
 @lru_cache(maxsize=1024)
 def _corner(dtype: str, device: Device) -> float:
-    corners, is_half = _C.table("corner"), COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
+    corners: dict[str, float] = _C["corner"]
+    is_half = COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
     if not (is_half and has_matrix_units(device, [dtype])[0]):
         return corners["usual"]
     return of_generation(device, corners, corners["usual"])
@@ -243,7 +244,7 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     memory = moving_us * np.where(by_element & is_cuda, _C.misaligned, 1.0)
 
     peak = matrix_flop_per_us(device, dtypes)
-    known = _C.table("vector_reached_frac")
+    known = _C["vector_reached_frac"]
     by_vectors = known.get(device.compute_capability or USUAL, known[USUAL])
     reached = np.where(on_units, device.gemm_peak_frac, by_vectors)
     tiling = fastest(b, m, n, k, item, peak * reached, device, on_units)
