@@ -161,10 +161,9 @@ def tensor_bytes(tensor_: Tensor) -> float:
     return stored(tensor_) * bytes_of(tensor_.dtype)
 
 
-@lru_cache(maxsize=256)
 def bytes_of(dtype: str) -> float:
     """Bytes per element; 4 for a dtype that is not known."""
-    return float(item_bytes([dtype])[0]) if is_known(dtype) else UNKNOWN_ITEM_BYTES
+    return item_bytes(dtype) if is_known(dtype) else UNKNOWN_ITEM_BYTES
 
 
 def numbers(op: Op, *names: str) -> dict[str, float]:

@@ -126,7 +126,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
 
 
 _RECURRENT = coefficients("gpu.recurrent")
-_FP32_BYTES = float(item_bytes(["fp32"])[0])
+_FP32_BYTES = item_bytes("fp32")
 """Of a value of the state; of 16 bits two go at a time (assumed)."""
 
 

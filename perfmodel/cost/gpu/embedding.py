@@ -58,7 +58,7 @@ def missed_lookups(
 
 _C, _J = coefficients("gpu.embedding"), coefficients("gpu.jagged")
 _KERNEL = coefficients("gpu.kernel")
-_FP32_BYTES = item_bytes(["fp32"])[0]
+_FP32_BYTES = item_bytes("fp32")
 
 
 @dataclass(frozen=True)

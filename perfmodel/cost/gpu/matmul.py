@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ from perfmodel.ops.spec import Dims, item_bytes
 _C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
 _K_STEP = 32
-_JOINED_BYTES = 2.0 * float(item_bytes(["fp32"])[0])
+_JOINED_BYTES = 2.0 * item_bytes("fp32")
 """Per output and part of a split k: written and read again in fp32."""
 _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
@@ -229,7 +229,11 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     # PyTorch copies a layer's bias before a product with a vector.
     beside_us = np.where((n == 1.0) & (bias > 0.0), _C.bias_copy_us, 0.0)
 
-    item, on_units = of_texts(dtypes, _bytes_multiplied), has_matrix_units(device, dtypes)
+    # Of an element as the units multiply it.
+    item = of_texts(
+        dtypes, lambda of: item_bytes(COMPUTE_DTYPE.get(of, of).replace("fp4", "nvfp4"))
+    )
+    on_units = has_matrix_units(device, dtypes)
     is_cuda, tells = device.target == "cuda", on_units & (not is_older(device, _TELLS_FROM))
     is_odd, by_element = (
         tells & (np.mod(k * item, least) + np.mod(n * item, least) > 0)
@@ -284,7 +288,7 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
     for name, dtypes in _COME_ROUNDED.items():
         rounded |= (framework == framework_code(name)) & _among(rows.dtype, dtypes)
     activations = np.where(is_half & ~rounded, 2.0, stored)
-    sums = of_texts(rows.dtype, lambda dtype: float(item_bytes([_SUMS.get(dtype, "bf16")])[0]))
+    sums = of_texts(rows.dtype, lambda dtype: item_bytes(_SUMS.get(dtype, "bf16")))
     results = np.where(framework == framework_code(TORCH), sums, 2.0)
     results = np.where(is_half, results, stored)
     return activations, results, _among(rows.dtype, QUANTISED) & ~rounded
@@ -292,13 +296,6 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
 
 def _among(dtypes: Sequence[str], some: frozenset[str]) -> Mask:
     return of_texts(dtypes, some.__contains__)
-
-
-@cache
-def _bytes_multiplied(dtype: str) -> float:
-    """Of an element as the units multiply it."""
-    computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
-    return float(item_bytes([computed])[0])
 
 
 _EXPERTS = coefficients("gpu.experts")

@@ -264,7 +264,7 @@ def analyse(group: Group, device: Device) -> Analysis:
         missed * group.read_bytes * missed_share(total, device)
     ) / stream_bytes_per_us(device)
     cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
-    elements = group.written_bytes / item_bytes(["fp32"])[0]
+    elements = group.written_bytes / item_bytes("fp32")
     known = _STREAM["special_per_element"]
     op = group.op.removesuffix("_scalar")
     each = known.get(f"{device.target}_{op}", known.get(op, 0.0))

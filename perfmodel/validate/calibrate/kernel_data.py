@@ -155,7 +155,8 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     for op, index in frame.groupby("op", sort=False).indices.items():
         if op in OPS:
             rows.dims_of(str(op), index)
-    item_bytes(sorted(set(frame["dtype"][frame["op"].isin(list(OPS))])))
+    for dtype in sorted(set(frame["dtype"][frame["op"].isin(list(OPS))])):
+        item_bytes(dtype)
     measured = dims["duration_us"]
     bad = np.flatnonzero(~((measured > 0) & (measured < MAX_US)))
     if len(bad):
