@@ -14,10 +14,9 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.contract import parts_of
-from perfmodel.cost.cpu.parameters import remarks
 from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.catalogue import unknown_generations
+from perfmodel.hardware.catalogue import uncalibrated, unknown_generations
 from perfmodel.hardware.schema import figures_used
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.draft import COPY_STREAM, DISTRIBUTION_STREAM
@@ -212,7 +211,7 @@ def predict_shapes(
         explainer=ModelExplainer(
             steps, machine, costs, {at: each.ratio for at, each in times.items()}
         ),
-        notes=(*steps.notes, *unknown_generations([device]), *remarks(device)),
+        notes=(*steps.notes, *unknown_generations([device]), *uncalibrated(device)),
     )
 
 

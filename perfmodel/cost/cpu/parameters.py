@@ -123,11 +123,6 @@ def _families() -> frozenset[str]:
     return frozenset(OPS[name].family for name in OPS)
 
 
-def is_calibrated(family: str, device: Device) -> bool:
-    """Whether `device` has a calibration of its own for `family`."""
-    return any(key.partition(".")[0] == family for key in device.calibration)
-
-
 def parameters_on(
     family: str, section: str, parameters: Sequence[Parameter], device: Device
 ) -> dict[str, float]:
@@ -179,10 +174,3 @@ def spread_of(spread_frac: float, calibrated: bool) -> float:
     """Bound of a 90 % interval over its middle; wider for a CPU that was not calibrated."""
     more = 0.0 if calibrated else math.log1p(coefficients("cpu.unmeasured").spread_frac)
     return math.exp(math.hypot(math.log1p(spread_frac), more))
-
-
-def remarks(device: Device) -> list[str]:
-    """That `device`, a CPU, was not calibrated; for predictions."""
-    if device.target != "cpu" or device.calibration:
-        return []
-    return [f"{device.name} was not calibrated: scaled from another CPU"]
