@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
-from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, size, tensor, tensors, told
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, tensor, tensors, told
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, framework_code
@@ -98,7 +99,7 @@ def quantised_linear(op: Op) -> Sequence[Piece]:
     """Rounding of the activations and the product, as the measurement table counts them: one row
     of the weight's dtype, of the attribute's `framework` if one is named."""
     values, weight = tensor(op, 0), tensor(op, 1)
-    m, (n, k) = size(values.shape[:-1]), matrix(weight)
+    m, (n, k) = prod(values.shape[:-1]), matrix(weight)
     if not m * n * k:
         return ()
     dims = {"b": 1.0, "m": float(m), "n": float(n), "k": float(k), "bias": 1.0}

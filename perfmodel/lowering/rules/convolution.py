@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil
+from math import ceil, prod
 
-from perfmodel.lowering.arguments import by_record, output, pointwise, size, tensor
+from perfmodel.lowering.arguments import by_record, output, pointwise, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.vector import reduced
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
@@ -38,12 +38,12 @@ def geometry(
     and channels. `numbers`: where `op` has stride, padding, dilation and groups."""
     stride, padding, dilation = (integers(op, at) for at in numbers[:3])
     count = len(values.shape) - 2
-    if count not in (1, 2, 3) or len(weight.shape) != count + 2 or not size(weight.shape):
+    if count not in (1, 2, 3) or len(weight.shape) != count + 2 or not weight.elements:
         raise MissingArguments
     image, kernel = values.shape[2:], weight.shape[2:]
     made = result.shape[2:] if result is not None and len(result.shape) == count + 2 else None
     step = per_side(stride, count)
-    if (made and not size(made)) or (step and min(step) < 1):
+    if (made and not prod(made)) or (step and min(step) < 1):
         raise MissingArguments
     if step is None:
         step = tuple(max(round(a / b), 1) for a, b in zip(image, made or image, strict=True))
@@ -101,7 +101,7 @@ def forward(op: Op) -> Sequence[Piece]:
     numbers = _BY_LIBRARY.get(name) or _WITH_BIAS[name]
     if numbers is ATEN and argument(op, 6) is True:
         pieces = _spread_out(op, ATEN, 7)
-    elif size(values.shape):
+    elif values.elements:
         result = output(op)
         is_guessed = integers(op, numbers[0]) is None and result is None
         dims = geometry(op, values, weight, result, numbers)
@@ -127,7 +127,7 @@ def _spread_out(op: Op, numbers: Numbers, padded: int) -> Sequence[Piece]:
     """A transposed convolution; `padded` is the argument that pads its output, whose size follows
     from the others where the graph does not say it."""
     values, weight = tensor(op, 0), tensor(op, 1)
-    if not size(values.shape):
+    if not values.elements:
         return ()
     made = output(op)
     if made is None:
@@ -165,7 +165,7 @@ def backward(op: Op) -> Sequence[Piece]:
         gradient, values, numbers = second, first, LIBRARY
         masks = [item for item in op.inputs[7:] if isinstance(item, tuple)]
         mask = PARTS.get(op.name.rpartition("_")[2]) or (masks[-1] if masks else None)
-    if not size(values.shape):
+    if not values.elements:
         return ()
     dims = geometry(op, values, tensor(op, 2), gradient, numbers)
     wanted = mask if isinstance(mask, tuple) and len(mask) > 1 else (True, True)
@@ -194,12 +194,12 @@ def pool(op: Op) -> Sequence[Piece]:
     made = tensor(op, 0) if is_backward else output(op)
     kernel, stride = integers(op, 1 + is_backward), integers(op, 2 + is_backward)
     sides = next(int(each[0]) for each in op.name.split("pool")[1:] if each[:1].isdigit())
-    outputs = None if made is None else size(made.shape)
+    outputs = None if made is None else made.elements
     if is_adaptive:
         if not is_backward:
-            outputs = size(values.shape[:-2]) * size(integers(op, 1) or (1,))
+            outputs = prod(values.shape[:-2]) * prod(integers(op, 1) or (1,))
         kernel = stride = None
-    total = size(values.shape)
+    total = values.elements
     if not total:
         return ()
     step = per_side(stride or kernel or (USUAL_STRIDE,), sides) or ()
@@ -207,8 +207,8 @@ def pool(op: Op) -> Sequence[Piece]:
         raise MissingArguments
     dims = {
         "elements": float(total),
-        "outputs": float(outputs or max(total // size(step), 1)),
-        "kernel_size": float(size(per_side(kernel or (USUAL_KERNEL,), sides) or ())) ** 0.5,
+        "outputs": float(outputs or max(total // prod(step), 1)),
+        "kernel_size": float(prod(per_side(kernel or (USUAL_KERNEL,), sides) or ())) ** 0.5,
     }
     dims |= layout(values) | ({"sides": float(sides)} if sides != USUAL_SIDES else {})
     name = "avg_pool" if "avg" in op.name or is_adaptive else "max_pool"

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.lowering.arguments import by_record, made, rule_of, size, tensor
+from perfmodel.lowering.arguments import by_record, made, rule_of, tensor
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
@@ -34,8 +34,8 @@ from perfmodel.trace.window import MAIN_THREAD
 def by_elements(op: Op) -> Sequence[Piece]:
     """`index(table, indices)` and `index_put(table, indices, values)`: an element at a time."""
     is_put = "index_put" in op.name
-    table, elements = tensor(op, 0), size((op.tensors[-1] if is_put else made(op)).shape)
-    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(table.shape))}
+    table, elements = tensor(op, 0), (op.tensors[-1] if is_put else made(op)).elements
+    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(table.elements)}
     name = "index_put" if is_put else "gather"
     return (Piece(name, dims, table.dtype),) if elements else ()
 

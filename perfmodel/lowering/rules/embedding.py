@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import expm1
+from math import expm1, prod
 from typing import cast
 
 from perfmodel.lowering.arguments import (
@@ -23,7 +23,6 @@ from perfmodel.lowering.arguments import (
     length,
     matrix,
     numbers,
-    size,
     tensor,
     tensors,
     told,
@@ -74,7 +73,7 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
 def embedding_bag(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
     table, indices, offsets = tensor(op, 0), tensor(op, 1), tensor(op, 2)
-    lookups, bags = size(indices.shape), size(offsets.shape)
+    lookups, bags = indices.elements, offsets.elements
     return (bag(table, lookups, bags, op),) if lookups and bags else ()
 
 
@@ -91,7 +90,7 @@ def whole_backward(op: Op) -> Sequence[Piece]:
     gradient per lookup, or (not `sparse`) a whole table.
     """
     gradient, lookups, rows, guessed = _dense(op)
-    if not lookups or not size(gradient.shape[:1]) or not gradient.shape:
+    if not lookups or not prod(gradient.shape[:1]) or not gradient.shape:
         return ()
     piece = bag(Tensor((rows, gradient.shape[-1]), gradient.dtype), lookups, gradient.shape[0], op)
     is_dense = "dense" in op.name or argument(op, _SPARSE) is False
@@ -101,7 +100,7 @@ def whole_backward(op: Op) -> Sequence[Piece]:
 
 def _dense(op: Op) -> tuple[Tensor, int, int, bool]:
     """(gradient, lookups, rows of the table, whether they are a guess)."""
-    lookups = size(tensor(op, 1).shape)
+    lookups = prod(tensor(op, 1).shape)
     counts = (integer(op, at) for at in range(2, len(op.inputs)))
     rows = next((count for count in counts if count is not None), None)
     return tensor(op, 0), lookups, lookups if rows is None else rows, rows is None
@@ -136,7 +135,7 @@ def bag_backward(op: Op) -> Sequence[Piece]:
     if not is_sparse:
         return _sorted_gradient(op)
     gradient, indices = tensor(op, 0), tensor(op, 1)
-    return gathered("index_select", gradient, size(indices.shape), length(gradient, -1))
+    return gathered("index_select", gradient, indices.elements, length(gradient, -1))
 
 
 @LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))
@@ -185,12 +184,12 @@ def cache(op: Op) -> Sequence[Piece]:
     index; each of them in the places of its set; rows that miss, which are brought while as many go
     back, over a bus that does both."""
     held = [t for t in op.tensors if t.dtype in ("int64", "int32")] or list(tensors(op, 1))
-    use, indices = numbers(op, *USE), max(held, key=lambda t: size(t.shape))
+    use, indices = numbers(op, *USE), max(held, key=lambda t: t.elements)
     if op.name.endswith("linearize_cache_indices"):
-        dims = {"rows": 1.0, "cols": float(size(indices.shape))}
+        dims = {"rows": 1.0, "cols": float(indices.elements)}
         return (Piece("add_scalar", dims, indices.dtype),)
     if len(use) < len(USE):
-        return over_segments("bounds_check", indices, size(indices.shape))
+        return over_segments("bounds_check", indices, indices.elements)
     if op.name.endswith("lxu_cache_lookup"):
         return (_sets(use["lookups"], use),)
     count, unique = round(use["lookups"]), max(round(use["unique_rows"]), 1)

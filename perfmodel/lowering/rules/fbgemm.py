@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from perfmodel.lowering.arguments import (
     HOST,
@@ -19,7 +20,6 @@ from perfmodel.lowering.arguments import (
     numbers,
     output,
     rows_cols,
-    size,
     tensor,
     tensors,
 )
@@ -96,31 +96,31 @@ def call_of(
     at, bounds = _place(inputs)
     indices, offsets = inputs[at], inputs[at + 1]
     assert isinstance(indices, Tensor)
-    tables = max(size(_shape(inputs[bounds])) - 1, 1)
-    batch = max((size(_shape(offsets)) - 1) // tables, 1)
+    tables = max(prod(_shape(inputs[bounds])) - 1, 1)
+    batch = max((prod(_shape(offsets)) - 1) // tables, 1)
     held = [t for t in tensors_in(tuple(inputs[:at])) if t.dtype not in INTEGERS]
     if not held:
         raise MissingArguments
-    weights = max(held, key=lambda t: size(t.shape))
-    lookups, shape = size(indices.shape), _shape(pooled)
+    weights = max(held, key=lambda t: t.elements)
+    lookups, shape = indices.elements, _shape(pooled)
     mode, weight = (*inputs[at + 2 : at + 4], None, None)[:2]
     unpooled = mode == UNPOOLED or (len(shape) == 2 and shape[0] == lookups != batch)
     bags = lookups if unpooled else batch * tables
     total_dim = inputs[bounds + 1 if at - bounds == MAX_BETWEEN else bounds - 2]
-    is_made = len(shape) == 2 and size(shape) > 0
+    is_made = len(shape) == 2 and prod(shape) > 0
     is_stated = is_made or (isinstance(total_dim, int) and total_dim > 0)
     if is_made:
-        dim = size(shape) / bags
+        dim = prod(shape) / bags
     else:
         dim = total_dim / tables if isinstance(total_dim, int) and is_stated else USUAL_DIM
-    rows = max(size(weights.shape) / dim, float(tables))
+    rows = max(weights.elements / dim, float(tables))
     dims = {
         "tables": float(tables),
         "batch": float(batch),
         "lookups": float(lookups),
         "dim": max(dim, 1.0),
         "hash_size": rows / tables,
-        "weighted": float(isinstance(weight, Tensor) and size(weight.shape) == lookups),
+        "weighted": float(isinstance(weight, Tensor) and weight.elements == lookups),
         "output_bytes": bytes_of(pooled.dtype if pooled is not None else "fp32"),
     }
     if "int_nbit" in op.name and indices.dtype == "int32":
@@ -190,9 +190,9 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
 
 def over_segments(op: str, values: Tensor, segments: int) -> Sequence[Piece]:
     """One kernel over the values of a jagged tensor."""
-    if not size(values.shape) or not segments:
+    if not values.elements or not segments:
         return ()
-    dims = {"elements": float(size(values.shape)), "segments": float(segments)}
+    dims = {"elements": float(values.elements), "segments": float(segments)}
     return (Piece(op, dims, values.dtype),)
 
 
@@ -203,9 +203,9 @@ def over_segments(op: str, values: Tensor, segments: int) -> Sequence[Piece]:
 def permute_pooled(op: Op) -> Sequence[Piece]:
     """Pooled embeddings with the tables in another order."""
     (values,) = tensors(op, 1)
-    if not size(values.shape):
+    if not values.elements:
         return ()
-    tables = max((size(t.shape) for t in op.tensors[1:] if len(t.shape) == 1), default=0)
+    tables = max((t.elements for t in op.tensors[1:] if len(t.shape) == 1), default=0)
     dims = {**rows_cols(values.shape), "tables": float(tables)}
     return (Piece("permute_pooled", dims, values.dtype),)
 
@@ -217,7 +217,7 @@ def offsets_range(op: Op) -> Sequence[Piece]:
     """`(offsets, values or their number)`: for each segment its offsets as a range."""
     (offsets,) = tensors(op, 1)
     values = output(op) or op.tensors[-1]
-    return over_segments("offsets_range", values, size(offsets.shape))
+    return over_segments("offsets_range", values, offsets.elements)
 
 
 @LOWERINGS.register(
@@ -228,6 +228,6 @@ def offsets_range(op: Op) -> Sequence[Piece]:
 )
 def jagged_dense(op: Op) -> Sequence[Piece]:
     """Values of a jagged tensor to or from a dense one."""
-    largest = max(op.tensors, key=lambda t: size(t.shape), default=tensor(op, 0))
-    segments = [size(t.shape) for t in op.tensors if t.dtype in ("int64", "int32")]
+    largest = max(op.tensors, key=lambda t: t.elements, default=tensor(op, 0))
+    segments = [t.elements for t in op.tensors if t.dtype in ("int64", "int32")]
     return over_segments("jagged_to_dense", largest, max(segments, default=1))

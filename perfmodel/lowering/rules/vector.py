@@ -5,6 +5,7 @@ and their gradients."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.lowering.arguments import (
@@ -16,7 +17,6 @@ from perfmodel.lowering.arguments import (
     output,
     pointwise,
     rows_cols,
-    size,
     stored,
     tensor,
 )
@@ -53,12 +53,12 @@ def named(op: Op) -> Sequence[Piece]:
         if "lookups" not in op.attributes:
             raise MissingArguments
         rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
-        return added(op, rows, size(table.shape) // max(length(table, 0), 1))
-    if not size(shape):
+        return added(op, rows, table.elements // max(length(table, 0), 1))
+    if not prod(shape):
         return ()
     name = NAMED[op.name.removeprefix("aten::")]
-    full = [t for t in tensors if t.shape == shape and stored(t) == size(shape)]
-    scalars = [t for t in tensors if size(t.shape) == 1 and t.shape != shape]
+    full = [t for t in tensors if t.shape == shape and stored(t) == prod(shape)]
+    scalars = [t for t in tensors if t.elements == 1 and t.shape != shape]
     same = len({t.dtype for t in [*full, made(op)]}) == 1
     if same and len(full) + len(scalars) == len(tensors) and len(full) in (1, 2):
         dims = rows_cols(shape) | layout_dims([*tensors, made(op)], shape)
@@ -111,7 +111,7 @@ def over_lists(op: Op) -> Sequence[Piece]:
     if not lists:
         raise MissingArguments
     name, dtype = op.name.removeprefix("aten::"), lists[0][0].dtype
-    sizes = [size(t.shape) for t in lists[0] if size(t.shape)]
+    sizes = [t.elements for t in lists[0] if t.elements]
     if not sizes:
         return ()
     mean, largest = sum(sizes) / len(sizes), max(sizes)
@@ -144,10 +144,10 @@ FIRST = "sum_rows"
 def reduced(op: str, values: Tensor, kept: tuple[int, ...]) -> Sequence[Piece]:
     """One kernel over `values`; `kept` are the dimensions that remain, `FIRST` where what lies side
     by side does."""
-    total = size(values.shape)
+    total = values.elements
     if not total:
         return ()
-    remaining = float(size(tuple(length(values, d) for d in kept)))
+    remaining = float(prod(tuple(length(values, d) for d in kept)))
     gone = total / remaining
     wide = [at for at, side in enumerate(values.shape) if side > 1]
     if remaining > 1 and wide[-1] in kept:
@@ -231,7 +231,7 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
     values = tensor(op, 0)
     if len(values.shape) < 2:
         raise MissingArguments
-    total, channels = size(values.shape), values.shape[1]
+    total, channels = values.elements, values.shape[1]
     if not total:
         return ()
     is_backward = op.name.endswith("_backward")
