@@ -79,9 +79,12 @@ class MissingArguments(Exception):
 ANY = "any"
 
 
-def entries(*names: str, target: str = ANY, scope: str = "") -> tuple[str, ...]:
-    """Registry keys of ops by their names, in words; those without `::` are ATen's. `target`: one,
-    or several in words; `scope`: `LEAF WHOLE`."""
+def rule(
+    *names: str, target: str = ANY, scope: str = "", library: str = "aten::"
+) -> Callable[[Lowering], Lowering]:
+    """A decorator: the rule of ops by their names, in words; those without `::` are of `library`.
+    `target`: one, or several in words; `scope`: `LEAF WHOLE`."""
     words = (word for text in names for word in text.split())
-    full = [word if "::" in word else f"aten::{word}" for word in words]
-    return tuple(f"{each}/{scope}{name}" for each in target.split() for name in full)
+    full = [word if "::" in word else f"{library}{word}" for word in words]
+    keys = (f"{each}/{scope}{name}" for each in target.split() for name in full)
+    return LOWERINGS.register(*keys)

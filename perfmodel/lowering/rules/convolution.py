@@ -9,7 +9,7 @@ from functools import partial
 from math import ceil, prod
 
 from perfmodel.lowering.arguments import by_record, output, pointwise, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import LEAF, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.vector import reduced
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
 from perfmodel.ops.operators import OPERATORS
@@ -90,7 +90,8 @@ _WITH_BIAS = dict.fromkeys(("convolution", "_convolution"), ATEN) | dict.fromkey
 )
 
 
-@LOWERINGS.register(*entries(*_BY_LIBRARY), *entries(*_WITH_BIAS, scope=LEAF))
+@rule(*_BY_LIBRARY)
+@rule(*_WITH_BIAS, scope=LEAF)
 def forward(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)`, or as a
     library has it; the bias is added by a kernel of its own.
@@ -117,7 +118,7 @@ def forward(op: Op) -> Sequence[Piece]:
     return (*pieces, *pointwise([result, bias], [result]))
 
 
-@LOWERINGS.register(*entries("cudnn_convolution_transpose"))
+@rule("cudnn_convolution_transpose")
 def cudnn_convolution_transpose(op: Op) -> Sequence[Piece]:
     """`(x, weight, padding, output_padding, stride, dilation, groups, …)`, as a profile has it."""
     return _spread_out(op, (4, 2, 5, 6), 3)
@@ -148,11 +149,9 @@ PARTS = {"input": (True, False), "weight": (False, True)}
 _LIBRARY_BACKWARD = [f"{library}_convolution_backward" for library in ("cudnn", "miopen")]
 
 
-@LOWERINGS.register(
-    *entries("convolution_backward"),
-    *entries(*_LIBRARY_BACKWARD, "mkldnn_convolution_backward", scope=LEAF),
-    *entries(*(f"{name}_{part}" for name in _LIBRARY_BACKWARD for part in PARTS)),
-)
+@rule("convolution_backward")
+@rule(*_LIBRARY_BACKWARD, "mkldnn_convolution_backward", scope=LEAF)
+@rule(*(f"{name}_{part}" for name in _LIBRARY_BACKWARD for part in PARTS))
 def backward(op: Op) -> Sequence[Piece]:
     """To the input, the weights and the bias, as a mask asks: `(gradient, x, weight, bias_sizes,
     stride, padding, dilation, …, groups, mask)`; of libraries, before PyTorch 1.10, `(x, gradient,
@@ -179,12 +178,10 @@ def backward(op: Op) -> Sequence[Piece]:
 USUAL_SIDES, USUAL_STRIDE, USUAL_KERNEL = 2, 2, 3
 
 
-@LOWERINGS.register(
-    *entries("max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d"),
-    *entries("max_pool2d max_pool1d max_pool3d avg_pool1d", scope=LEAF),
-    *entries("max_pool2d_with_indices_backward avg_pool2d_backward avg_pool3d_backward"),
-    *entries("_adaptive_avg_pool2d adaptive_max_pool2d _adaptive_avg_pool2d_backward"),
-)
+@rule("max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d")
+@rule("max_pool2d max_pool1d max_pool3d avg_pool1d", scope=LEAF)
+@rule("max_pool2d_with_indices_backward avg_pool2d_backward avg_pool3d_backward")
+@rule("_adaptive_avg_pool2d adaptive_max_pool2d _adaptive_avg_pool2d_backward")
 def pool(op: Op) -> Sequence[Piece]:
     """`(x, kernel_size, stride, …)`; backward the gradient comes first. Adaptive: `(x,
     output_size)`, to one pixel where not told. One kernel over windows; without an output, its size
@@ -244,15 +241,13 @@ def of_library(op: Op, launches: int) -> Sequence[Piece]:
 
 
 for _target, _launches in LIBRARY_LAUNCHES.items():
-    LOWERINGS.register(*entries(*_OF_ONE_LIBRARY, target=_target))(
-        partial(of_library, launches=_launches)
-    )
+    rule(*_OF_ONE_LIBRARY, target=_target)(partial(of_library, launches=_launches))
 
 
 _PRODUCTS = {f"aten::{name}": by_record(OPERATORS[f"aten::{name}"]) for name in ("mm", "addmm")}
 
 
-@LOWERINGS.register(*entries(*_PRODUCTS, target="cuda"))
+@rule(*_PRODUCTS, target="cuda")
 def split_k(op: Op) -> Sequence[Piece]:
     """Products, those with a split contraction as two launches."""
     pieces = _PRODUCTS[op.name](op)

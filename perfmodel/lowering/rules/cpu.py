@@ -16,7 +16,7 @@ from perfmodel.base.arrays import Floats
 from perfmodel.lowering.arguments import by_record, made, rule_of, tensor
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import lower
-from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import ANY, LEAF, WHOLE, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.operators import Operator
@@ -27,10 +27,8 @@ from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.window import MAIN_THREAD
 
 
-@LOWERINGS.register(
-    *entries("index _unsafe_index", target="cpu", scope=WHOLE),
-    *entries("_index_put_impl_ index_put index_put_ _unsafe_index_put", target="cpu", scope=WHOLE),
-)
+@rule("index _unsafe_index", target="cpu", scope=WHOLE)
+@rule("_index_put_impl_ index_put index_put_ _unsafe_index_put", target="cpu", scope=WHOLE)
 def by_elements(op: Op) -> Sequence[Piece]:
     """`index(table, indices)` and `index_put(table, indices, values)`: an element at a time."""
     is_put = "index_put" in op.name
@@ -45,7 +43,7 @@ for _name, _places, _direction in (
     ("binary_cross_entropy_backward", "_ x[*r,c]", ".bwd"),
 ):
     _record = Operator(_places, f"binary_cross_entropy{_direction} rows=r cols=c")
-    LOWERINGS.register(*entries(_name, target="cpu", scope=WHOLE))(by_record(_record))
+    rule(_name, target="cpu", scope=WHOLE)(by_record(_record))
 
 NATIVE = (
     "mm addmm bmm baddbmm addbmm mv dot convolution convolution_backward add sub sub_ mul mul_ "
@@ -64,13 +62,13 @@ NATIVE = (
 )
 
 
-@LOWERINGS.register(*entries(NATIVE, target="cpu", scope=WHOLE))
+@rule(NATIVE, target="cpu", scope=WHOLE)
 def native(op: Op) -> Sequence[Piece]:
     """As the rule of the op on any target has it, or that of it as a leaf."""
-    rule = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
-    if rule is None:
+    usual = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
+    if usual is None:
         raise MissingArguments
-    return rule(op)
+    return usual(op)
 
 
 _KINDS = {
@@ -81,7 +79,7 @@ _KINDS = {
 }
 
 
-@LOWERINGS.register(*entries(VIEWS, ALLOCATIONS, target="cpu", scope=WHOLE))
+@rule(VIEWS, ALLOCATIONS, target="cpu", scope=WHOLE)
 def view(op: Op) -> Sequence[Piece]:
     """A new tensor object, without a kernel."""
     return (Piece(_KINDS.get(op.name.removeprefix("aten::"), VIEW), kind="host"),)

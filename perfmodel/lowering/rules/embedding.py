@@ -29,13 +29,12 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.piece import (
     LEAF,
-    LOWERINGS,
     TIER,
     WHOLE,
     Kind,
     MissingArguments,
     Piece,
-    entries,
+    rule,
 )
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
@@ -65,11 +64,9 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
     return Piece("embedding_bag", dims, table.dtype)
 
 
-@LOWERINGS.register(
-    *entries("_embedding_bag _embedding_bag_forward_only"),
-    *entries("_embedding_bag _embedding_bag_forward_only", target="cpu", scope=WHOLE),
-    *entries("embedding_bag", scope=LEAF),
-)
+@rule("_embedding_bag _embedding_bag_forward_only")
+@rule("_embedding_bag _embedding_bag_forward_only", target="cpu", scope=WHOLE)
+@rule("embedding_bag", scope=LEAF)
 def embedding_bag(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
     table, indices, offsets = tensor(op, 0), tensor(op, 1), tensor(op, 2)
@@ -80,10 +77,8 @@ def embedding_bag(op: Op) -> Sequence[Piece]:
 _GPUS = "cuda rocm"
 
 
-@LOWERINGS.register(
-    *entries("_embedding_bag_dense_backward", scope=WHOLE),
-    *entries("_embedding_bag_backward", target="cpu", scope=WHOLE),
-)
+@rule("_embedding_bag_dense_backward", scope=WHOLE)
+@rule("_embedding_bag_backward", target="cpu", scope=WHOLE)
 def whole_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`; on a CPU
     `_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: a row of
@@ -123,11 +118,9 @@ def _sorted_gradient(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(
-    *entries("_embedding_bag_backward", scope=LEAF),
-    *entries("_embedding_bag_backward", target=_GPUS, scope=LEAF),
-    *entries("_embedding_bag_dense_backward embedding_dense_backward", target=_GPUS, scope=WHOLE),
-)
+@rule("_embedding_bag_backward", scope=LEAF)
+@rule("_embedding_bag_backward", target=_GPUS, scope=LEAF)
+@rule("_embedding_bag_dense_backward embedding_dense_backward", target=_GPUS, scope=WHOLE)
 def bag_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: of a
     sparse gradient a row per lookup, picked from the bags' gradients; of a dense one by a sort."""
@@ -138,14 +131,14 @@ def bag_backward(op: Op) -> Sequence[Piece]:
     return gathered("index_select", gradient, indices.elements, length(gradient, -1))
 
 
-@LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))
+@rule("embedding_dense_backward", scope=WHOLE)
 def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     """Zeros for the table, then the rows added."""
     pieces = _sorted_gradient(op)
     return (pieces[0], replace(pieces[-1], launches=1)) if pieces else ()
 
 
-@LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
+@rule("add_", target="cpu", scope=WHOLE)
 def update_on_cpu(op: Op) -> Sequence[Piece]:
     """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
     tensors = op.tensors
@@ -157,7 +150,7 @@ def update_on_cpu(op: Op) -> Sequence[Piece]:
     return (replace(bag(tensors[0], lookups, lookups, op), direction="update"),) if lookups else ()
 
 
-@LOWERINGS.register(f"any/{TIER}*")
+@rule(f"{TIER}*")
 def off_device(op: Op) -> Sequence[Piece]:
     name, about = op.name.removeprefix(TIER), op.attributes
     return (
@@ -176,9 +169,7 @@ FP32_BYTES = 4.0
 USE = ("lookups", "unique_rows", "missed_rows", "row_bytes", "sets", "ways")
 
 
-@LOWERINGS.register(
-    *entries("fbgemm::linearize_cache_indices fbgemm::lxu_cache_lookup fbgemm::l*u_cache_populate*")
-)
+@rule("fbgemm::linearize_cache_indices fbgemm::lxu_cache_lookup fbgemm::l*u_cache_populate*")
 def cache(op: Op) -> Sequence[Piece]:
     """Numbers of rows in all tables together, where a thread adds the start of its table to an
     index; each of them in the places of its set; rows that miss, which are brought while as many go

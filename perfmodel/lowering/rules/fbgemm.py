@@ -23,7 +23,7 @@ from perfmodel.lowering.arguments import (
     tensor,
     tensors,
 )
-from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import MissingArguments, Piece, rule
 from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 from perfmodel.ops.lookups import DENSE_BACKWARD, TABLE_BATCHED
@@ -142,16 +142,14 @@ def call_of(
     return (piece, key_bits, batch * tables) if lookups else None
 
 
-@LOWERINGS.register(*entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"))
+@rule(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*")
 def lookup(op: Op) -> Sequence[Piece]:
     call = call_of(op.inputs, output(op), op)
     return call[:1] if call else ()
 
 
-@LOWERINGS.register(
-    *entries("torch::autograd::CppNode<*Split*Lookup*Function*>"),
-    *entries("fbgemm::*embedding*_backward_codegen_*"),
-)
+@rule("torch::autograd::CppNode<*Split*Lookup*Function*>")
+@rule("fbgemm::*embedding*_backward_codegen_*")
 def lookup_backward(op: Op) -> Sequence[Piece]:
     """Sorts the lookups by row, then adds up and applies each row's gradient; one that is as large
     as the tables begins as zeros.
@@ -196,10 +194,8 @@ def over_segments(op: str, values: Tensor, segments: int) -> Sequence[Piece]:
     return (Piece(op, dims, values.dtype),)
 
 
-@LOWERINGS.register(
-    *entries("fbgemm::permute_pooled_embs*", "torch::autograd::CppNode<*ermutePooledEmbs*>"),
-    *entries("fbgemm::recat_embedding_grad_output*", "fbgemm::permute_multi_embedding*"),
-)
+@rule("torch::autograd::CppNode<*ermutePooledEmbs*> fbgemm::permute_pooled_embs*")
+@rule("fbgemm::recat_embedding_grad_output* fbgemm::permute_multi_embedding*")
 def permute_pooled(op: Op) -> Sequence[Piece]:
     """Pooled embeddings with the tables in another order."""
     (values,) = tensors(op, 1)
@@ -210,9 +206,7 @@ def permute_pooled(op: Op) -> Sequence[Piece]:
     return (Piece("permute_pooled", dims, values.dtype),)
 
 
-@LOWERINGS.register(
-    *entries("fb::offsets_range", "fbgemm::offsets_range", "fbgemm::expand_into_jagged_permute")
-)
+@rule("fb::offsets_range offsets_range expand_into_jagged_permute", library="fbgemm::")
 def offsets_range(op: Op) -> Sequence[Piece]:
     """`(offsets, values or their number)`: for each segment its offsets as a range."""
     (offsets,) = tensors(op, 1)
@@ -220,12 +214,9 @@ def offsets_range(op: Op) -> Sequence[Piece]:
     return over_segments("offsets_range", values, offsets.elements)
 
 
-@LOWERINGS.register(
-    *entries("fbgemm::jagged_to_padded_dense*", "fbgemm::jagged_1d_to_dense"),
-    *entries("fbgemm::jagged_2d_to_dense*", "fbgemm::dense_to_jagged*", "fbgemm::jagged_dense_*"),
-    *entries("fbgemm::jagged_index_select*", "fbgemm::keyed_jagged_index_select*"),
-    *entries("fbgemm::segment_sum_csr", "fbgemm::segment_sum_csr_cuda"),
-)
+@rule("jagged_to_padded_dense* jagged_1d_to_dense jagged_2d_to_dense*", library="fbgemm::")
+@rule("dense_to_jagged* jagged_dense_* jagged_index_select*", library="fbgemm::")
+@rule("keyed_jagged_index_select* segment_sum_csr segment_sum_csr_cuda", library="fbgemm::")
 def jagged_dense(op: Op) -> Sequence[Piece]:
     """Values of a jagged tensor to or from a dense one."""
     largest = max(op.tensors, key=lambda t: t.elements, default=tensor(op, 0))

@@ -19,7 +19,7 @@ from perfmodel.lowering.arguments import (
     tensor,
     tensors,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import LEAF, MissingArguments, Piece, rule
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 from perfmodel.ops.vocabulary.streaming import BLOCK_KEYS, keys_of_block
 
@@ -51,10 +51,8 @@ def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
     return [replace(piece, dims={**piece.dims, **most}) for piece in pieces]
 
 
-@LOWERINGS.register(
-    *entries("index_select embedding", scope=LEAF),
-    *entries("gather take take_along_dim masked_select_backward"),
-)
+@rule("index_select embedding", scope=LEAF)
+@rule("gather take take_along_dim masked_select_backward")
 def looked_up(op: Op) -> Sequence[Piece]:
     """`index_select(table, dim, index)`, which today calls `gather`, and `embedding(table, index)`;
     the index may have any shape. `gather(table, dim, index)`: an element per index, or as many as
@@ -77,10 +75,8 @@ def looked_up(op: Op) -> Sequence[Piece]:
     return gathered(name, table, index.elements, cols, by_elements=turns)
 
 
-@LOWERINGS.register(
-    *entries("index_add_ index_add index_reduce_ index_reduce index_copy_ index_copy index_fill_"),
-    *entries("hugectr::add_rows"),
-)
+@rule("index_add_ index_add index_reduce_ index_reduce index_copy_ index_copy index_fill_")
+@rule("hugectr::add_rows")
 def index_add(op: Op) -> Sequence[Piece]:
     """`index_add_(table, dim, index, source)`; HugeCTR's adds whole vectors at once (assumed)."""
     table, index = tensors(op, 2)
@@ -130,7 +126,7 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
     return table, tuples, tuples * before, prod(table.shape[skipped + len(indices) :])
 
 
-@LOWERINGS.register(*entries("index", "_unsafe_index"))
+@rule("index _unsafe_index")
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
 
@@ -142,9 +138,8 @@ def index(op: Op) -> Sequence[Piece]:
     return gathered("gather", table, rows, cols, by_elements=turns)
 
 
-@LOWERINGS.register(
-    *entries("_index_put_impl_"), *entries("index_put_", "index_put", "masked_scatter_", scope=LEAF)
-)
+@rule("_index_put_impl_")
+@rule("index_put_ index_put masked_scatter_", scope=LEAF)
 def index_put(op: Op) -> Sequence[Piece]:
     """`_index_put_impl_(table, indices, values, accumulate)`: accumulating sorts the indices first.
 
@@ -203,7 +198,7 @@ def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
 _SORTS, _LARGEST = "sort argsort msort", "topk kthvalue"
 
 
-@LOWERINGS.register(*entries(_SORTS, _LARGEST, "cumsum cumsum_ cumprod logcumsumexp cummax cummin"))
+@rule(_SORTS, _LARGEST, "cumsum cumsum_ cumprod logcumsumexp cummax cummin")
 def along(op: Op) -> Sequence[Piece]:
     """`sort(x, dim, …)`, `sort(x, stable, dim, …)`, `topk(x, k, dim, …)`, `cumsum(x, dim)`, which
     along one of several dimensions is one kernel, else two. Variants with an output given record
@@ -226,9 +221,7 @@ def along(op: Op) -> Sequence[Piece]:
     return scan(cols, values.dtype) if rows == 1 else (Piece("cumsum", dims, values.dtype),)
 
 
-@LOWERINGS.register(
-    *entries("_unique2 unique_dim unique_consecutive _unique unique_dim_consecutive")
-)
+@rule("_unique2 unique_dim unique_consecutive _unique unique_dim_consecutive")
 def unique(op: Op) -> Sequence[Piece]:
     """A sort and the distinct keys of it; the host waits for their number."""
     values = tensor(op, 0)
@@ -247,10 +240,8 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 """
 
 
-@LOWERINGS.register(
-    *entries("cat _cat cat_out _chunk_cat fsdp::chunk_cat fsdp::all_gather_copy_in"),
-    *entries("stack concat concatenate hstack vstack", scope=LEAF),
-)
+@rule("cat _cat cat_out _chunk_cat fsdp::chunk_cat fsdp::all_gather_copy_in")
+@rule("stack concat concatenate hstack vstack", scope=LEAF)
 def cat(op: Op) -> Sequence[Piece]:
     """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean
     size; without its tensors, of a PyTorch that recorded no lists."""
@@ -277,7 +268,7 @@ def cat(op: Op) -> Sequence[Piece]:
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
 
 
-@LOWERINGS.register(*entries("split_with_sizes_copy split_copy unbind_copy fsdp::split_*"))
+@rule("split_with_sizes_copy split_copy unbind_copy fsdp::split_*")
 def split_copy(op: Op) -> Sequence[Piece]:
     """Into new tensors, or into those it was given."""
     made = list(tensors_in(op.outputs)) or op.tensors[1:]
