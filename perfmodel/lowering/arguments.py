@@ -4,7 +4,7 @@ which rule is whose."""
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import translate
 from functools import cache, lru_cache
@@ -176,22 +176,7 @@ def told(op: Op, name: str) -> dict[str, float]:
     return numbers(op, *spec.dims, *spec.defaults)
 
 
-def on_host(op: Op) -> bool:
-    """Whether all tensors of an op are known to lie in host memory, or it is known to run there."""
-    return is_hosts(op) or bool(_lies_on_host(op))
-
-
-def is_hosts(op: Op) -> bool:
-    """Whether an op is known to run on the host, whatever its tensors say."""
-    return op.attributes.get("device") == HOST
-
-
-def all_on_host(ops: Iterable[Op]) -> bool:
-    """Whether no tensor of a program is known to lie elsewhere than in host memory."""
-    return all(_lies_on_host(op) is not False for op in ops)
-
-
-def _lies_on_host(op: Op) -> bool | None:
+def lies_on_host(op: Op) -> bool | None:
     """Whether all tensors of an op lie in host memory; None where it has none that could tell.
 
     Execution traces do not say where sparse tensors lie.

@@ -17,11 +17,10 @@ from perfmodel.hardware.parts import Target
 from perfmodel.lowering.arguments import (
     BY_CALLS,
     FP32,
+    HOST,
     TF32,
-    all_on_host,
     bytes_of,
-    is_hosts,
-    on_host,
+    lies_on_host,
     rule_of,
     tensor_bytes,
 )
@@ -186,7 +185,8 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
     """Per op that launches something itself its pieces; per op the op that answers for it: itself,
     the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
     with an output given) leaves the work to it."""
-    rules = _rules_of(target, target == CPU or not all_on_host(ops))
+    moves = target != CPU and all(lies_on_host(op) is not False for op in ops)
+    rules = _rules_of(target, not moves)
     own: list[Pieces | None] = [None] * len(ops)
     answered = [NO_OP] * len(ops)
     covered = [False] * len(ops)
@@ -237,8 +237,7 @@ class _Rules:
     """
 
     def __init__(self, target: Target, *, stays: bool) -> None:
-        self._target = target
-        self._is_left = on_host if stays else is_hosts
+        self._target, self._stays = target, stays
         self._answers: dict[Hashable, Pieces | None] = {}
 
     def of(self, op: Op) -> tuple[Pieces | None, bool]:
@@ -274,10 +273,14 @@ class _Rules:
             return self._answers[key]
         if len(self._answers) >= _MAX_ANSWERS:
             self._answers.clear()
-        is_left = self._target != CPU and not op.name.startswith(TIER) and self._is_left(op)
+        is_left = self._target != CPU and not op.name.startswith(TIER)  # to the host
+        is_left &= op.attributes.get("device") == HOST or (self._stays and bool(lies_on_host(op)))
         pieces: Pieces | None = ()
         if not is_left or rule is fallback:
-            inputs, outputs = (with_tensors(it, _without_ids) for it in (op.inputs, op.outputs))
+            inputs, outputs = (
+                with_tensors(given, lambda each: replace(each, tensor_id=-1, storage_id=-1))
+                for given in (op.inputs, op.outputs)
+            )
             try:
                 pieces = tuple(rule(Op(op.name, inputs, outputs, attributes=op.attributes)))
             except MissingArguments:
@@ -336,7 +339,3 @@ def _one(argument: Argument) -> Hashable:
     if isinstance(argument, tuple):
         return tuple(map(_one, argument))
     return type(argument), argument
-
-
-def _without_ids(tensor: Tensor) -> Tensor:
-    return replace(tensor, tensor_id=-1, storage_id=-1)

@@ -1,12 +1,10 @@
-"""T1 to T5 and operators without launches, measured on one rank's events, waiting left out.
+"""T1 to T5 and operators without launches, measured on one rank's events, waiting left out; the
+statistics kept of many samples.
 
-Recording one costs the host time that a run without the profiler does not spend.
-Source: Lin et al. 2022, section IV-C, and the published code's `CPU_EVENT_OVERHEAD` (2 us).
-
-Host-overhead samples of one rank by type and thread, and the statistics kept of many.
-
+Recording an event costs the host time that a run without the profiler does not spend.
 Source: Lin et al., "Building a Performance Model for Deep Learning Recommendation Model Training
-on GPUs", 2022, section IV-C; operators that launch nothing are a class of their own here.
+on GPUs", 2022, section IV-C, and the published code's `CPU_EVENT_OVERHEAD` (2 us); operators that
+launch nothing are a class of their own here.
 """
 
 from __future__ import annotations
