@@ -4,7 +4,7 @@ and by the fallback where neither tells."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -140,34 +140,27 @@ def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lo
     last, outermost = last_called(ops), outermost_of(ops)
     order = sorted(kept, key=lambda index: (last[index], -index))
     owner = [index for index in order for _ in kept[index]]
-    pieces = [piece for index in order for piece in kept[index]]
+    # PyTorch allows TF32 for convolutions and for products of recurrent layers (which come in it),
+    # for other products (since 1.12) only when told. A dtype that is not known counts as fp32.
+    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
+    changed = {CONVOLUTION, *([MATMUL] if graph.tf32 else [])} if has_tf32 else set()
+    pieces = []
+    for piece in (piece for index in order for piece in kept[index]):
+        if not is_known(piece.dtype) or (piece.dtype == TF32 and not has_tf32):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == FP32 and OPS[piece.op].family in changed:
+            piece = replace(piece, dtype=TF32)
+        pieces.append(piece)
     return Lowered(
         graph,
         target,
-        tuple(in_units(pieces, device, bool(graph.tf32))),
+        tuple(pieces),
         np.array(owner, np.int64),
         np.array([outermost[index] for index in owner], np.int64),
         np.array(answered[: len(ops)], np.int64),
         Counter(ops[index].name for index in order if kept[index][0].op == UNKNOWN),
         Counter(ops[index].name for index in undivided),
     )
-
-
-def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iterator[Piece]:
-    """The pieces, fp32 products as TF32 where the device has it and it is allowed.
-
-    PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
-    for other products (since 1.12) only when told, by `tf32`. A dtype that is not known
-    counts as fp32.
-    """
-    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
-    changed = {CONVOLUTION, *([MATMUL] * tf32)} if has_tf32 else set()
-    for piece in pieces:
-        if not is_known(piece.dtype) or (piece.dtype == TF32 and not has_tf32):
-            piece = replace(piece, dtype=FP32)
-        if piece.dtype == FP32 and OPS[piece.op].family in changed:
-            piece = replace(piece, dtype=TF32)
-        yield piece
 
 
 _MAX_ANSWERS = 1 << 16
@@ -186,7 +179,7 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
     the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
     with an output given) leaves the work to it."""
     moves = target != CPU and all(lies_on_host(op) is not False for op in ops)
-    rules = _rules_of(target, not moves)
+    rules = _known_rules(target, not moves)
     own: list[Pieces | None] = [None] * len(ops)
     answered = [NO_OP] * len(ops)
     covered = [False] * len(ops)
@@ -216,17 +209,15 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
             pieces = ()
         elif pieces and done:
             left = () if BY_CALLS in op.attributes else pieces
-            pieces = tuple(p for p in left if p.op in _REPEATABLE or _kind(p) not in done)
+            pieces = tuple(
+                p for p in left if p.op in _REPEATABLE or (p.op, p.direction) not in done
+            )
         if pieces:
             kept[index] = pieces
-            done = (done or set()) | {_kind(piece) for piece in pieces}
+            done = (done or set()) | {(piece.op, piece.direction) for piece in pieces}
         if done and op.parent != NO_OP:
             below.setdefault(op.parent, set()).update(done)
     return kept, answered
-
-
-def _kind(piece: Piece) -> tuple[str, str]:
-    return piece.op, piece.direction
 
 
 class _Rules:
@@ -236,7 +227,7 @@ class _Rules:
     to a GPU as a whole.
     """
 
-    def __init__(self, target: Target, *, stays: bool) -> None:
+    def __init__(self, target: Target, stays: bool) -> None:
         self._target, self._stays = target, stays
         self._answers: dict[Hashable, Pieces | None] = {}
 
@@ -291,10 +282,8 @@ class _Rules:
         return pieces
 
 
-@lru_cache(maxsize=8)
-def _rules_of(target: Target, stays: bool) -> _Rules:
-    """Programs that are predicted one after the other share most calls."""
-    return _Rules(target, stays=stays)
+_known_rules = lru_cache(maxsize=8)(_Rules)
+"""Programs that are predicted one after the other share most calls."""
 
 
 def fallback(op: Op) -> Pieces:

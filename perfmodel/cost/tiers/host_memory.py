@@ -77,7 +77,7 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
     if group.op == "host_apply":
         scattered = 2.0 * group.written_bytes
     else:
-        cached = _cached_bytes(dims, llc_bytes(machine))
+        cached = _cached_bytes(dims, float(cpu_share(node).llc_bytes or 0))  # of one rank
     rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
     if group.op in COPIES:
         rate = near = _C.copying_gb_per_s
@@ -89,11 +89,6 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
     cores = node.sockets * node.host.cores / node.gpus
     terms = {"memory": moved / bandwidth, "cores": core_us / cores}
     return Work(terms, _C.call_us, group.moved_bytes * _C.stream_frac / bandwidth)
-
-
-def llc_bytes(machine: Cluster) -> float:
-    """One rank's share of the last-level caches of its node's sockets."""
-    return float(cpu_share(machine.node).llc_bytes or 0)
 
 
 def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
@@ -242,9 +237,6 @@ def _accelerator_work(group: Group, machine: Cluster) -> Work:
     return Work(terms, start_us)
 
 
-PLAIN_CPU = "generic-cpu"
-
-
 class HostOperators:
     """PyTorch's operators on a process' share of the node's sockets."""
 
@@ -294,7 +286,7 @@ def cpu_of(host: Host) -> Device:
     try:
         return device(host.name)
     except HardwareError:
-        plain = device(PLAIN_CPU)
+        plain = device("generic-cpu")
     cores = host.cores / plain.sm_count
     speed = cores * host.boost_mhz / plain.boost_mhz
     return replace(

@@ -155,21 +155,10 @@ STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
 
 def rows_of(pieces: Sequence[Piece]) -> Rows:
     rows = Rows.of([piece.to_row() for piece in pieces])
-    total = written_bytes(rows).sum()
-    told = {STEP_BYTES: np.full(len(rows), total), FIRST_FRAC: is_first(rows)}
-    return replace(rows, dims={**rows.dims, **told})
-
-
-def is_first(rows: Rows) -> Floats:
-    """1 for the first row of its op and direction, 0 for the others."""
-    kinds = enumerate(zip(rows.op, rows.direction, strict=True))
-    first = {kind: row for row, kind in reversed(list(kinds))}
-    return np.isin(np.arange(len(rows)), list(first.values())).astype(np.float64)
-
-
-def written_bytes(rows: Rows) -> Floats:
-    result = np.zeros(len(rows))
+    written, first = np.zeros((2, len(rows)))
     for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
-        spec = OPS[op].of(direction)
-        result[index] = spec.written_bytes(rows.dims_of(op, index), rows.item_bytes[index])
-    return result
+        dims, item = rows.dims_of(op, index), rows.item_bytes[index]
+        written[index] = OPS[op].of(direction).written_bytes(dims, item)
+        first[index[0]] = 1.0
+    told = {STEP_BYTES: np.full(len(rows), written.sum()), FIRST_FRAC: first}
+    return replace(rows, dims={**rows.dims, **told})
