@@ -24,7 +24,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS, Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.contract import Estimate, Explanation, explanations
-from perfmodel.cost.learned.forest import Forest, unpack
+from perfmodel.cost.learned.store import Forest, unpack
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.ops.rows import Rows
