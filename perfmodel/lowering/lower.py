@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class Lowered:
     def rows(self) -> Rows:
         """The pieces as rows; `launches` of a piece are one row. All ranks copy at once."""
         ranks = {"ranks": float(self.graph.world_size)}
-        return Rows.of([p.to_row() | (ranks if p.op in HOST_COPIES else {}) for p in self.pieces])
+        return Rows.of([row_of(p) | (ranks if p.op in HOST_COPIES else {}) for p in self.pieces])
 
     @cached_property
     def waits_for(self) -> dict[int, list[int]] | None:
@@ -123,6 +123,11 @@ class Lowered:
             for counts, what, why in counted
             for name, count in counts.most_common()
         )
+
+
+def row_of(piece: Piece) -> dict[str, Any]:
+    """As a row of the measurement table."""
+    return {"op": piece.op, "dtype": piece.dtype, "direction": piece.direction, **piece.dims}
 
 
 def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lowered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from perfmodel.base.registry import Registry
 from perfmodel.ops.graph import Op
@@ -32,10 +32,6 @@ class Piece:
     """How many launches the row stands for (the passes of a sort, reductions behind a product)."""
     guessed: bool = False
     """A dim was not told by the op's arguments and stands at a plain guess."""
-
-    def to_row(self) -> dict[str, Any]:
-        """As a row of the measurement table."""
-        return {"op": self.op, "dtype": self.dtype, "direction": self.direction, **self.dims}
 
 
 Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]

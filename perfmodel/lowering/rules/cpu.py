@@ -15,7 +15,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.lowering.arguments import by_record, made, rule_of, tensor
 from perfmodel.lowering.draft import Built, Draft
-from perfmodel.lowering.lower import lower
+from perfmodel.lowering.lower import lower, row_of
 from perfmodel.lowering.piece import ANY, LEAF, WHOLE, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
@@ -154,7 +154,7 @@ STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
 
 
 def rows_of(pieces: Sequence[Piece]) -> Rows:
-    rows = Rows.of([piece.to_row() for piece in pieces])
+    rows = Rows.of([row_of(piece) for piece in pieces])
     written, first = np.zeros((2, len(rows)))
     for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         dims, item = rows.dims_of(op, index), rows.item_bytes[index]

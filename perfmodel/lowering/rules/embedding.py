@@ -27,15 +27,7 @@ from perfmodel.lowering.arguments import (
     tensors,
     told,
 )
-from perfmodel.lowering.piece import (
-    LEAF,
-    TIER,
-    WHOLE,
-    Kind,
-    MissingArguments,
-    Piece,
-    rule,
-)
+from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Kind, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
 from perfmodel.lowering.rules.vector import SPARSE, named
