@@ -18,6 +18,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
+from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import (
     TIMINGS,
     Group,
@@ -25,14 +26,6 @@ from perfmodel.cost.gpu.analysis import (
     floors_of,
     groups_of,
     measured_us,
-)
-from perfmodel.cost.gpu.rates import (
-    LANES,
-    SECTOR_BYTES,
-    USUAL,
-    missed_share,
-    stream_bytes_per_us,
-    transfer_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import nearest_known
@@ -54,7 +47,7 @@ def resident_blocks(threads: Floats | float, device: Device) -> Floats:
 def resident_warps(device: Device) -> float:
     """Warps that the device holds at once."""
     threads = device.max_threads_per_sm or _S.usual_threads_per_sm
-    return float(device.sm_count * threads / LANES[device.target])
+    return float(device.sm_count * threads / rates.LANES[device.target])
 
 
 def launch(
@@ -75,7 +68,7 @@ def launch(
     width, height = (
         2.0 ** np.floor(np.log2(np.clip(values, 1.0, most))) for values in (across, down)
     )
-    height = np.minimum(height, most / np.minimum(width, LANES["cuda"]))
+    height = np.minimum(height, most / np.minimum(width, rates.LANES["cuda"]))
     width = np.minimum(width, most / height)
     each = length if by_columns else np.ceil(length / width)
     is_split = each >= np.minimum(height * _R.least_values, _R.most_values)
@@ -93,7 +86,7 @@ def launch(
 def load_us(group: Group, device: Device) -> Floats:
     """A turn of loads: from memory, or what fits there from the L2, where the kernel before wrote
     it."""
-    missed = np.where(group.flushed, 1.0, missed_share(group.moved_bytes, device))
+    missed = np.where(group.flushed, 1.0, rates.missed_share(group.moved_bytes, device))
     return _R.cached_load_us + missed * (_R.load_us - _R.cached_load_us)
 
 
@@ -207,9 +200,9 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
-    each = np.ceil(group.dims["cols"] / (LANES["cuda"] * _R.most_vector))
+    each = np.ceil(group.dims["cols"] / (rates.LANES["cuda"] * _R.most_vector))
     known = _S["accumulate_us"]
-    turn_us = known[nearest_known(device.architecture, known) or USUAL]
+    turn_us = known[nearest_known(device.architecture, known) or rates.USUAL]
     waited_us: Floats = turn_us * each * group.dims["rows"] / resident_warps(device)
     return np.maximum(moving_us, waited_us)
 
@@ -223,7 +216,7 @@ def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
     most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
     rows_per_line = np.maximum(_S.line_bytes / (group.item_bytes * dims["cols"]), 1.0)
-    warps = dims["rows"] * dims["cols"] / LANES[device.target]
+    warps = dims["rows"] * dims["cols"] / rates.LANES[device.target]
     turns = np.minimum(most + mean * (rows_per_line - 1.0), warps)
     queued: Floats = _S["atomic_line_us"][device.target] * turns
     rate = _S["adds_per_sm_per_clock"].get(device.target, np.inf)
@@ -318,7 +311,7 @@ def shortest_kernel_us(launched_us: float) -> float:
 
 def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> Floats:
     cold = np.zeros(len(rows))
-    rate = stream_bytes_per_us(device) / pace
+    rate = rates.stream_bytes_per_us(device) / pace
     for group in groups_of(rows):
         if OPS[group.op].family not in STREAMING_FAMILIES:
             continue
@@ -328,7 +321,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
             whole_bytes = dims["rows"] * row_bytes
             passes = np.clip(moved // whole_bytes - 1.0, 0.0, 2.0)
             table_bytes = np.where(dims["hash_size"] > 0, dims["hash_size"] * row_bytes, np.inf)
-            sectors = dims["rows"] * np.maximum(row_bytes, SECTOR_BYTES)
+            sectors = dims["rows"] * np.maximum(row_bytes, rates.SECTOR_BYTES)
             taken = np.minimum(sectors, np.maximum(table_bytes, whole_bytes))
             moved = moved + passes * (taken - whole_bytes)
         unknown = 1.0 - measured_frac[group.index]
@@ -337,7 +330,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
             traffic = np.where(own.by_vectors(group, device), 1.0, traffic)
         elif "strided" in group.dims:
             traffic = traffic * np.where(group.dims["strided"] > 0, _C.strided, 1.0)
-        once_us = np.where(group.in_program, moved / rate, transfer_us(moved, device))
+        once_us = np.where(group.in_program, moved / rate, rates.transfer_us(moved, device))
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -101,11 +101,6 @@ Cell = dict[str, float]
 Table = dict[str, dict[str, dict[str, Cell]]]
 """Thread, then `raw` or `no_blocking`, then type."""
 
-_COLUMNS = (
-    *("type", "thread", "op", "call", "step", "start_us", "end_us", "value_us"),
-    *("blocking", "handed_over"),
-)
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -183,7 +178,8 @@ class Samples:
         return columns
 
     def _where(self, keep: Mask | Ints) -> Samples:
-        return replace(self, **{name: getattr(self, name)[keep] for name in _COLUMNS})
+        columns: dict[str, Any] = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return replace(self, **{name: column[keep] for name, column in columns.items()})
 
 
 LONG_COPY_US = 50.0
