@@ -383,10 +383,3 @@ def unknown_generations(devices: Iterable[Device]) -> list[str]:
         if device.target != "cpu" and device.architecture
         if device.architecture not in GENERATIONS
     ]
-
-
-def uncalibrated(device: Device) -> list[str]:
-    """That `device`, a CPU, was not calibrated; for predictions."""
-    if device.target != "cpu" or device.calibration:
-        return []
-    return [f"{device.name} was not calibrated: scaled from another CPU"]

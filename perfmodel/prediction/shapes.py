@@ -14,9 +14,10 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.contract import parts_of
+from perfmodel.cost.durations import uncalibrated
 from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.catalogue import uncalibrated, unknown_generations
+from perfmodel.hardware.catalogue import unknown_generations
 from perfmodel.hardware.schema import figures_used
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.draft import COPY_STREAM, DISTRIBUTION_STREAM

@@ -14,9 +14,9 @@ import numpy as np
 from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.frames import text_rows
 from perfmodel.base.units import error_pct
+from perfmodel.cost.durations import uncalibrated
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
-from perfmodel.hardware.catalogue import uncalibrated
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.timeline.graph.kinds import NodeKind
