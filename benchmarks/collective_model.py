@@ -43,7 +43,7 @@ from perfmodel.cost.collectives.learned import (
     features_of,
     latency_frac,
 )
-from perfmodel.cost.learned.forest import of_booster, pack
+from perfmodel.cost.learned.store import of_booster, pack
 from perfmodel.errors import ModelError
 
 MIN_BYTES = 512

@@ -143,8 +143,8 @@ def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
         [way.sharding for way in here],
         ["dense" if way.sharding == "data_parallel" else _KERNEL[way.tier] for way in here],
         topology_of(deployment.machine, deployment.samples),
-        item_bytes([way.dtype for way in here]),
-        float(item_bytes([deployment.workload.implementation.exchange_precision])[0]),
+        np.array([item_bytes(way.dtype) for way in here]),
+        item_bytes(deployment.workload.implementation.exchange_precision),
     )
     nothing: dict[str, Any] = {name: 0.0 * getattr(problem, name) for name in _BESIDE_WORK}
     nothing |= {"fixed_us": (0.0,) * len(KINDS), "beside": FixedTimes()}

@@ -108,6 +108,13 @@ def not_learned() -> list[str]:
     ]
 
 
+def uncalibrated(device: Device) -> list[str]:
+    """That `device`, a CPU, was not calibrated; for predictions."""
+    if device.target != "cpu" or device.calibration:
+        return []
+    return [f"{device.name} was not calibrated: scaled from another CPU"]
+
+
 Models = Mapping[str, KernelModel]
 """Family to the model that answers for it; families that are not in it have their default."""
 

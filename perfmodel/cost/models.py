@@ -6,26 +6,9 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
+from perfmodel.cost.cpu import terms
 from perfmodel.cost.cpu.family import CpuFamily
-from perfmodel.cost.cpu.parameters import (
-    MEMORY_PARAMETERS,
-    THREAD_PARAMETERS,
-    parameters,
-)
-from perfmodel.cost.cpu.terms import (
-    OF_CONVOLUTIONS,
-    RATES,
-    VECTORS,
-    attention_terms,
-    collective_terms,
-    convolution_terms,
-    embedding_terms,
-    host_terms,
-    matmul_terms,
-    optimizer_terms,
-    sort_terms,
-    streaming_terms,
-)
+from perfmodel.cost.cpu.parameters import MEMORY_PARAMETERS, THREAD_PARAMETERS, parameters
 from perfmodel.cost.gpu import attention, convolution, embedding, rates
 from perfmodel.cost.gpu.analysis import Analyse, Heuristic
 from perfmodel.cost.learned.features import PHYSICS
@@ -49,24 +32,25 @@ for family, analyse in ANALYSES.items():
     KERNELS.register(f"gpu/{family}/heuristic")(Heuristic(family, analyse))
 
 
-_STREAMING = parameters("cpu.vector", VECTORS)
+_VECTOR = parameters("cpu.vector", terms.VECTORS)
+_EMBEDDING = parameters("cpu.embedding", terms.VECTORS) + THREAD_PARAMETERS
+_OPTIMIZER = parameters("cpu.optimizer", terms.VECTORS) + THREAD_PARAMETERS
 _ON_CPU = {
-    "attention": (parameters("cpu.attention", RATES), attention_terms),
-    "collective": (parameters("cpu.collective"), collective_terms),
-    "convolution": (parameters("cpu.convolution", OF_CONVOLUTIONS), convolution_terms),
-    "embedding": ((*parameters("cpu.embedding", VECTORS), *THREAD_PARAMETERS), embedding_terms),
-    "matmul": (parameters("cpu.matmul", RATES), matmul_terms),
-    "optimizer": ((*parameters("cpu.optimizer", VECTORS), *THREAD_PARAMETERS), optimizer_terms),
-    "sort": ((*parameters("cpu.sort"), *THREAD_PARAMETERS), sort_terms),
-    "transfer": (_STREAMING, streaming_terms),
-    "vector": (_STREAMING, streaming_terms),
+    "attention": (parameters("cpu.attention", terms.RATES), terms.attention_terms),
+    "collective": (parameters("cpu.collective"), terms.collective_terms),
+    "convolution": (parameters("cpu.convolution", terms.OF_CONVOLUTIONS), terms.convolution_terms),
+    "embedding": (_EMBEDDING, terms.embedding_terms),
+    "matmul": (parameters("cpu.matmul", terms.RATES), terms.matmul_terms),
+    "optimizer": (_OPTIMIZER, terms.optimizer_terms),
+    "sort": (parameters("cpu.sort") + THREAD_PARAMETERS, terms.sort_terms),
+    "transfer": (_VECTOR, terms.streaming_terms),
+    "vector": (_VECTOR, terms.streaming_terms),
 }
 """Parameters of each family's own, and the terms of its durations."""
 CPU_FAMILIES = {
-    family: CpuFamily(family, (*MEMORY_PARAMETERS, *own), terms)
-    for family, (own, terms) in _ON_CPU.items()
+    family: CpuFamily(family, MEMORY_PARAMETERS + own, of) for family, (own, of) in _ON_CPU.items()
 }
-CPU_FAMILIES["host"] = CpuFamily("host", parameters("cpu.host"), host_terms, called=False)
+CPU_FAMILIES["host"] = CpuFamily("host", parameters("cpu.host"), terms.host_terms, called=False)
 CPU_FAMILIES |= dict.fromkeys(("channel", "jagged", "pooling"), CPU_FAMILIES["vector"])
 for family, model in CPU_FAMILIES.items():
     KERNELS.register(f"cpu/{family}/heuristic")(model)

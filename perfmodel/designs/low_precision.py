@@ -8,8 +8,6 @@ from itertools import pairwise
 from math import sqrt
 from typing import get_args, get_type_hints
 
-import numpy as np
-
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.layouts.surrogate import mlp_us
@@ -111,7 +109,7 @@ def _layers(
         narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
         held = SPEED if narrower else ""
         held = BUDGET if free in narrower and free not in allowed else held
-        own, usual = (weights * np.asarray(item_bytes([dtype, wide]))).tolist()
+        own, usual = (weights * item_bytes(each) for each in (dtype, wide))
         us = taken[dtype][at], taken[wide][at]
         yield Choice(name, dtype, error_of(dtype), budget, *us, own, usual, held)
 

@@ -121,7 +121,7 @@ def torchrec_document(placement: Placement, workload: Workload, machine: Cluster
 
 def _size_bytes(workload: Workload, number: int, dtype: str) -> float:
     table = workload.tables[number]
-    return table.rows * table.dim * float(item_bytes([dtype])[0])
+    return table.rows * table.dim * item_bytes(dtype)
 
 
 def known(table: Mapping[str, T], word: Any, where: str) -> T:

@@ -4,7 +4,7 @@ which rule is whose."""
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import translate
 from functools import cache, lru_cache
@@ -81,14 +81,10 @@ def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
     return tuple(reversed([0 if 0 in column else max(column) for column in columns]))
 
 
-def size(shape: tuple[int, ...]) -> int:
-    return prod(shape)
-
-
 def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
     """A shape as `rows` and `cols`, the last dimension."""
     cols = shape[-1] if shape else 1
-    return {"rows": float(size(shape[:-1])), "cols": float(cols)}
+    return {"rows": float(prod(shape[:-1])), "cols": float(cols)}
 
 
 def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, float]:
@@ -100,9 +96,9 @@ def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, 
     """
     layouts, is_broadcast = set(), False
     for held in tensors:
-        if stored(held) == size(shape):
+        if stored(held) == prod(shape):
             layouts.add(_layout(held))
-        elif size(held.shape) > 1 or held.device not in ("", HOST):
+        elif held.elements > 1 or held.device not in ("", HOST):
             is_broadcast = True
     rows_apart = APART in layouts
     layouts.discard(APART)
@@ -129,7 +125,7 @@ def _run_alike(tensors: Sequence[Tensor]) -> bool:
         ]
         if len(runs) == 1 and held.shape[runs[0]] * bytes_of(held.dtype) >= SECTOR_BYTES:
             innermost.add(runs[0] - len(held.shape))
-        elif size(held.shape) > 1:
+        elif held.elements > 1:
             return False
     return len(innermost) == 1
 
@@ -152,7 +148,7 @@ def _layout(held: Tensor) -> Hashable:
 def stored(tensor_: Tensor) -> int:
     """Elements that a tensor takes in memory: an expanded dimension holds one."""
     if 0 not in tensor_.strides:
-        return size(tensor_.shape)
+        return tensor_.elements
     pairs = zip(tensor_.shape, tensor_.strides, strict=True)
     return prod(length for length, stride in pairs if stride or not length)
 
@@ -161,10 +157,9 @@ def tensor_bytes(tensor_: Tensor) -> float:
     return stored(tensor_) * bytes_of(tensor_.dtype)
 
 
-@lru_cache(maxsize=256)
 def bytes_of(dtype: str) -> float:
     """Bytes per element; 4 for a dtype that is not known."""
-    return float(item_bytes([dtype])[0]) if is_known(dtype) else UNKNOWN_ITEM_BYTES
+    return item_bytes(dtype) if is_known(dtype) else UNKNOWN_ITEM_BYTES
 
 
 def numbers(op: Op, *names: str) -> dict[str, float]:
@@ -181,22 +176,7 @@ def told(op: Op, name: str) -> dict[str, float]:
     return numbers(op, *spec.dims, *spec.defaults)
 
 
-def on_host(op: Op) -> bool:
-    """Whether all tensors of an op are known to lie in host memory, or it is known to run there."""
-    return is_hosts(op) or bool(_lies_on_host(op))
-
-
-def is_hosts(op: Op) -> bool:
-    """Whether an op is known to run on the host, whatever its tensors say."""
-    return op.attributes.get("device") == HOST
-
-
-def all_on_host(ops: Iterable[Op]) -> bool:
-    """Whether no tensor of a program is known to lie elsewhere than in host memory."""
-    return all(_lies_on_host(op) is not False for op in ops)
-
-
-def _lies_on_host(op: Op) -> bool | None:
+def lies_on_host(op: Op) -> bool | None:
     """Whether all tensors of an op lie in host memory; None where it has none that could tell.
 
     Execution traces do not say where sparse tensors lie.
@@ -248,7 +228,7 @@ def by_record(record: Operator) -> Lowering:
         elements |= record.numbers(op)
         dtypes = {name: tensor(op, place).dtype for name, (place, _) in record.tensors.items()}
         result, is_told = made(op), output(op) is not None
-        elements[OUTPUT] = float(size(result.shape) if is_told else max(size(result.shape), 1))
+        elements[OUTPUT] = float(result.elements if is_told else max(result.elements, 1))
         dtypes[OUTPUT] = result.dtype
         pieces: list[Piece] = []
         for row in record.rows:
@@ -331,7 +311,7 @@ def pointwise(
     """One kernel that streams these tensors; nothing where they are empty. `finds`: it computes
     where each element lies, which a kernel that is made for their shapes need not."""
     tensors = [*reads, *writes]
-    elements = max((size(t.shape) for t in tensors), default=0)
+    elements = max((t.elements for t in tensors), default=0)
     if not elements:
         return ()
     dtype = max(tensors, key=tensor_bytes).dtype
@@ -343,12 +323,12 @@ def pointwise(
         "flop_per_element": flop,
     }
     if finds:
-        dims |= layout_dims(tensors, max((t.shape for t in tensors), key=size))
+        dims |= layout_dims(tensors, max((t.shape for t in tensors), key=prod))
     return (Piece("elementwise", dims, dtype),)
 
 
 def fill_of(filled: Tensor) -> Sequence[Piece]:
-    if not size(filled.shape):
+    if not filled.elements:
         return ()
     if layout_dims([filled], filled.shape):
         return pointwise([], [filled], flop=0.0)
@@ -356,7 +336,7 @@ def fill_of(filled: Tensor) -> Sequence[Piece]:
 
 
 def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
-    elements = size(target.shape)
+    elements = target.elements
     if not elements:
         return ()
     to_host, from_host = target.device.startswith(HOST), source.device.startswith(HOST)
@@ -383,7 +363,7 @@ def host_device_copy(
 
     One that is not waited for is taken to be of pinned memory.
     """
-    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
+    dims = {"elements": float(moved.elements), "pinned": float(non_blocking or pinned)}
     return (Piece(name, dims, moved.dtype, kind="copy", blocks=not non_blocking),)
 
 

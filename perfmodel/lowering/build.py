@@ -22,11 +22,12 @@ from perfmodel.lowering.draft import (
 from perfmodel.lowering.host import Profile
 from perfmodel.lowering.host.measure import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.observed import HostTimes, loads_data
+from perfmodel.lowering.observed import HostTimes
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, TRITON, Op
 from perfmodel.ops.vocabulary.streaming import RECORDED
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.trace.categories import DATA_LOADING_NAME
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD
 
@@ -192,7 +193,9 @@ class _GraphBuilder:
 
     def _host_of(self, kind: str, op: Op) -> None:
         """A stretch of an op's host time; data loading was measured as a whole."""
-        if self.times is None or op.thread != MAIN_THREAD or not loads_data(op):
+        is_measured = self.times is not None and op.thread == MAIN_THREAD
+        annotation = op.attributes.get("annotation", "")
+        if not (is_measured and DATA_LOADING_NAME.search(annotation)):
             self._host(kind, op.name, op.thread)
 
     def _host(self, kind: str, op: str, thread: str, of: NodeKind = NodeKind.HOST) -> int:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from math import prod
 
-from perfmodel.lowering.arguments import output, size
+from perfmodel.lowering.arguments import output
 from perfmodel.lowering.rules.copies import KNOWN
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
 from perfmodel.ops.lookups import TABLE_BATCHED, with_recorded_lookups
@@ -77,7 +76,7 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
             forward = None
             for at in reversed(waiting):  # as its output says, or its offsets, of bags for it
                 known, tensors = output(graph.ops[at]), graph.ops[at].tensors
-                lengths = {size(t.shape) for t in tensors if len(t.shape) == 1}
+                lengths = {t.elements for t in tensors if len(t.shape) == 1}
                 batch = pooled.shape[0] if pooled.shape else 0
                 fits = any((t - 1) * batch + 1 in lengths for t in lengths if t > 1)
                 if known.shape == pooled.shape if known is not None else fits:
@@ -126,14 +125,14 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
     gradients = 0
     for index, op in enumerate(ops):
         if op.name == GRADIENT:
-            gradients += sum(prod(t.shape) for t in op.tensors[:1])
+            gradients += sum(t.elements for t in op.tensors[:1])
         elif op.name in LISTS and not op.tensors and not op.outputs:
             # all that a split's backward was given, else what is read next
             caller = ops[op.parent] if op.parent != NO_OP else None
             following = range(index + 1, min(index + GUESS_AHEAD, len(ops)))
             made = next(_tensors(ops, following, index), None)
             if caller is not None and caller.name.startswith(SPLITS) and caller.tensors:
-                elements = sum(prod(t.shape) for t in caller.tensors)
+                elements = sum(t.elements for t in caller.tensors)
                 made = Tensor((elements,), caller.tensors[0].dtype)
             if made is not None:
                 made = Tensor(made.shape, made.dtype)
@@ -154,7 +153,7 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
                 continue
             about = {"collective": word, "group_size": str(world_size)}
             given = _given(ops, index)
-            elements = prod(given.shape) if given is not None else 0
+            elements = given.elements if given is not None else 0
             if word == ALL_REDUCE:
                 elements, gradients = max(elements, gradients), 0
             if elements:
@@ -179,5 +178,5 @@ def _tensors(ops: Sequence[Op], places: range, index: int) -> Iterator[Tensor]:
         other = ops[place]
         if other.thread == ops[index].thread and other.parent != index and other.tensors:
             first = other.tensors[0]
-            if prod(first.shape) > 1:
+            if first.elements > 1:
                 yield first

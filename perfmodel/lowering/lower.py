@@ -4,10 +4,10 @@ and by the fallback where neither tells."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,11 +17,10 @@ from perfmodel.hardware.parts import Target
 from perfmodel.lowering.arguments import (
     BY_CALLS,
     FP32,
+    HOST,
     TF32,
-    all_on_host,
     bytes_of,
-    is_hosts,
-    on_host,
+    lies_on_host,
     rule_of,
     tensor_bytes,
 )
@@ -82,7 +81,7 @@ class Lowered:
     def rows(self) -> Rows:
         """The pieces as rows; `launches` of a piece are one row. All ranks copy at once."""
         ranks = {"ranks": float(self.graph.world_size)}
-        return Rows.of([p.to_row() | (ranks if p.op in HOST_COPIES else {}) for p in self.pieces])
+        return Rows.of([row_of(p) | (ranks if p.op in HOST_COPIES else {}) for p in self.pieces])
 
     @cached_property
     def waits_for(self) -> dict[int, list[int]] | None:
@@ -126,6 +125,11 @@ class Lowered:
         )
 
 
+def row_of(piece: Piece) -> dict[str, Any]:
+    """As a row of the measurement table."""
+    return {"op": piece.op, "dtype": piece.dtype, "direction": piece.direction, **piece.dims}
+
+
 def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lowered:
     """What the ops of `graph` become on `target`.
 
@@ -141,34 +145,27 @@ def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lo
     last, outermost = last_called(ops), outermost_of(ops)
     order = sorted(kept, key=lambda index: (last[index], -index))
     owner = [index for index in order for _ in kept[index]]
-    pieces = [piece for index in order for piece in kept[index]]
+    # PyTorch allows TF32 for convolutions and for products of recurrent layers (which come in it),
+    # for other products (since 1.12) only when told. A dtype that is not known counts as fp32.
+    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
+    changed = {CONVOLUTION, *([MATMUL] if graph.tf32 else [])} if has_tf32 else set()
+    pieces = []
+    for piece in (piece for index in order for piece in kept[index]):
+        if not is_known(piece.dtype) or (piece.dtype == TF32 and not has_tf32):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == FP32 and OPS[piece.op].family in changed:
+            piece = replace(piece, dtype=TF32)
+        pieces.append(piece)
     return Lowered(
         graph,
         target,
-        tuple(in_units(pieces, device, bool(graph.tf32))),
+        tuple(pieces),
         np.array(owner, np.int64),
         np.array([outermost[index] for index in owner], np.int64),
         np.array(answered[: len(ops)], np.int64),
         Counter(ops[index].name for index in order if kept[index][0].op == UNKNOWN),
         Counter(ops[index].name for index in undivided),
     )
-
-
-def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iterator[Piece]:
-    """The pieces, fp32 products as TF32 where the device has it and it is allowed.
-
-    PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
-    for other products (since 1.12) only when told, by `tf32`. A dtype that is not known
-    counts as fp32.
-    """
-    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
-    changed = {CONVOLUTION, *([MATMUL] * tf32)} if has_tf32 else set()
-    for piece in pieces:
-        if not is_known(piece.dtype) or (piece.dtype == TF32 and not has_tf32):
-            piece = replace(piece, dtype=FP32)
-        if piece.dtype == FP32 and OPS[piece.op].family in changed:
-            piece = replace(piece, dtype=TF32)
-        yield piece
 
 
 _MAX_ANSWERS = 1 << 16
@@ -186,7 +183,8 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
     """Per op that launches something itself its pieces; per op the op that answers for it: itself,
     the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
     with an output given) leaves the work to it."""
-    rules = _rules_of(target, target == CPU or not all_on_host(ops))
+    moves = target != CPU and all(lies_on_host(op) is not False for op in ops)
+    rules = _known_rules(target, not moves)
     own: list[Pieces | None] = [None] * len(ops)
     answered = [NO_OP] * len(ops)
     covered = [False] * len(ops)
@@ -216,17 +214,15 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
             pieces = ()
         elif pieces and done:
             left = () if BY_CALLS in op.attributes else pieces
-            pieces = tuple(p for p in left if p.op in _REPEATABLE or _kind(p) not in done)
+            pieces = tuple(
+                p for p in left if p.op in _REPEATABLE or (p.op, p.direction) not in done
+            )
         if pieces:
             kept[index] = pieces
-            done = (done or set()) | {_kind(piece) for piece in pieces}
+            done = (done or set()) | {(piece.op, piece.direction) for piece in pieces}
         if done and op.parent != NO_OP:
             below.setdefault(op.parent, set()).update(done)
     return kept, answered
-
-
-def _kind(piece: Piece) -> tuple[str, str]:
-    return piece.op, piece.direction
 
 
 class _Rules:
@@ -236,9 +232,8 @@ class _Rules:
     to a GPU as a whole.
     """
 
-    def __init__(self, target: Target, *, stays: bool) -> None:
-        self._target = target
-        self._is_left = on_host if stays else is_hosts
+    def __init__(self, target: Target, stays: bool) -> None:
+        self._target, self._stays = target, stays
         self._answers: dict[Hashable, Pieces | None] = {}
 
     def of(self, op: Op) -> tuple[Pieces | None, bool]:
@@ -274,10 +269,14 @@ class _Rules:
             return self._answers[key]
         if len(self._answers) >= _MAX_ANSWERS:
             self._answers.clear()
-        is_left = self._target != CPU and not op.name.startswith(TIER) and self._is_left(op)
+        is_left = self._target != CPU and not op.name.startswith(TIER)  # to the host
+        is_left &= op.attributes.get("device") == HOST or (self._stays and bool(lies_on_host(op)))
         pieces: Pieces | None = ()
         if not is_left or rule is fallback:
-            inputs, outputs = (with_tensors(it, _without_ids) for it in (op.inputs, op.outputs))
+            inputs, outputs = (
+                with_tensors(given, lambda each: replace(each, tensor_id=-1, storage_id=-1))
+                for given in (op.inputs, op.outputs)
+            )
             try:
                 pieces = tuple(rule(Op(op.name, inputs, outputs, attributes=op.attributes)))
             except MissingArguments:
@@ -288,10 +287,8 @@ class _Rules:
         return pieces
 
 
-@lru_cache(maxsize=8)
-def _rules_of(target: Target, stays: bool) -> _Rules:
-    """Programs that are predicted one after the other share most calls."""
-    return _Rules(target, stays=stays)
+_known_rules = lru_cache(maxsize=8)(_Rules)
+"""Programs that are predicted one after the other share most calls."""
 
 
 def fallback(op: Op) -> Pieces:
@@ -336,7 +333,3 @@ def _one(argument: Argument) -> Hashable:
     if isinstance(argument, tuple):
         return tuple(map(_one, argument))
     return type(argument), argument
-
-
-def _without_ids(tensor: Tensor) -> Tensor:
-    return replace(tensor, tensor_id=-1, storage_id=-1)

@@ -28,7 +28,6 @@ from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured as measured_times
-from perfmodel.trace.categories import DATA_LOADING_NAME
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, launching_op
 from perfmodel.trace.window import MAIN_THREAD
@@ -150,17 +149,7 @@ def with_streams(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     """
     if not len(links.device_rows) or links.recorded_frac < MIN_RECORDED_FRAC:
         return graph
-    op = launched_by(graph, rank, links)
-    streams = _streams(graph, rank, links, op)
-    ops = tuple(
-        replace(one, attributes={**one.attributes, STREAM: name}) if name else one
-        for one, name in zip(graph.ops, streams, strict=True)
-    )
-    return replace(graph, ops=ops, waits=_waits(rank, links, op))
-
-
-def _streams(graph: OpGraph, rank: RankTrace, links: Links, op: Ints) -> list[str]:
-    main = main_stream(rank, links)
+    op, main = launched_by(graph, rank, links), main_stream(rank, links)
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for index, number in zip(op.tolist(), rank.stream[links.device_rows].tolist(), strict=True):
         counts[index][COMPUTE if number == main else f"stream{number}"] += 1
@@ -175,11 +164,10 @@ def _streams(graph: OpGraph, rank: RankTrace, links: Links, op: Ints) -> list[st
             (own[index],) = below[index]
         elif not own[index] and one.parent != NO_OP:
             own[index] = own[one.parent]
-    return own
-
-
-def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
-    """`[E, 2]`: op whose work was waited for, op whose work waited."""
+    ops = tuple(
+        replace(one, attributes={**one.attributes, STREAM: name}) if name else one
+        for one, name in zip(graph.ops, own, strict=True)
+    )
     measured = build_rank(rank, links)
     edges = measured.edges_
     crossing = np.flatnonzero(np.isin(edges.kind, WAITS))
@@ -188,7 +176,7 @@ def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
     rows = measured.nodes_.row[np.stack([edges.source[crossing], edges.target[crossing]], axis=1)]
     pairs = op_of_row[rows]
     known = (pairs != NO_OP).all(axis=1) & (pairs[:, 0] != pairs[:, 1])
-    return np.stack(distinct_pairs(*pairs[known].T), axis=1)
+    return replace(graph, ops=ops, waits=np.stack(distinct_pairs(*pairs[known].T), axis=1))
 
 
 _LAUNCHES_NOTHING = (NodeKind.HOST, NodeKind.WAIT)
@@ -277,11 +265,6 @@ def measured_stretches(
         taken_us = float(nodes.duration_us[node])
         stretches.append(Stretch(row, step, taken_us, cause, label, op, is_first or is_last))
     return tuple(stretches)
-
-
-def loads_data(op: Op) -> bool:
-    """Whether an operator belongs to the loading of data, by the annotation around it."""
-    return DATA_LOADING_NAME.search(op.attributes.get("annotation", "")) is not None
 
 
 CLOCKS_US = 25.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from perfmodel.base.registry import Registry
 from perfmodel.ops.graph import Op
@@ -32,10 +32,6 @@ class Piece:
     """How many launches the row stands for (the passes of a sort, reductions behind a product)."""
     guessed: bool = False
     """A dim was not told by the op's arguments and stands at a plain guess."""
-
-    def to_row(self) -> dict[str, Any]:
-        """As a row of the measurement table."""
-        return {"op": self.op, "dtype": self.dtype, "direction": self.direction, **self.dims}
 
 
 Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
@@ -79,9 +75,12 @@ class MissingArguments(Exception):
 ANY = "any"
 
 
-def entries(*names: str, target: str = ANY, scope: str = "") -> tuple[str, ...]:
-    """Registry keys of ops by their names, in words; those without `::` are ATen's. `target`: one,
-    or several in words; `scope`: `LEAF WHOLE`."""
+def rule(
+    *names: str, target: str = ANY, scope: str = "", library: str = "aten::"
+) -> Callable[[Lowering], Lowering]:
+    """A decorator: the rule of ops by their names, in words; those without `::` are of `library`.
+    `target`: one, or several in words; `scope`: `LEAF WHOLE`."""
     words = (word for text in names for word in text.split())
-    full = [word if "::" in word else f"aten::{word}" for word in words]
-    return tuple(f"{each}/{scope}{name}" for each in target.split() for name in full)
+    full = [word if "::" in word else f"{library}{word}" for word in words]
+    keys = (f"{each}/{scope}{name}" for each in target.split() for name in full)
+    return LOWERINGS.register(*keys)

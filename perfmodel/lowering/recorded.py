@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
@@ -148,26 +149,32 @@ Key = tuple[str, int]
 """Of an op: `op` and its index before, or `call` and the row that it stands for."""
 
 
+@dataclass(frozen=True)
 class _Insertion:
     """Ops for device rows, and where among those of a graph they stand.
 
     Places are rows of the trace, in which ops are in order of their begin.
     """
 
-    def __init__(
-        self,
-        graph: OpGraph,
-        rank: RankTrace,
-        links: Links,
-        measured: ExecutionGraph,
-        launcher: Ints,
-        taken_us: Floats,
-    ) -> None:
-        self.graph, self.rank, self.links = graph, rank, links
-        self.launcher, self.taken_us = launcher, taken_us
-        self.calls = _of_calls(measured)
-        self.last_step = graph.ops[-1].step if len(graph) else 0
-        self.top = outermost_of(graph.ops)
+    graph: OpGraph
+    rank: RankTrace
+    links: Links
+    measured: ExecutionGraph
+    launcher: Ints
+    taken_us: Floats
+
+    @cached_property
+    def calls(self) -> dict[int, tuple[float, float]]:
+        """Per row of a launch call, what it takes without waiting, and what it goes on for."""
+        nodes = self.measured.nodes_
+        times_of: dict[int, tuple[float, float]] = {}
+        for kind in (NodeKind.LAUNCH, NodeKind.WAIT):
+            for node in np.flatnonzero(nodes.kind == kind).tolist():
+                row, us = int(nodes.row[node]), float(nodes.duration_us[node])
+                call_us, rest_us = times_of.get(row, (0.0, 0.0))
+                is_launch = kind == NodeKind.LAUNCH
+                times_of[row] = (call_us + us, rest_us) if is_launch else (call_us, rest_us + us)
+        return times_of
 
     def of(self, carried: Ints) -> OpGraph:
         """The graph with an op for each of these device rows (positions in `links`), callers before
@@ -206,13 +213,13 @@ class _Insertion:
         """Per device row the place of the outermost op, or call outside of all, that launched the
         next one on its stream whose launch is known; else on any; else the end."""
         rows, streams = self.links.device_rows, self.rank.stream[self.links.device_rows].tolist()
-        end = float(len(self.rank))
+        end, top = float(len(self.rank)), outermost_of(self.graph.ops)
         on_stream: dict[int, float] = {}
         on_any, following = end, [end] * len(rows)
         for at in range(len(rows) - 1, -1, -1):
             launch, launcher = int(self.links.device_launch[at]), int(self.launcher[at])
             if launch != NONE:
-                place = self.graph.ops[self.top[launcher]].event if launcher != NO_OP else launch
+                place = self.graph.ops[top[launcher]].event if launcher != NO_OP else launch
                 on_stream[streams[at]] = on_any = float(place)
             following[at] = on_stream.get(streams[at], on_any)
         return following
@@ -222,7 +229,8 @@ class _Insertion:
         about = {STAND_IN: "1", **self._call(launch)}
         if launch == NONE:
             row = int(self.links.device_rows[at])
-            step = self._step_of(int(following)) if following < len(self.rank) else self.last_step
+            last_step = self.graph.ops[-1].step if self.graph.ops else 0
+            step = self._step_of(int(following)) if following < len(self.rank) else last_step
             return Op(UNLAUNCHED, thread=MAIN_THREAD, step=step, event=row, attributes=about)
         thread = self.links.roles.get(int(self.rank.thread[launch]), MAIN_THREAD)
         step = self._step_of(launch)
@@ -275,16 +283,3 @@ class _Insertion:
                 about |= DEVICE_WIDE
             waiting.append(op if about == op.attributes else replace(op, attributes=about))
         return waiting
-
-
-def _of_calls(measured: ExecutionGraph) -> dict[int, tuple[float, float]]:
-    """Per row of a launch call, what it takes without waiting, and what it goes on for."""
-    nodes = measured.nodes_
-    times_of: dict[int, tuple[float, float]] = {}
-    for kind in (NodeKind.LAUNCH, NodeKind.WAIT):
-        for node in np.flatnonzero(nodes.kind == kind).tolist():
-            row, us = int(nodes.row[node]), float(nodes.duration_us[node])
-            call_us, rest_us = times_of.get(row, (0.0, 0.0))
-            is_launch = kind == NodeKind.LAUNCH
-            times_of[row] = (call_us + us, rest_us) if is_launch else (call_us, rest_us + us)
-    return times_of

@@ -238,7 +238,7 @@ class Rows:
     @cached_property
     def item_bytes(self) -> Floats:
         """Bytes per element of each row; `ModelError` for an unknown dtype."""
-        return self.of_kinds(lambda kind: item_bytes([kind.dtype])[0])
+        return self.of_kinds(lambda kind: item_bytes(kind.dtype))
 
 
 @cache

@@ -4,16 +4,16 @@ number types, with bytes of an element and of a stored row, words of kernels and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from perfmodel.base.arrays import Floats, of_texts
+from perfmodel.base.arrays import Floats
 from perfmodel.base.registry import Registry
 from perfmodel.errors import ModelError
 
@@ -186,11 +186,11 @@ _ITEM_BYTES = {
 """Of an element as it is stored; of mixed schemes, of the weights."""
 
 
-def item_bytes(dtypes: Sequence[str]) -> NDArray[np.float64]:
-    """Bytes per element, one per dtype; raises `ModelError` for a dtype that is not known."""
-    for dtype in set(dtypes) - set(_ITEM_BYTES):
+def item_bytes(dtype: str) -> float:
+    """Bytes per element; raises `ModelError` for a dtype that is not known."""
+    if dtype not in _ITEM_BYTES:
         raise ModelError(f"unknown dtype {dtype[:60]!r}; one of {', '.join(sorted(_ITEM_BYTES))}")
-    return of_texts(dtypes, _ITEM_BYTES.__getitem__)
+    return _ITEM_BYTES[dtype]
 
 
 def is_known(dtype: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, distinct
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.contract import parts_of
-from perfmodel.cost.cpu.parameters import remarks
+from perfmodel.cost.durations import uncalibrated
 from perfmodel.errors import SharedNote, UsageError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.catalogue import unknown_generations
@@ -215,7 +215,7 @@ def predict_shapes(
         coverage=coverage,
         memory=memory,
         explainer=ModelExplainer(steps, machine, costs, {r: t.ratio for r, t in of_host.items()}),
-        notes=(*steps.notes, *unknown_generations([device]), *remarks(device)),
+        notes=(*steps.notes, *unknown_generations([device]), *uncalibrated(device)),
     )
 
 

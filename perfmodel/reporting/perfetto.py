@@ -225,7 +225,7 @@ def _collectives(graph: ExecutionGraph, rank: RankTrace) -> dict[int, dict[str, 
         if known.get("collective") in COLLECTIVE_TYPES and is_known(dtype) and elements >= 0:
             result[at] = {
                 "comm_type": COLLECTIVE_TYPES.index(known["collective"]),
-                "comm_size": int(elements * item_bytes([dtype])[0]),
+                "comm_size": int(elements * item_bytes(dtype)),
                 "pg_name": known.get("process_group", ""),
             }
     return result

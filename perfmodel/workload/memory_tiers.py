@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from perfmodel.base.units import BYTES_PER_GB
@@ -87,7 +87,7 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
             for tensor in tensors_in(arguments):
                 if tensor.storage_id <= 0 or not (in_host_memory or tensor.device != "cpu"):
                     continue
-                size_bytes = tensor.elements * _item_bytes(tensor.dtype)
+                size_bytes = tensor.elements * item_bytes(tensor.dtype)
                 storage = storages.get(tensor.storage_id)
                 if storage is None:
                     storage = _Storage(size_bytes, index, made_at)
@@ -151,11 +151,6 @@ def too_small(
         f"{who} {in_gb(total_bytes)}{of}, {in_gb(total_bytes - held_bytes)} more than the "
         f"{in_gb(held_bytes)} of {name}; most of it: {largest}, {in_gb(parts[largest])}"
     )
-
-
-@cache
-def _item_bytes(dtype: str) -> float:
-    return float(item_bytes([dtype])[0])
 
 
 def in_gb(size_bytes: float) -> str:

@@ -268,7 +268,7 @@ def _ddp_bucket_bytes(ops: Sequence[Op], largest: int, apart: Sequence[int]) -> 
     """The size that closes a bucket of gradients, where those of `ops` are not PyTorch's usual: the
     `largest` gradient may come on top; those of tables, of `apart` bytes, are summed alone."""
     sizes = [
-        int(op.attributes["in_elements"]) * int(item_bytes([op.attributes["dtype"]])[0])
+        int(op.attributes["in_elements"]) * int(item_bytes(op.attributes["dtype"]))
         for op in ops
         if op.attributes.get("collective") == "all_reduce"
         and op.name.startswith("c10d::")

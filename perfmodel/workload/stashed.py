@@ -45,7 +45,7 @@ def stashed(r: Recorder, ops: Sequence[Op], most_bytes: float, ahead: int) -> tu
     nodes = sorted({top for op, top in zip(ops, tops, strict=True) if op.phase == BACKWARD})
     added, moved = defaultdict[int, list[Op]](list), dict[int, tuple[int, int]]()
     for key, x in largest.items():
-        size_bytes = x.elements * float(item_bytes([x.dtype])[0])
+        size_bytes = x.elements * item_bytes(x.dtype)
         if key not in made or key not in first or size_bytes < LEAST_BYTES:
             continue
         if (most_bytes := most_bytes - size_bytes) < 0:

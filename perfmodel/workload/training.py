@@ -147,7 +147,7 @@ class Reducer:
         self.held.append((parameter, gradient))
         limit = self.bucket_bytes if self.buckets else min(FIRST_BUCKET_BYTES, self.bucket_bytes)
         elements = sum(held.elements for _, held in self.held)
-        is_full = elements * item_bytes([gradient.dtype])[0] >= limit
+        is_full = elements * item_bytes(gradient.dtype) >= limit
         if is_full or self.arrivals == len(self.parameters):
             bucket = r.view(place, (elements,), (1,))
             all_reduce(r, bucket, self.ranks, group=self.group)

@@ -30,11 +30,6 @@ KEYS = {
     *("range", "effect", "from_figures"),
 }
 FIGURES = "from_figures"
-METHODS = ("table", "tuples", "rows")
-COMPUTED = {
-    "name": ("passes", "on_chip_passes"),
-}
-"""Arguments of methods that are no texts, and what they can be."""
 OPEN = ("learned", "durations.py", "host")
 """Folders and files whose numbers stay in code: shapes of learned features, which change with the
 trees that were fitted to them; the reach of a learned growth; quantiles of what a host takes."""
@@ -101,7 +96,7 @@ def used() -> set[str]:
 
 
 def asked_for(source: str) -> set[str]:
-    """Attributes and tables of groups that are bound to a name, or asked for on the spot."""
+    """Attributes and items of groups that are bound to a name, or asked for on the spot."""
     tree, groups, found = ast.parse(source), {}, set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -114,8 +109,11 @@ def asked_for(source: str) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             group = groups.get(getattr(node.value, "id", None)) or group_of(node.value)
-            if group and node.attr not in METHODS:
+            if group and node.attr != "entries":
                 found.add(f"{group}.{node.attr}")
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            group = groups.get(getattr(node.value, "id", None)) or group_of(node.value)
+            found |= {f"{group}.{node.slice.value}"} if group else set()
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "parameters":
             group = getattr(node.args[0], "value", None) if node.args else None
             found |= {
@@ -123,10 +121,6 @@ def asked_for(source: str) -> set[str]:
                 for name, entry in every()
                 if name.startswith(f"{group}.") and ("value" not in entry or FIGURES in entry)
             }
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            group = groups.get(getattr(node.func.value, "id", None))
-            if group and node.func.attr in METHODS:
-                found |= {f"{group}.{name}" for name in texts(node.args[0])}
     return found
 
 
@@ -135,13 +129,6 @@ def group_of(node: ast.AST) -> str | None:
     if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "coefficients":
         return getattr(node.args[0], "value", None)
     return None
-
-
-def texts(node: ast.expr) -> set[str]:
-    """The names that an argument stands for: itself, or those of `COMPUTED`."""
-    if isinstance(node, ast.Constant):
-        return {str(node.value)}
-    return set(COMPUTED[ast.unparse(node)])
 
 
 def hidden(source: str) -> set[float]:

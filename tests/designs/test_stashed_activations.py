@@ -43,7 +43,7 @@ def ops(most_gib: float) -> tuple[Op, ...]:
 def copied_bytes(every: Iterable[Op], phase: str, stream: str) -> float:
     found = [op for op in every if op.attributes.get("stream") == stream and op.phase == phase]
     moved = [op.tensors[0] for op in found if op.name == "aten::copy_"]
-    return sum(x.elements * float(item_bytes([x.dtype])[0]) for x in moved)
+    return sum(x.elements * item_bytes(x.dtype) for x in moved)
 
 
 def temporary_bytes(of: Result) -> float:

@@ -49,7 +49,7 @@ def volumes(
     Raises `WorkloadError` as `placed` does.
     """
     near = min(linked or ranks, ranks)
-    key_bytes = float(item_bytes([workload.implementation.key_dtype])[0])
+    key_bytes = item_bytes(workload.implementation.key_dtype)
     plan_of_placement(workload, placement, ranks, near)
     found: dict[tuple[Phase, str, str], tuple[Floats, Floats]] = {}
     for about, table in zip(placement.tables, workload.tables, strict=True):

@@ -16,32 +16,18 @@ from typing import TYPE_CHECKING, Any
 ASSUMED = "assumed"
 
 
-class Group:
-    """The coefficients of one module: a single figure is an attribute, others go by method."""
+class Group(dict[str, Any]):
+    """The coefficients of one module by name: tables by op, direction, generation or target,
+    several figures that the unit names in order. A single figure is an attribute, too."""
 
     def __init__(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__({k: _converted(it["value"]) for k, it in tables.items() if "value" in it})
         self.entries = tables
-        known = {key: entry["value"] for key, entry in tables.items() if "value" in entry}
-        vars(self).update({key: _converted(value) for key, value in known.items()})
+        vars(self).update(self)
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> float: ...
-
-    def table(self, name: str) -> dict[str, float]:
-        """A figure by op, direction, generation or target."""
-        entries: dict[str, float] = getattr(self, name)
-        return entries
-
-    def tuples(self, name: str) -> dict[str, tuple[float, ...]]:
-        """Several figures by the same; the unit names them in order."""
-        entries: dict[str, tuple[float, ...]] = getattr(self, name)
-        return entries
-
-    def rows(self, name: str) -> tuple[tuple[float, ...], ...]:
-        """A list of figures that belong together."""
-        entries: tuple[tuple[float, ...], ...] = getattr(self, name)
-        return entries
 
 
 @cache

@@ -21,7 +21,7 @@ from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import INFINIBAND, MESH, SWITCH, Calls
 from perfmodel.errors import ModelError
-from perfmodel.hardware.catalogue import nearest_known
+from perfmodel.hardware.catalogue import nearest_known, reduces_in_switch
 
 _C = coefficients("collectives.algorithms")
 _RING_TURNS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
@@ -90,7 +90,9 @@ def tree(calls: Calls) -> Plan:
     both = _is(calls, "all_reduce", "barrier")
     ways = np.where(both, 2.0, 1.0)
     size = np.where(calls.op == "barrier", 0.0, calls.size_bytes)
-    crossings = np.where((calls.domains > 2) | ~calls.has_two_way_tree, ways, 1.0)
+    # Two domains exchange halves from Hopper on, so that a tree sends each byte once.
+    exchanges = calls.by_kind("architecture", reduces_in_switch) > 0
+    crossings = np.where((calls.domains > 2) | ~exchanges, ways, 1.0)
     return Plan(
         link_hops=ways * np.maximum(calls.local - 1, _log2(calls.local)),
         net_hops=ways * np.ceil(_log2(calls.domains)),

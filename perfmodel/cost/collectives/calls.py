@@ -52,11 +52,6 @@ class Fabric:
     memory_gb_per_s: Rate = 0.0
     """Reached by a rank alone, which copies its input; 0 where none is asked of."""
 
-    @property
-    def has_multicast(self) -> bool:
-        """Whether the switch reduces and copies by itself (NVLink SHARP)."""
-        return self.link == SWITCH and reduces_in_switch(self.architecture)
-
 
 def fabric_of(machine: Node | Cluster) -> Fabric:
     """The wires of a node, or of each node of a cluster."""
@@ -102,6 +97,7 @@ class Calls:
     """What a rank alone copies its input with, reads and writes together."""
     architecture: Texts
     has_multicast: Mask
+    """Whether the switch reduces and copies by itself (NVLink SHARP)."""
     network: Texts
     """Empty where no adapter is known."""
     nic_gb_per_s: Floats
@@ -135,11 +131,6 @@ class Calls:
     def take(self, index: Ints) -> Calls:
         """The calls at `index`, in that order."""
         return Calls(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
-
-    @cached_property
-    def has_two_way_tree(self) -> Mask:
-        """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
-        return self.by_kind("architecture", reduces_in_switch) > 0
 
     @property
     def is_empty(self) -> Mask:
@@ -187,6 +178,7 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
             f"beyond {fabric.domain_ranks} linked devices; the hardware names none"
         )
     n, local = len(rows), ranks / domains
+    has_multicast = fabric.link == SWITCH and reduces_in_switch(fabric.architecture)
     # In a mesh, links to ranks that take no part are idle.
     wired = float(fabric.link_peers or max(fabric.domain_ranks - 1, 1))
     peers = np.clip(local - 1, 1.0, wired) if fabric.link == MESH else np.ones(n)
@@ -206,7 +198,7 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         link_peers=peers,
         memory_gb_per_s=np.full(n, max(fabric.memory_gb_per_s, 1e-9)),
         architecture=np.full(n, fabric.architecture),
-        has_multicast=np.full(n, fabric.has_multicast),
+        has_multicast=np.full(n, has_multicast),
         network=np.full(n, fabric.network or ""),
         nic_gb_per_s=np.maximum(node_nic * nodes / domains, 1e-9),
         rank_nic_gb_per_s=np.maximum(one, 1e-9),

@@ -24,7 +24,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS, Costs, costs_of
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.contract import Estimate, Explanation, explanations
-from perfmodel.cost.learned.forest import Forest, unpack
+from perfmodel.cost.learned.store import Forest, unpack
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.ops.rows import Rows
@@ -329,7 +329,7 @@ def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floa
     device of `machine`; raises `ModelError` as `collective_durations` does."""
     device = (machine.node if isinstance(machine, Cluster) else machine).device
     calls = calls_of(rows, fabric_of(machine))
-    rate, most = _SHARING.tuples("channels").get(device.target, (0.0, 0.0))
+    rate, most = _SHARING["channels"].get(device.target, (0.0, 0.0))
     by_link = np.clip(calls.link_gb_per_s * rate, 1.0, most)
     by_size = np.maximum(np.ceil(calls.size_bytes / _SHARING.channel_bytes), 1.0)
     sm_frac = np.minimum(by_link, by_size) / device.sm_count
@@ -361,8 +361,6 @@ def collective_durations(
     return (model or shipped()).estimate(calls_of(rows, fabric_of(machine)))
 
 
-def explain_collectives(
-    rows: Rows, machine: Node | Cluster, *, model: Learned | None = None
-) -> list[Explanation]:
+def explain_collectives(rows: Rows, machine: Node | Cluster) -> list[Explanation]:
     """Why `rows` take what they take, one by one."""
-    return (model or shipped()).explain(calls_of(rows, fabric_of(machine)))
+    return shipped().explain(calls_of(rows, fabric_of(machine)))

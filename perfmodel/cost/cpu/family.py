@@ -18,7 +18,6 @@ from perfmodel.cost.cpu.parameters import (
     RATIO_PARAMETERS,
     SPREAD,
     Parameter,
-    is_calibrated,
     parameters_on,
     peak_tflop_per_s,
     reference_cpu,
@@ -93,11 +92,6 @@ class Call:
         """A dim that the op's spec does not know; 0 where it is not given."""
         given = self.flags.get(name)
         return np.zeros(len(self)) if given is None else np.nan_to_num(given)
-
-    def overhead_us(self) -> Floats:
-        """What the op costs before it does anything."""
-        usual = self.values["floor_us"] * self.crowding() + self.first_us()
-        return self.values["overhead_ratio"] * usual
 
     def first_us(self) -> Floats:
         """What the first of its kind in a step costs more, as far as the step evicted its code."""
@@ -222,9 +216,12 @@ class CpuFamily:
 
     def breakdown(self, call: Call) -> dict[str, Floats]:
         """Every term of `call`, microseconds, the op's overhead first; at least the peak's time."""
-        before = {"overhead": call.overhead_us()} if self.called else {}
+        terms: dict[str, Floats] = {}
+        if self.called:  # what the op costs before it does anything
+            usual_us = call.values["floor_us"] * call.crowding() + call.first_us()
+            terms["overhead"] = call.values["overhead_ratio"] * usual_us
         ratio = call.values["work_ratio"]
-        terms = {**before, **{name: ratio * term for name, term in self.terms(call).items()}}
+        terms |= {name: ratio * term for name, term in self.terms(call).items()}
         short_us = np.maximum(call.least_us - sum(terms.values()), 0.0)
         return (
             {**terms, "compute": terms.get("compute", 0.0) + short_us} if short_us.any() else terms
@@ -233,7 +230,7 @@ class CpuFamily:
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; `ModelError` on impossible rows."""
         duration, spread = np.empty(len(rows)), np.empty(len(rows))
-        own = is_calibrated(self.family, device)
+        own = self.family in {table.partition(".")[0] for table in device.calibration}
         for index, call in self.calls(rows, device):
             duration[index] = sum(self.breakdown(call).values())
             spread[index] = spread_of(call.values["spread_frac"], own)

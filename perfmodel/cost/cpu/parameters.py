@@ -98,8 +98,8 @@ RATIO_PARAMETERS = parameters("cpu.ratio")
 MEMORY_PARAMETERS = parameters(
     "cpu.memory",
     {
-        "l2_gb_per_s": _from_cache("l2_gb_per_s", _CACHES.table("l2_gb_per_s")),
-        "llc_gb_per_s": _from_cache("llc_gb_per_s", _CACHES.table("llc_gb_per_s")),
+        "l2_gb_per_s": _from_cache("l2_gb_per_s", _CACHES["l2_gb_per_s"]),
+        "llc_gb_per_s": _from_cache("llc_gb_per_s", _CACHES["llc_gb_per_s"]),
         "dram_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
         "page_us": lambda device, each: each / min(device.sm_count, _C.most_faulting_threads),
     },
@@ -121,11 +121,6 @@ def reference_cpu() -> Device:
 @cache
 def _families() -> frozenset[str]:
     return frozenset(OPS[name].family for name in OPS)
-
-
-def is_calibrated(family: str, device: Device) -> bool:
-    """Whether `device` has a calibration of its own for `family`."""
-    return any(key.partition(".")[0] == family for key in device.calibration)
 
 
 def parameters_on(
@@ -179,10 +174,3 @@ def spread_of(spread_frac: float, calibrated: bool) -> float:
     """Bound of a 90 % interval over its middle; wider for a CPU that was not calibrated."""
     more = 0.0 if calibrated else math.log1p(coefficients("cpu.unmeasured").spread_frac)
     return math.exp(math.hypot(math.log1p(spread_frac), more))
-
-
-def remarks(device: Device) -> list[str]:
-    """That `device`, a CPU, was not calibrated; for predictions."""
-    if device.target != "cpu" or device.calibration:
-        return []
-    return [f"{device.name} was not calibrated: scaled from another CPU"]

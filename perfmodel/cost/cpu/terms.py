@@ -21,7 +21,7 @@ from perfmodel.ops.vocabulary.streaming import BUCKET, VIEWS
 _C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
 _VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")
 _CONVOLUTION, _ATTENTION = coefficients("cpu.convolution"), coefficients("cpu.attention")
-_FP32_BYTES = float(item_bytes(["fp32"])[0])
+_FP32_BYTES = item_bytes("fp32")
 
 
 def bf16_ratio(device: Device, reached: float) -> float:

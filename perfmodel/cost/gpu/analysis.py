@@ -7,10 +7,10 @@ fixed offset: `max(floor, offset + kernel)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,30 +83,24 @@ class Group:
         return Analysis(bound_us, kernel_us, shares, *work, features)
 
 
-_GROUPS = "groups"
-
-
 def among_others(rows: Rows) -> Mask:
     """`[n]`: whether a profiler or events timed a kernel behind other work, not over and over."""
     return rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
 
 
-def groups_of(rows: Rows) -> tuple[Group, ...]:
+def groups_of(rows: Rows) -> Sequence[Group]:
     """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
     rows."""
-    if _GROUPS not in rows.known:
-        rows.known[_GROUPS] = tuple(_groups_of(rows))
-    groups: tuple[Group, ...] = rows.known[_GROUPS]
-    return groups
-
-
-def _groups_of(rows: Rows) -> Iterator[Group]:
+    if "groups" in rows.known:
+        known: list[Group] = rows.known["groups"]
+        return known
+    groups = []
     flushed, warm = (rows.dims.get(each, np.zeros(len(rows))) > 0 for each in ("cold", "warm"))
     in_program = among_others(rows) & ~warm
     for (op, way), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec, dims = OPS[op].of(way), rows.dims_of(op, index)
         item = rows.item_bytes[index]
-        yield Group(
+        group = Group(
             op=op,
             direction=way,
             index=index,
@@ -119,6 +113,9 @@ def _groups_of(rows: Rows) -> Iterator[Group]:
             read_bytes=spec.read_bytes(dims, item),
             written_bytes=spec.written_bytes(dims, item),
         )
+        groups.append(group)
+    rows.known["groups"] = groups
+    return groups
 
 
 def analyse_by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
@@ -145,28 +142,20 @@ def analyse_by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
     return analyse
 
 
-class Floor(NamedTuple):
-    """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel."""
-
-    floor_us: float
-    offset_us: float
-
-
 _C = coefficients("gpu.heuristic")
-SHORTEST_ENDS = np.array([[_C.table("shortest_ends")[end]] for end in ("low", "high")])
+SHORTEST_ENDS = np.array([[_C["shortest_ends"][end]] for end in ("low", "high")])
 """Of the device's shortest kernel, the ends of a 90 % interval `[2, 1]`."""
 OF_UNKNOWN_HOST = 2.0
 """Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
 _OF_KERNELS = (KERNEL, "profiler_repeated", "trt_layer_profiler")
 """Timings by the device's own clock, which contain no launch."""
-TIMINGS = dict.fromkeys(_OF_KERNELS, Floor(0.0, 0.0)) | {
-    name: Floor(*floor) for name, floor in _C.tuples("timings").items()
-}
+TIMINGS: dict[str, tuple[float, float]] = dict.fromkeys(_OF_KERNELS, (0.0, 0.0)) | _C["timings"]
+"""Microseconds: the shortest time that such a measurement shows, and what adds to a long kernel."""
 
 
 def calls_of(op: str) -> float:
     """Launches of a usual call of `op`, as its floor shows them."""
-    return _C.table("calls").get(op, 1.0)
+    return float(_C["calls"].get(op, 1.0))
 
 
 def floors_of(rows: Rows) -> Floats:
@@ -214,10 +203,8 @@ class Heuristic:
     def name(self) -> str:
         return f"gpu/{self.family}/heuristic"
 
-    @property
-    def spread(self) -> float:
-        """The factor to either side that holds 90 % of times."""
-        return _C.spread
+    spread: ClassVar[float] = _C.spread
+    """The factor to either side that holds 90 % of times."""
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         analysis = self.analyse(rows, device)

@@ -8,15 +8,8 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
-from perfmodel.cost.gpu.rates import (
-    bound_us,
-    issued_per_us,
-    l2_bytes_per_us,
-    matrix_flop_per_us,
-    special_per_us,
-    transfer_us,
-)
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import item_bytes
 from perfmodel.ops.vocabulary.matmul import DECODE, decodes, keys_heads, pairs, seen_keys
@@ -38,7 +31,7 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     and part of the keys where there are fewer blocks than multiprocessors, joined in the end.
     """
     dims, flop, sms = group.dims, group.flop, device.sm_count
-    peak = matrix_flop_per_us(device, group.dtypes)
+    peak = rates.matrix_flop_per_us(device, group.dtypes)
     shared, keys = dims["heads"] / keys_heads(dims), seen_keys(dims)
     is_decode = (group.op == DECODE) | ((group.direction == "fwd") & (decodes(dims) > 0.0))
     all_heads = dims["b"] * dims["heads"]
@@ -52,11 +45,11 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     waves = np.ceil(blocks / sms)
     wave_frac = blocks / (waves * sms)
     narrow = np.minimum(1.0, dims["head_dim"] / _C.head_dim) ** 0.5
-    reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
+    reached = _C["reached_frac"].get(device.target, _C.usual_reached_frac)
     compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
-    cache = group.moved_bytes / (l2_bytes_per_us(device) * np.minimum(1.0, blocks / sms))
-    memory = transfer_us(group.moved_bytes, device)
-    bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
+    cache = group.moved_bytes / (rates.l2_bytes_per_us(device) * np.minimum(1.0, blocks / sms))
+    memory = rates.transfer_us(group.moved_bytes, device)
+    bound = np.maximum(flop / peak, rates.bound_us(group.moved_bytes, device))
     busy = np.maximum.reduce([compute, cache, memory, bound])
     return group.analysis(
         bound_us=bound,
@@ -85,10 +78,10 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     gradients in registers: the wider the heads, the fewer keys each query is loaded for.
     """
     dims, flop, way = group.dims, group.flop, group.direction
-    peak = matrix_flop_per_us(device, group.dtypes)
+    peak = rates.matrix_flop_per_us(device, group.dtypes)
     is_narrow = group.item_bytes < _HALF_BYTES
     overlapped = (dims["cutlass"] > 0) | is_narrow
-    rows = _C.table("tile_rows")
+    rows = _C["tile_rows"]
     tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
     sides = np.where(dims["sequences"] > 0, 2.0, 1.0)
     whole = 1.0 + sides * dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
@@ -100,35 +93,33 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     def of_kernel(known: Mapping[str, float]) -> Floats:
         return np.where(overlapped, known[f"cutlass_{way}"], known["triton"])
 
-    instructions = scores * _C.table("score_instructions")[way] / issued_per_us(device)
-    specials = scores * _C.score_specials / special_per_us(device)
-    loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
+    instructions = scores * _C["score_instructions"][way] / rates.issued_per_us(device)
+    specials = scores * _C.score_specials / rates.special_per_us(device)
+    loads = scores * widths * group.item_bytes / tile_rows / rates.l2_bytes_per_us(device)
     wide = dims["head_dim"] / _C.head_dim
     keeps_two = overlapped & (way == "bwd")
-    executed = np.where(is_narrow, _C.table("executed").get(device.target, 1.0), 1.0)
+    executed = np.where(is_narrow, _C["executed"].get(device.target, 1.0), 1.0)
     executed = executed * np.where(keeps_two, np.maximum(wide, 1.0), 1.0)
     products = executed * whole * flop / (peak * device.gemm_peak_frac)
     elementwise = instructions + specials
-    exposed = of_kernel(_C.table("exposed_frac")) * elementwise
-    in_turn = (products + exposed) / of_kernel(_C.table("serial_frac"))
+    exposed = of_kernel(_C["exposed_frac"]) * elementwise
+    in_turn = (products + exposed) / of_kernel(_C["serial_frac"])
     blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / rows["triton"]
     is_deep = overlapped & (way == "fwd")  # what starts is the pipeline, not a load of a block
-    starts = (
-        of_kernel(_C.table("program_us")) * blocks * dims["heads"] * np.where(is_deep, 1.0, wide)
-    )
+    starts = of_kernel(_C["program_us"]) * blocks * dims["heads"] * np.where(is_deep, 1.0, wide)
     compute = np.maximum(in_turn, loads) + starts / device.sm_count
-    memory = transfer_us(group.moved_bytes, device)
-    bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
+    memory = rates.transfer_us(group.moved_bytes, device)
+    bound = np.maximum(flop / peak, rates.bound_us(group.moved_bytes, device))
     return group.analysis(
         bound_us=bound,
-        kernel_us=of_kernel(_C.table("call_us")) + np.maximum(np.maximum(compute, memory), bound),
+        kernel_us=of_kernel(_C["call_us"]) + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": products + elementwise, "cache": loads, "memory": memory},
         features={"peak_us": flop / peak},
     )
 
 
 _RECURRENT = coefficients("gpu.recurrent")
-_FP32_BYTES = float(item_bytes(["fp32"])[0])
+_FP32_BYTES = item_bytes("fp32")
 """Of a value of the state; of 16 bits two go at a time (assumed)."""
 
 
@@ -152,7 +143,7 @@ def analyse_recurrent(group: Group, device: Device) -> Analysis:
         turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)
         clocks = turns * _RECURRENT.bias_clocks
     chain = clocks / device.boost_mhz
-    bound = bound_us(group.moved_bytes, device)
+    bound = rates.bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum(chain, bound),

@@ -6,18 +6,9 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Mask, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.matmul import fastest, overlapped
-from perfmodel.cost.gpu.rates import (
-    bound_us,
-    has_matrix_units,
-    hbm_bytes_per_us,
-    matrix_flop_per_us,
-    of_generation,
-    stream_bytes_per_us,
-    sustained_flop_per_us,
-    transfer_us,
-)
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
@@ -42,21 +33,22 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     fewer multiplications (Winograd) lower the bound; what they gain is learned.
     """
     dims, flop, moved = group.dims, group.flop, group.moved_bytes
-    peak, is_forward = matrix_flop_per_us(device, group.dtypes), group.direction == "fwd"
+    peak, is_forward = rates.matrix_flop_per_us(device, group.dtypes), group.direction == "fwd"
     is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
-    on_matrix, vector = has_matrix_units(device, group.dtypes), _VECTOR_BYTES / group.item_bytes
+    on_matrix = rates.has_matrix_units(device, group.dtypes)
+    vector = _VECTOR_BYTES / group.item_bytes
     channels, in_tf32 = dims["in_channels"] / _depth(dims), of_texts(group.dtypes, "tf32".__eq__)
     # Too few for a vector are taken as they come, by vector units.
     is_few = on_matrix & in_tf32 & is_forward & is_first & (channels < vector)
-    implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
-    mma = np.where(in_tf32, of_generation(device, _C.table("mma_frac"), 1.0), 1.0)
+    implicit = _C["implicit_frac"].get(device.target, _C.usual_implicit_frac)
+    mma = np.where(in_tf32, rates.of_generation(device, _C["mma_frac"], 1.0), 1.0)
     volume = np.where((dims["depth"] > 0.0) & (~on_matrix | (not is_forward)), _C.volume, 1.0)
     reached = np.where(is_few, _C.few_frac * mma, device.gemm_peak_frac * implicit * volume)
-    rate = np.minimum(peak * reached, sustained_flop_per_us(device, group.dtypes, peak))
+    rate = np.minimum(peak * reached, rates.sustained_flop_per_us(device, group.dtypes, peak))
     product = _product(dims, group.direction, np.where(on_matrix & ~is_few, vector, 1.0))
     splits = 1.0 if is_forward else np.inf
     tiling = fastest(*product, group.item_bytes, rate, device, on_matrix, splits)
-    compute, memory = tiling.time_us, transfer_us(moved, device)
+    compute, memory = tiling.time_us, rates.transfer_us(moved, device)
     busy, laying = overlapped(compute, memory, group.dtypes, device), np.zeros(len(memory))
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == channels)
     is_laid_out = on_matrix & is_first & ~is_depthwise & ~is_few
@@ -66,7 +58,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     busy = np.where(is_depthwise, _depthwise_us(dims, moved, device), busy)
     is_dense = (stride(dims) == 1.0) & (dims["dilation"] <= 1.0) & (kernel_area(dims) >= _C.window)
     saves = np.where(is_dense & ~on_matrix, _C.winograd_saves, 1.0)
-    bound = np.maximum(flop / (saves * peak), bound_us(moved, device))
+    bound = np.maximum(flop / (saves * peak), rates.bound_us(moved, device))
     return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum(busy, bound) + on_matrix * _KERNEL.start_us + laying,
@@ -83,10 +75,11 @@ def _laid_out(group: Group, own_us: Floats, mma_us: Floats, tf32: Mask, device: 
     is faster. Where every pixel is multiplied by itself, the product takes them as they lie.
     """
     dims, starts_us = group.dims, 2.0 * _KERNEL.start_us
-    memory = transfer_us(group.moved_bytes, device)
+    memory = rates.transfer_us(group.moved_bytes, device)
     both = _C.layout_passes * memory + starts_us
     is_product = kernel_area(dims) * _depth(dims) * stride(dims) * dims["groups"] == 1.0
-    read = ~is_product * (_C.layout_passes * transfer_us(group.read_bytes, device) + starts_us)
+    input_us = rates.transfer_us(group.read_bytes, device)
+    read = ~is_product * (_C.layout_passes * input_us + starts_us)
     last, first = (overlapped(us, memory, group.dtypes, device) for us in (own_us, mma_us))
     writes = (is_product | tf32) & (group.direction == "fwd") & (first + read < last + both)
     return np.where(writes, (mma_us, first, read), (own_us, last, both))
@@ -99,14 +92,14 @@ def _depth(dims: Dims) -> Floats:
 
 def _depthwise_us(dims: Dims, moved_bytes: Floats, device: Device) -> Floats:
     """Clocks per output and tap by the layout and the window, or bytes at a share of the rate."""
-    area, each = kernel_area(dims), _C.table("depthwise_tap_clocks")
+    area, each = kernel_area(dims), _C["depthwise_tap_clocks"]
     is_last, is_wide = dims["channels_last"] > 0.0, area > _C.depthwise_window
     last = np.where(is_wide, each["last_wide"], 0.0)  # small windows: no cost per tap was seen
     tap = np.where(is_last, last, np.where(is_wide, each["first_wide"], each["first"]))
     clocks = _C.depthwise_clocks + tap * area * _depth(dims)
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
     by_taps = clocks * outputs / (device.sm_count * device.boost_mhz)
-    streamed = moved_bytes / (_C.depthwise_memory_frac * hbm_bytes_per_us(device))
+    streamed = moved_bytes / (_C.depthwise_memory_frac * rates.hbm_bytes_per_us(device))
     return np.maximum(by_taps, streamed)
 
 
@@ -130,14 +123,14 @@ def _product(dims: Dims, direction: str, lanes: Floats) -> tuple[Floats, Floats,
 def analyse_pooling(group: Group, device: Device) -> Analysis:
     """The larger of bytes at the memory's rate and work on outputs and their windows."""
     dims, is_forward = group.dims, group.direction == "fwd"
-    memory = group.moved_bytes / stream_bytes_per_us(device)
+    memory = group.moved_bytes / rates.stream_bytes_per_us(device)
     threads = dims["outputs"] if is_forward else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
     work = _C.output_share + (1.0 - _C.output_share) * windows if is_forward else 1.0
-    each, way = _C.table("clocks"), group.direction
+    each, way = _C["clocks"], group.direction
     clocks = each.get(f"{device.target}_{way}", each.get(f"{group.op}_{way}", each.get(way, 0.0)))
     compute = clocks * threads * work / (device.sm_count * device.boost_mhz)
-    bound = bound_us(group.moved_bytes, device)
+    bound = rates.bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([memory, compute, bound]) + _KERNEL.start_us,

@@ -15,22 +15,9 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.program import resident_warps
-from perfmodel.cost.gpu.rates import (
-    LANES,
-    SECTOR_BYTES,
-    USUAL,
-    bound_us,
-    cache_bytes,
-    hbm_bytes_per_us,
-    is_older,
-    issued_per_us,
-    l2_bytes_per_us,
-    missed_share,
-    stream_bytes_per_us,
-    transfer_us,
-)
 from perfmodel.embedding.popularity import touched_class_rows, zipf_classes
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import nearest_known
@@ -58,7 +45,7 @@ def missed_lookups(
 
 _C, _J = coefficients("gpu.embedding"), coefficients("gpu.jagged")
 _KERNEL = coefficients("gpu.kernel")
-_FP32_BYTES = item_bytes(["fp32"])[0]
+_FP32_BYTES = item_bytes("fp32")
 
 
 @dataclass(frozen=True)
@@ -80,18 +67,11 @@ def _rows_us(
 ) -> dict[str, Floats]:
     """Time of bytes from and to memory, of whose rate `frac` is reached, and through the L2, row by
     row; `early` as in the dims."""
-    before_ampere = is_older(device, "8.0")
+    before_ampere = rates.is_older(device, "8.0")
     known = np.where(early | (not before_ampere), _C.scattered_frac, _C.tbe_scattered_frac)
-    memory_us = memory_bytes / (frac * hbm_bytes_per_us(device))
-    return {"memory": memory_us, "cache": cache_bytes / (known * l2_bytes_per_us(device))}
-
-
-def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
-    """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
-    of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
-    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / (LANES["cuda"] * _FP32_BYTES), 1.0))))
-    each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
-    return np.asarray(lookups * each * LANES["cuda"] / (_C.issued_frac * issued_per_us(device)))
+    memory_us = memory_bytes / (frac * rates.hbm_bytes_per_us(device))
+    cache_us = cache_bytes / (known * rates.l2_bytes_per_us(device))
+    return {"memory": memory_us, "cache": cache_us}
 
 
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
@@ -103,7 +83,7 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     wide = dims.get("output_bytes", np.full_like(use.bags, _FP32_BYTES))  # of a gradient's element
     gradients, pooled = (rows * wide * dims["dim"] for rows in (use.lookups, use.bags))
     in_cache = np.minimum(pooled, gradients)
-    again = np.where(pooled / use.tables > cache_bytes(device), gradients, in_cache)
+    again = np.where(pooled / use.tables > rates.cache_bytes(device), gradients, in_cache)
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
     if "tables" not in dims:  # PyTorch's own kernels, whose sort is a piece of its own
@@ -111,7 +91,7 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
         terms = _rows_us(memory, _C.update_frac, through_cache, everywhere, device)
         return {**terms, "latency": nothing, "start": start}
     # A warp per lookup, whatever the runs, of which most find nothing to do.
-    lanes = LANES["cuda"]
+    lanes = rates.LANES["cuda"]
     idle = use.lookups / resident_warps(device) * (_C.idle_warp_us + _C.idle_warp_us / lanes)
     # Lookups whose row has more than a warp adds up; run lengths fall off exponentially.
     shortest = _C.long_run * use.distinct / np.maximum(use.lookups, 1.0)
@@ -132,8 +112,8 @@ def analyse(group: Group, device: Device) -> Analysis:
     else:
         terms = update_terms(dims, use, device)
     needed = use.distinct * stored_row_bytes(dims, group.item_bytes)
-    fits, start = needed < 0.5 * cache_bytes(device), terms.pop("start")
-    bound = np.where(fits, 0.0, needed / hbm_bytes_per_us(device))
+    fits, start = needed < 0.5 * rates.cache_bytes(device), terms.pop("start")
+    bound = np.where(fits, 0.0, needed / rates.hbm_bytes_per_us(device))
     longest = np.maximum.reduce([*terms.values(), bound])
     shares = {**terms, "latency": terms["latency"] + start}
     return group.analysis(
@@ -164,7 +144,7 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     waited = use.missed * _C.miss_us + (use.lookups - use.missed) * _C.hit_us
     # Lookups of the longest bag that find nothing in the cache, whatever the other bags do.
     different = np.minimum(longest, dims["hash_size"])
-    gone = missed_share(use.distinct * use.row_bytes, device)
+    gone = rates.missed_share(use.distinct * use.row_bytes, device)
     different = np.where(group.in_program, different, different * gone)
     one_bag = longest * _C.hit_us + different * (_C.miss_us - _C.hit_us)
     in_turn_us = np.maximum(one_bag, waited / np.minimum(use.bags, at_once))
@@ -172,10 +152,16 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < 2.0, _C.rows_ahead, 1.0)
     terms = _rows_us(missed_bytes + others, _C.lookup_frac, looked_up + others, early, device)
+    # Instructions that turn rows of elements of one byte or less into fp32 sums.
+    of_pass = np.where(group.item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
+    in_fp32 = use.row_bytes / (rates.LANES["cuda"] * _FP32_BYTES)
+    passes = np.exp2(np.ceil(np.log2(np.maximum(in_fp32, 1.0))))
+    each = np.where(group.item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
+    issued = _C.issued_frac * rates.issued_per_us(device)
     return {
         **terms,
         "latency": in_turn_us / ahead + _C.bag_us * more_waves,
-        "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
+        "dequantise": use.lookups * each * rates.LANES["cuda"] / issued,
         "start": np.where(early, _KERNEL.start_us, _C.start_us),
     }
 
@@ -188,7 +174,7 @@ def _own_kernel_us(group: Group, use: RowUse, longest: Floats, device: Device) -
     miss the cache independently: the unluckiest of so many decides.
     Source: aten/src/ATen/native/cuda/EmbeddingBag.cu.
     """
-    mean, lanes = use.lookups / use.bags, LANES[device.target]
+    mean, lanes = use.lookups / use.bags, rates.LANES[device.target]
     warps = use.bags * np.ceil(group.dims["dim"] / lanes)
     instructions = warps * (_C.own_bag_instructions + _C.own_row_instructions * mean)
     turns = np.ceil(warps * lanes / _C.own_threads)
@@ -198,7 +184,7 @@ def _own_kernel_us(group: Group, use: RowUse, longest: Floats, device: Device) -
     unlucky = np.sqrt(2.0 * missed * (1.0 - missed_frac) * np.log(at_once))
     missed = np.minimum(in_turn * missed_frac + unlucky, in_turn)
     waited_us = in_turn * _C.own_hit_us + missed * (_C.own_miss_us - _C.own_hit_us)
-    return np.asarray(instructions * lanes / issued_per_us(device) + waited_us)
+    return np.asarray(instructions * lanes / rates.issued_per_us(device) + waited_us)
 
 
 def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device) -> RowUse:
@@ -211,10 +197,10 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     else:
         bags, tables = dims["batch"], np.ones_like(dims["batch"])
         lookups = bags * dims["pooling"]
-    row_bytes = np.ceil(stored_row_bytes(dims, item) / SECTOR_BYTES) * SECTOR_BYTES
+    row_bytes = np.ceil(stored_row_bytes(dims, item) / rates.SECTOR_BYTES) * rates.SECTOR_BYTES
     table_rows = np.maximum(dims["hash_size"], 1.0)
     in_flight = np.clip(device.sm_count * _C.lookup_warps_per_sm / dims["batch"], 1.0, tables)
-    cached = _C.cache_frac * cache_bytes(device) / (in_flight * row_bytes)
+    cached = _C.cache_frac * rates.cache_bytes(device) / (in_flight * row_bytes)
     per_table = lookups / tables
     known = dims["unique_rows"] / tables
     repeated = per_table - (per_table - known) * cached / np.maximum(known, 1.0)
@@ -223,7 +209,7 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     missed, distinct = missed_lookups(per_table, table_rows, cached, dims["zipf_alpha"])
     different = np.where(known > 0, known, distinct) * tables
     first = np.minimum(different, cached * tables)
-    kept = np.where(in_program, 0.0, 1.0 - missed_share(different * row_bytes, device))
+    kept = np.where(in_program, 0.0, 1.0 - rates.missed_share(different * row_bytes, device))
     return RowUse(
         tables=tables,
         lookups=lookups,
@@ -239,14 +225,14 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
     """Bytes in pieces of sectors, against waves of warps that wait for their loads."""
     dims, op = group.dims, group.op
     segments = np.minimum(dims["segments"], dims["elements"])
-    fragments = SECTOR_BYTES * _J.usual_streams * segments
-    memory = (group.moved_bytes + fragments) / stream_bytes_per_us(device)
-    warps = segments / _J.table("segments_per_warp").get(op, 1.0)
+    fragments = rates.SECTOR_BYTES * _J.usual_streams * segments
+    memory = (group.moved_bytes + fragments) / rates.stream_bytes_per_us(device)
+    warps = segments / _J["segments_per_warp"].get(op, 1.0)
     waves = np.maximum(1.0, warps / resident_warps(device))
     longest = _C.longest * dims["elements"] / segments
-    rounds = np.maximum(1.0, longest / LANES[device.target])
-    latency = waves * rounds * _J.table("chain_us").get(op, _J.usual_chain_us)
-    bound = bound_us(group.moved_bytes, device)
+    rounds = np.maximum(1.0, longest / rates.LANES[device.target])
+    latency = waves * rounds * _J["chain_us"].get(op, _J.usual_chain_us)
+    bound = rates.bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([memory, latency, bound]) + _KERNEL.start_us,
@@ -258,8 +244,9 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
 def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
     op, dims, moved = group.op, group.dims, group.moved_bytes
-    passes = np.full(len(moved), 2.0 if op in _TWICE else 1.0)
-    latency = np.full(len(moved), _J.table("latency_us").get(op, _KERNEL.start_us))
+    # Those of two passes do more than read and write their keys, apart from a sort.
+    passes = np.full(len(moved), 2.0 if op in ("unique", "topk") else 1.0)
+    latency = np.full(len(moved), _J["latency_us"].get(op, _KERNEL.start_us))
     clocks = np.zeros(len(moved))  # while keys move
     if op == "bucketize":
         latency = latency + _J.step_us * np.log2(dims["boundaries"] + 1.0)
@@ -274,8 +261,8 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
         is_unique = op == "unique"
         passes = passes * is_unique + sorts
         latency = latency + _J.unique_us * is_unique
-    memory = transfer_us(passes * moved, device)
-    bound = bound_us(moved, device)
+    memory = rates.transfer_us(passes * moved, device)
+    bound = rates.bound_us(moved, device)
     counting = clocks / (device.sm_count * device.boost_mhz)
     return group.analysis(
         bound_us=bound,
@@ -294,14 +281,10 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
-    starts = _J.table("on_chip_us")
-    start_us = starts[nearest_known(device.architecture, starts) or USUAL]
+    starts = _J["on_chip_us"]
+    start_us = starts[nearest_known(device.architecture, starts) or rates.USUAL]
     block_us = start_us + _J.on_chip_pass_us * np.ceil(bits / _J.on_chip_bits)
     return (
         np.where(on_chip, 1.0, _J.histogram_passes + _J.scattered * radix),
         np.where(on_chip, blocks * block_us, _J.histogram_us + _J.pass_us * radix),
     )
-
-
-_TWICE = ("unique", "topk")
-"""Ops that do more than read and write their keys, apart from a sort."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,21 +13,8 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Mask, clipped, distinct, of_texts
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
-from perfmodel.cost.gpu.rates import (
-    COMPUTE_DTYPE,
-    USUAL,
-    bound_us,
-    has_matrix_units,
-    is_older,
-    l2_bytes_per_us,
-    matrix_flop_per_us,
-    missed_share,
-    of_generation,
-    stream_bytes_per_us,
-    sustained_flop_per_us,
-    transfer_us,
-)
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, TORCH, Rows, framework_code
 from perfmodel.ops.spec import Dims, item_bytes
@@ -35,7 +22,7 @@ from perfmodel.ops.spec import Dims, item_bytes
 _C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
 _K_STEP = 32
-_JOINED_BYTES = 2.0 * float(item_bytes(["fp32"])[0])
+_JOINED_BYTES = 2.0 * item_bytes("fp32")
 """Per output and part of a split k: written and read again in fp32."""
 _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
@@ -84,9 +71,9 @@ def fastest(
         usual = (rows * columns <= most) & (abs(np.log2(rows / columns)) <= 1.0)
         rows, columns = rows[usual], columns[usual]
         side = rows * columns / (rows + columns)
-        reached = side / (side + _C.table("tile_half_side")[unit])
+        reached = side / (side + _C["tile_half_side"][unit])
         tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
-        alone_frac = _C.table("alone_frac")[unit]
+        alone_frac = _C["alone_frac"][unit]
         for begin in range(0, len(index), _AT_ONCE):
             own = index[begin : begin + _AT_ONCE]
             whole[:, own] = _fastest(sizes[:, own], device, tiles, splits, alone_frac)
@@ -104,7 +91,7 @@ def _fastest(
     are their rows, columns and shares of the peak, `[3, tiles, 1, 1]`."""
     b, m, n, k, item_bytes, per_sm = sizes
     rows, columns, frac = tiles
-    sms, l2 = float(device.sm_count), l2_bytes_per_us(device)
+    sms, l2 = float(device.sm_count), rates.l2_bytes_per_us(device)
     across = np.ceil(m / rows) * np.ceil(n / columns) * b
     step_us = 2.0 * rows * columns / (per_sm * frac)
     is_split = splits > 1.0
@@ -141,9 +128,9 @@ def _fastest(
 
 def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     """What rounds of blocks after the first take to start; small blocks start several at once."""
-    most = _C.table("blocks_at_once")[device.target]
+    most, round_us = _C["blocks_at_once"][device.target], _C["round_us"][device.target]
     at_once = clipped(_C.full_block_outputs / block_outputs, 1.0, most)
-    return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
+    return np.asarray(np.maximum(rounds / at_once - 1.0, 0.0) * round_us)
 
 
 def by_vector_us(
@@ -151,7 +138,7 @@ def by_vector_us(
 ) -> Floats:
     """Products with one vector each, which are read once, a block per output; else infinite."""
     read_bytes = b * k * (m + n) * item
-    rate = _C.vector_l2_frac * l2_bytes_per_us(device)
+    rate = _C.vector_l2_frac * rates.l2_bytes_per_us(device)
     read_us = read_bytes / rate + k * item / _C.vector_bytes_per_us
     return np.asarray(np.where((m == 1.0) | (n == 1.0), read_us, np.inf))
 
@@ -174,10 +161,11 @@ def overlapped(
 
 @lru_cache(maxsize=1024)
 def _corner(dtype: str, device: Device) -> float:
-    corners, is_half = _C.table("corner"), COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
-    if not (is_half and has_matrix_units(device, [dtype])[0]):
+    corners: dict[str, float] = _C["corner"]
+    is_half = rates.COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
+    if not (is_half and rates.has_matrix_units(device, [dtype])[0]):
         return corners["usual"]
-    return of_generation(device, corners, corners["usual"])
+    return rates.of_generation(device, corners, corners["usual"])
 
 
 QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
@@ -223,35 +211,39 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     read_bytes = b * m * k * activations + weights_bytes + bias * n * results
     written_bytes = b * m * n * results
     total = read_bytes + written_bytes
-    rounding_us = _KERNEL.start_us + transfer_us(m * k * (activations + stored), device)
+    rounding_us = _KERNEL.start_us + rates.transfer_us(m * k * (activations + stored), device)
     quantise_us = np.where(quantised, rounding_us, 0.0)
     # PyTorch copies a layer's bias before a product with a vector.
     beside_us = np.where((n == 1.0) & (bias > 0.0), _C.bias_copy_us, 0.0)
 
-    item, on_units = of_texts(dtypes, _bytes_multiplied), has_matrix_units(device, dtypes)
-    is_cuda, tells = device.target == "cuda", on_units & (not is_older(device, _TELLS_FROM))
+    # Of an element as the units multiply it.
+    item = of_texts(
+        dtypes, lambda of: item_bytes(rates.COMPUTE_DTYPE.get(of, of).replace("fp4", "nvfp4"))
+    )
+    on_units = rates.has_matrix_units(device, dtypes)
+    is_cuda, tells = device.target == "cuda", on_units & (not rates.is_older(device, _TELLS_FROM))
     is_odd, by_element = (
         tells & (np.mod(k * item, least) + np.mod(n * item, least) > 0)
         for least in (_ALIGNED_BYTES, _ASYNCHRONOUS_BYTES)
     )
-    moving_us = transfer_us(total, device)
+    moving_us = rates.transfer_us(total, device)
     replayed = np.array([timing == _REPLAYED for timing in rows.timing])
     if replayed.any():
         weights_us = _weights_us(weights_bytes, device)
-        others_us = transfer_us(total - weights_bytes, device)
+        others_us = rates.transfer_us(total - weights_bytes, device)
         moving_us = np.where(replayed, weights_us + others_us, moving_us)
     memory = moving_us * np.where(by_element & is_cuda, _C.misaligned, 1.0)
 
-    peak = matrix_flop_per_us(device, dtypes)
-    known = _C.table("vector_reached_frac")
-    by_vectors = known.get(device.compute_capability or USUAL, known[USUAL])
+    peak = rates.matrix_flop_per_us(device, dtypes)
+    known = _C["vector_reached_frac"]
+    by_vectors = known.get(device.compute_capability or rates.USUAL, known[rates.USUAL])
     reached = np.where(on_units, device.gemm_peak_frac, by_vectors)
     tiling = fastest(b, m, n, k, item, peak * reached, device, on_units)
     shortest_us = max(_C.prologue_us, device.kernel_floor_us)
     by_vector = shortest_us + by_vector_us(b, m, n, k, item, device)
     compute = np.minimum(tiling.time_us, by_vector) * np.where(is_odd, _C.misaligned, 1.0)
-    bound = np.maximum(flop / peak, bound_us(total, device))
-    limited = np.maximum(bound, flop / sustained_flop_per_us(device, dtypes, peak))
+    bound = np.maximum(flop / peak, rates.bound_us(total, device))
+    limited = np.maximum(bound, flop / rates.sustained_flop_per_us(device, dtypes, peak))
     busy = np.maximum(overlapped(compute, memory, dtypes, device), limited)
     own = {n: each for n, each in tiling._asdict().items() if n not in ("time_us", "l2_us")}
     return Analysis(
@@ -268,9 +260,9 @@ def analyse(rows: Rows, device: Device) -> Analysis:
 def _weights_us(weights_bytes: Floats, device: Device) -> Floats:
     """Of graphs that are replayed, with several copies of the weights in turn: from memory, but
     where all of them lie in the L2."""
-    missed = missed_share(_C.weight_copies * weights_bytes, device)
-    from_cache = weights_bytes / (_C.few_blocks_frac * l2_bytes_per_us(device))
-    return np.maximum(missed * weights_bytes / stream_bytes_per_us(device), from_cache)
+    missed = rates.missed_share(_C.weight_copies * weights_bytes, device)
+    from_cache = weights_bytes / (_C.few_blocks_frac * rates.l2_bytes_per_us(device))
+    return np.maximum(missed * weights_bytes / rates.stream_bytes_per_us(device), from_cache)
 
 
 def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
@@ -283,7 +275,7 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
     for name, dtypes in _COME_ROUNDED.items():
         rounded |= (framework == framework_code(name)) & _among(rows.dtype, dtypes)
     activations = np.where(is_half & ~rounded, 2.0, stored)
-    sums = of_texts(rows.dtype, lambda dtype: float(item_bytes([_SUMS.get(dtype, "bf16")])[0]))
+    sums = of_texts(rows.dtype, lambda dtype: item_bytes(_SUMS.get(dtype, "bf16")))
     results = np.where(framework == framework_code(TORCH), sums, 2.0)
     results = np.where(is_half, results, stored)
     return activations, results, _among(rows.dtype, QUANTISED) & ~rounded
@@ -291,13 +283,6 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
 
 def _among(dtypes: Sequence[str], some: frozenset[str]) -> Mask:
     return of_texts(dtypes, some.__contains__)
-
-
-@cache
-def _bytes_multiplied(dtype: str) -> float:
-    """Of an element as the units multiply it."""
-    computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
-    return float(item_bytes([computed])[0])
 
 
 _EXPERTS = coefficients("gpu.experts")
@@ -319,18 +304,19 @@ def analyse_experts(group: Group, device: Device) -> Analysis:
         analyse(Rows(*texts, {"b": hit, "m": each, "n": n, "k": k}), device)
         for n, k in ((2.0 * inter, hidden), (hidden, inter))
     )
-    beside = transfer_us(item * routed * (inter + 2.0 * (inter + hidden)), device)
+    beside = rates.transfer_us(item * routed * (inter + 2.0 * (inter + hidden)), device)
     weights = item * hit * hidden * (2.0 * inter + inter)
-    peak_us = group.flop / matrix_flop_per_us(device, group.dtypes)
-    bound = np.maximum(peak_us, bound_us(group.written_bytes + weights, device))
+    peak_us = group.flop / rates.matrix_flop_per_us(device, group.dtypes)
+    bound = np.maximum(peak_us, rates.bound_us(group.written_bytes + weights, device))
     busy = np.maximum(first.kernel_us + second.kernel_us, bound)
+    weights_us = rates.transfer_us(weights, device)
     group = replace(group, read_bytes=item * dims["tokens"] * hidden + weights)
     return group.analysis(
         bound_us=bound,
         kernel_us=busy + beside + _EXPERTS.launches * _KERNEL.start_us,
         shares={name: own + second.shares[name] for name, own in first.shares.items()},
         features={"peak_us": peak_us, "hit": hit, "each": each, "uneven": most / each}
-        | {"columns": second.features["tile_columns"], "weights_us": transfer_us(weights, device)},
+        | {"columns": second.features["tile_columns"], "weights_us": weights_us},
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
+from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import (
     TIMINGS,
     Group,
@@ -25,14 +26,6 @@ from perfmodel.cost.gpu.analysis import (
     floors_of,
     groups_of,
     measured_us,
-)
-from perfmodel.cost.gpu.rates import (
-    LANES,
-    SECTOR_BYTES,
-    USUAL,
-    missed_share,
-    stream_bytes_per_us,
-    transfer_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import nearest_known
@@ -43,22 +36,6 @@ from perfmodel.ops.vocabulary.matmul import MATMUL
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _R = coefficients("gpu.program"), coefficients("gpu.reductions")
 _S, _KERNEL = coefficients("gpu.streaming"), coefficients("gpu.kernel")
-BY_COLUMNS = {"sum_rows"}
-"""Ops whose outputs lie side by side; of others the values of each do."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How a kernel reduces, one entry per row of a table."""
-
-    values: Floats
-    """That a thread adds up, one after another."""
-    turns: Floats
-    """Blocks over those that the device holds at once."""
-    parts: Floats
-    """Blocks that share an output."""
-    adders: Floats
-    """Threads of the last of them, which add what the others left."""
 
 
 def resident_blocks(threads: Floats | float, device: Device) -> Floats:
@@ -70,12 +47,18 @@ def resident_blocks(threads: Floats | float, device: Device) -> Floats:
 def resident_warps(device: Device) -> float:
     """Warps that the device holds at once."""
     threads = device.max_threads_per_sm or _S.usual_threads_per_sm
-    return device.sm_count * threads / LANES[device.target]
+    return float(device.sm_count * threads / rates.LANES[device.target])
 
 
-def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool) -> Launch:
+def launch(
+    length: Floats, outputs: Floats, device: Device, *, by_columns: bool
+) -> tuple[Floats, Floats, Floats, Floats]:
     """How `length` values for each of `outputs` are reduced; `by_columns`: outputs lie side by
-    side, and not the values of one."""
+    side, and not the values of one.
+
+    Returns the values that a thread adds up one after another, turns (blocks over those that the
+    device holds at once), blocks that share an output, and threads of the last of them, which add
+    what the others left."""
     vector, each, across, down = np.ones(len(length)), length, length, outputs
     if by_columns:
         halves = np.where(outputs % 2.0 == 0.0, 2.0, 1.0)
@@ -85,7 +68,7 @@ def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool)
     width, height = (
         2.0 ** np.floor(np.log2(np.clip(values, 1.0, most))) for values in (across, down)
     )
-    height = np.minimum(height, most / np.minimum(width, LANES["cuda"]))
+    height = np.minimum(height, most / np.minimum(width, rates.LANES["cuda"]))
     width = np.minimum(width, most / height)
     each = length if by_columns else np.ceil(length / width)
     is_split = each >= np.minimum(height * _R.least_values, _R.most_values)
@@ -97,13 +80,13 @@ def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool)
     parts = np.maximum(np.minimum(np.ceil(resident / grid), least), fewest)
     parts = np.where(is_split & (each >= _R.most_values) & (grid <= resident), parts, 1.0)
     adders = height if by_columns else width * height
-    return Launch(each / parts, grid * parts / resident, parts, adders)
+    return each / parts, grid * parts / resident, parts, adders
 
 
 def load_us(group: Group, device: Device) -> Floats:
     """A turn of loads: from memory, or what fits there from the L2, where the kernel before wrote
     it."""
-    missed = np.where(group.flushed, 1.0, missed_share(group.moved_bytes, device))
+    missed = np.where(group.flushed, 1.0, rates.missed_share(group.moved_bytes, device))
     return _R.cached_load_us + missed * (_R.load_us - _R.cached_load_us)
 
 
@@ -113,19 +96,19 @@ def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
     The first loads are waited for before anything moves, and so are all where few threads ask.
     """
-    length, outputs, by_columns = group.dims["cols"], group.dims["rows"], group.op in BY_COLUMNS
+    length, outputs, by_columns = group.dims["cols"], group.dims["rows"], group.op == "sum_rows"
     if by_columns:
         length, outputs = outputs, length
-    found = launch(length, outputs, device, by_columns=by_columns)
-    loads = np.ceil(found.values / _R.loads_at_once)
-    turns = np.maximum(found.turns, 1.0)
+    values, turns, parts, adders = launch(length, outputs, device, by_columns=by_columns)
+    loads = np.ceil(values / _R.loads_at_once)
+    apart = 1.0 - np.minimum(turns, 1.0) * (1.0 - 1.0 / loads)
+    turns = np.maximum(turns, 1.0)
     loads_us, turn_us = load_us(group, device) * loads, moving_us / turns
-    apart = 1.0 - np.minimum(found.turns, 1.0) * (1.0 - 1.0 / loads)
     turn_us = np.maximum(turn_us, loads_us) + apart * np.minimum(turn_us, loads_us)
     power = _R.together_exponent  # more than the longer, and less than both
     later_us = (turn_us**power + _R.block_us**power) ** (1.0 / power)
-    added_us = _R.parted_us + _R.part_us * np.ceil(found.parts / found.adders)
-    added_us = np.where(found.parts > 1.0, added_us, 0.0)
+    added_us = _R.parted_us + _R.part_us * np.ceil(parts / adders)
+    added_us = np.where(parts > 1.0, added_us, 0.0)
     return np.asarray(turn_us + later_us * (turns - 1.0) + added_us)
 
 
@@ -160,8 +143,9 @@ def indexing_us(group: Group, device: Device) -> Floats:
     clocks = size(dims) / (device.sm_count * device.boost_mhz)
     widened = dims.get("widened", none) * (device.target in WIDENED_ONE_BY_ONE)
     each = np.maximum(dims.get("apart", none), widened)
-    indexed = dims.get("broadcast", none) / _S.table("indexed_per_sm_per_clock")[device.target]
-    return clocks * np.maximum(indexed, each / _S.table("apart_per_sm_per_clock")[device.target])
+    indexed = dims.get("broadcast", none) / _S["indexed_per_sm_per_clock"][device.target]
+    apart = each / _S["apart_per_sm_per_clock"][device.target]
+    return np.asarray(clocks * np.maximum(indexed, apart))
 
 
 def chunks_us(group: Group, device: Device, moving_us: Floats) -> Floats:
@@ -216,11 +200,10 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
-    each = np.ceil(group.dims["cols"] / (LANES["cuda"] * _R.most_vector))
-    known = _S.table("accumulate_us")
-    turn_us = known[nearest_known(device.architecture, known) or USUAL]
-    warps = resident_warps(device)
-    waited_us = turn_us * each * group.dims["rows"] / warps
+    each = np.ceil(group.dims["cols"] / (rates.LANES["cuda"] * _R.most_vector))
+    known = _S["accumulate_us"]
+    turn_us = known[nearest_known(device.architecture, known) or rates.USUAL]
+    waited_us: Floats = turn_us * each * group.dims["rows"] / resident_warps(device)
     return np.maximum(moving_us, waited_us)
 
 
@@ -233,12 +216,12 @@ def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
     most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
     rows_per_line = np.maximum(_S.line_bytes / (group.item_bytes * dims["cols"]), 1.0)
-    warps = dims["rows"] * dims["cols"] / LANES[device.target]
-    turns: Floats = np.minimum(most + mean * (rows_per_line - 1.0), warps)
-    queued = _S.table("atomic_line_us")[device.target] * turns
-    rate = _S.table("adds_per_sm_per_clock").get(device.target, np.inf)
+    warps = dims["rows"] * dims["cols"] / rates.LANES[device.target]
+    turns = np.minimum(most + mean * (rows_per_line - 1.0), warps)
+    queued: Floats = _S["atomic_line_us"][device.target] * turns
+    rate = _S["adds_per_sm_per_clock"].get(device.target, np.inf)
     added = np.where(dims["by_vectors"] > 0, 0.0, dims["rows"] * dims["cols"])
-    added_us = added / (rate * device.sm_count * device.boost_mhz)
+    added_us: Floats = added / (rate * device.sm_count * device.boost_mhz)
     return np.maximum(moving_us, np.maximum(queued, added_us))
 
 
@@ -246,7 +229,7 @@ def programs_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """Rows by a block of threads each: as fast as blocks start, or as many at once as there is room
     for, each for as long as one lives; or by a few blocks, one after another."""
     rows, resident = group.dims["by_rows"], group.dims["resident"]
-    one_us, next_us = _S.tuples("program_us")[device.target]
+    one_us, next_us = _S["program_us"][device.target]
     started = rows / (_S.blocks_per_clock * device.boost_mhz)
     turns = np.maximum(rows / resident_blocks(group.dims["threads"], device), 1.0)
     in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
@@ -307,31 +290,28 @@ def in_program(rows: Rows, device: Device, estimate: Estimate, pace: float = 1.0
     where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
     """
     known_frac = np.broadcast_to(estimate.measured_frac, len(rows))
-    cold_us = _cold_us(rows, device, pace, known_frac)
-    at = np.flatnonzero((among_others(rows) | estimate.by_physics) & (cold_us > 0.0))
-    raised = estimate.duration_us + _started_us(rows, device, known_frac)
+    cold_us, is_among = _cold_us(rows, device, pace, known_frac), among_others(rows)
+    at = np.flatnonzero((is_among | estimate.by_physics) & (cold_us > 0.0))
+    # What products take to start among others, as far as no measurement tells of ones so short:
+    # their code is long, and comes from memory like their first tiles.
+    is_product = rows.of_kinds(lambda kind: OPS[kind.op].family == MATMUL, bool)
+    unknown = (is_product & is_among) * (1.0 - known_frac)
+    raised = estimate.duration_us + unknown * _C["product_us"].get(device.target, 0.0)
     raised[at] = np.maximum(raised[at], measured_us(cold_us[at], *floors_of(rows)[:, at]))
     ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
     low_us, high_us = estimate.low_us * ratio, estimate.high_us * ratio
     return replace(estimate, duration_us=raised, low_us=low_us, high_us=high_us)
 
 
-def _started_us(rows: Rows, device: Device, measured_frac: Floats) -> Floats:
-    """What products take to start among other kernels, as far as no measurement tells of ones so
-    short: their code is long, and comes from memory like their first tiles."""
-    is_product = rows.of_kinds(lambda kind: OPS[kind.op].family == MATMUL, bool)
-    unknown = (is_product & among_others(rows)) * (1.0 - measured_frac)
-    return unknown * _C.table("product_us").get(device.target, 0.0)
-
-
 def shortest_kernel_us(launched_us: float) -> float:
     """The `kernel_floor_us` of a device whose smallest call takes so long behind other work."""
-    return max(launched_us - TIMINGS[BEHIND_WORK].offset_us, 0.0) / _C.least
+    _, offset_us = TIMINGS[BEHIND_WORK]
+    return max(launched_us - offset_us, 0.0) / _C.least
 
 
 def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> Floats:
     cold = np.zeros(len(rows))
-    rate = stream_bytes_per_us(device) / pace
+    rate = rates.stream_bytes_per_us(device) / pace
     for group in groups_of(rows):
         if OPS[group.op].family not in STREAMING_FAMILIES:
             continue
@@ -341,7 +321,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
             whole_bytes = dims["rows"] * row_bytes
             passes = np.clip(moved // whole_bytes - 1.0, 0.0, 2.0)
             table_bytes = np.where(dims["hash_size"] > 0, dims["hash_size"] * row_bytes, np.inf)
-            sectors = dims["rows"] * np.maximum(row_bytes, SECTOR_BYTES)
+            sectors = dims["rows"] * np.maximum(row_bytes, rates.SECTOR_BYTES)
             taken = np.minimum(sectors, np.maximum(table_bytes, whole_bytes))
             moved = moved + passes * (taken - whole_bytes)
         unknown = 1.0 - measured_frac[group.index]
@@ -350,7 +330,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
             traffic = np.where(own.by_vectors(group, device), 1.0, traffic)
         elif "strided" in group.dims:
             traffic = traffic * np.where(group.dims["strided"] > 0, _C.strided, 1.0)
-        once_us = np.where(group.in_program, moved / rate, transfer_us(moved, device))
+        once_us = np.where(group.in_program, moved / rate, rates.transfer_us(moved, device))
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)

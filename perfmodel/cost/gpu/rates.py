@@ -23,14 +23,14 @@ from perfmodel.ops.spec import item_bytes
 
 USUAL = "usual"
 _C = coefficients("gpu.rates")
-SECTOR_BYTES, LANES = _C.sector_bytes, _C.table("lanes")
+SECTOR_BYTES, LANES = _C.sector_bytes, _C["lanes"]
 
 
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
     """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it for a second."""
     usual = _C.usual_fp32_tflop_per_s_per_w
-    fp32 = of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * device.tdp_w * 1e6
-    known = _C.table("cool_flop_per_j").get(device.compute_capability or "", np.inf)
+    fp32 = of_generation(device, _C["fp32_tflop_per_s_per_w"], usual) * device.tdp_w * 1e6
+    known = _C["cool_flop_per_j"].get(device.compute_capability or "", np.inf)
     is_fp32 = of_texts(dtypes, lambda dtype: dtype == "fp32")
     return np.minimum(peak, np.where(is_fp32, fp32, _held_frac(device, known) * peak))
 
@@ -38,7 +38,7 @@ def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -
 def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
     """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
     has long been at its power limit; nothing in fp32, and where no such board was seen."""
-    held = _held_frac(device, of_generation(device, _C.table("flop_per_j"), np.inf))
+    held = _held_frac(device, of_generation(device, _C["flop_per_j"], np.inf))
     usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else held)
     peak = of_texts(dtypes, lambda dtype: _matrix_rate(dtype, device))
     return np.asarray(flop / (usual * peak))
@@ -84,23 +84,22 @@ def _matrix_rate(dtype: str, device: Device) -> float:
     computed = COMPUTE_DTYPE.get(dtype, dtype)
     if computed == "fp64":
         return float(fp64_flop_per_us(device)[1])
-    if computed in _SUMMED_IN_FP32 and _is_before_units(device):
+    if computed in _SUMMED_IN_FP32 and is_older(device, _UNITS_FROM):
         return device.fp32_tflop_per_s * 1e6
     return device.matrix_tflop_per_s(computed) * 1e6
 
 
-def vector_flop_per_us(device: Device) -> float:
-    """Peak of fp32 multiply-adds on the vector units, FLOP per microsecond."""
-    return device.fp32_tflop_per_s * 1e6
-
-
 def fp64_flop_per_us(device: Device) -> Floats:
-    """The same in fp64, and that of matrix products `[2]`."""
-    known = _C.tuples("fp64_per_sm_per_clock")
+    """Peak of fp64 multiply-adds on the vector units, FLOP per microsecond, and that of matrix
+    products `[2]`."""
+    known = _C["fp64_per_sm_per_clock"]
     own = known.get(device.compute_capability or device.target, known[USUAL])
     return 2.0 * device.sm_count * device.boost_mhz * np.array(own)
 
 
+_UNITS_FROM = "7.0"
+"""Before it 8-bit products of four elements (DP4A, from 6.1) run on the vector units (NVIDIA, CUDA
+C++ Programming Guide)."""
 _SUMMED_IN_FP32 = ("fp16", "bf16", "fp8")
 """Types whose products libraries sum in fp32 (PyTorch asks for `CUBLAS_COMPUTE_32F`), which vector
 units do no faster than fp32: a P100, which doubles fp16, reaches 9.1 of 9.5, not of 19 TFLOP/s."""
@@ -113,12 +112,6 @@ def is_older(device: Device, capability: str) -> bool:
     return device.target == "cuda" and own is not None and float(own) < float(capability)
 
 
-def _is_before_units(device: Device) -> bool:
-    """There 8-bit products of four elements (DP4A, from 6.1) run on the vector units (NVIDIA, CUDA
-    C++ Programming Guide)."""
-    return is_older(device, "7.0")
-
-
 def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:
     """Per row, whether the chip has matrix units for the dtype, whatever was changed of it."""
     return of_texts(dtypes, lambda dtype: _has_units(dtype, device))
@@ -126,25 +119,26 @@ def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]
 
 @lru_cache(maxsize=1024)
 def _has_units(dtype: str, device: Device) -> bool:
-    if _is_before_units(device):
+    if is_older(device, _UNITS_FROM):
         return False
     chip = original(device)
     if dtype == "tf32" and chip.tf32_tflop_per_s and chip.target == "cuda":
         return True  # of GeForce boards no faster than fp32
-    least = _C.table("matrix_units_from")[chip.target] * vector_flop_per_us(chip)
+    least = _C["matrix_units_from"][chip.target] * chip.fp32_tflop_per_s * 1e6
     return bool(_matrix_rate(dtype, chip) > least)
 
 
 def special_per_us(device: Device) -> float:
     """Exponentials, roots and divisions per microsecond."""
-    known = _C.table("special_per_sm_per_clock")
-    per_clock = known.get(device.compute_capability or USUAL, known[USUAL])
+    known = _C["special_per_sm_per_clock"]
+    per_clock: float = known.get(device.compute_capability or USUAL, known[USUAL])
     return device.sm_count * per_clock * device.boost_mhz
 
 
 def issued_per_us(device: Device) -> float:
     """Instructions of a lane that are issued per microsecond, whatever they do."""
-    return device.sm_count * _C.table("issued_per_sm_per_clock")[device.target] * device.boost_mhz
+    per_clock: float = _C["issued_per_sm_per_clock"][device.target]
+    return device.sm_count * per_clock * device.boost_mhz
 
 
 def hbm_bytes_per_us(device: Device) -> float:
@@ -192,12 +186,12 @@ def transfer_us(total_bytes: Floats, device: Device) -> Floats:
 _STREAM = coefficients("gpu.streaming")
 _AS = {"rms_norm": "layer_norm", "log_softmax": "softmax"}
 """Ops whose kernels go over their rows as another's."""
-ROW_KERNELS = frozenset(_STREAM.tuples("row_kernels")) | frozenset(_AS)
+ROW_KERNELS = frozenset(_STREAM["row_kernels"]) | frozenset(_AS)
 
 
 def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: Device) -> Floats:
     """Bytes of the rows that are worked on at once over the L2's; 0 where one pass is enough."""
-    _, least_threads, most_threads, register_cols = _STREAM.tuples("row_kernels")[_AS.get(op, op)]
+    _, least_threads, most_threads, register_cols = _STREAM["row_kernels"][_AS.get(op, op)]
     threads = clipped(cols / _STREAM.cols_per_thread, least_threads, most_threads)
     per_sm = (device.max_threads_per_sm or _STREAM.usual_threads_per_sm) / threads
     at_once = np.minimum(rows, device.sm_count * np.maximum(per_sm, 1.0))
@@ -207,7 +201,7 @@ def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: De
 
 def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     """Passes over the row after the first: (all of them, those that go to memory), per row."""
-    again, *_ = _STREAM.tuples("row_kernels")[_AS.get(op, op)]
+    again, *_ = _STREAM["row_kernels"][_AS.get(op, op)]
     missed = clipped(
         (resident - _STREAM.held_up_to) / (_STREAM.gone_from - _STREAM.held_up_to), 0.0, 1.0
     )
@@ -220,16 +214,16 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
     at work: one per channel. A channel that its block keeps on chip is read once per pass less."""
     rate = stream_bytes_per_us(device)
     has_statistics = group.dims["statistics"] > 0
-    reads, writes, kept_reads = _STREAM.tuples("passes")[group.direction]
+    reads, writes, kept_reads = _STREAM["passes"][group.direction]
     channel_bytes, channels = group.dims["rows"] * group.item_bytes, group.dims["cols"]
     is_kept = kept_reads * channel_bytes <= _STREAM.channel_kept_bytes
     at_once = np.minimum(channels, _STREAM.channel_blocks_per_sm * device.sm_count)
     together = np.where(is_kept, 1.0, _STREAM.channel_stream_frac) * rate
-    drawn = np.minimum(together, at_once * _STREAM.table("channel_bytes_per_us")[device.target])
+    drawn = np.minimum(together, at_once * _STREAM["channel_bytes_per_us"][device.target])
     passes = writes + np.where(is_kept, kept_reads, reads)
     memory = passes * channel_bytes * channels / drawn
     memory = np.where(has_statistics, memory, group.moved_bytes / rate)
-    blocks_us = np.where(has_statistics, _STREAM.table("channel_block_us")[device.target], 0.0)
+    blocks_us = np.where(has_statistics, _STREAM["channel_block_us"][device.target], 0.0)
     latency = _STREAM.channel_start_us + blocks_us * np.ceil(channels / at_once)
     bound = bound_us(group.moved_bytes, device)
     return group.analysis(
@@ -270,33 +264,29 @@ def analyse(group: Group, device: Device) -> Analysis:
         missed * group.read_bytes * missed_share(total, device)
     ) / stream_bytes_per_us(device)
     cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
-    elements = group.written_bytes / item_bytes(["fp32"])[0]
-    known = _STREAM.table("special_per_element")
+    elements = group.written_bytes / item_bytes("fp32")
+    known = _STREAM["special_per_element"]
     op = group.op.removesuffix("_scalar")
     each = known.get(f"{device.target}_{op}", known.get(op, 0.0))
     special = each * elements / special_per_us(device)
-    random = group.dims.get("random", 0.0) * _STREAM.table("random_flop")[device.target]
+    random = group.dims.get("random", 0.0) * _STREAM["random_flop"][device.target]
     flop = group.flop + random * group.dims.get("elements", 0.0)
     is_wide = of_texts(group.dtypes, "fp64".__eq__)
-    rate = np.where(is_wide, fp64_flop_per_us(device)[0], vector_flop_per_us(device))
+    rate = np.where(is_wide, fp64_flop_per_us(device)[0], device.fp32_tflop_per_s * 1e6)
     compute = np.maximum(flop / rate, special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * rate))
-    busy, latency = np.maximum.reduce([memory, cache, compute, bound]), _rows_us(group, device)
+    busy, latency = np.maximum.reduce([memory, cache, compute, bound]), np.zeros(len(total))
+    if device.target == "cuda" and group.op in _STREAM["row_clocks"]:
+        # The least that a block takes for its row, or all rows take their multiprocessors.
+        step_cols, step_clocks, row_clocks = _STREAM["row_clocks"][group.op]
+        loop = np.ceil(group.dims["cols"] / step_cols) * step_clocks
+        rows = group.dims["rows"] * row_clocks / device.sm_count
+        latency = np.maximum(loop, rows) / device.boost_mhz
     return group.analysis(
         bound_us=np.maximum(bound, latency),
         kernel_us=_STREAM.start_us + busy,
         shares={"compute": compute, "memory": memory, "cache": cache, "latency": latency},
     )
-
-
-def _rows_us(group: Group, device: Device) -> Floats:
-    """The least that a block takes for its row, or all rows take their multiprocessors."""
-    known = _STREAM.tuples("row_clocks").get(group.op)
-    if known is None or device.target != "cuda":
-        return np.zeros(len(group.index))
-    step_cols, step_clocks, row_clocks = known
-    loop = np.ceil(group.dims["cols"] / step_cols) * step_clocks
-    return np.maximum(loop, group.dims["rows"] * row_clocks / device.sm_count) / device.boost_mhz
 
 
 _POWER = coefficients("gpu.power")

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -96,10 +97,10 @@ class Columns:
     """The size that the range of measurements is kept by (FLOP or bytes)."""
     features: Mapping[str, Floats]
     extra_us: Floats | float = 0.0
-    base_us: Floats = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "base_us", self.analysis.kernel_us - self.extra_us)
+    @cached_property
+    def base_us(self) -> Floats:
+        return self.analysis.kernel_us - self.extra_us
 
     def matrix(self, names: tuple[str, ...], constants: Description) -> np.ndarray:
         """`[rows, names]` float32: features, else constants of the device, or 0."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,18 +28,21 @@ class Work:
     at_peak_us: Floats | float | None = None
 
 
+WorkOf: TypeAlias = Callable[[Group, Cluster], Work]
+"""What rows of one op and direction ask of each resource of a machine."""
+
+
 @dataclass(frozen=True)
 class Tier:
     """A cost model of resources that work on rows side by side: the slowest decides."""
 
     name: str
     formula: str
-    interval: tuple[float, float]
-    """Factors from the middle to the ends of the 90 % interval."""
-    work: Callable[[Group, Cluster], Work]
-    """What rows of one op and direction ask of each resource of a machine."""
+    work: WorkOf
     source: Callable[[Rows, Cluster], str]
     """What the durations rest on."""
+    interval: tuple[float, float] = (1.0 / _INTERVAL.half_factor, _INTERVAL.half_factor)
+    """Factors from the middle to the ends of the 90 % interval."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         taken_us = np.empty(len(rows))
@@ -67,12 +71,13 @@ class Tier:
         return [reasons[row] for row in range(len(rows))]
 
 
-def register(
-    family: str,
-    formula: str,
-    work: Callable[[Group, Cluster], Work],
-    source: Callable[[Rows, Cluster], str],
-) -> None:
-    """A tier for the ops of a family."""
-    interval = 1.0 / _INTERVAL.half_factor, _INTERVAL.half_factor
-    TIERS.register(family)(Tier(f"{family}/heuristic", formula, interval, work, source))
+def tier(
+    family: str, formula: str, source: Callable[[Rows, Cluster], str]
+) -> Callable[[WorkOf], WorkOf]:
+    """A decorator: the tier for the ops of a family, from the work that its function gives."""
+
+    def add(work: WorkOf) -> WorkOf:
+        TIERS.register(family)(Tier(f"{family}/heuristic", formula, work, source))
+        return work
+
+    return add

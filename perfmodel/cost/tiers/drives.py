@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.tiers import Work, register
+from perfmodel.cost.tiers import Work, tier
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.parts import Storage
@@ -100,6 +100,12 @@ def _drive(machine: Cluster) -> Storage:
     return machine.node.storage
 
 
+@tier(
+    STORAGE,
+    "start_us + max(drive_us, core_us); drive_us by the drive's queue, "
+    "t0 + (Q - 1) / 2X of a read with Q in flight",
+    lambda _, machine: f"figures of {machine.node.drives or 1} {_drive(machine).name}",
+)
 def _work(group: Group, machine: Cluster) -> Work:
     """The least that a drive takes is what the bytes, or the reads, take at its most."""
     node, dims, drive = machine.node, group.dims, _drive(machine)
@@ -117,15 +123,6 @@ def _work(group: Group, machine: Cluster) -> Work:
     return Work({"drive": drive_us, "core": core_us}, _HOST.call_us, least_us)
 
 
-register(
-    STORAGE,
-    "start_us + max(drive_us, core_us); drive_us by the drive's queue, "
-    "t0 + (Q - 1) / 2X of a read with Q in flight",
-    _work,
-    lambda _, machine: f"figures of {machine.node.drives or 1} {_drive(machine).name}",
-)
-
-
 _ENGINE, _COPIED = coefficients("tiers.engine"), coefficients("gpu.streaming")
 
 
@@ -140,6 +137,11 @@ def adapter(machine: Cluster) -> Nic:
     return nic
 
 
+@tier(
+    NIC,
+    "start_us + the longest of the other terms",
+    lambda _, machine: f"figures of {adapter(machine).name}; assumed: rows at random places",
+)
 def _adapter_work(group: Group, machine: Cluster) -> Work:
     nic, dims, node = adapter(machine), group.dims, machine.node
     share = (node.nics or 1) / node.gpus  # of its node's adapters
@@ -162,11 +164,3 @@ def _adapter_work(group: Group, machine: Cluster) -> Work:
     if descriptors_per_us := nic.descriptors_per_us or nic.messages_per_us:
         terms["descriptors"] = dims["lookups"] / (descriptors_per_us * share)
     return Work(terms, _ENGINE.start_us)
-
-
-register(
-    NIC,
-    "start_us + the longest of the other terms",
-    _adapter_work,
-    lambda _, machine: f"figures of {adapter(machine).name}; assumed: rows at random places",
-)

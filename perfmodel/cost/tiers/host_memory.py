@@ -24,7 +24,7 @@ from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.gpu.embedding import missed_lookups
 from perfmodel.cost.gpu.rates import SECTOR_BYTES, is_older, stream_bytes_per_us
-from perfmodel.cost.tiers import Tier, Work, register
+from perfmodel.cost.tiers import Tier, Work, tier
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
 from perfmodel.ops.rows import Rows
@@ -64,6 +64,11 @@ def random_frac(row_bytes: Floats) -> Floats:
     return np.asarray(row_bytes / (lines + _C.line_bytes))
 
 
+@tier(
+    HOST_MEMORY,
+    "start_us + max(memory_us, cores_us)",
+    lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
+)
 def _memory_work(group: Group, machine: Cluster) -> Work:
     """Bytes at random places: rows that are read, and where an op changes them, written."""
     dims, node = group.dims, machine.node
@@ -72,7 +77,7 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
     if group.op == "host_apply":
         scattered = 2.0 * group.written_bytes
     else:
-        cached = _cached_bytes(dims, llc_bytes(machine))
+        cached = _cached_bytes(dims, float(cpu_share(node).llc_bytes or 0))  # of one rank
     rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
     if group.op in COPIES:
         rate = near = _C.copying_gb_per_s
@@ -84,19 +89,6 @@ def _memory_work(group: Group, machine: Cluster) -> Work:
     cores = node.sockets * node.host.cores / node.gpus
     terms = {"memory": moved / bandwidth, "cores": core_us / cores}
     return Work(terms, _C.call_us, group.moved_bytes * _C.stream_frac / bandwidth)
-
-
-register(
-    HOST_MEMORY,
-    "start_us + max(memory_us, cores_us)",
-    _memory_work,
-    lambda _, machine: f"figures of {machine.node.host.name}; assumed: rows at random places",
-)
-
-
-def llc_bytes(machine: Cluster) -> float:
-    """One rank's share of the last-level caches of its node's sockets."""
-    return float(cpu_share(machine.node).llc_bytes or 0)
 
 
 def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
@@ -140,6 +132,11 @@ def _in_sectors(row_bytes: Floats) -> Floats:
     return np.asarray(np.ceil(row_bytes / SECTOR_BYTES) * SECTOR_BYTES)
 
 
+@tier(
+    HOST_BUS,
+    "start_us + max(bus_us, memory_us)",
+    lambda _, machine: f"figures of {machine.node.device.name}: bus; assumed: requests in flight",
+)
 def _bus_work(group: Group, machine: Cluster) -> Work:
     """Lookups by a GPU's kernels: rows over the bus, all else that moves in device memory.
 
@@ -195,14 +192,11 @@ def _bytes_in_l1(dims: Dims, row: Floats, device: Device) -> Floats:
     return runs * _cached_bytes({**own, **sets}, float(device.shared_bytes_per_sm))
 
 
-register(
-    HOST_BUS,
-    "start_us + max(bus_us, memory_us)",
-    _bus_work,
-    lambda _, machine: f"figures of {machine.node.device.name}: bus; assumed: requests in flight",
+@tier(
+    ACCELERATOR,
+    "start_us + the longest of the other terms",
+    lambda _, on: f"figures of {(on.node.accelerator or on.node.host).name}; assumed: see there",
 )
-
-
 def _accelerator_work(group: Group, machine: Cluster) -> Work:
     """Rows of host memory to the device and back, by the node's accelerator for all its devices at
     once: the slowest of its engines, the memory, the way to the devices, the network and the
@@ -241,17 +235,6 @@ def _accelerator_work(group: Group, machine: Cluster) -> Work:
         terms["network"] = others * count * (size + KEY_BYTES) / wire / 1e3
         start_us += 2.0 * (node.nic.latency_us or 0.0)
     return Work(terms, start_us)
-
-
-register(
-    ACCELERATOR,
-    "start_us + the longest of the other terms",
-    _accelerator_work,
-    lambda _, on: f"figures of {(on.node.accelerator or on.node.host).name}; assumed: see there",
-)
-
-
-PLAIN_CPU = "generic-cpu"
 
 
 class HostOperators:
@@ -303,7 +286,7 @@ def cpu_of(host: Host) -> Device:
     try:
         return device(host.name)
     except HardwareError:
-        plain = device(PLAIN_CPU)
+        plain = device("generic-cpu")
     cores = host.cores / plain.sm_count
     speed = cores * host.boost_mhz / plain.boost_mhz
     return replace(
@@ -330,8 +313,8 @@ TIERS.register(PAUSE)(
     Tier(
         PAUSE,
         "half the period of the software's clock, the mean of a uniform wait",
-        (1.0 - _INTERVAL.wait_frac, 1.0 + _INTERVAL.wait_frac),
         lambda group, _: Work({"wait": group.dims["wait_us"]}, at_peak_us=0.0),
         lambda *_: "the software's period",
+        (1.0 - _INTERVAL.wait_frac, 1.0 + _INTERVAL.wait_frac),
     )
 )

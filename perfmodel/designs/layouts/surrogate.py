@@ -159,7 +159,7 @@ def keys_us(
     """Per way what a shard's keys, and how many each bag has, take of their exchange, `[ways]`,
     beside its fixed part."""
     batch, ranks, about = deployment.batch, deployment.ranks, deployment.workload
-    each = float(item_bytes([about.implementation.key_dtype])[0])
+    each = item_bytes(about.implementation.key_dtype)
     lengths = 0.0 if about.sequence.layers else batch * LENGTH_BYTES
     usual = sum(it.lookups(batch) * each + lengths for it in about.tables) / ranks
     own = np.array([way.shard.lookups(batch) * each + lengths for way in here])
@@ -266,8 +266,8 @@ def _carried(deployment: Deployment, here: tuple[Way, ...]) -> tuple[Ints, Float
     table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
     elements = np.where(kind == SUMMED, table, _elements(deployment, (way.shard for way in here)))
     wire = deployment.workload.implementation.exchange_precision
-    items = item_bytes([way.dtype if way.sharding == "data_parallel" else wire for way in here])
-    return kind, elements, items
+    dtypes = (way.dtype if way.sharding == "data_parallel" else wire for way in here)
+    return kind, elements, np.array([*map(item_bytes, dtypes)])
 
 
 def _exchange_us(
@@ -277,7 +277,7 @@ def _exchange_us(
     gradients, both ways together; what each kind adds however little it carries."""
     machine, ranks, linked = deployment.machine, deployment.ranks, deployment.machine.linked_gpus
     kind, elements, items = _carried(deployment, here)
-    wire_bytes = item_bytes([deployment.workload.implementation.exchange_precision])
+    wire_bytes = item_bytes(deployment.workload.implementation.exchange_precision)
     every = float((_elements(deployment, deployment.workload.tables) * wire_bytes).sum())
     replicas = float((elements * items)[kind == SUMMED].sum())
     groups, back = max(ranks // linked, 1), float(deployment.train)

@@ -1,12 +1,10 @@
-"""T1 to T5 and operators without launches, measured on one rank's events, waiting left out.
+"""T1 to T5 and operators without launches, measured on one rank's events, waiting left out; the
+statistics kept of many samples.
 
-Recording one costs the host time that a run without the profiler does not spend.
-Source: Lin et al. 2022, section IV-C, and the published code's `CPU_EVENT_OVERHEAD` (2 us).
-
-Host-overhead samples of one rank by type and thread, and the statistics kept of many.
-
+Recording an event costs the host time that a run without the profiler does not spend.
 Source: Lin et al., "Building a Performance Model for Deep Learning Recommendation Model Training
-on GPUs", 2022, section IV-C; operators that launch nothing are a class of their own here.
+on GPUs", 2022, section IV-C, and the published code's `CPU_EVENT_OVERHEAD` (2 us); operators that
+launch nothing are a class of their own here.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -103,11 +101,6 @@ Cell = dict[str, float]
 Table = dict[str, dict[str, dict[str, Cell]]]
 """Thread, then `raw` or `no_blocking`, then type."""
 
-_COLUMNS = (
-    *("type", "thread", "op", "call", "step", "start_us", "end_us", "value_us"),
-    *("blocking", "handed_over"),
-)
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -185,7 +178,8 @@ class Samples:
         return columns
 
     def _where(self, keep: Mask | Ints) -> Samples:
-        return replace(self, **{name: getattr(self, name)[keep] for name in _COLUMNS})
+        columns: dict[str, Any] = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return replace(self, **{name: column[keep] for name, column in columns.items()})
 
 
 LONG_COPY_US = 50.0

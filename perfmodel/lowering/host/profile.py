@@ -70,27 +70,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     rows: Annotated[list[_Row], msgspec.Meta(min_length=1)]
 
 
-def read_profile(path: Path) -> tuple[Rows, Provenance]:
-    """The rows and provenance of a file. Raises `ModelError` naming the file and the key."""
-    try:
-        raw = read_bytes(path, max_bytes=MAX_BYTES)
-    except PerfmodelError as error:
-        raise ModelError(str(error)) from None
-    try:
-        content = msgspec.json.decode(raw, type=_File)
-    except msgspec.ValidationError as error:
-        raise ModelError(f"{path}: no overhead profile: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"{path}: not an overhead profile: invalid JSON: {error}") from None
-    rows: Rows = {}
-    for at, row in enumerate(content.rows):
-        if (row.type, row.op, row.thread) in rows:
-            raise ModelError(f"{path}: $.rows[{at}]: repeats an earlier row's type, op and thread")
-        numbers = (getattr(row, name) for name in Statistic.__struct_fields__)
-        rows[row.type, row.op, row.thread] = Statistic(*numbers)
-    return rows, content.provenance
-
-
 CATALOGUE = Path(__file__).with_name("catalogue")
 """Folder of the profiles that `load_profile` knows by name."""
 
@@ -242,7 +221,21 @@ def load_profile(name_or_path: str | Path, *, catalogue: Path = CATALOGUE) -> Pr
                 f"Profile.save{f', or one of {known}' if known else ''}"
             )
         path = named
-    return Profile(*read_profile(path))
+    try:
+        content = msgspec.json.decode(read_bytes(path, max_bytes=MAX_BYTES), type=_File)
+    except msgspec.ValidationError as error:
+        raise ModelError(f"{path}: no overhead profile: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path}: not an overhead profile: invalid JSON: {error}") from None
+    except PerfmodelError as error:
+        raise ModelError(str(error)) from None
+    rows: Rows = {}
+    for at, row in enumerate(content.rows):
+        if (row.type, row.op, row.thread) in rows:
+            raise ModelError(f"{path}: $.rows[{at}]: repeats an earlier row's type, op and thread")
+        numbers = (getattr(row, name) for name in Statistic.__struct_fields__)
+        rows[row.type, row.op, row.thread] = Statistic(*numbers)
+    return Profile(rows, content.provenance)
 
 
 def _by_key(samples: Samples) -> Iterator[tuple[Key, Floats]]:

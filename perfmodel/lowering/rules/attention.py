@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
-from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, size, tensor, tensors, told
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, tensor, tensors, told
+from perfmodel.lowering.piece import LEAF, MissingArguments, Piece, rule
 from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, framework_code
 
@@ -31,11 +32,9 @@ SEQUENCE_FIRST = ("aten::_flash_attention_", "aten::_efficient_attention_")
 _CALLS = [name for name in _CAUSAL_AT if not name.startswith(SEQUENCE_FIRST)]
 
 
-@LOWERINGS.register(
-    *entries("_flash_attention_forward _efficient_attention_forward"),
-    *entries("_flash_attention_backward _efficient_attention_backward _cudnn_attention_backward"),
-    *entries(*_CALLS, *(f"{name}_backward" for name in _CALLS), scope=LEAF),
-)
+@rule("_flash_attention_forward _efficient_attention_forward")
+@rule("_flash_attention_backward _efficient_attention_backward _cudnn_attention_backward")
+@rule(*_CALLS, *(f"{name}_backward" for name in _CALLS), scope=LEAF)
 def attention(op: Op) -> Sequence[Piece]:
     """`(query, key, value, …)`, backward behind the gradient; a third dimension in place of four
     counts as one sequence."""
@@ -66,7 +65,7 @@ _RAGGED = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
 """What groups share, by the dimensions of both operands: rows, columns, or what is summed over."""
 
 
-@LOWERINGS.register(*entries("_grouped_mm"))
+@rule("_grouped_mm")
 def grouped_product(op: Op) -> Sequence[Piece]:
     """`_grouped_mm(a, b, ends)`: a product per group, as if all were of one size."""
     left, right = tensor(op, 0).shape, tensor(op, 1).shape
@@ -85,7 +84,7 @@ def grouped_product(op: Op) -> Sequence[Piece]:
 _JAGGED = {"attention": "fwd", "attention_backward": "bwd"}
 
 
-@LOWERINGS.register(*(f"any/hstu::{name}" for name in _JAGGED))
+@rule(*_JAGGED, library="hstu::")
 def jagged_attention(op: Op) -> Sequence[Piece]:
     """Over sequences of many lengths, whose sums are attributes."""
     direction = _JAGGED[op.name.removeprefix("hstu::")]
@@ -93,12 +92,12 @@ def jagged_attention(op: Op) -> Sequence[Piece]:
     return (Piece("jagged_attention", dims, tensor(op, 0).dtype, direction),)
 
 
-@LOWERINGS.register("any/quantised::linear")
+@rule("quantised::linear")
 def quantised_linear(op: Op) -> Sequence[Piece]:
     """Rounding of the activations and the product, as the measurement table counts them: one row
     of the weight's dtype, of the attribute's `framework` if one is named."""
     values, weight = tensor(op, 0), tensor(op, 1)
-    m, (n, k) = size(values.shape[:-1]), matrix(weight)
+    m, (n, k) = prod(values.shape[:-1]), matrix(weight)
     if not m * n * k:
         return ()
     dims = {"b": 1.0, "m": float(m), "n": float(n), "k": float(k), "bias": 1.0}
@@ -121,7 +120,7 @@ GRU_GATES = 3
 """Of LSTMs no profile shows how cuDNN sums the gradients of biases."""
 
 
-@LOWERINGS.register(*entries("_cudnn_rnn _cudnn_rnn_backward"))
+@rule("_cudnn_rnn _cudnn_rnn_backward")
 def recurrent(op: Op) -> Sequence[Piece]:
     """LSTM, GRU and plain layers; cuDNN multiplies in TF32, unless told otherwise.
 
@@ -170,7 +169,7 @@ def recurrent(op: Op) -> Sequence[Piece]:
     return found
 
 
-@LOWERINGS.register(*entries("_cudnn_rnn _cudnn_rnn_backward", target="rocm"))
+@rule("_cudnn_rnn _cudnn_rnn_backward", target="rocm")
 def recurrent_on_rocm(op: Op) -> Sequence[Piece]:
     """The same without the kernels that are cuDNN's own."""
     return recurrent(replace(op, attributes={**op.attributes, "packed": "1", "biases": "0"}))

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil
+from math import ceil, prod
 
-from perfmodel.lowering.arguments import by_record, output, pointwise, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import by_record, output, pointwise, tensor
+from perfmodel.lowering.piece import LEAF, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.vector import reduced
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
 from perfmodel.ops.operators import OPERATORS
@@ -38,12 +38,12 @@ def geometry(
     and channels. `numbers`: where `op` has stride, padding, dilation and groups."""
     stride, padding, dilation = (integers(op, at) for at in numbers[:3])
     count = len(values.shape) - 2
-    if count not in (1, 2, 3) or len(weight.shape) != count + 2 or not size(weight.shape):
+    if count not in (1, 2, 3) or len(weight.shape) != count + 2 or not weight.elements:
         raise MissingArguments
     image, kernel = values.shape[2:], weight.shape[2:]
     made = result.shape[2:] if result is not None and len(result.shape) == count + 2 else None
     step = per_side(stride, count)
-    if (made and not size(made)) or (step and min(step) < 1):
+    if (made and not prod(made)) or (step and min(step) < 1):
         raise MissingArguments
     if step is None:
         step = tuple(max(round(a / b), 1) for a, b in zip(image, made or image, strict=True))
@@ -90,7 +90,8 @@ _WITH_BIAS = dict.fromkeys(("convolution", "_convolution"), ATEN) | dict.fromkey
 )
 
 
-@LOWERINGS.register(*entries(*_BY_LIBRARY), *entries(*_WITH_BIAS, scope=LEAF))
+@rule(*_BY_LIBRARY)
+@rule(*_WITH_BIAS, scope=LEAF)
 def forward(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)`, or as a
     library has it; the bias is added by a kernel of its own.
@@ -101,7 +102,7 @@ def forward(op: Op) -> Sequence[Piece]:
     numbers = _BY_LIBRARY.get(name) or _WITH_BIAS[name]
     if numbers is ATEN and argument(op, 6) is True:
         pieces = _spread_out(op, ATEN, 7)
-    elif size(values.shape):
+    elif values.elements:
         result = output(op)
         is_guessed = integers(op, numbers[0]) is None and result is None
         dims = geometry(op, values, weight, result, numbers)
@@ -117,7 +118,7 @@ def forward(op: Op) -> Sequence[Piece]:
     return (*pieces, *pointwise([result, bias], [result]))
 
 
-@LOWERINGS.register(*entries("cudnn_convolution_transpose"))
+@rule("cudnn_convolution_transpose")
 def cudnn_convolution_transpose(op: Op) -> Sequence[Piece]:
     """`(x, weight, padding, output_padding, stride, dilation, groups, …)`, as a profile has it."""
     return _spread_out(op, (4, 2, 5, 6), 3)
@@ -127,7 +128,7 @@ def _spread_out(op: Op, numbers: Numbers, padded: int) -> Sequence[Piece]:
     """A transposed convolution; `padded` is the argument that pads its output, whose size follows
     from the others where the graph does not say it."""
     values, weight = tensor(op, 0), tensor(op, 1)
-    if not size(values.shape):
+    if not values.elements:
         return ()
     made = output(op)
     if made is None:
@@ -148,11 +149,9 @@ PARTS = {"input": (True, False), "weight": (False, True)}
 _LIBRARY_BACKWARD = [f"{library}_convolution_backward" for library in ("cudnn", "miopen")]
 
 
-@LOWERINGS.register(
-    *entries("convolution_backward"),
-    *entries(*_LIBRARY_BACKWARD, "mkldnn_convolution_backward", scope=LEAF),
-    *entries(*(f"{name}_{part}" for name in _LIBRARY_BACKWARD for part in PARTS)),
-)
+@rule("convolution_backward")
+@rule(*_LIBRARY_BACKWARD, "mkldnn_convolution_backward", scope=LEAF)
+@rule(*(f"{name}_{part}" for name in _LIBRARY_BACKWARD for part in PARTS))
 def backward(op: Op) -> Sequence[Piece]:
     """To the input, the weights and the bias, as a mask asks: `(gradient, x, weight, bias_sizes,
     stride, padding, dilation, …, groups, mask)`; of libraries, before PyTorch 1.10, `(x, gradient,
@@ -165,7 +164,7 @@ def backward(op: Op) -> Sequence[Piece]:
         gradient, values, numbers = second, first, LIBRARY
         masks = [item for item in op.inputs[7:] if isinstance(item, tuple)]
         mask = PARTS.get(op.name.rpartition("_")[2]) or (masks[-1] if masks else None)
-    if not size(values.shape):
+    if not values.elements:
         return ()
     dims = geometry(op, values, tensor(op, 2), gradient, numbers)
     wanted = mask if isinstance(mask, tuple) and len(mask) > 1 else (True, True)
@@ -179,12 +178,10 @@ def backward(op: Op) -> Sequence[Piece]:
 USUAL_SIDES, USUAL_STRIDE, USUAL_KERNEL = 2, 2, 3
 
 
-@LOWERINGS.register(
-    *entries("max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d"),
-    *entries("max_pool2d max_pool1d max_pool3d avg_pool1d", scope=LEAF),
-    *entries("max_pool2d_with_indices_backward avg_pool2d_backward avg_pool3d_backward"),
-    *entries("_adaptive_avg_pool2d adaptive_max_pool2d _adaptive_avg_pool2d_backward"),
-)
+@rule("max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d")
+@rule("max_pool2d max_pool1d max_pool3d avg_pool1d", scope=LEAF)
+@rule("max_pool2d_with_indices_backward avg_pool2d_backward avg_pool3d_backward")
+@rule("_adaptive_avg_pool2d adaptive_max_pool2d _adaptive_avg_pool2d_backward")
 def pool(op: Op) -> Sequence[Piece]:
     """`(x, kernel_size, stride, …)`; backward the gradient comes first. Adaptive: `(x,
     output_size)`, to one pixel where not told. One kernel over windows; without an output, its size
@@ -194,12 +191,12 @@ def pool(op: Op) -> Sequence[Piece]:
     made = tensor(op, 0) if is_backward else output(op)
     kernel, stride = integers(op, 1 + is_backward), integers(op, 2 + is_backward)
     sides = next(int(each[0]) for each in op.name.split("pool")[1:] if each[:1].isdigit())
-    outputs = None if made is None else size(made.shape)
+    outputs = None if made is None else made.elements
     if is_adaptive:
         if not is_backward:
-            outputs = size(values.shape[:-2]) * size(integers(op, 1) or (1,))
+            outputs = prod(values.shape[:-2]) * prod(integers(op, 1) or (1,))
         kernel = stride = None
-    total = size(values.shape)
+    total = values.elements
     if not total:
         return ()
     step = per_side(stride or kernel or (USUAL_STRIDE,), sides) or ()
@@ -207,8 +204,8 @@ def pool(op: Op) -> Sequence[Piece]:
         raise MissingArguments
     dims = {
         "elements": float(total),
-        "outputs": float(outputs or max(total // size(step), 1)),
-        "kernel_size": float(size(per_side(kernel or (USUAL_KERNEL,), sides) or ())) ** 0.5,
+        "outputs": float(outputs or max(total // prod(step), 1)),
+        "kernel_size": float(prod(per_side(kernel or (USUAL_KERNEL,), sides) or ())) ** 0.5,
     }
     dims |= layout(values) | ({"sides": float(sides)} if sides != USUAL_SIDES else {})
     name = "avg_pool" if "avg" in op.name or is_adaptive else "max_pool"
@@ -244,15 +241,13 @@ def of_library(op: Op, launches: int) -> Sequence[Piece]:
 
 
 for _target, _launches in LIBRARY_LAUNCHES.items():
-    LOWERINGS.register(*entries(*_OF_ONE_LIBRARY, target=_target))(
-        partial(of_library, launches=_launches)
-    )
+    rule(*_OF_ONE_LIBRARY, target=_target)(partial(of_library, launches=_launches))
 
 
 _PRODUCTS = {f"aten::{name}": by_record(OPERATORS[f"aten::{name}"]) for name in ("mm", "addmm")}
 
 
-@LOWERINGS.register(*entries(*_PRODUCTS, target="cuda"))
+@rule(*_PRODUCTS, target="cuda")
 def split_k(op: Op) -> Sequence[Piece]:
     """Products, those with a split contraction as two launches."""
     pieces = _PRODUCTS[op.name](op)

@@ -28,8 +28,8 @@ from perfmodel.lowering.piece import (
     Kind,
     Piece,
     Stream,
-    entries,
     nothing,
+    rule,
 )
 from perfmodel.ops.graph import AUTOGRAD_NODE, TRITON, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.streaming import RECORDED
@@ -64,29 +64,22 @@ PASSING_ON = (
 )
 """Nodes of the backward pass that launch nothing themselves; where they do, what they call is in
 the graph. Not any node: a user's own launches what its trace alone knows."""
-LOWERINGS.register(
-    *entries(VIEWS, ALLOCATIONS, QUERIES),
-    *(f"any/{name}" for name in ("detach", "detach_", "requires_grad_")),  # as old profiles do
-    *(
-        f"any/{LEAF}{name}Backward{number}"
-        for name in PASSING_ON.split()
-        for number in ("", "0", "1")
-    ),
-    *entries("torch::autograd::AccumulateGrad torch::autograd::GraphRoot", scope=LEAF),
-    *entries("torch::autograd::CopyBackwards torch::autograd::CopySlices", scope=LEAF),
-    f"any/{LEAF}{AUTOGRAD_NODE}*",
-    f"cpu/{WHOLE}{OF_PROFILE}*",  # a CPU has no counterpart of a GPU's kernel
-)(nothing)
+_NODES = [f"{name}Backward{number}" for name in PASSING_ON.split() for number in ("", 0, 1)]
+_OF_ENGINE = "AccumulateGrad GraphRoot CopyBackwards CopySlices"
+rule(VIEWS, ALLOCATIONS, QUERIES)(nothing)
+rule("detach detach_ requires_grad_", library="")(nothing)  # as old profiles name them
+rule(*_NODES, scope=LEAF, library="")(nothing)
+rule(_OF_ENGINE, scope=LEAF, library="torch::autograd::")(nothing)
+LOWERINGS.register(f"any/{LEAF}{AUTOGRAD_NODE}*")(nothing)
+rule(f"{OF_PROFILE}*", target="cpu", scope=WHOLE)(nothing)  # no counterpart of a GPU's kernel
 
 
 SAID = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
 
 
-@LOWERINGS.register(
-    *("any/hugectr::*", "any/hstu::*"),
-    *entries("select_backward slice_backward constant_pad_nd", scope=LEAF),
-    *(f"any/{TRITON}{kind}_*" for kind in ("poi", "red", "per", "for")),
-)
+@rule("hugectr::* hstu::*")
+@rule("select_backward slice_backward constant_pad_nd", scope=LEAF)
+@rule("poi_* red_* per_* for_*", library=TRITON)
 def one_kernel(op: Op) -> Sequence[Piece]:
     """One kernel over all operands, the last of which it writes where it is not said; attributes
     say what tensors do not."""
@@ -98,7 +91,7 @@ def one_kernel(op: Op) -> Sequence[Piece]:
     return [replace(piece, dims={**piece.dims, **said}) for piece in pieces]
 
 
-@LOWERINGS.register(f"cuda/{WHOLE}{OF_PROFILE}*", f"rocm/{WHOLE}{OF_PROFILE}*")
+@rule(f"{OF_PROFILE}*", target="cuda rocm", scope=WHOLE)
 def recorded_operation(op: Op) -> Sequence[Piece]:
     dims, kind = told(op, RECORDED), cast(Kind, op.attributes.get("kind", "kernel"))
     stream: Stream = "comm" if kind == "collective" else "compute"
@@ -108,7 +101,7 @@ def recorded_operation(op: Op) -> Sequence[Piece]:
 MEMCPY = ("memcpy_h2d", "memcpy_d2h")
 
 
-@LOWERINGS.register(*entries("copy_", "copy", "_copy_from"))
+@rule("copy_ copy _copy_from")
 def copy_(op: Op) -> Sequence[Piece]:
     """`copy_(target, source, non_blocking)`."""
     target, source = tensor(op, 0), tensor(op, 1)
@@ -119,10 +112,8 @@ def copy_(op: Op) -> Sequence[Piece]:
     return copy_pieces(target, source, non_blocking=bool(flag(op, 2)))
 
 
-@LOWERINGS.register(
-    *entries("to", "type_as", "float", "half", "double", "cpu", "cuda", "reshape", scope=LEAF),
-    *entries("flatten", "ravel", "item", "_reshape_copy", scope=LEAF),
-)
+@rule("to type_as float half double cpu cuda reshape", scope=LEAF)
+@rule("flatten ravel item _reshape_copy", scope=LEAF)
 def maybe_copied(op: Op) -> Sequence[Piece]:
     """A copy only where the output is another tensor; a graph that records calls has it below."""
     source, result = op.tensors[:1], output(op)
@@ -134,7 +125,7 @@ def maybe_copied(op: Op) -> Sequence[Piece]:
     return copy_pieces(result, source[0])
 
 
-@LOWERINGS.register(*entries("_local_scalar_dense"))
+@rule("_local_scalar_dense")
 def scalar_to_host(op: Op) -> Sequence[Piece]:
     """One element to the host, which waits for it; nothing where it is there already."""
     values = tensor(op, 0)
@@ -159,10 +150,8 @@ KNOWN = (
 ONE_BYTE = 1.0
 
 
-@LOWERINGS.register(
-    "any/record_param_comms",
-    *entries("c10d::*", "c10d_functional::*", "_c10d_functional::*", "_dtensor::*", scope=LEAF),
-)
+@rule("record_param_comms", library="")
+@rule("c10d::* c10d_functional::* _c10d_functional::* _dtensor::*", scope=LEAF)
 def collective(op: Op) -> Sequence[Piece]:
     """One kernel on the stream of collectives; a size that is not told stands at one byte."""
     about = op.attributes

@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.lowering.arguments import by_record, made, rule_of, size, tensor
+from perfmodel.lowering.arguments import by_record, made, rule_of, tensor
 from perfmodel.lowering.draft import Built, Draft
-from perfmodel.lowering.lower import lower
-from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
+from perfmodel.lowering.lower import lower, row_of
+from perfmodel.lowering.piece import ANY, LEAF, WHOLE, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.copies import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.operators import Operator
@@ -27,15 +27,13 @@ from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.window import MAIN_THREAD
 
 
-@LOWERINGS.register(
-    *entries("index _unsafe_index", target="cpu", scope=WHOLE),
-    *entries("_index_put_impl_ index_put index_put_ _unsafe_index_put", target="cpu", scope=WHOLE),
-)
+@rule("index _unsafe_index", target="cpu", scope=WHOLE)
+@rule("_index_put_impl_ index_put index_put_ _unsafe_index_put", target="cpu", scope=WHOLE)
 def by_elements(op: Op) -> Sequence[Piece]:
     """`index(table, indices)` and `index_put(table, indices, values)`: an element at a time."""
     is_put = "index_put" in op.name
-    table, elements = tensor(op, 0), size((op.tensors[-1] if is_put else made(op)).shape)
-    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(table.shape))}
+    table, elements = tensor(op, 0), (op.tensors[-1] if is_put else made(op)).elements
+    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(table.elements)}
     name = "index_put" if is_put else "gather"
     return (Piece(name, dims, table.dtype),) if elements else ()
 
@@ -45,7 +43,7 @@ for _name, _places, _direction in (
     ("binary_cross_entropy_backward", "_ x[*r,c]", ".bwd"),
 ):
     _record = Operator(_places, f"binary_cross_entropy{_direction} rows=r cols=c")
-    LOWERINGS.register(*entries(_name, target="cpu", scope=WHOLE))(by_record(_record))
+    rule(_name, target="cpu", scope=WHOLE)(by_record(_record))
 
 NATIVE = (
     "mm addmm bmm baddbmm addbmm mv dot convolution convolution_backward add sub sub_ mul mul_ "
@@ -64,13 +62,13 @@ NATIVE = (
 )
 
 
-@LOWERINGS.register(*entries(NATIVE, target="cpu", scope=WHOLE))
+@rule(NATIVE, target="cpu", scope=WHOLE)
 def native(op: Op) -> Sequence[Piece]:
     """As the rule of the op on any target has it, or that of it as a leaf."""
-    rule = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
-    if rule is None:
+    usual = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
+    if usual is None:
         raise MissingArguments
-    return rule(op)
+    return usual(op)
 
 
 _KINDS = {
@@ -81,7 +79,7 @@ _KINDS = {
 }
 
 
-@LOWERINGS.register(*entries(VIEWS, ALLOCATIONS, target="cpu", scope=WHOLE))
+@rule(VIEWS, ALLOCATIONS, target="cpu", scope=WHOLE)
 def view(op: Op) -> Sequence[Piece]:
     """A new tensor object, without a kernel."""
     return (Piece(_KINDS.get(op.name.removeprefix("aten::"), VIEW), kind="host"),)
@@ -156,22 +154,11 @@ STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
 
 
 def rows_of(pieces: Sequence[Piece]) -> Rows:
-    rows = Rows.of([piece.to_row() for piece in pieces])
-    total = written_bytes(rows).sum()
-    told = {STEP_BYTES: np.full(len(rows), total), FIRST_FRAC: is_first(rows)}
-    return replace(rows, dims={**rows.dims, **told})
-
-
-def is_first(rows: Rows) -> Floats:
-    """1 for the first row of its op and direction, 0 for the others."""
-    kinds = enumerate(zip(rows.op, rows.direction, strict=True))
-    first = {kind: row for row, kind in reversed(list(kinds))}
-    return np.isin(np.arange(len(rows)), list(first.values())).astype(np.float64)
-
-
-def written_bytes(rows: Rows) -> Floats:
-    result = np.zeros(len(rows))
+    rows = Rows.of([row_of(piece) for piece in pieces])
+    written, first = np.zeros((2, len(rows)))
     for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
-        spec = OPS[op].of(direction)
-        result[index] = spec.written_bytes(rows.dims_of(op, index), rows.item_bytes[index])
-    return result
+        dims, item = rows.dims_of(op, index), rows.item_bytes[index]
+        written[index] = OPS[op].of(direction).written_bytes(dims, item)
+        first[index[0]] = 1.0
+    told = {STEP_BYTES: np.full(len(rows), written.sum()), FIRST_FRAC: first}
+    return replace(rows, dims={**rows.dims, **told})

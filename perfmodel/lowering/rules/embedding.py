@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import expm1
+from math import expm1, prod
 from typing import cast
 
 from perfmodel.lowering.arguments import (
@@ -23,21 +23,11 @@ from perfmodel.lowering.arguments import (
     length,
     matrix,
     numbers,
-    size,
     tensor,
     tensors,
     told,
 )
-from perfmodel.lowering.piece import (
-    LEAF,
-    LOWERINGS,
-    TIER,
-    WHOLE,
-    Kind,
-    MissingArguments,
-    Piece,
-    entries,
-)
+from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Kind, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
 from perfmodel.lowering.rules.vector import SPARSE, named
@@ -66,32 +56,28 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
     return Piece("embedding_bag", dims, table.dtype)
 
 
-@LOWERINGS.register(
-    *entries("_embedding_bag _embedding_bag_forward_only"),
-    *entries("_embedding_bag _embedding_bag_forward_only", target="cpu", scope=WHOLE),
-    *entries("embedding_bag", scope=LEAF),
-)
+@rule("_embedding_bag _embedding_bag_forward_only")
+@rule("_embedding_bag _embedding_bag_forward_only", target="cpu", scope=WHOLE)
+@rule("embedding_bag", scope=LEAF)
 def embedding_bag(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
     table, indices, offsets = tensor(op, 0), tensor(op, 1), tensor(op, 2)
-    lookups, bags = size(indices.shape), size(offsets.shape)
+    lookups, bags = indices.elements, offsets.elements
     return (bag(table, lookups, bags, op),) if lookups and bags else ()
 
 
 _GPUS = "cuda rocm"
 
 
-@LOWERINGS.register(
-    *entries("_embedding_bag_dense_backward", scope=WHOLE),
-    *entries("_embedding_bag_backward", target="cpu", scope=WHOLE),
-)
+@rule("_embedding_bag_dense_backward", scope=WHOLE)
+@rule("_embedding_bag_backward", target="cpu", scope=WHOLE)
 def whole_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`; on a CPU
     `_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: a row of
     gradient per lookup, or (not `sparse`) a whole table.
     """
     gradient, lookups, rows, guessed = _dense(op)
-    if not lookups or not size(gradient.shape[:1]) or not gradient.shape:
+    if not lookups or not prod(gradient.shape[:1]) or not gradient.shape:
         return ()
     piece = bag(Tensor((rows, gradient.shape[-1]), gradient.dtype), lookups, gradient.shape[0], op)
     is_dense = "dense" in op.name or argument(op, _SPARSE) is False
@@ -101,7 +87,7 @@ def whole_backward(op: Op) -> Sequence[Piece]:
 
 def _dense(op: Op) -> tuple[Tensor, int, int, bool]:
     """(gradient, lookups, rows of the table, whether they are a guess)."""
-    lookups = size(tensor(op, 1).shape)
+    lookups = prod(tensor(op, 1).shape)
     counts = (integer(op, at) for at in range(2, len(op.inputs)))
     rows = next((count for count in counts if count is not None), None)
     return tensor(op, 0), lookups, lookups if rows is None else rows, rows is None
@@ -124,11 +110,9 @@ def _sorted_gradient(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(
-    *entries("_embedding_bag_backward", scope=LEAF),
-    *entries("_embedding_bag_backward", target=_GPUS, scope=LEAF),
-    *entries("_embedding_bag_dense_backward embedding_dense_backward", target=_GPUS, scope=WHOLE),
-)
+@rule("_embedding_bag_backward", scope=LEAF)
+@rule("_embedding_bag_backward", target=_GPUS, scope=LEAF)
+@rule("_embedding_bag_dense_backward embedding_dense_backward", target=_GPUS, scope=WHOLE)
 def bag_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: of a
     sparse gradient a row per lookup, picked from the bags' gradients; of a dense one by a sort."""
@@ -136,17 +120,17 @@ def bag_backward(op: Op) -> Sequence[Piece]:
     if not is_sparse:
         return _sorted_gradient(op)
     gradient, indices = tensor(op, 0), tensor(op, 1)
-    return gathered("index_select", gradient, size(indices.shape), length(gradient, -1))
+    return gathered("index_select", gradient, indices.elements, length(gradient, -1))
 
 
-@LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))
+@rule("embedding_dense_backward", scope=WHOLE)
 def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     """Zeros for the table, then the rows added."""
     pieces = _sorted_gradient(op)
     return (pieces[0], replace(pieces[-1], launches=1)) if pieces else ()
 
 
-@LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
+@rule("add_", target="cpu", scope=WHOLE)
 def update_on_cpu(op: Op) -> Sequence[Piece]:
     """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
     tensors = op.tensors
@@ -158,7 +142,7 @@ def update_on_cpu(op: Op) -> Sequence[Piece]:
     return (replace(bag(tensors[0], lookups, lookups, op), direction="update"),) if lookups else ()
 
 
-@LOWERINGS.register(f"any/{TIER}*")
+@rule(f"{TIER}*")
 def off_device(op: Op) -> Sequence[Piece]:
     name, about = op.name.removeprefix(TIER), op.attributes
     return (
@@ -177,20 +161,18 @@ FP32_BYTES = 4.0
 USE = ("lookups", "unique_rows", "missed_rows", "row_bytes", "sets", "ways")
 
 
-@LOWERINGS.register(
-    *entries("fbgemm::linearize_cache_indices fbgemm::lxu_cache_lookup fbgemm::l*u_cache_populate*")
-)
+@rule("fbgemm::linearize_cache_indices fbgemm::lxu_cache_lookup fbgemm::l*u_cache_populate*")
 def cache(op: Op) -> Sequence[Piece]:
     """Numbers of rows in all tables together, where a thread adds the start of its table to an
     index; each of them in the places of its set; rows that miss, which are brought while as many go
     back, over a bus that does both."""
     held = [t for t in op.tensors if t.dtype in ("int64", "int32")] or list(tensors(op, 1))
-    use, indices = numbers(op, *USE), max(held, key=lambda t: size(t.shape))
+    use, indices = numbers(op, *USE), max(held, key=lambda t: t.elements)
     if op.name.endswith("linearize_cache_indices"):
-        dims = {"rows": 1.0, "cols": float(size(indices.shape))}
+        dims = {"rows": 1.0, "cols": float(indices.elements)}
         return (Piece("add_scalar", dims, indices.dtype),)
     if len(use) < len(USE):
-        return over_segments("bounds_check", indices, size(indices.shape))
+        return over_segments("bounds_check", indices, indices.elements)
     if op.name.endswith("lxu_cache_lookup"):
         return (_sets(use["lookups"], use),)
     count, unique = round(use["lookups"]), max(round(use["unique_rows"]), 1)

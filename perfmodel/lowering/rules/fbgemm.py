@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from perfmodel.lowering.arguments import (
     HOST,
@@ -19,11 +20,10 @@ from perfmodel.lowering.arguments import (
     numbers,
     output,
     rows_cols,
-    size,
     tensor,
     tensors,
 )
-from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import MissingArguments, Piece, rule
 from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 from perfmodel.ops.lookups import DENSE_BACKWARD, TABLE_BATCHED
@@ -96,31 +96,31 @@ def call_of(
     at, bounds = _place(inputs)
     indices, offsets = inputs[at], inputs[at + 1]
     assert isinstance(indices, Tensor)
-    tables = max(size(_shape(inputs[bounds])) - 1, 1)
-    batch = max((size(_shape(offsets)) - 1) // tables, 1)
+    tables = max(prod(_shape(inputs[bounds])) - 1, 1)
+    batch = max((prod(_shape(offsets)) - 1) // tables, 1)
     held = [t for t in tensors_in(tuple(inputs[:at])) if t.dtype not in INTEGERS]
     if not held:
         raise MissingArguments
-    weights = max(held, key=lambda t: size(t.shape))
-    lookups, shape = size(indices.shape), _shape(pooled)
+    weights = max(held, key=lambda t: t.elements)
+    lookups, shape = indices.elements, _shape(pooled)
     mode, weight = (*inputs[at + 2 : at + 4], None, None)[:2]
     unpooled = mode == UNPOOLED or (len(shape) == 2 and shape[0] == lookups != batch)
     bags = lookups if unpooled else batch * tables
     total_dim = inputs[bounds + 1 if at - bounds == MAX_BETWEEN else bounds - 2]
-    is_made = len(shape) == 2 and size(shape) > 0
+    is_made = len(shape) == 2 and prod(shape) > 0
     is_stated = is_made or (isinstance(total_dim, int) and total_dim > 0)
     if is_made:
-        dim = size(shape) / bags
+        dim = prod(shape) / bags
     else:
         dim = total_dim / tables if isinstance(total_dim, int) and is_stated else USUAL_DIM
-    rows = max(size(weights.shape) / dim, float(tables))
+    rows = max(weights.elements / dim, float(tables))
     dims = {
         "tables": float(tables),
         "batch": float(batch),
         "lookups": float(lookups),
         "dim": max(dim, 1.0),
         "hash_size": rows / tables,
-        "weighted": float(isinstance(weight, Tensor) and size(weight.shape) == lookups),
+        "weighted": float(isinstance(weight, Tensor) and weight.elements == lookups),
         "output_bytes": bytes_of(pooled.dtype if pooled is not None else "fp32"),
     }
     if "int_nbit" in op.name and indices.dtype == "int32":
@@ -142,16 +142,14 @@ def call_of(
     return (piece, key_bits, batch * tables) if lookups else None
 
 
-@LOWERINGS.register(*entries(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*"))
+@rule(*TABLE_BATCHED, "fbgemm::*embedding*_codegen_forward_*")
 def lookup(op: Op) -> Sequence[Piece]:
     call = call_of(op.inputs, output(op), op)
     return call[:1] if call else ()
 
 
-@LOWERINGS.register(
-    *entries("torch::autograd::CppNode<*Split*Lookup*Function*>"),
-    *entries("fbgemm::*embedding*_backward_codegen_*"),
-)
+@rule("torch::autograd::CppNode<*Split*Lookup*Function*>")
+@rule("fbgemm::*embedding*_backward_codegen_*")
 def lookup_backward(op: Op) -> Sequence[Piece]:
     """Sorts the lookups by row, then adds up and applies each row's gradient; one that is as large
     as the tables begins as zeros.
@@ -190,44 +188,37 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
 
 def over_segments(op: str, values: Tensor, segments: int) -> Sequence[Piece]:
     """One kernel over the values of a jagged tensor."""
-    if not size(values.shape) or not segments:
+    if not values.elements or not segments:
         return ()
-    dims = {"elements": float(size(values.shape)), "segments": float(segments)}
+    dims = {"elements": float(values.elements), "segments": float(segments)}
     return (Piece(op, dims, values.dtype),)
 
 
-@LOWERINGS.register(
-    *entries("fbgemm::permute_pooled_embs*", "torch::autograd::CppNode<*ermutePooledEmbs*>"),
-    *entries("fbgemm::recat_embedding_grad_output*", "fbgemm::permute_multi_embedding*"),
-)
+@rule("torch::autograd::CppNode<*ermutePooledEmbs*> fbgemm::permute_pooled_embs*")
+@rule("fbgemm::recat_embedding_grad_output* fbgemm::permute_multi_embedding*")
 def permute_pooled(op: Op) -> Sequence[Piece]:
     """Pooled embeddings with the tables in another order."""
     (values,) = tensors(op, 1)
-    if not size(values.shape):
+    if not values.elements:
         return ()
-    tables = max((size(t.shape) for t in op.tensors[1:] if len(t.shape) == 1), default=0)
+    tables = max((t.elements for t in op.tensors[1:] if len(t.shape) == 1), default=0)
     dims = {**rows_cols(values.shape), "tables": float(tables)}
     return (Piece("permute_pooled", dims, values.dtype),)
 
 
-@LOWERINGS.register(
-    *entries("fb::offsets_range", "fbgemm::offsets_range", "fbgemm::expand_into_jagged_permute")
-)
+@rule("fb::offsets_range offsets_range expand_into_jagged_permute", library="fbgemm::")
 def offsets_range(op: Op) -> Sequence[Piece]:
     """`(offsets, values or their number)`: for each segment its offsets as a range."""
     (offsets,) = tensors(op, 1)
     values = output(op) or op.tensors[-1]
-    return over_segments("offsets_range", values, size(offsets.shape))
+    return over_segments("offsets_range", values, offsets.elements)
 
 
-@LOWERINGS.register(
-    *entries("fbgemm::jagged_to_padded_dense*", "fbgemm::jagged_1d_to_dense"),
-    *entries("fbgemm::jagged_2d_to_dense*", "fbgemm::dense_to_jagged*", "fbgemm::jagged_dense_*"),
-    *entries("fbgemm::jagged_index_select*", "fbgemm::keyed_jagged_index_select*"),
-    *entries("fbgemm::segment_sum_csr", "fbgemm::segment_sum_csr_cuda"),
-)
+@rule("jagged_to_padded_dense* jagged_1d_to_dense jagged_2d_to_dense*", library="fbgemm::")
+@rule("dense_to_jagged* jagged_dense_* jagged_index_select*", library="fbgemm::")
+@rule("keyed_jagged_index_select* segment_sum_csr segment_sum_csr_cuda", library="fbgemm::")
 def jagged_dense(op: Op) -> Sequence[Piece]:
     """Values of a jagged tensor to or from a dense one."""
-    largest = max(op.tensors, key=lambda t: size(t.shape), default=tensor(op, 0))
-    segments = [size(t.shape) for t in op.tensors if t.dtype in ("int64", "int32")]
+    largest = max(op.tensors, key=lambda t: t.elements, default=tensor(op, 0))
+    segments = [t.elements for t in op.tensors if t.dtype in ("int64", "int32")]
     return over_segments("jagged_to_dense", largest, max(segments, default=1))

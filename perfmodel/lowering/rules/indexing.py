@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from perfmodel.lowering.arguments import (
     BY_ELEMENTS,
@@ -14,12 +15,11 @@ from perfmodel.lowering.arguments import (
     length,
     numbers,
     output,
-    size,
     stored,
     tensor,
     tensors,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import LEAF, MissingArguments, Piece, rule
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 from perfmodel.ops.vocabulary.streaming import BLOCK_KEYS, keys_of_block
 
@@ -30,7 +30,7 @@ def gathered(
     """`rows` rows of `cols` elements from or to a table."""
     if not rows * cols:
         return ()
-    held = size(table.shape) // max(cols, 1)
+    held = table.elements // max(cols, 1)
     dims = {"rows": float(rows), "cols": float(cols), "hash_size": float(held)}
     if by_elements:
         dims[BY_ELEMENTS] = by_elements
@@ -51,10 +51,8 @@ def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
     return [replace(piece, dims={**piece.dims, **most}) for piece in pieces]
 
 
-@LOWERINGS.register(
-    *entries("index_select embedding", scope=LEAF),
-    *entries("gather take take_along_dim masked_select_backward"),
-)
+@rule("index_select embedding", scope=LEAF)
+@rule("gather take take_along_dim masked_select_backward")
 def looked_up(op: Op) -> Sequence[Piece]:
     """`index_select(table, dim, index)`, which today calls `gather`, and `embedding(table, index)`;
     the index may have any shape. `gather(table, dim, index)`: an element per index, or as many as
@@ -66,27 +64,25 @@ def looked_up(op: Op) -> Sequence[Piece]:
     name, table, dim = op.name.removeprefix("aten::"), tensor(op, 0), integer(op, 1) or 0
     if name not in ("index_select", "embedding"):
         table, index = tensors(op, 2)
-        rows, is_whole = stored(index), size(table.shape[:dim]) == 1
-        turns, cols = 0.0 if is_whole else GATHER_TURNS, size(index.shape) // max(rows, 1)
+        rows, is_whole = stored(index), prod(table.shape[:dim]) == 1
+        turns, cols = 0.0 if is_whole else GATHER_TURNS, index.elements // max(rows, 1)
         return gathered("gather", table, rows, cols, by_elements=turns)
     index, dim = (tensor(op, 1), 0) if name == "embedding" else (op.tensors[-1], dim)
     held = length(table, dim) if table.shape else 1
     longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
-    is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
-    cols, turns = size(table.shape) // max(held, 1), 0.0 if is_whole else GATHER_TURNS
-    return gathered(name, table, size(index.shape), cols, by_elements=turns)
+    is_whole = prod(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
+    cols, turns = table.elements // max(held, 1), 0.0 if is_whole else GATHER_TURNS
+    return gathered(name, table, index.elements, cols, by_elements=turns)
 
 
-@LOWERINGS.register(
-    *entries("index_add_ index_add index_reduce_ index_reduce index_copy_ index_copy index_fill_"),
-    *entries("hugectr::add_rows"),
-)
+@rule("index_add_ index_add index_reduce_ index_reduce index_copy_ index_copy index_fill_")
+@rule("hugectr::add_rows")
 def index_add(op: Op) -> Sequence[Piece]:
     """`index_add_(table, dim, index, source)`; HugeCTR's adds whole vectors at once (assumed)."""
     table, index = tensors(op, 2)
     source = op.tensors[2] if len(op.tensors) > 2 else index
-    rows = size(index.shape)
-    cols = max(size(source.shape) // max(rows, 1), 1)
+    rows = index.elements
+    cols = max(source.elements // max(rows, 1), 1)
     if "add" not in op.name and "reduce" not in op.name:
         return gathered("index_put", table, rows, cols)
     by_vectors = {"by_vectors": 1.0} if op.name.startswith("hugectr::") else {}
@@ -104,8 +100,8 @@ def _places_of(table: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, in
         table[-1 - behind] == values[-1 - behind]
     ):
         behind += 1
-    tuples = size(values[before : len(values) - behind])
-    return tuples, tuples * size(values[:before]), size(values[len(values) - behind :])
+    tuples = prod(values[before : len(values) - behind])
+    return tuples, tuples * prod(values[:before]), prod(values[len(values) - behind :])
 
 
 def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
@@ -118,19 +114,19 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
     indices = list(tensors_in(places)) or list(op.tensors[1:2])
     if not indices:
         raise MissingArguments
-    tuples = max(size(i.shape) for i in indices)
+    tuples = max(i.elements for i in indices)
     skipped = 0
     if isinstance(places, tuple):
         skipped = next((at for at, item in enumerate(places) if isinstance(item, Tensor)), 0)
     values = next(iter(tensors_in(op.outputs)), None) if "put" not in op.name else op.tensors[-1]
-    told = size(values.shape) if values is not None and values not in indices else 0
-    if not skipped and told > tuples * size(table.shape[len(indices) :]):
+    told = values.elements if values is not None and values not in indices else 0
+    if not skipped and told > tuples * prod(table.shape[len(indices) :]):
         skipped = len(table.shape) - len(indices)
-    before = size(table.shape[:skipped])
-    return table, tuples, tuples * before, size(table.shape[skipped + len(indices) :])
+    before = prod(table.shape[:skipped])
+    return table, tuples, tuples * before, prod(table.shape[skipped + len(indices) :])
 
 
-@LOWERINGS.register(*entries("index", "_unsafe_index"))
+@rule("index _unsafe_index")
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
 
@@ -142,9 +138,8 @@ def index(op: Op) -> Sequence[Piece]:
     return gathered("gather", table, rows, cols, by_elements=turns)
 
 
-@LOWERINGS.register(
-    *entries("_index_put_impl_"), *entries("index_put_", "index_put", "masked_scatter_", scope=LEAF)
-)
+@rule("_index_put_impl_")
+@rule("index_put_ index_put masked_scatter_", scope=LEAF)
 def index_put(op: Op) -> Sequence[Piece]:
     """`_index_put_impl_(table, indices, values, accumulate)`: accumulating sorts the indices first.
 
@@ -157,7 +152,7 @@ def index_put(op: Op) -> Sequence[Piece]:
     if accumulates is False:
         return gathered("index_put", table, rows, cols)
     return (
-        *sorted_rows(1, tuples, "int64", key_bits=bits_of(size(table.shape) // cols)),
+        *sorted_rows(1, tuples, "int64", key_bits=bits_of(table.elements // cols)),
         *gathered("index_put_accumulate", table, rows, cols),
     )
 
@@ -203,7 +198,7 @@ def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
 _SORTS, _LARGEST = "sort argsort msort", "topk kthvalue"
 
 
-@LOWERINGS.register(*entries(_SORTS, _LARGEST, "cumsum cumsum_ cumprod logcumsumexp cummax cummin"))
+@rule(_SORTS, _LARGEST, "cumsum cumsum_ cumprod logcumsumexp cummax cummin")
 def along(op: Op) -> Sequence[Piece]:
     """`sort(x, dim, …)`, `sort(x, stable, dim, …)`, `topk(x, k, dim, …)`, `cumsum(x, dim)`, which
     along one of several dimensions is one kernel, else two. Variants with an output given record
@@ -211,7 +206,7 @@ def along(op: Op) -> Sequence[Piece]:
     name = op.name.removeprefix("aten::")
     is_largest = name in _LARGEST.split()
     (values, *_), dim = tensors(op, 1), integers(op, 1 + is_largest)
-    total = size(values.shape)
+    total = values.elements
     cols = length(values, dim[0] if dim else -1) if values.shape and total else total
     if not total:
         return ()
@@ -226,13 +221,11 @@ def along(op: Op) -> Sequence[Piece]:
     return scan(cols, values.dtype) if rows == 1 else (Piece("cumsum", dims, values.dtype),)
 
 
-@LOWERINGS.register(
-    *entries("_unique2 unique_dim unique_consecutive _unique unique_dim_consecutive")
-)
+@rule("_unique2 unique_dim unique_consecutive _unique unique_dim_consecutive")
 def unique(op: Op) -> Sequence[Piece]:
     """A sort and the distinct keys of it; the host waits for their number."""
     values = tensor(op, 0)
-    count = size(values.shape)
+    count = values.elements
     if not count:
         return ()
     dims = {"rows": 1.0, "cols": float(count)}
@@ -247,28 +240,26 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 """
 
 
-@LOWERINGS.register(
-    *entries("cat _cat cat_out _chunk_cat fsdp::chunk_cat fsdp::all_gather_copy_in"),
-    *entries("stack concat concatenate hstack vstack", scope=LEAF),
-)
+@rule("cat _cat cat_out _chunk_cat fsdp::chunk_cat fsdp::all_gather_copy_in")
+@rule("stack concat concatenate hstack vstack", scope=LEAF)
 def cat(op: Op) -> Sequence[Piece]:
     """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean
     size; without its tensors, of a PyTorch that recorded no lists."""
     result, dim = output(op), integer(op, 1)
     if "cat" in op.name and "con" not in op.name and not op.tensors and result is not None:
-        whole = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
+        whole = {"rows": 1.0, "cols": float(result.elements), "tensors": 1.0, BY_ELEMENTS: 1.0}
         return (Piece("cat", whole, result.dtype),)
     listed = list(tensors_in(argument(op, 0)))
     if not listed:
         raise MissingArguments
-    held = [t for t in listed if size(t.shape)]
+    held = [t for t in listed if t.elements]
     if not held:
         return ()
-    total, count = sum(size(t.shape) for t in held), len(held)
+    total, count = sum(t.elements for t in held), len(held)
     at = 0 if dim is None else dim % len(held[0].shape) if held[0].shape else 0
-    rows = size(held[0].shape[:at])
+    rows = prod(held[0].shape[:at])
     dims = {"rows": float(rows), "cols": max(total / count / rows, 1.0), "tensors": float(count)}
-    if (largest := max(size(t.shape) for t in held)) * count > total:
+    if (largest := max(t.elements for t in held)) * count > total:
         dims["largest"] = float(largest)
     if any(layout_dims([t], t.shape) for t in held):
         dims["strided"] = 1.0
@@ -277,12 +268,12 @@ def cat(op: Op) -> Sequence[Piece]:
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
 
 
-@LOWERINGS.register(*entries("split_with_sizes_copy split_copy unbind_copy fsdp::split_*"))
+@rule("split_with_sizes_copy split_copy unbind_copy fsdp::split_*")
 def split_copy(op: Op) -> Sequence[Piece]:
     """Into new tensors, or into those it was given."""
     made = list(tensors_in(op.outputs)) or op.tensors[1:]
     whole, count = tensor(op, 0), float(max(len(made), 1))
-    if not size(whole.shape):
+    if not whole.elements:
         return ()
-    dims = {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}
+    dims = {"rows": 1.0, "cols": whole.elements / count, "tensors": count}
     return (Piece("split", dims, whole.dtype),)

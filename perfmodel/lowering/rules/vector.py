@@ -5,6 +5,7 @@ and their gradients."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.lowering.arguments import (
@@ -16,11 +17,10 @@ from perfmodel.lowering.arguments import (
     output,
     pointwise,
     rows_cols,
-    size,
     stored,
     tensor,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import LEAF, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 
@@ -42,7 +42,7 @@ SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"}
 SPARSE = "sparse"
 
 
-@LOWERINGS.register(*entries(*NAMED))
+@rule(*NAMED)
 def named(op: Op) -> Sequence[Piece]:
     """As the measurement table has it where all operands are of one size and type; of a sparse
     operand, the rows that it holds are added to their own of the table."""
@@ -53,12 +53,12 @@ def named(op: Op) -> Sequence[Piece]:
         if "lookups" not in op.attributes:
             raise MissingArguments
         rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
-        return added(op, rows, size(table.shape) // max(length(table, 0), 1))
-    if not size(shape):
+        return added(op, rows, table.elements // max(length(table, 0), 1))
+    if not prod(shape):
         return ()
     name = NAMED[op.name.removeprefix("aten::")]
-    full = [t for t in tensors if t.shape == shape and stored(t) == size(shape)]
-    scalars = [t for t in tensors if size(t.shape) == 1 and t.shape != shape]
+    full = [t for t in tensors if t.shape == shape and stored(t) == prod(shape)]
+    scalars = [t for t in tensors if t.elements == 1 and t.shape != shape]
     same = len({t.dtype for t in [*full, made(op)]}) == 1
     if same and len(full) + len(scalars) == len(tensors) and len(full) in (1, 2):
         dims = rows_cols(shape) | layout_dims([*tensors, made(op)], shape)
@@ -66,9 +66,7 @@ def named(op: Op) -> Sequence[Piece]:
     return pointwise(tensors, [made(op)])
 
 
-@LOWERINGS.register(
-    *entries("zeros ones full new_zeros new_full new_ones eye scalar_tensor", scope=LEAF)
-)
+@rule("zeros ones full new_zeros new_full new_ones eye scalar_tensor", scope=LEAF)
 def new_tensor(op: Op) -> Sequence[Piece]:
     """Writes a new tensor of the shape that is stated."""
     sizes, result = integers(op, 0), output(op)
@@ -103,7 +101,8 @@ def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
-@LOWERINGS.register(*entries("_foreach_*", scope=LEAF), *entries(*FUSED, _UNSCALE))
+@rule("_foreach_*", scope=LEAF)
+@rule(*FUSED, _UNSCALE)
 def over_lists(op: Op) -> Sequence[Piece]:
     """One kernel over lists of tensors, such as parameters, gradients and states; out of place it
     writes new ones. What it zeroes or copies into it does not read."""
@@ -111,7 +110,7 @@ def over_lists(op: Op) -> Sequence[Piece]:
     if not lists:
         raise MissingArguments
     name, dtype = op.name.removeprefix("aten::"), lists[0][0].dtype
-    sizes = [size(t.shape) for t in lists[0] if size(t.shape)]
+    sizes = [t.elements for t in lists[0] if t.elements]
     if not sizes:
         return ()
     mean, largest = sum(sizes) / len(sizes), max(sizes)
@@ -144,10 +143,10 @@ FIRST = "sum_rows"
 def reduced(op: str, values: Tensor, kept: tuple[int, ...]) -> Sequence[Piece]:
     """One kernel over `values`; `kept` are the dimensions that remain, `FIRST` where what lies side
     by side does."""
-    total = size(values.shape)
+    total = values.elements
     if not total:
         return ()
-    remaining = float(size(tuple(length(values, d) for d in kept)))
+    remaining = float(prod(tuple(length(values, d) for d in kept)))
     gone = total / remaining
     wide = [at for at, side in enumerate(values.shape) if side > 1]
     if remaining > 1 and wide[-1] in kept:
@@ -179,7 +178,7 @@ def _kept(op: Op, values: Tensor, position: int = 1) -> tuple[int, ...]:
     return (rank - 1,) if op.name == "aten::sum" else tuple(range(rank - 1))
 
 
-@LOWERINGS.register(*entries(*OPS))
+@rule(*OPS)
 def reduction(op: Op) -> Sequence[Piece]:
     """One kernel; two operands (`max` of two tensors) are elementwise."""
     values = tensor(op, 0)
@@ -188,7 +187,7 @@ def reduction(op: Op) -> Sequence[Piece]:
     return reduced(OPS[op.name], values, _kept(op, values, 2 if op.name in NORMS else 1))
 
 
-@LOWERINGS.register(*entries("logsumexp"))
+@rule("logsumexp")
 def logsumexp(op: Op) -> Sequence[Piece]:
     """`logsumexp(x, dims, …)`: the largest, what is above it, its exponential, and the sum."""
     values = tensor(op, 0)
@@ -197,11 +196,9 @@ def logsumexp(op: Op) -> Sequence[Piece]:
     return (*reduced("amax", values, kept), *above, *above, *reduced("sum", values, kept))
 
 
-@LOWERINGS.register(
-    *entries("mse_loss binary_cross_entropy smooth_l1_loss huber_loss l1_loss soft_margin_loss"),
-    *entries("nll_loss_forward nll_loss2d_forward"),
-    *entries("binary_cross_entropy_with_logits cross_entropy_loss kl_div", scope=LEAF),
-)
+@rule("mse_loss binary_cross_entropy smooth_l1_loss huber_loss l1_loss soft_margin_loss")
+@rule("nll_loss_forward nll_loss2d_forward")
+@rule("binary_cross_entropy_with_logits cross_entropy_loss kl_div", scope=LEAF)
 def pointwise_loss(op: Op) -> Sequence[Piece]:
     """A loss per element, then its mean unless `reduction` (the first integer behind the tensors)
     is 0."""
@@ -220,10 +217,8 @@ TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""
 
 
-@LOWERINGS.register(
-    *entries("native_batch_norm _native_batch_norm_legit _batch_norm_with_update"),
-    *entries("native_batch_norm_backward"),
-)
+@rule("native_batch_norm _native_batch_norm_legit _batch_norm_with_update")
+@rule("native_batch_norm_backward")
 def native_batch_norm(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, mean, variance, training, …)` by PyTorch's own kernels: in training
     statistics, running statistics, normalisation; else the last of them alone. What ran on a CPU
@@ -231,7 +226,7 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
     values = tensor(op, 0)
     if len(values.shape) < 2:
         raise MissingArguments
-    total, channels = size(values.shape), values.shape[1]
+    total, channels = values.elements, values.shape[1]
     if not total:
         return ()
     is_backward = op.name.endswith("_backward")

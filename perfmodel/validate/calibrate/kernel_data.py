@@ -155,7 +155,8 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     for op, index in frame.groupby("op", sort=False).indices.items():
         if op in OPS:
             rows.dims_of(str(op), index)
-    item_bytes(sorted(set(frame["dtype"][frame["op"].isin(list(OPS))])))
+    for dtype in sorted(set(frame["dtype"][frame["op"].isin(list(OPS))])):
+        item_bytes(dtype)
     measured = dims["duration_us"]
     bad = np.flatnonzero(~((measured > 0) & (measured < MAX_US)))
     if len(bad):
@@ -261,7 +262,7 @@ _FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
 def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
     """Where short calls pile up, by `device/timing/op/dtype`, of timings that contain a launch;
     behind other work, what the smallest call took on the same host."""
-    single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
+    single = frame[frame["timing"].isin([each for each, (us, _) in TIMINGS.items() if us > 0])]
     calls = single.groupby(KIND)["duration_us"]
     floors = calls.quantile(_FLOOR_QUANTILE)
     at_most = _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE)

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.frames import text_rows
 from perfmodel.base.units import error_pct
-from perfmodel.cost.cpu.parameters import remarks
+from perfmodel.cost.durations import uncalibrated
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
@@ -212,7 +212,7 @@ def evaluate_steps(
         rows.append({"name": step.name} | own | {"spread_pct": spread_pct})
     more = {"device": machine.name, "summary": step_summary(rows)}
     device = machine.device if isinstance(machine, Node) else machine
-    return Errors(STEPS_SCHEMA, rows, remarks(device), more)
+    return Errors(STEPS_SCHEMA, rows, uncalibrated(device), more)
 
 
 def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:

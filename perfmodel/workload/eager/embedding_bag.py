@@ -261,9 +261,7 @@ def look_up(
     given = (tables.weights, tables.offsets, tables.dims, *sizes, flat, starts, SUM)
     kept = {}  # of the lookup alone: gradients may be as large as the tables
     if r.tape is not None:
-        kept[STATES_BYTES] = str(
-            sum(each.elements * item_bytes(["fp32"])[0] for each in tables.states)
-        )
+        kept[STATES_BYTES] = str(sum(each.elements * item_bytes("fp32") for each in tables.states))
     out = r.made(name, given, (bags, tables.total_dim), output, about={**about, **kept})
 
     def backward(gradient: Tensor) -> Gradients:

@@ -95,7 +95,7 @@ def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]])
         if type(source) is not DeviceTables or group.placed.tier != HBM:
             raise WorkloadError("placement: copies of tables beyond device memory are not averaged")
         weights = source.tables.weights
-        items = float(item_bytes(["fp32"])[0] / item_bytes([weights.dtype])[0])
+        items = float(item_bytes("fp32") / item_bytes(weights.dtype))
         states = [round(state.elements * items) for state in source.tables.states]
         for elements in (weights.elements, *states):  # which lie with the rows
             held = r.view(weights, (elements,), (1,))

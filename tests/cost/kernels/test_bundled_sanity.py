@@ -58,7 +58,7 @@ def test_products_too_short_to_be_measured_start_cold_in_a_program() -> None:
     target, sides = hardware.device("v100-sxm2-32gb"), {"m": 16, "n": 16, "k": 16}
     row = Rows.of([{"op": "mm", "dtype": "fp32", **sides}])
     alone_us = default_models()["matmul"].estimate(row, target).duration_us[0]
-    started_us = coefficients("gpu.program").table("product_us")["cuda"]
+    started_us = coefficients("gpu.program")["product_us"]["cuda"]
     assert durations_of(row, target).duration_us[0] == pytest.approx(alone_us + started_us)
 
 

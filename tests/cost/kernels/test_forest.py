@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from xgboost import XGBRegressor
 
-from perfmodel.cost.learned.forest import (
+from perfmodel.cost.learned.store import (
     Forest,
     of_booster,
     pack,

@@ -49,8 +49,8 @@ def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: 
 def test_a_block_per_channel_draws_what_it_can() -> None:
     # 64 channels of 100,000 values of 4 bytes on 132 multiprocessors, read twice and written
     assert STREAMING.channel_kept_bytes < 4e5
-    expected_us = STREAMING.channel_start_us + STREAMING.table("channel_block_us")["cuda"]
-    expected_us += 3 * 4e5 / STREAMING.table("channel_bytes_per_us")["cuda"]
+    expected_us = STREAMING.channel_start_us + STREAMING["channel_block_us"]["cuda"]
+    expected_us += 3 * 4e5 / STREAMING["channel_bytes_per_us"]["cuda"]
     assert physics_us("batch_norm", rows=1e5, cols=64) == pytest.approx(expected_us)
 
 
@@ -58,7 +58,7 @@ def test_warps_of_a_lookup_issue_and_then_wait() -> None:
     # 9,024 bags of 64 rows of 192 columns: six warps each, in seven turns of 8,192
     embedding, rates = coefficients("gpu.embedding"), coefficients("gpu.rates")
     instructions = embedding.own_bag_instructions + embedding.own_row_instructions * 64
-    issued_us = 9024 * 6 * instructions * 32 / rates.table("issued_per_sm_per_clock")["cuda"]
+    issued_us = 9024 * 6 * instructions * 32 / rates["issued_per_sm_per_clock"]["cuda"]
     issued_us /= SMS * MHZ
     waited_us = 7 * 64 * embedding.own_hit_us
     dims = {"batch": 9024.0, "pooling": 64.0, "dim": 192.0, "hash_size": 1000.0}
@@ -80,20 +80,20 @@ def test_a_block_sorts_what_its_threads_hold() -> None:
 
 def test_broadcast_operands_are_found_by_division() -> None:
     dims = {"elements": 1e8, "reads": 1.0, "broadcast": 1.0}
-    waited_us = 1e8 / (STREAMING.table("indexed_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    waited_us = 1e8 / (STREAMING["indexed_per_sm_per_clock"]["cuda"] * SMS * MHZ)
     assert in_program_us("elementwise", **dims) == pytest.approx(waited_us + STREAMING.start_us)
 
 
 @pytest.mark.parametrize("way", ["apart", "widened"])
 def test_elements_are_loaded_one_by_one(way: str) -> None:
-    waited_us = 1e8 / (STREAMING.table("apart_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    waited_us = 1e8 / (STREAMING["apart_per_sm_per_clock"]["cuda"] * SMS * MHZ)
     found = in_program_us("elementwise", elements=1e8, reads=0.5, **{way: 1.0})
     assert found == pytest.approx(waited_us + STREAMING.start_us)
 
 
 def test_a_copy_of_stretches_that_lie_apart_moves_elements_one_by_one() -> None:
     """Its `elements` are those read and those written."""
-    waited_us = 1e8 / (STREAMING.table("apart_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    waited_us = 1e8 / (STREAMING["apart_per_sm_per_clock"]["cuda"] * SMS * MHZ)
     found = in_program_us("copy", elements=2e8, apart=1.0)
     assert found == pytest.approx(waited_us + STREAMING.start_us)
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.streams import draw_lookups, replay
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.durations import durations_of, explanations_of
-from perfmodel.cost.tiers.host_memory import _cached_bytes, llc_bytes, rank_gb_per_s
+from perfmodel.cost.tiers.host_memory import _cached_bytes, cpu_share, rank_gb_per_s
 from perfmodel.cost.tiers.host_memory import bus_read_gb_per_s as read_gb_per_s
 from perfmodel.embedding import zipf
 from perfmodel.hardware import Cluster, cluster, device
@@ -118,8 +118,9 @@ def test_a_cache_keeps_popular_rows(alpha: float, held_frac: float) -> None:
 
 
 def test_unknown_hosts_have_a_cache_by_their_cores() -> None:
-    assert llc_bytes(machine()) == 2 * 256 * 2**20 / 8
-    assert llc_bytes(with_host(name="mine", cores=32)) == device("generic-cpu").llc_bytes * 2 / 8
+    assert cpu_share(machine().node).llc_bytes == 2 * 256 * 2**20 / 8
+    own = cpu_share(with_host(name="mine", cores=32).node).llc_bytes
+    assert own == device("generic-cpu").llc_bytes * 2 / 8
 
 
 def test_narrow_rows_waste_bandwidth() -> None:
