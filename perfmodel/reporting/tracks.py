@@ -24,8 +24,9 @@ from perfmodel.timeline.critical_path import (
     critical_path,
     idle_gaps,
     idle_pieces,
+    node_frame,
+    piece_columns,
 )
-from perfmodel.timeline.figures import node_frame, piece_columns
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, EdgeKind
 from perfmodel.timeline.graph.types import whole_text
 from perfmodel.timeline.schedule import Timeline

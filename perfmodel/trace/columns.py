@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code
-from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
+from perfmodel.trace.categories import (
+    COMMUNICATION_NAME,
+    DEVICE_CATEGORIES,
+    TELLING_CHARACTERS,
+    Category,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,6 +227,11 @@ class RankTrace:
     def is_device(self) -> Mask:
         """Rows that ran on a device: kernels, copies, memsets."""
         return self.is_of(DEVICE_CATEGORIES)
+
+    @cached_property
+    def is_communication(self) -> Mask:
+        """Rows that move data between ranks, by their names (of kernels)."""
+        return self.named(lambda name: COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]))
 
     def of(self, *categories: Category) -> Ints:
         return np.flatnonzero(self.is_of(categories))

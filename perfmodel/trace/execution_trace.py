@@ -17,8 +17,8 @@ from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE, Strings
 from perfmodel.trace.execution_trace_arguments import (
+    RECORD_NAME,
     Texts,
-    is_collective,
     process_groups,
     read_collective,
     read_tensors,
@@ -228,7 +228,7 @@ def build_execution_trace(
     outputs = arguments([node.outputs for node in nodes], "outputs")
     collectives, groups = {}, []
     for row, node in enumerate(nodes):
-        if is_collective(node.name, node.attributes):
+        if node.name == RECORD_NAME or "collective_name" in node.attributes:
             given = [each.tensors for each in (inputs, outputs)]
             tensors = [(each.elements[each.of(row)], each.dtype[each.of(row)]) for each in given]
             place = f"{where}: nodes[{position[row]}]"

@@ -1,4 +1,5 @@
-"""The documents behind a path, and what each holds: distinguished by their content.
+"""The documents behind a path, and what each holds: distinguished by their content. Large folders
+are decoded by several processes.
 
 Formats of trace files beside Kineto's: which documents each recognises, and how it reads them.
 
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
+import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,9 +23,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from perfmodel.base.files import content_chunks, read_chunks
+from perfmodel.base.files import check_input, content_chunks, read_chunks
 from perfmodel.base.registry import Registry
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.repairs import check_one_process
@@ -82,7 +85,7 @@ FORMATS.register("sqlite")(_format("sqlite", (".db",)))
 
 _HEAD_BYTES = 1 << 16
 _KINETO = "record it with torch.profiler (`export_chrome_trace`)"
-_OF_EVENTS = (
+_OTHERS = (
     (
         "a timeline of rocprof or roctracer",
         rb'"traceEvents"\s*:\s*\[\s*\{\s*\}|"name"\s*:\s*"(CPU HIP API|HSA API|CPU HSA API)"',
@@ -94,9 +97,6 @@ _OF_EVENTS = (
         "its device rows are not known; " + _KINETO + " on a GPU, or give its execution trace",
     ),
     ("a profile of JAX or TensorFlow", rb'"name"\s*:\s*"/(device:(GPU|TPU):\d|host:CPU)', _KINETO),
-)
-"""Files of Chrome's trace events: the tool, what is in their first bytes, and what to give."""
-_OTHERS = (
     (
         "a memory timeline of torch.profiler (`export_memory_timeline`)",
         rb"\A\s*\[\s*\[(\s*-?\d+\s*,\s*[0-3]\s*,\s*-?\d+\s*,\s*-?\d+\s*\]"
@@ -104,6 +104,7 @@ _OTHERS = (
         "give `torch.cuda.memory._dump_snapshot`, or a profile with profile_memory=True",
     ),
 )
+"""Files of other tools: which, what is in their first bytes, and what to give."""
 
 
 class Foreign(str):
@@ -112,10 +113,10 @@ class Foreign(str):
     __slots__ = ()
 
 
-def foreign(content: bytes | bytearray, *, is_of_events: bool = False) -> Foreign | None:
+def foreign(content: bytes | bytearray) -> Foreign | None:
     """Whose file it is by its beginning; None where it is of nobody known."""
     head = bytes(content[:_HEAD_BYTES])
-    for tool, mark, instead in _OF_EVENTS if is_of_events else (*_OF_EVENTS, *_OTHERS):
+    for tool, mark, instead in _OTHERS:
         if re.search(mark, head, re.DOTALL):
             return Foreign(f"this is {tool}, which is not read: {instead}")
     return None
@@ -159,7 +160,7 @@ def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace,
         if b"\0" in head[:_SNIFF_BYTES]:
             break  # JSON holds no zero byte
         if head.find(_KINETO_KEY, searched) >= 0:
-            if not _READ.search(head) and (named := foreign(head, is_of_events=True)):
+            if not _READ.search(head) and (named := foreign(head)):
                 return named
             rank = decode_kineto(chain((bytes(head),), chunks), where)
             check_one_process(rank)
@@ -301,3 +302,82 @@ def _members(
         raise TraceError(f"{where}: damaged archive: {error}") from None
     if not members:
         raise TraceError(f"{where}: no trace in this archive")
+
+
+MIN_BYTES = 40_000_000
+"""Of JSON: smaller folders are read about as soon as workers start."""
+GZIP_FACTOR = 10
+"""Bytes of JSON per byte of a compressed trace, about."""
+_COMMAND = "from perfmodel.trace.files import serve; serve()"
+
+
+def usual_workers(files: Sequence[Path]) -> int:
+    """How many workers these files are worth: one for each processor, or 1 for small ones."""
+    sizes = [file.stat().st_size if file.is_file() else 0 for file in files]
+    factors = [GZIP_FACTOR if file.suffix in (".gz", ".tgz") else 1 for file in files]
+    if sum(size * factor for size, factor in zip(sizes, factors, strict=True)) < MIN_BYTES:
+        return 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
+    """The documents of all files behind `path`, in order.
+
+    So many `workers` (none: as many as the files are worth) decode a share of the files each.
+    Raises what `decode` raises for the first of the files that it does for, and `PerfmodelError`
+    where a worker ends without an answer (such as for lack of memory).
+    """
+    files = files_of(path)
+    count = 1 if len(files) == 1 else min(workers or usual_workers(files), len(files))
+    if count <= 1:
+        return [each for file in files for each in decode(file, max_bytes)]
+    import subprocess
+    from concurrent.futures import ThreadPoolExecutor
+
+    folders = os.pathsep.join(folder for folder in sys.path if folder)
+    for file in files:
+        with suppress(OSError):  # a worker says why
+            check_input(file)
+
+    def answers(number: int) -> list[list[FoundDocument] | Exception]:
+        # A fresh interpreter, started neither by forking (threads of the caller may hold locks) nor
+        # through the caller's own script (which need not expect to be imported again).
+        share = files[number::count]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _COMMAND],
+            input=pickle.dumps((share, max_bytes)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": folders},
+            check=False,
+        )
+        if done.returncode:
+            message = "the process that read it ended early: is memory short?"
+            return [PerfmodelError(f"{share[0]}: {message}")]
+        found: list[list[FoundDocument] | Exception] = pickle.loads(done.stdout)
+        return found
+
+    with ThreadPoolExecutor(count) as pool:
+        shares = list(pool.map(answers, range(count)))
+    result = []
+    for at in range(len(files)):
+        answer = shares[at % count][at // count]
+        if isinstance(answer, Exception):
+            raise answer
+        result += answer
+    return result
+
+
+def serve() -> None:
+    """What a worker does: decode the files that standard input names, up to the first error."""
+    files, max_bytes = pickle.load(sys.stdin.buffer)
+    answers: list[list[FoundDocument] | Exception] = []
+    for file in files:
+        try:
+            answers.append(decode(file, max_bytes))
+        except (PerfmodelError, MemoryError) as error:
+            answers.append(error)
+            break
+    pickle.dump(answers, sys.stdout.buffer, protocol=5)

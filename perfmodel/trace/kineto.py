@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
@@ -129,7 +129,11 @@ def decode_kineto(content: bytes | Iterable[bytes], where: str) -> RankTrace:
     if old is not None:
         ids = columns.get("external_id", old)
         columns["external_id"] = np.where(ids == NONE, old, ids)
-    columns["waves"] = _waves(*(columns.pop(name, np.zeros(len(rows))) for name in _OCCUPANCY))
+    # How many times over each kernel's blocks fill the device; 0 where the file is silent.
+    blocks, warps, pct = (columns.pop(name, np.zeros(len(rows))) for name in _OCCUPANCY)
+    resident_warps, waves = pct / 100 * _MAX_WARPS_PER_SM, np.zeros(len(rows))
+    is_known = (blocks > 0) & (resident_warps > 0)
+    columns["waves"] = np.divide(warps, resident_warps, out=waves, where=is_known)
     distributed = file.distributedInfo or Distributed()
     rank = rank_of_columns(
         where,
@@ -148,15 +152,6 @@ def decode_kineto(content: bytes | Iterable[bytes], where: str) -> RankTrace:
     memory = rows.memory.found(rank.origin_ns)
     warnings = [*rows.left_out(), *rank.warnings]
     return replace(rank, origin_ns=origin_ns, memory=memory, warnings=warnings)
-
-
-def _waves(blocks: Floats, warps: Floats, occupancy_pct: Floats) -> Floats:
-    """How many times over each kernel's blocks fill the device; 0 where the file is silent."""
-    resident_warps = occupancy_pct / 100 * _MAX_WARPS_PER_SM
-    is_known = (blocks > 0) & (resident_warps > 0)
-    result: Floats = np.zeros(len(blocks))
-    np.divide(warps, resident_warps, out=result, where=is_known)
-    return result
 
 
 class _EventRows:
@@ -199,26 +194,19 @@ class _EventRows:
 
     def add(self, events: list[Event]) -> None:
         kinds = bytes(map(_KINDS.__getitem__, map(type, events)))
-        self._add_complete(*_of_kind(events, kinds, _COMPLETE))
-        if _INSTANT in kinds:
-            instants, at = _of_kind(events, kinds, _INSTANT)
-            self.memory.add(instants, self._times("ts", instants, at))
-        self._file_count += len(events)
-        self._begun += kinds.count(_BEGIN)
-
-    def _add_complete(self, events: list[Complete], at: Ints) -> None:
-        category = bytes(list(map(self._codes.__getitem__, [event.cat for event in events])))
+        complete, at = _of_kind(events, kinds, _COMPLETE)
+        category = bytes(list(map(self._codes.__getitem__, [event.cat for event in complete])))
         first, put = len(self), self.columns.put
         self._category += category
         self.columns.count = len(self)
         block = slice(first, len(self))
         put("file_index", block, (at + self._file_count).astype(np.int32))
-        put("name", block, self.strings.of([event.name for event in events]))
-        put("pid", block, whole_numbers([event.pid for event in events]))
-        put("thread", block, whole_numbers([event.tid for event in events]))
-        put("start_ns", block, self._times("ts", events, at))
-        put("duration_ns", block, self._times("dur", events, at))
-        args = [event.args or _NO_ARGS for event in events]
+        put("name", block, self.strings.of([event.name for event in complete]))
+        put("pid", block, whole_numbers([event.pid for event in complete]))
+        put("thread", block, whole_numbers([event.tid for event in complete]))
+        put("start_ns", block, self._times("ts", complete, at))
+        put("duration_ns", block, self._times("dur", complete, at))
+        args = [event.args or _NO_ARGS for event in complete]
         for group in _GROUPS:
             self._put(group, *_among(group, category, args, first))
         of_operators, rows = _among(_OF_OPERATORS, category, args, first)
@@ -229,6 +217,11 @@ class _EventRows:
             put("collective", rows, self.strings.of([each.collective for each in named]))
             put("process_group", rows, self.strings.of([each.process_group for each in named]))
             self._put(_COLLECTIVES, named, rows)
+        if _INSTANT in kinds:
+            instants, at = _of_kind(events, kinds, _INSTANT)
+            self.memory.add(instants, self._times("ts", instants, at))
+        self._file_count += len(events)
+        self._begun += kinds.count(_BEGIN)
 
     def _times(self, key: str, events: list[Any], at: Ints) -> Ints:
         values = list(map(attrgetter(key), events))

@@ -13,7 +13,7 @@ from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.files import Foreign, FoundDocument, decode, files_of
+from perfmodel.trace.files import Foreign, decode_files
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import check_rank, checked_recording
 from perfmodel.trace.repairs import check_types
@@ -172,7 +172,7 @@ def read(
     Raises: `PerfmodelError` naming file and place (`TraceError` for what is no trace).
     Example: `perfmodel.read("demo:2rank").ranks`.
     """
-    result = _decode_files(path, max_bytes, workers)
+    result = decode_files(path, max_bytes, workers)
     parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]
     ignored = [e for e in result if e.part is None or isinstance(e.part, Foreign)]
     if not parts:
@@ -231,17 +231,6 @@ def read(
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
-
-
-def _decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
-    files = files_of(path)
-    if len(files) > 1 and workers != 1:
-        from perfmodel.trace.workers import decode_all, usual_workers
-
-        workers = min(workers or usual_workers(files), len(files))
-        if workers > 1:
-            return decode_all(files, max_bytes, workers)
-    return [result for file in files for result in decode(file, max_bytes)]
 
 
 def rank_in_name(where: str) -> int | None:

@@ -69,7 +69,11 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     others = np.ones(len(rank), np.bool_)
     others[work[is_long]] = False
     until_us = float(rank.end_us[others].max(initial=float(start_us.min())))
-    usual_us = _usual_us(rank.name[work], took_us, ~is_long)
+    usual_us, name = np.full(len(work), np.nan), rank.name[work]
+    for each in np.unique(name[is_long]).tolist():  # the median of the sound ones of its name
+        sound_us = took_us[(name == each) & ~is_long]
+        if len(sound_us):
+            usual_us[name == each] = np.median(sound_us)
     late_us = MANY * (until_us - float(rank.start_us[0])) + 1e6
     is_over = is_long & (
         (start_us + np.where(is_last, took_us - late_us, took_us / 2) > until_us)
@@ -106,16 +110,6 @@ def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints, Mask]:
         covered[low:high] = np.searchsorted(start_us, end_us) - after
         is_inner[low:high] = ~is_last | (after == high - low)
     return next_us, covered, is_inner
-
-
-def _usual_us(name: Ints, took_us: Floats, is_sound: Mask) -> Floats:
-    """Per operation: the median duration of the sound ones of its name; NaN without any."""
-    result = np.full(len(name), np.nan)
-    for each in np.unique(name[~is_sound]).tolist():
-        like = name == each
-        if (like & is_sound).any():
-            result[like] = np.median(took_us[like & is_sound])
-    return result
 
 
 @dataclass(frozen=True)

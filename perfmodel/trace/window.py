@@ -125,22 +125,10 @@ quarter of it, and half differ from the one before by less than a fifth: two opt
 In real loops of one optimizer under the profiler: nine in ten, and 0.002 to 0.16."""
 
 
-class MarkRule(NamedTuple):
-    """Names that mark steps."""
-
-    name: re.Pattern[str]
-    least: int = 1
-    """Fewer marks say nothing: an engine's mark ends with its launches, so that most device work
-    lies behind a sole one; three gaps between an optimizer's show whether they are alike."""
-
-
-RULES: tuple[MarkRule, ...] = (
-    MarkRule(STEP_NAME),
-    MarkRule(ENGINE_STEP, least=2),
-    MarkRule(NUMBERED_STEP),
-    MarkRule(OPTIMIZER_STEP, least=4),
-)
-"""In the order in which they are tried."""
+RULES = {STEP_NAME: 1, ENGINE_STEP: 2, NUMBERED_STEP: 1, OPTIMIZER_STEP: 4}
+"""Names that mark steps, in the order in which they are tried, and fewer of which say nothing: an
+engine's mark ends with its launches, so that most device work lies behind a sole one; three gaps
+between an optimizer's show whether they are alike."""
 
 
 class Marks(NamedTuple):
@@ -155,11 +143,11 @@ def step_marks(rank: RankTrace) -> Marks:
     """The steps that its host intervals mark, in order of time; none where none do."""
     rules = RULES  # or a name that a user gave, as it is, or with a number behind it
     if rank.steps_by:
-        rules = (MarkRule(re.compile(re.escape(rank.steps_by) + r"(?:[#_ ]?\d+)?$")),)
+        rules = {re.compile(re.escape(rank.steps_by) + r"(?:[#_ ]?\d+)?$"): 1}
     among = rank.of(Category.ANNOTATION, Category.CPU_OP, Category.OTHER)
     start, end = rank.start_us, rank.end_us
-    for rule in rules:
-        rows = among[rank.name_matches(rule.name)[among]]
+    for name, least in rules.items():
+        rows = among[rank.name_matches(name)[among]]
         if not len(rows):
             continue
         threads, of_row = np.unique(rank.thread[rows], return_inverse=True)
@@ -167,7 +155,7 @@ def step_marks(rank: RankTrace) -> Marks:
         rows = rows[np.lexsort((-end[rows], start[rows]))]
         latest = np.maximum.accumulate(end[rows])
         rows = rows[np.append(True, end[rows[1:]] > latest[:-1])]
-        if len(rows) < rule.least:
+        if len(rows) < least:
             continue
         if not OPTIMIZER_STEP.match(rank.text(rows[0])):
             return Marks(rows, start[rows], end[rows])

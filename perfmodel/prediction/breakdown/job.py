@@ -286,7 +286,7 @@ class Breakdown(HotTables):
 
         Raises `UsageError` where there is no such rank or step.
         """
-        from perfmodel.timeline.figures import step_figure
+        from perfmodel.timeline.critical_path import step_figure
 
         chosen = next((r for r in self.ranks if rank is None or r.rank == rank), None)
         if chosen is None or not -len(chosen.steps) <= step < len(chosen.steps):

@@ -26,7 +26,7 @@ from perfmodel.timeline.graph.streams import (
 )
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks, acyclic
 from perfmodel.timeline.graph.waits import Waits, find_waits
-from perfmodel.trace.categories import Category, is_communication
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys
 from perfmodel.trace.window import MAIN_THREAD
@@ -47,15 +47,10 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     first_device = count + len(returns)
     last_node = np.arange(count)
     last_node[returns] = count + np.arange(len(returns))
-    is_collective = rank.named(is_communication)[devices] & (
-        rank.category[devices] == Category.KERNEL
-    )
+    is_kernel = rank.category[devices] == Category.KERNEL
+    is_collective = rank.is_communication[devices] & is_kernel
     nodes, resources = rank_nodes(rank, links, pieces, waits, is_collective)
-    edges = _program_order(pieces, last_node).and_(
-        _wait_edges(waits.edges, links, count, last_node, first_device),
-        _launch_edges(rank, links, pieces, first_device, is_collective),
-        _stream_order(rank, links, is_collective).shifted(first_device),
-    )
+    edges = _recorded_edges(rank, links, pieces, waits, last_node, is_collective)
     if len(distinct(stream_keys(rank, devices))) > 1:
         late_us = _start_delays_us(nodes, edges, first_device)
         waits_for_events = event_waits(rank, links, is_collective, late_us)
@@ -72,8 +67,11 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     names = rank.process_group[devices[named]].tolist()
     numbers = (named + first_device).tolist()
     groups = {at: rank.strings[name] for at, name in zip(numbers, names, strict=True)}
+    # What nothing precedes is held until its measured start.
+    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
+    late_us = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
     graph = ExecutionGraph(
-        _held_until_measured(nodes, edges),
+        replace(nodes, release_us=late_us),
         edges,
         marks,
         resources,
@@ -84,13 +82,6 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         tuple(_warnings(rank, links)),
     )
     return acyclic(graph, rank.where)
-
-
-def _held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:
-    """`nodes`, those that nothing precedes held until their measured start."""
-    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
-    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
-    return replace(nodes, release_us=late)
 
 
 def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
@@ -108,59 +99,42 @@ def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
         )
 
 
-def _wait_edges(
-    result: list[tuple[int, int, EdgeKind]],
+def _recorded_edges(
+    rank: RankTrace,
     links: Links,
-    count: int,
+    pieces: Pieces,
+    waits: Waits,
     last_node: Ints,
-    first_device: int,
+    is_collective: Mask,
 ) -> Edges:
-    """`Waits.edges` with their references (`~device row`, piece, count + piece) as node ids."""
-    table = np.array(result, np.int64).reshape(-1, 3)
+    """By the order on threads, what they waited for, launch calls, and the order on streams."""
+    count, launch = len(last_node), links.device_launch
+    first_device = count + len(waits.returns)
+    # Each piece after the one before it on its thread, returns in between.
+    same = np.flatnonzero(pieces.thread[1:] == pieces.thread[:-1])
+    returning = np.flatnonzero(last_node != np.arange(count))
+    source = np.concatenate([last_node[same], returning])
+    program = Edges.of(source, np.concatenate([same + 1, last_node[returning]]), EdgeKind.PROGRAM)
+    # `Waits.edges` with their references (`~device row`, piece, count + piece) as node ids.
+    table = np.array(waits.edges, np.int64).reshape(-1, 3)
     ends = table[:, :2]
     device = np.searchsorted(links.device_rows, ~np.minimum(ends, -1)) + first_device
     returned = last_node[np.clip(ends - count, 0, count - 1)] if count else ends
     node = np.select([ends < 0, ends >= count], [device, returned], ends)
-    return Edges.of(node[:, 0], node[:, 1], table[:, 2])
-
-
-def _program_order(pieces: Pieces, last_node: Ints) -> Edges:
-    """Each piece after the one before it on its thread, returns in between."""
-    same = np.flatnonzero(pieces.thread[1:] == pieces.thread[:-1])
-    returning = np.flatnonzero(last_node != np.arange(len(last_node)))
-    source = np.concatenate([last_node[same], returning])
-    target = np.concatenate([same + 1, last_node[returning]])
-    return Edges.of(source, target, EdgeKind.PROGRAM)
-
-
-def _launch_edges(
-    rank: RankTrace, links: Links, pieces: Pieces, first_device: int, is_collective: Mask
-) -> Edges:
-    """Each device operation behind the piece of its launch call, where that is known."""
-    launch = links.device_launch
+    waited = Edges.of(node[:, 0], node[:, 1], table[:, 2])
+    # Each device operation behind the piece of its launch call, where that is known.
+    is_kernel = rank.category[links.device_rows] == Category.KERNEL
+    of_kind = np.where(is_collective, 2, np.where(is_kernel, 0, 1))
     piece = np.where(launch >= 0, pieces.row_piece[launch], NONE)
     known = np.flatnonzero(piece >= 0)
-    kind = _by_category(rank, links, is_collective, LAUNCH_KINDS)
-    return Edges.of(piece[known], known + first_device, kind[known])
-
-
-def _stream_order(rank: RankTrace, links: Links, is_collective: Mask) -> Edges:
+    launched = Edges.of(piece[known], known + first_device, np.array(LAUNCH_KINDS)[of_kind[known]])
     order = stream_edges(rank, links)
-    kind = _by_category(rank, links, is_collective, STREAM_KINDS[:3])[order.target]
-    launch = links.device_launch
+    kind = np.array(STREAM_KINDS)[of_kind[order.target]]
     one_launch = (launch[order.source] == launch[order.target]) & (launch[order.target] >= 0)
     kind = np.where(one_launch, EdgeKind.STREAM_GRAPH, kind)
     kind = np.where(order.overlap_frac > 0, EdgeKind.STREAM_OVERLAP, kind)
-    return replace(order, kind=kind.astype(np.int8))
-
-
-def _by_category(
-    rank: RankTrace, links: Links, is_collective: Mask, kinds: tuple[EdgeKind, ...]
-) -> Ints:
-    """Per device operation, the one of three kinds (kernel, copy, collective) for edges into it."""
-    kernel, copy, collective = kinds
-    is_kernel = rank.category[links.device_rows] == Category.KERNEL
-    return np.select([is_collective, is_kernel], [collective, kernel], copy)
+    streams = replace(order, kind=kind.astype(np.int8)).shifted(first_device)
+    return program.and_(waited, launched, streams)
 
 
 def _start_delays_us(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
