@@ -22,11 +22,10 @@ from perfmodel.timeline.graph.streams import (
     event_waits,
     occupancy_waits,
     stream_edges,
-    unresolved_waits,
 )
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks, acyclic
 from perfmodel.timeline.graph.waits import Waits, find_waits
-from perfmodel.trace.categories import Category
+from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys
 from perfmodel.trace.window import MAIN_THREAD
@@ -91,11 +90,15 @@ def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
             f"{rank.where}: holds {100 * links.recorded_frac:.1f} % of the operators that ran (by "
             "their ids): sampled or filtered; gaps count as recording missing"
         )
-    guessed, stated = unresolved_waits(rank)
-    if guessed:
+    runtime, records = rank.of(Category.RUNTIME), rank.of(Category.CUDA_SYNC)
+    calls = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
+    records = records[np.isin(rank.correlation[records], rank.correlation[calls])]
+    known = rank.sync_source_stream[records] >= 0
+    known &= np.isin(rank.sync_record_correlation[records], rank.correlation[runtime])
+    if guessed := int((~known).sum()):
         yield (
-            f"{rank.where}: {guessed} of {stated} waits for events are for one whose record is not "
-            "in the file: what they waited for is guessed from launch order and times"
+            f"{rank.where}: {guessed} of {len(known)} waits for events are for one whose record is "
+            "not in the file: what they waited for is guessed from launch order and times"
         )
 
 

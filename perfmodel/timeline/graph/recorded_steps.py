@@ -190,11 +190,18 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
         step[marks.end[own]] = np.arange(len(own))
     last = (step[edges.target] != NONE) & (nodes.kind[edges.target] == NodeKind.MARK)
     step[edges.source[last]] = step[edges.target[last]]
-    called, work = _launched(graph)
-    step[work] = step[called]
-    work, before = _launched_before(graph)
-    known = before != NONE
-    step[work[known]] = step[before[known]]
+    called, launched = _launched(graph)
+    step[launched] = step[called]
+    has_call = np.zeros(len(graph), np.bool_)
+    has_call[launched] = True
+    # Work without a launch call, on streams where other work has one: with the last of that before.
+    work = np.flatnonzero(graph.on_device)
+    work = work[np.isin(nodes.resource[work], nodes.resource[work[has_call[work]]])]
+    work = work[np.lexsort((nodes.start_us[work], nodes.resource[work]))]
+    first = np.searchsorted(nodes.resource[work], nodes.resource[work], side="left")
+    last = np.maximum.accumulate(np.where(has_call[work], np.arange(len(work)), NONE))
+    known = last >= first
+    step[work[known]] = step[work[last[known]]]
     if len(marks.name) > len(distinct(marks.rank)):
         step[work[~known]] = NONE
     if graph.arrivals is not None:
@@ -229,19 +236,3 @@ def _launched(graph: ExecutionGraph) -> tuple[Ints, Ints]:
     call[edges.target[behind]] = call[edges.source[behind]]
     work = np.flatnonzero(call != NONE)
     return call[work], work
-
-
-def _launched_before(graph: ExecutionGraph) -> tuple[Ints, Ints]:
-    """Device work without a launch call, on streams where other work has one, and the operation
-    with one that is the last before it there, or -1."""
-    nodes = graph.nodes_
-    launched = np.zeros(len(graph), np.bool_)
-    launched[_launched(graph)[1]] = True
-    work = np.flatnonzero(graph.on_device)
-    streams = distinct(nodes.resource[work[launched[work]]])
-    work = work[np.isin(nodes.resource[work], streams)]
-    work = work[np.lexsort((nodes.start_us[work], nodes.resource[work]))]
-    first = np.searchsorted(nodes.resource[work], nodes.resource[work], side="left")
-    last = np.maximum.accumulate(np.where(launched[work], np.arange(len(work)), NONE))
-    before = np.where(last >= first, work[last], NONE)
-    return work[~launched[work]], before[~launched[work]]

@@ -207,18 +207,6 @@ class _Launches(NamedTuple):
         return cls(device, links.device_launch[device], when_us[order], stream)
 
 
-def unresolved_waits(rank: RankTrace) -> tuple[int, int]:
-    """Of the waits for events that the file states: how many are for an event whose record is not
-    in it, so that what they waited for is guessed; and how many there are."""
-    runtime = rank.of(Category.RUNTIME)
-    calls = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
-    records = rank.of(Category.CUDA_SYNC)
-    records = records[np.isin(rank.correlation[records], rank.correlation[calls])]
-    known = rank.sync_source_stream[records] >= 0
-    known &= np.isin(rank.sync_record_correlation[records], rank.correlation[runtime])
-    return int((~known).sum()), len(records)
-
-
 def _recorded_waits(
     rank: RankTrace, calls: Ints, launches: _Launches
 ) -> tuple[tuple[Ints, Ints], Mask]:

@@ -63,18 +63,6 @@ LAUNCHED_US = "launched_us"
 """Column: what the smallest call took on the same host, as `duration_us` is told."""
 
 
-def _as_called(frame: pd.DataFrame) -> dict[str, object]:
-    """What `collect kernels` calls: single elements that are gathered and added."""
-    called: dict[str, object] = {}
-    single = frame["op"].isin(("gather", "scatter_add"))
-    if single.any():
-        elements = numbers_of(frame, "rows")["rows"] * numbers_of(frame, "cols")["cols"]
-        called["rows"] = frame["rows"].mask(single, elements)
-        called["cols"] = frame["cols"].mask(single, 1.0)
-        called["hash_size"] = frame["hash_size"].mask(single, elements)
-    return called
-
-
 def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     """A table without what timing itself costs, which `collect kernels` measures beside.
 
@@ -93,7 +81,12 @@ def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     hidden = (own["timing"] == BY_EVENTS) & clock_us.notna()
     us = own["duration_us"] - clock_us.where(hidden, 0.0)
     timing = own["timing"].mask(hidden, BEHIND_WORK)
-    taken = own.assign(timing=timing, duration_us=us, framework=TORCH, **_as_called(own))
+    taken = own.assign(timing=timing, duration_us=us, framework=TORCH)
+    single = own["op"].isin(("gather", "scatter_add"))  # called with single elements
+    if single.any():
+        elements = numbers_of(own, "rows")["rows"] * numbers_of(own, "cols")["cols"]
+        for name, value in (("rows", elements), ("cols", 1.0), ("hash_size", elements)):
+            taken[name] = own[name].mask(single, value)
     taken[LAUNCHED_US] = (launch_us - clock_us).where(hidden)
     return taken[~hidden | (us > 0.0)].reset_index(drop=True)
 

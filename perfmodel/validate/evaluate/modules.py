@@ -20,7 +20,7 @@ from perfmodel.hardware import Device, Node, from_driver_name, node, with_settin
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.validate.calibrate.steps import MeasuredStep, Time, predict_step
+from perfmodel.validate.calibrate.steps import MeasuredStep, predict_step
 from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures
 from perfmodel.workload import op_graph
 
@@ -200,8 +200,12 @@ def evaluate_steps(
     rows: list[dict[str, Any]] = []
     for step in begun(steps, begin, lambda step: step.name):
         try:
-            if isinstance(machine, Node):
-                times = _on_gpu(step, machine, overheads)
+            if isinstance(machine, Node):  # begins on an idle GPU, ends when it is idle again
+                ops = op_graph(step.workload.with_(**COLLECTED))
+                (result,) = predict(ops, hardware=[machine], overheads=overheads).results
+                assert result.low_us is not None
+                assert result.high_us is not None
+                times = result.step_us, result.low_us, result.high_us
             else:
                 times = predict_step(step, machine)
         except PerfmodelError as error:
@@ -226,12 +230,3 @@ def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | N
     spreads = [row["spread_pct"] for row in known if row["spread_pct"] is not None]
     spread_pct = float(np.median(spreads)) if spreads else None
     return {"n": len(known), **{n: figures.get(n) for n in names}, "spread_pct": spread_pct}
-
-
-def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Time:
-    """A step that begins on an idle GPU and ends when it is idle again, as it was timed."""
-    ops = op_graph(step.workload.with_(**COLLECTED))
-    (result,) = predict(ops, hardware=[machine], overheads=overheads).results
-    assert result.low_us is not None
-    assert result.high_us is not None
-    return result.step_us, result.low_us, result.high_us
