@@ -233,8 +233,10 @@ class RankTrace:
         """Rows that move data between ranks, by their names (of kernels)."""
         return self.named(lambda name: COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]))
 
-    def of(self, *categories: Category) -> Ints:
-        return np.flatnonzero(self.is_of(categories))
+    def of(self, *categories: Category, named: re.Pattern[str] | None = None) -> Ints:
+        """Rows of these categories, all or those whose name a pattern matches at its start."""
+        rows = np.flatnonzero(self.is_of(categories))
+        return rows if named is None else rows[self.name_matches(named)[rows]]
 
     def is_of(self, categories: Iterable[Category]) -> Mask:
         return has_code(self.category, categories)

@@ -52,11 +52,10 @@ def link(rank: RankTrace) -> Links:
 
     Raises `TraceError` when two launch calls carry one correlation.
     """
-    runtime = rank.of(Category.RUNTIME)
-    launches = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
+    launches = by_thread(rank, rank.of(Category.RUNTIME, named=LAUNCH_CALL))
     top_ops = outermost(rank, rank.of(Category.CPU_OP))
     device_rows = np.flatnonzero(rank.is_device)
-    calls = by_correlation(rank, runtime)
+    calls = by_correlation(rank, rank.of(Category.RUNTIME))
     device_launch, keys = calls_of(rank, device_rows, calls), rank.correlation[calls]
     twice = keys[1:][keys[1:] == keys[:-1]]
     repeated = np.intersect1d(twice, rank.correlation[device_launch[device_launch >= 0]])
@@ -96,7 +95,7 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
     rows = next(each for each in (marks, forward, ops, host) if len(each))
     busiest, of_row = np.unique(rank.thread[rows], return_inverse=True)
     main = int(busiest[np.argmax(np.bincount(of_row, rank.duration_us[rows] + 1e-9))])
-    autograd = set(rank.thread[ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]].tolist())
+    autograd = set(rank.thread[rank.of(Category.CPU_OP, named=AUTOGRAD_WRAPPER)].tolist())
     roles: dict[int, str] = {main: MAIN_THREAD}
     others = 0
     for thread in threads:

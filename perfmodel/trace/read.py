@@ -118,8 +118,7 @@ class Trace:
         """Name of the first GPU that the trace names, or `cpu` where nothing was put on one."""
         names = [d.name for rank in self.ranks for d in rank.devices if d.name]
         has_work = any(
-            rank.is_device.any()
-            or rank.name_matches(KERNEL_LAUNCH_CALL)[rank.of(Category.RUNTIME)].any()
+            rank.is_device.any() or len(rank.of(Category.RUNTIME, named=KERNEL_LAUNCH_CALL))
             for rank in self.ranks
         )
         return names[0] if names and has_work else "gpu" if has_work else "cpu"

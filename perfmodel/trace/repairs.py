@@ -127,8 +127,7 @@ class Launched:
 
 
 def launched_work(rank: RankTrace) -> Launched:
-    calls = rank.of(Category.RUNTIME)
-    calls = by_correlation(rank, calls[rank.name_matches(LAUNCH_CALL)[calls]])
+    calls = by_correlation(rank, rank.of(Category.RUNTIME, named=LAUNCH_CALL))
     work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
     call = calls_of(rank, work, calls)
     is_launched = call >= 0
@@ -189,8 +188,7 @@ def _overruns_us(rank: RankTrace, launched: Launched) -> Floats:
     Of calls that wait for a stream, those right after a copy to the host on the same thread. Calls
     that wait for a device count where the rank uses one device only.
     """
-    runtime = rank.of(Category.RUNTIME)
-    waits = runtime[rank.name_matches(SYNC_CALL)[runtime]]
+    waits = rank.of(Category.RUNTIME, named=SYNC_CALL)
     is_device_wide = rank.name_matches(DEVICE_WAIT_CALL)[waits]
     call, end_us = launched.call, rank.end_us[launched.work]
     overruns: list[Floats] = []
@@ -218,10 +216,10 @@ def _overruns_us(rank: RankTrace, launched: Launched) -> Floats:
 def check_one_process(rank: RankTrace) -> None:
     """Raise `TraceError` where several processes of a file ran operators and launched work, or
     mark steps: a rank is one process."""
-    ops, calls = rank.of(Category.CPU_OP), rank.of(Category.RUNTIME)
+    ops, calls = rank.of(Category.CPU_OP), rank.of(Category.RUNTIME, named=LAUNCH_CALL)
     if not len(ops) or rank.pid[ops].min() == rank.pid[ops].max():
         return
-    busy = calls[rank.name_matches(LAUNCH_CALL)[calls] & (rank.correlation[calls] > 0)]
+    busy = calls[rank.correlation[calls] > 0]
     if not rank.is_device.any():
         host = (Category.CPU_OP, Category.ANNOTATION, Category.PYTHON, Category.RUNTIME)
         busy = np.flatnonzero(rank.name_matches(STEP_NAME) & rank.is_of(host))

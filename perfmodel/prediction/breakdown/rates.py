@@ -188,8 +188,7 @@ def collective_sums(hot: Hotspots) -> NamedSums:
         asked = np.flatnonzero((said < 0) & (launch >= 0))
         said[asked] = saying.innermost(launch[asked])
     else:
-        notes = rank.of(Category.ANNOTATION)
-        rows = notes[rank.name_matches(HOST_COLLECTIVE_NAME)[notes]]
+        rows = rank.of(Category.ANNOTATION, named=HOST_COLLECTIVE_NAME)
         us = hot.clock.within_us(rank.start_us[rows], rank.end_us[rows])
         rows, us = rows[us > 0], us[us > 0]
         said = np.where(rank.collective[rows] >= 0, rows, NONE)

@@ -91,7 +91,7 @@ def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
             "their ids): sampled or filtered; gaps count as recording missing"
         )
     runtime, records = rank.of(Category.RUNTIME), rank.of(Category.CUDA_SYNC)
-    calls = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
+    calls = rank.of(Category.RUNTIME, named=STREAM_WAIT_CALL)
     records = records[np.isin(rank.correlation[records], rank.correlation[calls])]
     known = rank.sync_source_stream[records] >= 0
     known &= np.isin(rank.sync_record_correlation[records], rank.correlation[runtime])

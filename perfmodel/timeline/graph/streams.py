@@ -115,8 +115,7 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     """
     launches = _Launches.of(rank, links)
     others = _OtherStreams(rank, links)
-    calls = rank.of(Category.RUNTIME)
-    calls = calls[rank.name_matches(STREAM_WAIT_CALL)[calls]]
+    calls = rank.of(Category.RUNTIME, named=STREAM_WAIT_CALL)
     stated, known = _recorded_waits(rank, calls, launches)
     ordered, named = _launch_order_waits(rank, calls[~known], launches)
     late = np.flatnonzero(delay_us > LATE_START_US)

@@ -51,30 +51,29 @@ def read_calls(path: Path) -> list[MeasuredCall]:
 
     Raises `UsageError` that names the file and the row where it is none.
     """
-    calls = [_call(row, where) for where, row in text_rows(path, NEEDED, error=UsageError)]
+    calls = []
+    for where, row in text_rows(path, NEEDED, error=UsageError):
+        try:
+            call_us, host_us = float(row["median_us"]), float(row["host_us"])
+            device_us = float(row["device_us"]) if row["device_us"] else None
+        except ValueError:
+            raise UsageError(f"{where}: a time is no number") from None
+        known_us = (call_us, host_us, 1 if device_us is None else device_us)
+        if not all(0 < us < MAX_US for us in known_us):
+            raise UsageError(f"{where}: a time is not above 0, or above {MAX_US:g} us")
+        if not row["device"]:
+            raise UsageError(f"{where}: no device")
+        if not re.fullmatch(r"[\w.-]+", row["program"]):
+            raise UsageError(f"{where}: program {row['program']!r}: expected the name of a file")
+        if row["training"] not in ("0", "1"):
+            raise UsageError(f"{where}: training {row['training']!r}: 0 or 1")
+        if row["mode"] not in HOW:
+            raise UsageError(f"{where}: mode {row['mode']!r}: one of {', '.join(HOW)}")
+        about = (row["program"], row["class"], row["mode"], row["training"] == "1", row["device"])
+        calls.append(MeasuredCall(*about, call_us, host_us, device_us, where))
     if not calls:
         raise UsageError(f"{path}: the table has no rows")
     return calls
-
-
-def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
-    try:
-        call_us, host_us = float(row["median_us"]), float(row["host_us"])
-        device_us = float(row["device_us"]) if row["device_us"] else None
-    except ValueError:
-        raise UsageError(f"{where}: a time is no number") from None
-    if not all(0 < us < MAX_US for us in (call_us, host_us, 1 if device_us is None else device_us)):
-        raise UsageError(f"{where}: a time is not above 0, or above {MAX_US:g} us")
-    if not row["device"]:
-        raise UsageError(f"{where}: no device")
-    if not re.fullmatch(r"[\w.-]+", row["program"]):
-        raise UsageError(f"{where}: program {row['program']!r}: expected the name of a file")
-    if row["training"] not in ("0", "1"):
-        raise UsageError(f"{where}: training {row['training']!r}: 0 or 1")
-    if row["mode"] not in HOW:
-        raise UsageError(f"{where}: mode {row['mode']!r}: one of {', '.join(HOW)}")
-    is_training, about = row["training"] == "1", (row["program"], row["class"], row["mode"])
-    return MeasuredCall(*about, is_training, row["device"], call_us, host_us, device_us, where)
 
 
 def evaluate_modules(
