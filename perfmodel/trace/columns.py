@@ -52,42 +52,6 @@ class Strings:
         return len(self.texts)
 
 
-def subtree_last(above: Sequence[int]) -> Ints:
-    """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf), of
-    the row that called each (`NONE` for none)."""
-    last = [NONE] * len(above)
-    for highest in range(len(above) - 1, -1, -1):
-        row = highest
-        while row != NONE and last[row] == NONE:
-            last[row] = highest
-            row = above[row]
-    return np.array(last, np.int64)
-
-
-def last_writers(
-    above: Sequence[int],
-    thread: Sequence[int],
-    reads: Iterable[Iterable[int]],
-    writes: Mapping[int, Iterable[int]],
-) -> Ints:
-    """`[E, 2]`, by consumer: the row that wrote a key last, and one that reads it. A row reads when
-    it is called and writes when it returns, less what a row that it called has written."""
-    last = subtree_last(above).tolist()
-    returning = sorted(writes, key=lambda row: (-last[row], row))
-    writer: dict[int, int] = {}
-    edges: list[tuple[int, int]] = []
-    for row, keys in enumerate(reads):
-        while returning and last[returning[-1]] < row:
-            op = returning.pop()
-            for key in writes[op]:
-                before = writer.get(key, op)
-                if before <= op or thread[before] != thread[op]:
-                    writer[key] = op
-        sources = {writer[key] for key in keys if key in writer}
-        edges += [(source, row) for source in sorted(sources)]
-    return np.array(edges, np.int64).reshape(-1, 2)
-
-
 @dataclass(frozen=True)
 class DeviceProperties:
     """What the trace says of one GPU."""

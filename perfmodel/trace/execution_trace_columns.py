@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.arrays import Ints, last_writers
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import NONE, RankTrace, Strings, last_writers
+from perfmodel.trace.columns import NONE, RankTrace, Strings
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 

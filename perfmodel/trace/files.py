@@ -23,9 +23,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from perfmodel.base.files import check_input, content_chunks, read_chunks
+from perfmodel.base.files import check_input, content_chunks, located, read_chunks
 from perfmodel.base.registry import Registry
-from perfmodel.errors import PerfmodelError, TraceError, UsageError
+from perfmodel.errors import PerfmodelError, TraceError
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.repairs import check_one_process
@@ -209,23 +209,6 @@ def documents(path: str | Path, max_bytes: int) -> Iterator[tuple[str, Iterator[
 
 _MAX_FOLDERS = 5
 """Folders that are named where traces lie in them, not here."""
-
-
-DEMO = "demo:"
-_DEMOS = {
-    DEMO: "dlrm_cpu_kineto.json.gz",
-    f"{DEMO}2rank": "2rank",
-    f"{DEMO}gpu": "gpu/dlrm_default_b512_kineto.json.gz",
-}
-"""Traces that come with the package, by what stands for their path."""
-
-
-def located(path: str | Path) -> Path:
-    """The path, or that of the bundled trace it names. Raises `UsageError` where there is none."""
-    name = str(path)
-    if name.startswith(DEMO) and name not in _DEMOS:
-        raise UsageError(f"{name}: no such demo; there are {', '.join(_DEMOS)}")
-    return Path(__file__).parents[1] / "demo" / _DEMOS[name] if name in _DEMOS else Path(path)
 
 
 def files_of(path: str | Path) -> list[Path]:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
-_MAX_NAMED = 5
-"""Annotations that an error names."""
 MIN_PAIRED_FRAC = 0.5
 """An execution trace that shares fewer of its events with a profile is of another program."""
 
@@ -186,7 +184,7 @@ def read(
         for rank in ranks:
             if not len(step_marks(rank).row):
                 notes = Counter(rank.text(row) for row in rank.of(Category.ANNOTATION))
-                most = ", ".join(f"{name} ({n})" for name, n in notes.most_common(_MAX_NAMED))
+                most = ", ".join(f"{name} ({n})" for name, n in notes.most_common(5))
                 raise UsageError(
                     f"{rank.where}: --steps-by {steps_by!r}: no annotation has that name; "
                     + (f"most frequent are {most}" if most else "it has none")

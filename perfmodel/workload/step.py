@@ -19,12 +19,12 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.arrays import last_writers
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware.parts import Target
 from perfmodel.lowering.recorded import HELD_US, WAITED_US
 from perfmodel.ops.graph import INPUT, Argument, Op, OpGraph, Tensor, tensors_in
-from perfmodel.trace.columns import last_writers
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.arrays import Ints
-from perfmodel.base.files import DEFAULT_MAX_BYTES, read_chunks
+from perfmodel.base.files import DEFAULT_MAX_BYTES, located, read_chunks
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction import predict
@@ -23,7 +23,7 @@ from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, schedule, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.trace.files import file_suffixes, located
+from perfmodel.trace.files import file_suffixes
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.results import LEFT_OUT, SCHEMA, Errors, Kind, Pair, rows_of
 from perfmodel.validate.evaluate.shapes import model_pairs, shape_pairs
