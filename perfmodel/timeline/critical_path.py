@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code
 from perfmodel.timeline.graph.kinds import (
     CAUSE_OF_EDGE,
+    CAUSE_ON_THREAD,
     DEVICE_KINDS,
     LAUNCH_KINDS,
+    PLAUSIBLE_LAG_US,
     Cause,
     EdgeKind,
     Scope,
 )
-from perfmodel.timeline.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
 from perfmodel.timeline.graph.types import names
 from perfmodel.timeline.schedule import Timeline, deciding_edges, step_bounds
 from perfmodel.trace.columns import NONE

@@ -13,9 +13,8 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import TraceError
-from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.build import build_rank, with_measured_waits
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.measured_waits import with_measured_waits
 from perfmodel.timeline.graph.types import (
     CarriedEdges,
     Edges,

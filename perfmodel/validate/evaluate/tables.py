@@ -1,11 +1,11 @@
-"""Calls of modules, and step times, as the collector measured them without a profiler, beside what
-their source or their shapes alone predict."""
+"""Calls of modules, step times and kernels, as the collector measured them, beside what their
+source or their shapes alone predict."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,26 @@ from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.frames import text_rows
 from perfmodel.base.units import error_pct
 from perfmodel.cost.cpu.parameters import remarks
-from perfmodel.errors import HardwareError, PerfmodelError, UsageError
+from perfmodel.cost.durations import durations
+from perfmodel.cost.gpu.program import shortest_kernel_us
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
+from perfmodel.ops.spec import OPS
 from perfmodel.prediction.run import predict
 from perfmodel.timeline.graph.kinds import NodeKind
+from perfmodel.validate.calibrate.kernel_data import LAUNCHED_US, devices_of, joined, read_table
 from perfmodel.validate.calibrate.steps import MeasuredStep, predict_step
-from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures
+from perfmodel.validate.evaluate.results import (
+    LEFT_OUT,
+    Errors,
+    compared,
+    error_figures,
+    error_rows,
+)
 from perfmodel.workload import op_graph
 
-SCHEMA = "perfmodel.evaluation.modules/1"
+MODULES_SCHEMA = "perfmodel.evaluation.modules/1"
 NEEDED = ("program", "class", "mode", "training", "device", "median_us", "host_us", "device_us")
 MAX_US = 1e12
 HOST_KINDS = (NodeKind.HOST, NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.ALLOCATOR)
@@ -174,7 +184,7 @@ def module_errors(
         "host_speed_ratio": host_speed_ratio,
         "measured_host_speed_ratio": speed,
     }
-    return Errors(SCHEMA, rows, left_out, more)
+    return Errors(MODULES_SCHEMA, rows, left_out, more)
 
 
 STEPS_SCHEMA = "perfmodel.evaluation.steps/1"
@@ -229,3 +239,48 @@ def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | N
     spreads = [row["spread_pct"] for row in known if row["spread_pct"] is not None]
     spread_pct = float(np.median(spreads)) if spreads else None
     return {"n": len(known), **{n: figures.get(n) for n in names}, "spread_pct": spread_pct}
+
+
+MAX_NAMED = 5
+"""Unknown ops that an error names."""
+KERNEL_FIGURES = ("mape_pct", "gmae_pct", "median_pct", "bias_pct", "coverage_frac", "width_frac")
+
+
+def evaluate_kernels(paths: Sequence[Path]) -> Errors:
+    """Errors on every row of the tables at `paths`.
+
+    Raises `ModelError`, naming the file, for a table or an op that cannot be used, `HardwareError`
+    for an unknown device.
+    """
+    import pandas as pd
+
+    tables = [read_table(Path(path)) for path in paths]
+    for table in tables:
+        unknown = sorted({op for op in table.frame["op"].unique() if op not in OPS})
+        if unknown:
+            shown = ", ".join(repr(op[:60]) for op in unknown[:MAX_NAMED])
+            more = len(unknown) - MAX_NAMED
+            raise ModelError(
+                f"{table.path}: unknown ops {shown}{f' and {more} more' if more > 0 else ''}; "
+                "`perfmodel kernel` lists those that can be predicted"
+            )
+    frame = joined(tables)
+    known = devices_of(frame["device"])
+    if of_cpu := next((name for name, each in known.items() if each.target == "cpu"), None):
+        what = "a CPU, whose operators are predicted within programs: `perfmodel evaluate steps`"
+        raise ModelError(f"{tables[0].path}: measured on {of_cpu}, {what}")
+    host = ["device", LAUNCHED_US] if LAUNCHED_US in frame else ["device"]
+    parts = []
+    for _, own in frame.groupby(host, sort=False, dropna=False):
+        part = known[own["device"].iloc[0]]
+        launched_us = own[LAUNCHED_US].iloc[0] if LAUNCHED_US in own else np.nan
+        if not np.isnan(launched_us):  # the shortest kernel is what the host's smallest call took
+            part = replace(part, kernel_floor_us=shortest_kernel_us(launched_us))
+        parts.append(durations(own, part))
+    times = pd.concat(parts).rename(columns={"duration_us": "predicted_us"})
+    measured = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
+    points = measured.join(times[["predicted_us", "low_us", "high_us"]])
+    rows = error_rows(points, ("device", "op", "dtype"), KERNEL_FIGURES)
+    late = sum(len(table.frame) for table in tables) - len(frame)
+    said = f"{late:,} rows left out: their launches came late, so that they are host time"
+    return Errors(SCHEMA, rows, [said] * bool(late))
