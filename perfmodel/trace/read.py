@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
-from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.columns import NONE, RankTrace, frame_of_rank
 from perfmodel.trace.files import Foreign, decode_files
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import check_rank, checked_recording
@@ -104,8 +104,6 @@ class Trace:
     def events(self) -> pd.DataFrame:
         """All events of all ranks as one pandas frame; empty for execution traces alone."""
         import pandas as pd
-
-        from perfmodel.trace.columns import frame_of_rank
 
         if not self.ranks:
             return pd.DataFrame()

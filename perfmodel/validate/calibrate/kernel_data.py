@@ -91,9 +91,6 @@ def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     return taken[~hidden | (us > 0.0)].reset_index(drop=True)
 
 
-_LATE = 1.1
-
-
 def launched_late(frame: pd.DataFrame, known: Mapping[str, Device]) -> Mask:
     """Rows of `collect kernels` whose time is their host's: behind the flush, and a call before on
     warm caches, the device had nothing left to do before the host had made the last launch."""
@@ -103,7 +100,7 @@ def launched_late(frame: pd.DataFrame, known: Mapping[str, Device]) -> Mask:
     flush_us = 2.0 * GPU_FLUSH_BYTES / frame["device"].map(stream)
     host_us, warm = numbers_of(frame, "host_us")["host_us"], frame["cache"] == "warm"
     ahead_us = flush_us + np.where(warm, frame["duration_us"] - host_us, 0.0)
-    late = frame["duration_us"] < _LATE * (host_us - ahead_us)
+    late = frame["duration_us"] < 1.1 * (host_us - ahead_us)
     return np.asarray(late & frame[LAUNCHED_US].notna())
 
 
@@ -234,15 +231,12 @@ def few_of_each(frame: pd.DataFrame, at: Ints, most: int, seed: int) -> Ints:
     return np.sort(few.head(most)["at"].to_numpy())
 
 
-_UNNAMED_FRAC = 0.5
-
-
 def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
     """`frame` without the framework of half of the rows: what is asked about often has none, and
     then has the mean of all, and the spread."""
     if FRAMEWORK not in frame:
         return frame
-    drawn = np.random.default_rng(seed).random(len(frame)) < _UNNAMED_FRAC
+    drawn = np.random.default_rng(seed).random(len(frame)) < 0.5
     return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
 
 

@@ -27,6 +27,7 @@ from perfmodel.validate.calibrate.kernel_data import LAUNCHED_US, devices_of, jo
 from perfmodel.validate.calibrate.steps import MeasuredStep, predict_step
 from perfmodel.validate.evaluate.results import (
     LEFT_OUT,
+    SCHEMA,
     Errors,
     compared,
     error_figures,
