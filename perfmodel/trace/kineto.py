@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
@@ -129,11 +129,7 @@ def decode_kineto(content: bytes | Iterable[bytes], where: str) -> RankTrace:
     if old is not None:
         ids = columns.get("external_id", old)
         columns["external_id"] = np.where(ids == NONE, old, ids)
-    # How many times over each kernel's blocks fill the device; 0 where the file is silent.
-    blocks, warps, pct = (columns.pop(name, np.zeros(len(rows))) for name in _OCCUPANCY)
-    resident_warps, waves = pct / 100 * _MAX_WARPS_PER_SM, np.zeros(len(rows))
-    is_known = (blocks > 0) & (resident_warps > 0)
-    columns["waves"] = np.divide(warps, resident_warps, out=waves, where=is_known)
+    columns["waves"] = _waves(*(columns.pop(name, np.zeros(len(rows))) for name in _OCCUPANCY))
     distributed = file.distributedInfo or Distributed()
     rank = rank_of_columns(
         where,
@@ -152,6 +148,15 @@ def decode_kineto(content: bytes | Iterable[bytes], where: str) -> RankTrace:
     memory = rows.memory.found(rank.origin_ns)
     warnings = [*rows.left_out(), *rank.warnings]
     return replace(rank, origin_ns=origin_ns, memory=memory, warnings=warnings)
+
+
+def _waves(blocks: Floats, warps: Floats, occupancy_pct: Floats) -> Floats:
+    """How many times over each kernel's blocks fill the device; 0 where the file is silent."""
+    resident_warps = occupancy_pct / 100 * _MAX_WARPS_PER_SM
+    is_known = (blocks > 0) & (resident_warps > 0)
+    result: Floats = np.zeros(len(blocks))
+    np.divide(warps, resident_warps, out=result, where=is_known)
+    return result
 
 
 class _EventRows:
