@@ -201,12 +201,12 @@ def step_roles(measured: Timeline) -> list[StepRole]:
     A sole one is steady.
     """
     graph = measured.graph
-    nodes, edges, step = graph.nodes_, graph.edges_, step_of_nodes(graph)
+    nodes, edges, step_of = graph.nodes_, graph.edges_, step_of_nodes(graph)
     launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
     operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
     step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
     launched, ran = (
-        np.bincount(step[each][step[each] != NONE], minlength=len(step_us))
+        np.bincount(step_of[each][step_of[each] != NONE], minlength=len(step_us))
         for each in (launches, operators)
     )
     usual = median(launched[launched > 0].astype(np.float64)) if launched.any() else 0.0
