@@ -246,17 +246,24 @@ def _recorded_waits(
 
 
 def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tuple[Ints, Ints]:
-    """Device rows launched right after a stream-wait call, and per such call the last operation
-    that its thread launched before, if on another stream; else -1."""
+    """Device rows launched right after a stream-wait call, and per such call the source that the
+    order of launches names.
+
+    That is the last operation launched before the call by its thread, if on another stream; else
+    the last of any thread on another stream; -1 without one.
+    """
     on = launches.stream
+    run = np.maximum.accumulate(np.where(np.diff(on, prepend=NONE) != 0, np.arange(len(on)), 0))
     targets, sources = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for thread in distinct(rank.thread[calls]):
         on_thread = np.flatnonzero(rank.thread[launches.call] == thread)
         called_us = rank.start_us[calls[rank.thread[calls] == thread]]
         at = np.searchsorted(launches.when_us[on_thread], called_us, side="right")
-        at = at[at < len(on_thread)]
+        called_us, at = called_us[at < len(on_thread)], at[at < len(on_thread)]
         target, before = on_thread[at], on_thread[at - 1]
-        is_other = (at > 0) & (on[before] != on[target])
+        last = np.searchsorted(launches.when_us, called_us, side="left") - 1
+        other = np.where(on[last] != on[target], last, run[last] - 1)
+        source = np.where((at > 0) & (on[before] != on[target]), before, other)
         targets.append(launches.device[target])
-        sources.append(np.where(is_other, launches.device[before], NONE))
+        sources.append(np.where(source >= 0, launches.device[source], NONE))
     return np.concatenate(targets), np.concatenate(sources)
