@@ -181,10 +181,8 @@ def _of_flat(node: _FlatNode) -> RawNode:
 
 
 def _of_nested(node: _NestedNode) -> RawNode:
-    inputs, outputs = (
-        (bytes(each.values), bytes(each.shapes), bytes(each.types), bytes(each.strides))
-        for each in (node.inputs, node.outputs)
-    )
+    sides = (node.inputs, node.outputs)
+    inputs, outputs = (tuple(map(bytes, msgspec.structs.astuple(each))) for each in sides)
     attributes = {each.name: each.value for each in node.attrs}
     return RawNode(node.id, node.name, node.ctrl_deps or 0, attributes, inputs, outputs)
 

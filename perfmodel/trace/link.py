@@ -89,7 +89,7 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
     if not len(host):
         return {}
     threads = list(dict.fromkeys(rank.thread[host].tolist()))
-    ops, marks = rank.of(Category.CPU_OP), step_marks(rank).row
+    ops, marks = rank.of(Category.CPU_OP), step_marks(rank)[0]
     top = outermost(rank, ops)
     forward = top[~rank.name_matches(BACKWARD_OP)[top]]
     rows = next(each for each in (marks, forward, ops, host) if len(each))

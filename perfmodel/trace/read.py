@@ -180,7 +180,7 @@ def read(
             raise UsageError(f"{path}: --steps-by: an execution trace has no steps by time")
         ranks = [replace(rank, steps_by=steps_by) for rank in ranks]
         for rank in ranks:
-            if not len(step_marks(rank).row):
+            if not len(step_marks(rank)[0]):
                 notes = Counter(rank.text(row) for row in rank.of(Category.ANNOTATION))
                 most = ", ".join(f"{name} ({n})" for name, n in notes.most_common(5))
                 raise UsageError(

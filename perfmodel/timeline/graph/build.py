@@ -1,4 +1,5 @@
-"""Measured graph of one rank: its nodes, step marks, and every dependency between them."""
+"""Measured graph of one rank: its nodes, step marks, every dependency between them, and the waits
+that none explains."""
 
 from __future__ import annotations
 
