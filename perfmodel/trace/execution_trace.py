@@ -37,7 +37,6 @@ NESTED_SCHEMAS = (
 _SNIFF_BYTES = 4096
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
 _NODES = re.compile(rb'"(?:nodes|ctrl_deps|rf_id|fw_parent)"\s*:')
-_UTF8_MARK = b"\xef\xbb\xbf"
 _EMPTY = msgspec.Raw(b"[]")
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -95,7 +94,7 @@ _T = TypeVar("_T")
 
 def looks_like_execution_trace(content: bytes) -> bool:
     """Whether `content` is an execution trace in JSON, by its first and last few kilobytes."""
-    head = content[:_SNIFF_BYTES].removeprefix(_UTF8_MARK).lstrip()
+    head = content[:_SNIFF_BYTES].lstrip()
     if not head.startswith(b"{") or b'"traceEvents"' in head:
         return False
     ends = head + b"\n" + content[-_SNIFF_BYTES:]
@@ -109,7 +108,6 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
     unknown schema, a value of the wrong type, an id that occurs twice, a parent that cannot be,
     parents that form a cycle, tensors that do not fit their types.
     """
-    content = content.removeprefix(_UTF8_MARK)
     warnings: list[str] = []
     try:
         content.decode()

@@ -139,13 +139,18 @@ class FoundDocument(NamedTuple):
     """`COLLECTOR_RECORD` beside our own traces; `Foreign` or None for others that are no trace."""
 
 
-def decode(path: str | Path, max_bytes: int) -> list[FoundDocument]:
-    """The documents of one file, or of `-`: standard input.
+def decode(path: Path, max_bytes: int) -> list[FoundDocument]:
+    """The documents of one file, or of `-`: standard input; `max_bytes` bounds the content of each.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place.
     """
+    if str(path) == "-":
+        name = "standard input"
+        content = content_chunks(sys.stdin.buffer, name, max_bytes=max_bytes)
+    else:
+        name, content = str(path), read_chunks(path, max_bytes=max_bytes)
     result = []
-    for where, chunks in documents(path, max_bytes):
+    for where, chunks in _unpacked(content, name, max_bytes):
         decoded = _decode(chunks, where)
         parts = decoded if isinstance(decoded, tuple) else (decoded,)
         result += [FoundDocument(where, part) for part in parts]
@@ -191,22 +196,6 @@ _TAR_MAGIC_AT = 257
 _TAR_HEADER_BYTES = 512
 
 
-def documents(path: str | Path, max_bytes: int) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """(name for errors, decompressed content in chunks) of every document behind `path`.
-
-    `-` is standard input. Each is to be read before the next is asked for. `max_bytes` bounds the
-    content of each. Raises `TraceError` for a folder or archive without traces, and
-    `PerfmodelError` for what cannot be read.
-    """
-    if str(path) == "-":
-        where = "standard input"
-        chunks = content_chunks(sys.stdin.buffer, where, max_bytes=max_bytes)
-        yield from _unpacked(chunks, where, max_bytes)
-        return
-    for file in files_of(path):
-        yield from _unpacked(read_chunks(file, max_bytes=max_bytes), str(file), max_bytes)
-
-
 _MAX_FOLDERS = 5
 """Folders that are named where traces lie in them, not here."""
 
@@ -247,7 +236,8 @@ def _is_document(name: str, suffixes: tuple[str, ...]) -> bool:
 def _unpacked(
     chunks: Iterator[bytes], where: str, max_bytes: int
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The document itself, or the members of the tar archive that it is."""
+    """(name for errors, content in chunks) of the document itself, or of the members of the tar
+    archive that it is, each to be read before the next is asked for."""
     head = b""
     for chunk in chunks:
         head += chunk
