@@ -51,7 +51,7 @@ class TraceFormat:
 FORMATS: Registry[TraceFormat] = Registry("trace format", "perfmodel.trace_formats")
 """In the order of their names; the first that recognises a document reads it."""
 
-_ARCHIVES = (".tar.gz", ".tgz")
+ARCHIVES = (".tar.gz", ".tgz")
 
 
 def member_suffixes() -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def member_suffixes() -> tuple[str, ...]:
 
 def file_suffixes() -> tuple[str, ...]:
     """How names of files end that hold documents."""
-    return (*member_suffixes(), *_ARCHIVES)
+    return (*member_suffixes(), *ARCHIVES)
 
 
 def _format(module: str, suffixes: tuple[str, ...] = (), name: str = "") -> TraceFormat:
@@ -123,7 +123,7 @@ def foreign(content: bytes | bytearray) -> Foreign | None:
 
 
 _SNIFF_BYTES = 512
-_KINETO_KEY = b'"traceEvents"'
+KINETO_KEY = b'"traceEvents"'
 _READ = re.compile(rb'"cat"\s*:\s*"(?i:kernel|gpu_memcpy)"')
 """What only a file has whose device is read."""
 _RECORD_KEY = b'"perfmodel.collect.'
@@ -160,11 +160,11 @@ def decode(path: Path, max_bytes: int) -> list[FoundDocument]:
 def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace, ...] | str | None:
     head = bytearray()
     for chunk in chunks:
-        searched = max(0, len(head) - len(_KINETO_KEY))
+        searched = max(0, len(head) - len(KINETO_KEY))
         head += chunk
         if b"\0" in head[:_SNIFF_BYTES]:
             break  # JSON holds no zero byte
-        if head.find(_KINETO_KEY, searched) >= 0:
+        if head.find(KINETO_KEY, searched) >= 0:
             if not _READ.search(head) and (named := foreign(head)):
                 return named
             rank = decode_kineto(chain((bytes(head),), chunks), where)

@@ -33,7 +33,7 @@ from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, schedule, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.files import file_suffixes
+from perfmodel.trace.files import ARCHIVES, KINETO_KEY, file_suffixes
 from perfmodel.trace.link import Links
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.results import LEFT_OUT, SCHEMA, Errors, Kind, Pair, rows_of
@@ -216,8 +216,6 @@ def model_pairs(trace: Trace) -> tuple[list[Pair], float | None]:
 
 
 DEMO = "bundled demo"
-_ARCHIVES = (".tar.gz", ".tgz")
-_KEY = b'"traceEvents"'
 _UNSAID = -1
 """A rank or a world size that a file does not say."""
 _STATED = re.compile(
@@ -271,7 +269,7 @@ def _jobs_below(path: Path, root: Path, max_bytes: int) -> list[Job]:
         below = Path(walked).relative_to(root)
         folder, name = path / below, (Path(root.name) / below).as_posix()
         names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
-        archives = [file for file in names if file.lower().endswith(_ARCHIVES)]
+        archives = [file for file in names if file.lower().endswith(ARCHIVES)]
         places = {file: _rank(folder / file, max_bytes) for file in names if file not in archives}
         known = [place for place in places.values() if place is not None]
         ranks, sizes = {rank for rank, _ in known}, {size for _, size in known}
@@ -293,9 +291,9 @@ def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
     head = bytearray()
     try:
         for chunk in read_chunks(path, max_bytes=max_bytes):
-            unsearched = max(0, len(head) - len(_KEY))
+            unsearched = max(0, len(head) - len(KINETO_KEY))
             head += chunk
-            if (at := head.find(_KEY, unsearched)) >= 0:
+            if (at := head.find(KINETO_KEY, unsearched)) >= 0:
                 if stated := _STATED.search(head, 0, at):
                     return int(stated.group(2)), int(stated.group(1))
                 rank = rank_in_name(path.name)

@@ -23,7 +23,13 @@ from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.run import predict
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.validate.calibrate.kernel_data import LAUNCHED_US, devices_of, joined, read_table
+from perfmodel.validate.calibrate.kernel_data import (
+    LAUNCHED_US,
+    MAX_US,
+    devices_of,
+    joined,
+    read_table,
+)
 from perfmodel.validate.calibrate.steps import MeasuredStep, predict_step
 from perfmodel.validate.evaluate.results import (
     LEFT_OUT,
@@ -37,7 +43,6 @@ from perfmodel.workload import op_graph
 
 MODULES_SCHEMA = "perfmodel.evaluation.modules/1"
 NEEDED = ("program", "class", "mode", "training", "device", "median_us", "host_us", "device_us")
-MAX_US = 1e12
 HOST_KINDS = (NodeKind.HOST, NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.ALLOCATOR)
 
 
