@@ -126,7 +126,6 @@ def _shown_nodes(timeline: Timeline) -> pd.DataFrame:
     """Nodes and waits for other ranks as boxes; a transfer stands for its arrivals."""
     nodes, arrivals = node_frame(timeline), timeline.graph.arrivals
     shown = (nodes.end_us > nodes.start_us) | nodes.kind.isin(_SHOWN_WITHOUT_TIME)
-    shown &= nodes.kind != "mark"
     if arrivals is not None:
         shown &= ~nodes.node.isin(arrivals[:, 1])
     return nodes[shown].assign(name=_with_gap(nodes[shown]), detail="")

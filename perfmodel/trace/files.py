@@ -33,7 +33,6 @@ from perfmodel.trace.repairs import check_one_process
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
-
 TracePart: TypeAlias = "RankTrace | ExecutionTrace"
 
 
@@ -81,7 +80,6 @@ FORMATS.register("protobuf_execution_trace")(_format("chakra", (".et",)))
 FORMATS.register("nsight")(_format("sqlite", (".sqlite",), "nsight"))
 FORMATS.register("memory_snapshot")(_format("memory_snapshot", (".pickle",)))
 FORMATS.register("sqlite")(_format("sqlite", (".db",)))
-
 
 _HEAD_BYTES = 1 << 16
 _KINETO = "record it with torch.profiler (`export_chrome_trace`)"
@@ -194,7 +192,6 @@ def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace,
 
 _TAR_MAGIC_AT = 257
 _TAR_HEADER_BYTES = 512
-
 
 _MAX_FOLDERS = 5
 """Folders that are named where traces lie in them, not here."""

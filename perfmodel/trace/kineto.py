@@ -54,7 +54,6 @@ _MAX_WARPS_PER_SM = 64
 _NO_ARGS = Args()
 _OCCUPANCY = ("blocks_per_sm", "warps_per_sm", "occupancy_pct")
 
-
 _COMPLETE, _INSTANT, _BEGIN = 1, 2, 3
 _KINDS = {
     **dict.fromkeys(OTHERS, 0),

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
 
-
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
 MIN_PAIRED_FRAC = 0.5
 """An execution trace that shares fewer of its events with a profile is of another program."""

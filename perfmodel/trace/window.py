@@ -124,7 +124,6 @@ ALIKE_FRAC, ALIKE_QUANTILE, NEIGHBOURS_FRAC = 1 / 4, 7 / 8, 1 / 5
 quarter of it, and half differ from the one before by less than a fifth: two optimizers alternate.
 In real loops of one optimizer under the profiler: nine in ten, and 0.002 to 0.16."""
 
-
 RULES = {STEP_NAME: 1, ENGINE_STEP: 2, NUMBERED_STEP: 1, OPTIMIZER_STEP: 4}
 """Names that mark steps, in the order in which they are tried, and fewer of which say nothing: an
 engine's mark ends with its launches, so that most device work lies behind a sole one; three gaps

@@ -50,7 +50,6 @@ SAME_CLOCK_US = 1000.0
 MAX_END_SPREAD_US = 100.0
 """Ends of one collective on several ranks spread by up to about this much."""
 
-
 MatchedCollectives: TypeAlias = tuple[Ints, Ints]
 """Of one process group: the indices of the ranks, and `[collective, rank]` its node in the graph of
 each."""

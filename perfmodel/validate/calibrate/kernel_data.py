@@ -29,9 +29,7 @@ from perfmodel.ops.vocabulary.matmul import MATMUL
 if TYPE_CHECKING:
     import pandas as pd
 
-
 MAX_US = 1e12
-
 
 NEEDED = ("op", "device", "duration_us")
 _TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}

@@ -41,7 +41,6 @@ from perfmodel.validate.evaluate.results import LEFT_OUT, SCHEMA, Errors, Kind, 
 if TYPE_CHECKING:
     import pandas as pd
 
-
 _ALIKE = (["rank", "label", "nth"], ["rank", "label"], ["rank", "family"])
 """What operations have in common that stand in for one another, finest first: of a rank, the n-th
 launch of a kernel in its step, its name, its family."""
