@@ -57,13 +57,8 @@ def recorded_steps(graph: ExecutionGraph, steps: Ints) -> list[RecordedStep]:
     first = 0 if together else np.searchsorted(ranks, nodes.rank) * count
     unit = np.where(step != NONE, first + step, NONE)
     within = edges.where(unit[edges.source] == unit[edges.target])
-    # What runs in a unit by lane (unit and resource), then time.
-    node = np.flatnonzero((unit != NONE) & (nodes.kind != NodeKind.MARK))
-    lane = unit[node] * len(graph.resources) + nodes.resource[node]
-    order = np.lexsort((nodes.end_us[node], nodes.start_us[node], lane))
-    node, lane = node[order], lane[order]
-    across, later = _across(graph, step, unit, node, lane)
-    along = _along(graph, step, node, lane)
+    across, later = _across(graph, step, unit)
+    along = _along(graph, step, unit)
     queue, ahead = _queue(graph, unit)
     every = within.and_(across, along, queue)
     once = np.zeros(len(within), np.int64), later, np.ones(len(along), np.int64), ahead
@@ -91,33 +86,42 @@ def recorded_steps(graph: ExecutionGraph, steps: Ints) -> list[RecordedStep]:
     return result
 
 
-def _across(
-    graph: ExecutionGraph, step: Ints, unit: Ints, node: Ints, lane: Ints
-) -> tuple[Edges, Ints]:
+def _across(graph: ExecutionGraph, step: Ints, unit: Ints) -> tuple[Edges, Ints]:
     """Dependencies on earlier steps, each from the operation of this one that stands as far from
     the end of its thread or stream, and over how many steps. Of threads and streams, `_along` is.
     """
     nodes, edges = graph.nodes_, graph.edges_
+    node, group = _lanes(graph, unit)
     place = np.full(len(graph), NONE, np.int64)
     place[node] = np.arange(len(node))
     before, index = step[edges.source], step[edges.target]
     chosen = (before != NONE) & (before < index) & (place[edges.source] != NONE)
     kept = edges.where(chosen & ~has_code(edges.kind, _FOLLOWS))
     of_source = place[kept.source]
-    from_end = np.searchsorted(lane, lane[of_source], side="right") - of_source
+    from_end = np.searchsorted(group, group[of_source], side="right") - of_source
     here = unit[kept.target] * len(graph.resources) + nodes.resource[kept.source]
-    at = np.searchsorted(lane, here, side="right") - from_end
-    there = at >= np.searchsorted(lane, here, side="left")
+    at = np.searchsorted(group, here, side="right") - from_end
+    there = at >= np.searchsorted(group, here, side="left")
     kept, at = kept.where(there), at[there]
     return replace(kept, source=node[at]), step[kept.target] - step[kept.source]
 
 
-def _along(graph: ExecutionGraph, step: Ints, node: Ints, lane: Ints) -> Edges:
+def _lanes(graph: ExecutionGraph, unit: Ints) -> tuple[Ints, Ints]:
+    """What runs in a unit by group (unit and resource), then time; and the group of each."""
+    nodes = graph.nodes_
+    node = np.flatnonzero((unit != NONE) & (nodes.kind != NodeKind.MARK))
+    group = unit[node] * len(graph.resources) + nodes.resource[node]
+    order = np.lexsort((nodes.end_us[node], nodes.start_us[node], group))
+    return node[order], group[order]
+
+
+def _along(graph: ExecutionGraph, step: Ints, unit: Ints) -> Edges:
     """From the end of each rank's step to its main thread's first piece, and from the last
     operation of each stream to the first."""
     nodes, marks = graph.nodes_, graph.marks
-    begins = np.flatnonzero(np.diff(lane, prepend=NONE))
-    ends = np.append(begins[1:], len(lane)) - 1
+    node, group = _lanes(graph, unit)
+    begins = np.flatnonzero(np.diff(group, prepend=NONE))
+    ends = np.append(begins[1:], len(group)) - 1
     names = [name.partition("/")[2] for name in graph.resources]
     goes_on = np.array([name == "main" or name.startswith("gpu") for name in names], np.bool_)
     is_main = np.array([name == "main" for name in names], np.bool_)
