@@ -35,7 +35,7 @@ from perfmodel.hardware import Device, device, from_driver_name
 from perfmodel.ops.read.module import COMPILED, EAGER, Program, as_run, graph_of_program
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
-from perfmodel.prediction.reasons import ModelExplainer
+from perfmodel.prediction.explain import ModelExplainer
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data")) / "kernelbench"
 TIMED_AS = {EAGER: "eager", COMPILED: "compile_inductor_default"}

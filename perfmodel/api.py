@@ -18,7 +18,6 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cost.durations import Kernels
-    from perfmodel.designs.composed import Settings as DesignSettings
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
     from perfmodel.prediction import Prediction
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from perfmodel.workload import Workload
 
 
-WORKLOAD = "workload"
 ALL = "all"
 
 
@@ -146,7 +144,7 @@ def compare(
     Example: `perfmodel.compare("criteo-kaggle", "dgx-a100-80gb", ["default", "neo"])`.
     """
     from perfmodel.cost.durations import using_kernels
-    from perfmodel.designs.composed import composed
+    from perfmodel.designs.composed import PLUS, composed, settings_of
     from perfmodel.hardware import KINDS
     from perfmodel.prediction.compare import compare_designs, with_default
     from perfmodel.prediction.request import as_list, changed_workload, hardware_part
@@ -158,7 +156,11 @@ def compare(
         raise UsageError("--p99-ms, --max-delay-ms: they are of inference: add --inference")
     serving = Serving.of(rate_per_s, p99_ms, max_delay_ms)
     names, texts = _names(designs), as_list(settings)
-    own = _of_designs(texts, names)
+    own = settings_of([text for text in texts if _first(text) not in (*KINDS, "workload")])
+    compared = [name.strip() for text in names for name in text.split(PLUS)]
+    for name in own:
+        if name not in compared:
+            raise UsageError(f"--set {name}.…: {name} is not among the designs compared")
     asked = [composed(name, own) for name in names]
     model = changed_workload(workload, texts)
     part = hardware_part(hardware, [text for text in texts if _first(text) in KINDS])
@@ -275,13 +277,7 @@ def evaluate(
     jobs = find_jobs(given, max_bytes=max_bytes)
     if not paths:
         jobs.insert(0, demo_job())
-    return evaluate_jobs(
-        jobs,
-        strict=strict,
-        max_bytes=max_bytes,
-        steps_by=steps_by,
-        begin=begin,
-    )
+    return evaluate_jobs(jobs, strict=strict, max_bytes=max_bytes, steps_by=steps_by, begin=begin)
 
 
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:
@@ -314,20 +310,6 @@ def _names(designs: str | Sequence[str]) -> list[str]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"--designs: {twice[0]} comes twice")
     return names
-
-
-def _of_designs(settings: Sequence[str], names: Sequence[str]) -> DesignSettings:
-    """Settings of the designs that are compared."""
-    from perfmodel.designs.composed import PLUS, settings_of
-    from perfmodel.hardware import KINDS
-
-    others = (*KINDS, WORKLOAD)
-    own = settings_of([text for text in settings if _first(text) not in others])
-    compared = [name.strip() for text in names for name in text.split(PLUS)]
-    for name in own:
-        if name not in compared:
-            raise UsageError(f"--set {name}.…: {name} is not among the designs compared")
-    return own
 
 
 def _first(text: str) -> str:

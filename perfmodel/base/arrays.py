@@ -1,5 +1,5 @@
-"""Types of the columns that everything is kept in, their different values and quantiles; trees of
-calls as columns.
+"""Types of the columns that everything is kept in, their different values and quantiles; of rows
+that call one another, what each reads of what others wrote.
 
 The functions are those of NumPy for plain arrays; NumPy's own load its masked arrays, which takes
 as long as to link a trace.

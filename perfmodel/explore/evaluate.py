@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.designs import DESIGNS, deployment_of
-from perfmodel.designs.composed import PLUS, Composed, composed
+from perfmodel.designs.composed import PLUS, composed
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import (
     HARDWARE,
@@ -40,7 +40,6 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.workload import Workload
 
 
 def figures(
@@ -168,6 +167,8 @@ class WorkloadFigures:
         if spec.hardware is None and HARDWARE not in own:
             raise UsageError("hardware is missing: give it as a key or an axis")
         self.machines = Machines(own, base=spec.hardware, alone=True)
+        designs = PLUS.join(map(str, values.get(DESIGN, [spec.design or ""])))
+        named = [name.strip() for name in designs.split(PLUS)]
         for axis in values:
             first, dot, _ = axis.partition(DOT)
             known = axis in (NAME, BATCH, DESIGN) or axis in own
@@ -176,10 +177,6 @@ class WorkloadFigures:
                     f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
                     "workload.KEY, batch, design, design.KEY or DESIGN.KEY"
                 )
-        designs = PLUS.join(map(str, values.get(DESIGN, [spec.design or ""])))
-        named = [name.strip() for name in designs.split(PLUS)]
-        for axis in values:
-            first = axis.partition(DOT)[0]
             if first in DESIGNS and first not in named:
                 raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
 
@@ -219,28 +216,13 @@ class WorkloadFigures:
 
     def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Cluster, int]:
         """The step of a point, the machine that it runs on, and its batch."""
-        workload, design = self._workload(values), self._designed(values)
-        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
-        machine, train = self.machines.at(values), self.spec.training
-        if design is None:
-            own = predict(workload, hardware=[machine], batch=batch, train=train)
-            return own.results[0], machine, batch
-        start = deployment_of(workload, machine, batch, train=train)
-        deployed, result = fastest(design, start)
-        return result.results[0], deployed.machine, deployed.batch
-
-    def _workload(self, values: Mapping[str, Any]) -> Workload:
-        workload = self.workload or self.read(values[NAME])
         changes = {
             axis.removeprefix(OF_WORKLOAD).replace(DOT, "__"): value
             for axis, value in values.items()
             if axis.startswith(OF_WORKLOAD)
         }
-        return workload.with_(**changes)
-
-    def _designed(self, values: Mapping[str, Any]) -> Composed | None:
-        """The design of a point; None where the sweep is not of designs."""
-        text = values.get(DESIGN, self.spec.design)
+        workload = (self.workload or self.read(values[NAME])).with_(**changes)
+        text = values.get(DESIGN, self.spec.design)  # None where the sweep is not of designs
         if text is not None and not isinstance(text, str):
             raise UsageError(f"axis {DESIGN}: expected names of designs, got {text!r}")
         names = [] if text is None else [name.strip() for name in text.split(PLUS)]
@@ -255,7 +237,15 @@ class WorkloadFigures:
                 )
             for name in names if first == DESIGN else [first]:
                 settings.setdefault(name, {})[key] = value
-        return None if text is None else composed(text, settings)
+        design = None if text is None else composed(text, settings)
+        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
+        machine, train = self.machines.at(values), self.spec.training
+        if design is None:
+            own = predict(workload, hardware=[machine], batch=batch, train=train)
+            return own.results[0], machine, batch
+        start = deployment_of(workload, machine, batch, train=train)
+        deployed, result = fastest(design, start)
+        return result.results[0], deployed.machine, deployed.batch
 
 
 Evaluate: TypeAlias = TraceFigures | WorkloadFigures

@@ -20,7 +20,7 @@ from perfmodel.hardware import Cluster, cluster, node_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.scheduled import host_ratio
-from perfmodel.prediction.transferred import ModelledRatios, Transfer, source_machine
+from perfmodel.prediction.transferred import ModelledRatios, Transfer, on_host, source_machine
 from perfmodel.timeline.graph.recorded_steps import is_window
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
@@ -219,7 +219,7 @@ class TransferTables:
         usual = self.graph.nodes_.duration_us.astype(np.float32)
         block = np.repeat(usual[:, None], len(points), axis=1)
         ratios, group = self._host.of(points)
-        block[self._transfer.on_host] *= np.array(ratios, np.float32)[group]
+        block[on_host(self.graph)] *= np.array(ratios, np.float32)[group]
         (kernels, device), (others, wires) = (
             each.of(points) for each in (pieces.kernels_us, pieces.others_us)
         )
@@ -231,7 +231,7 @@ class TransferTables:
             taken_us[pieces.is_kernel] = kernels[device[at]]
             taken_us[~pieces.is_kernel] = others[wires[at]]
             target = self.machines.remembered(points.at(at))
-            moved[:, number] = self._transfer.ratios_of(pieces.found, taken_us, target)[0]
+            moved[:, number] = self._transfer.ratios(pieces.found, taken_us, target)[0]
         block[self.rows] *= moved.astype(np.float32)[:, group]
         return block
 

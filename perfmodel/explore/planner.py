@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
 
@@ -123,9 +122,7 @@ class Plan:
             "imbalance": self.imbalance,
             "parts": self.layout.parts,
             "tried": list(self.tried),
-            "caches": [
-                {key: getattr(cache, key) for key in CACHE_KEYS} for cache in self.placement.caches
-            ],
+            "caches": list(map(asdict, self.placement.caches)),
             "tables": list(self.tables),
             "assumed": [each.to_dict() for each in self.result.assumed],
         }
@@ -144,11 +141,7 @@ class Plan:
 
 
 def plan_deployment(
-    deployment: Deployment,
-    *,
-    verified: int = VERIFIED,
-    overheads: str | None = None,
-    begin: Begin = silent,
+    deployment: Deployment, *, verified: int = VERIFIED, begin: Begin = silent
 ) -> Plan:
     """The deployment with its tables laid out so that a step takes least time.
 
@@ -173,7 +166,7 @@ def plan_deployment(
             begin(f"scheduling layout {number + 1}", number, len(placed))
             case = deployment.with_(placement=placement)
             with suppress(WorkloadError):  # its step does not fit
-                result = predict(case, overheads=overheads).results[0]
+                result = predict(case).results[0]
                 trials.append(_Trial(layout, case, result))
         if any(each.deployment.placement == next(iter(placed)) for each in trials):
             break
@@ -185,6 +178,9 @@ def plan_deployment(
         mix = Counter(each.layout.problem.ways[at].sharding for at in each.layout.chosen.tolist())
         taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
         rows.append({**taken, "sharding": dict(mix)})
+    own = replace(deployment, in_own_software=True)
+    ((_, step),) = steps_of(own)
+    has_own = step.fits and not in_designs_software(own.workload)
     alike = (each.layout for each in trials if each.layout.problem is best.layout.problem)
     return Plan(
         best.deployment,
@@ -193,17 +189,9 @@ def plan_deployment(
         min(alike, key=lambda layout: layout.step_us),
         tuple(reasons(best.layout, best.deployment)),
         tuple(rows),
-        predict(deployment, overheads=overheads).results[0] if holds(deployment) else None,
-        _in_own_software(deployment, overheads),
+        predict(deployment).results[0] if holds(deployment) else None,
+        predict(own).results[0] if has_own else None,
     )
-
-
-def _in_own_software(deployment: Deployment, overheads: str | None) -> Result | None:
-    own = replace(deployment, in_own_software=True)
-    ((_, step),) = steps_of(own)
-    if in_designs_software(own.workload) or not step.fits:
-        return None
-    return predict(own, overheads=overheads).results[0]
 
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")

@@ -41,18 +41,6 @@ OBJECTIVES = {
 ALIASES = {"energy": ENERGY, "cost": COST}
 
 
-def objectives_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The objectives of those names, each once. Raises `UsageError` for an unknown one."""
-    known = ", ".join([*OBJECTIVES, *ALIASES])
-    if not names:
-        raise UsageError(f"objective: expected a list of {known}")
-    chosen = [ALIASES.get(name.strip(), name.strip()) for name in names]
-    for name in chosen:
-        if name not in OBJECTIVES:
-            raise UsageError(f"objective {name!r}: expected one of {known}")
-    return tuple(dict.fromkeys(chosen))
-
-
 BATCH = "batch"
 MAX_BYTES = 50_000_000
 _Count = Annotated[int, Limits(1, 2**53)]
@@ -114,13 +102,20 @@ def load_spec(source: str | Path | Mapping[str, Any], objectives: str | None = N
         if (keys.trace is None) == (keys.workload is None):
             raise UsageError("expected one of trace, workload (a name or a file)")
         inputs = {key: _input(key, getattr(keys, key), folder) for key in OBJECTS}
-        wanted = objectives_of(objectives.split(",") if objectives else keys.objective)
+        names = objectives.split(",") if objectives else keys.objective
+        wanted = dict.fromkeys(ALIASES.get(name.strip(), name.strip()) for name in names)
+        known = ", ".join([*OBJECTIVES, *ALIASES])
+        if not wanted:
+            raise UsageError(f"objective: expected a list of {known}")
+        for name in wanted:
+            if name not in OBJECTIVES:
+                raise UsageError(f"objective {name!r}: expected one of {known}")
         points = _points(keys, folder)
         with using_kernels(keys.kernels):
             """Names are known."""
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
-    return Spec(**vars(keys) | inputs, where=where, points=points, objectives=wanted)
+    return Spec(**vars(keys) | inputs, where=where, points=points, objectives=tuple(wanted))
 
 
 def _input(key: str, given: Any, folder: Path) -> Any:

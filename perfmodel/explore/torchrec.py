@@ -40,13 +40,6 @@ _SHARDINGS |= {"table_column_wise": "column_wise"}
 _NAME = re.compile(r"(?:^|_)(\d{1,9})$")
 
 
-def is_torchrec(document: Any) -> bool:
-    """Whether a JSON document looks like modules with tables that have a `sharding_type`."""
-    modules = document.values() if isinstance(document, dict) else ()
-    tables = chain.from_iterable(each.values() for each in modules if isinstance(each, dict))
-    return any(isinstance(each, dict) and "sharding_type" in each for each in tables)
-
-
 def placement_of_torchrec(
     document: dict[str, Any], workload: Workload, machine: Cluster
 ) -> Placement:
@@ -193,17 +186,16 @@ TOLD = (
 
 
 def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placement:
-    """The placement of a plan's file for `workload` on `machine`.
-
-    Raises `WorkloadError` that names the file and the place for what is no plan, and for one of
-    other tables or ranks.
-    """
+    """The placement of a plan's file for `workload` on `machine`. Raises `WorkloadError` that names
+    the file and the place for what is no plan, and for one of other tables or ranks."""
     try:
         document = json.loads(read_bytes(Path(path), max_bytes=MAX_BYTES))
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: not JSON: {error}") from None
+    modules = document.values() if isinstance(document, dict) else ()
+    tables = chain.from_iterable(each.values() for each in modules if isinstance(each, dict))
     try:
-        if is_torchrec(document):
+        if any(isinstance(each, dict) and "sharding_type" in each for each in tables):  # TorchRec's
             placement = placement_of_torchrec(document, workload, machine)
         else:
             placement = _placement(document, workload, machine)

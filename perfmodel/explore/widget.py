@@ -37,7 +37,10 @@ USUAL_AXES: dict[str, list[Any]] = {
 def explorer(source: Any, across: str | None = None) -> Any:
     """As `perfmodel.explore`."""
     widgets = library("ipywidgets")
-    if not _is_sweep(source):
+    is_model = isinstance(source, (str, Path, Workload, Trace))
+    if isinstance(source, (str, Path)) and Path(source).suffix == ".toml":
+        is_model = "tables" in read_toml(Path(source), MAX_BYTES, UsageError)
+    if is_model:
         source = {"workload": source, "axes": USUAL_AXES}
     spec = load_spec(source)
     evaluate, values = evaluation_of(spec), spec.points.values
@@ -87,13 +90,6 @@ def explorer(source: Any, across: str | None = None) -> Any:
     show()
     knobs = widgets.VBox([picker, *controls.values()])
     return widgets.HBox([knobs, widgets.VBox([chart, said])])
-
-
-def _is_sweep(source: Any) -> bool:
-    """Whether it says what to sweep; a workload's file has tables."""
-    if isinstance(source, (str, Path)) and Path(source).suffix == ".toml":
-        return "tables" not in read_toml(Path(source), MAX_BYTES, UsageError)
-    return not isinstance(source, (str, Path, Workload, Trace))
 
 
 def _drawn(

@@ -16,8 +16,8 @@ from perfmodel.designs import Deployment
 from perfmodel.errors import prefixed, said_dict
 from perfmodel.hardware.schema import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
+from perfmodel.prediction.explain import ModelExplainer
 from perfmodel.prediction.intervals import ratio_interval
-from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import COSTS, Economics
 from perfmodel.prediction.serving import LoadLatency
 from perfmodel.prediction.types import Result
@@ -285,12 +285,8 @@ class Comparison:
 class Ladder(Comparison):
     """The steps of each design one on top of the other, a design after the other."""
 
-    def _over(self, row: DesignResult, place: int) -> float | None:
-        """Samples per second over those of the step before (`place` -1) or of the first (0)."""
-        own = [each for each in self.rows if each.design == row.design]
-        before = [each for each in own[: own.index(row)] if each.is_feasible]
-        return _speed_up(row, before[place] if before else row)
-
     def _row_dict(self, row: DesignResult) -> dict[str, Any]:
-        gains = (row.step, self._over(row, -1), self._over(row, 0))
+        own = [each for each in self.rows if each.design == row.design]
+        before = [each for each in own[: own.index(row)] if each.is_feasible] or [row]
+        gains = (row.step, _speed_up(row, before[-1]), _speed_up(row, before[0]))
         return super()._row_dict(row) | dict(zip(STEPS, gains, strict=True))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -71,18 +70,6 @@ class Load:
         return Load(*(np.tile(column, copies) for column in vars(self).values()))
 
 
-class _ConstantLoads(NamedTuple):
-    """When collectives hold what on one rank: stretches of constant load, in order."""
-
-    start_us: Floats
-    end_us: Floats
-    sm_frac: Floats
-    hbm_frac: Floats
-    delay_us: Floats
-    wire_frac: Floats
-    """Of the wires, asked for by all that transfer."""
-
-
 def contended_schedule(
     run: Callable[[Floats], tuple[Timeline, Floats]], alone_us: Floats
 ) -> tuple[Timeline, Floats]:
@@ -121,21 +108,21 @@ def lost_us(timeline: Timeline, load: Load, nodes: slice = slice(None)) -> Float
         others = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
         asked, losing = others[is_asked[others]], collectives[is_asked[collectives]]
         stretches = _constant_loads(timeline, load, collectives)
-        for part in _parts(len(stretches.start_us), len(others)):
-            held = _ConstantLoads(*(column[part] for column in stretches))
-            overlap = _overlap_us(timeline, asked, held.start_us, held.end_us)
+        for part in _parts(stretches.shape[1], len(others)):
+            begun, over, sm, hbm, delay, wire = stretches[:, part, None]
+            overlap = _overlap_us(timeline, asked, begun, over)
             slower = np.maximum(
-                load.sm_used_frac[asked] / (1 - held.sm_frac[:, None]),
-                load.hbm_used_frac[asked] + held.hbm_frac[:, None],
+                load.sm_used_frac[asked] / (1 - sm), load.hbm_used_frac[asked] + hbm
             )
-            stalled = held.delay_us[:, None] * (load.reads[asked] / duration[asked])
+            stalled = delay * (load.reads[asked] / duration[asked])
             lost = overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
             result[asked] += lost.sum(axis=0)
-            overlap = _overlap_us(timeline, losing, held.start_us, held.end_us)
-            result[losing] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
+            overlap = _overlap_us(timeline, losing, begun, over)
+            result[losing] += (overlap * _lost_frac(wire)).sum(axis=0)
         for part in _parts(len(losing), len(others)):
             some = losing[part]
-            overlap = _overlap_us(timeline, others, timeline.start_us[some], timeline.end_us[some])
+            ends = timeline.start_us[some][:, None], timeline.end_us[some][:, None]
+            overlap = _overlap_us(timeline, others, *ends)
             left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[others])
             slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)
             result[some] += (overlap * _lost_frac(slower)).sum(axis=1)
@@ -147,8 +134,10 @@ def _lost_frac(slower: Floats) -> Floats:
     return 1 - 1 / np.maximum(slower, 1.0)
 
 
-def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _ConstantLoads:
-    """Of the transfers of one rank, and of the waits before them."""
+def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> Floats:
+    """`[6, stretches]`, in order: from when until when the transfers of one rank, and the waits
+    before them, hold the same; shares of multiprocessors and memory bandwidth; the delay of reads;
+    and of the wires, what all that transfer ask for."""
     start, end = timeline.start_us[transfers], timeline.end_us[transfers]
     arrival = np.full(len(timeline.graph), NONE, np.int64)
     if timeline.graph.arrivals is not None:
@@ -169,8 +158,7 @@ def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _Constan
     sm, hbm = sm.clip(0, MAX_LOST_FRAC), held(load.hbm_taken_frac[transfers]).clip(0)
     busy = np.flatnonzero((sm > 1e-9) | (hbm > 1e-9))
     delay_us, wire = held(load.delay_us[transfers]), held(load.wire_used_frac[transfers])
-    columns = (edges[:-1], edges[1:], sm, hbm, delay_us, wire)
-    return _ConstantLoads(*(column[busy] for column in columns))
+    return np.stack([edges[:-1], edges[1:], sm, hbm, delay_us, wire])[:, busy]
 
 
 def _parts(count: int, width: int) -> Iterator[slice]:
@@ -180,9 +168,9 @@ def _parts(count: int, width: int) -> Iterator[slice]:
 
 
 def _overlap_us(timeline: Timeline, rows: Ints, start_us: Floats, end_us: Floats) -> Floats:
-    """For how long each of `rows` runs in each of so many stretches, `[stretches, rows]`."""
-    begin = np.maximum(timeline.start_us[rows], start_us[:, None])
-    overlap: Floats = np.minimum(timeline.end_us[rows], end_us[:, None]) - begin
+    """For how long each of `rows` runs in each of the stretches `[n, 1]`, `[stretches, rows]`."""
+    begin = np.maximum(timeline.start_us[rows], start_us)
+    overlap: Floats = np.minimum(timeline.end_us[rows], end_us) - begin
     return overlap.clip(0.0)
 
 
@@ -209,13 +197,10 @@ STREAMING_SM_FRAC = 0.5
 """assumed: half the multiprocessors draw all of the memory's bandwidth."""
 
 
-def with_contention(steps: ScheduledSteps, load: Load) -> ScheduledSteps:
-    """`steps` with what its kernels lose to collectives beside them, under their `load`."""
-    graph = steps.timeline.graph
-    return rescheduled(steps, *_contended(graph, load, graph.nodes_.duration_us))
+def schedule_under(load: Load, graph: ExecutionGraph, alone_us: Floats) -> tuple[Timeline, Floats]:
+    """The schedule of `graph`, and what its nodes take in it, where each loses what the `load` of
+    others beside it costs; `alone_us` is what they take alone."""
 
-
-def _contended(graph: ExecutionGraph, load: Load, alone_us: Floats) -> tuple[Timeline, Floats]:
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
@@ -300,7 +285,7 @@ def contended(trace: Trace, graph: ExecutionGraph, alone_us: Floats) -> Floats:
     """`alone_us` (`without_contention`) of the nodes of `graph`, an edit of the measured one, with
     what they lose in the schedule that they lead to."""
     load = measured_load(trace, graph, alone_us, source_machine(trace, ""))
-    return _contended(graph, load, alone_us)[1]
+    return schedule_under(load, graph, alone_us)[1]
 
 
 def _transfers(graph: ExecutionGraph) -> Ints:

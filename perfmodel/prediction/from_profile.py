@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from perfmodel.errors import Note, UsageError
 from perfmodel.hardware import Cluster, Device
@@ -35,7 +35,7 @@ from perfmodel.prediction.scheduled import (
     costs_of,
     host_ratio,
 )
-from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks, too_large, with_reads
+from perfmodel.prediction.shapes import predict_shapes, too_large, with_reads
 from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
 from perfmodel.prediction.types import MODEL, Result
 from perfmodel.timeline.graph import build_graph
@@ -58,12 +58,12 @@ class ProfileData:
     own: Cluster | None
     """The machine that it was recorded on, where the trace names its GPU."""
     graphs: tuple[OpGraph, ...]
-    recorded: dict[int, Recorded] = field(default_factory=dict)
+    recorded: dict[int, Recorded]
     """By rank; none of a rank without device work."""
-    times: dict[int, HostTimes] = field(default_factory=dict)
+    times: dict[int, HostTimes]
     """By rank, of all of the main thread's gaps."""
-    waits: dict[int, dict[int, float]] = field(default_factory=dict)
-    """By rank and device row, idle time that nothing explains."""
+    waits_us: dict[int, float]
+    """By rank, the mean per step of idle time that nothing explains."""
 
     def stays_on(self, machine: Cluster) -> bool:
         """Whether `machine` has the device of the trace."""
@@ -79,13 +79,6 @@ class ProfileData:
             return 1.0, ""
         return ratio, f", times {ratio:.2f} from {own.name} (assumed) to {host.name}"
 
-    def waits_step_us(self, rank: int) -> float:
-        """Mean per step of that idle time."""
-        if rank not in self.waits:
-            return 0.0
-        _, links = self.trace.recorded[rank]
-        return sum(self.waits[rank].values()) / max(len(links.steps), 1)
-
 
 def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
     """The ranks' op graphs with what their profiles tell: where tensors lay, streams, the kernels
@@ -93,8 +86,7 @@ def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
     timed = trace.recorded
     device = None if own is None else own.node.device
     target: Target = "cuda" if device is None or device.target == CPU else device.target
-    graphs, recorded, times = [], {}, {}
-    waits: dict[int, dict[int, float]] = {}
+    graphs, recorded, times, waits_us = [], {}, {}, {}
     for graph in op_graph(trace):
         if graph.rank in timed:
             rank, links = timed[graph.rank]
@@ -105,10 +97,11 @@ def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
                 data = with_recorded(lower(graph, target), rank, links, truth)
                 recorded[graph.rank], graph = data, data.graph
             graph = with_streams(graph, rank, links)
-            waits[graph.rank] = unexplained_waits(truth)
-            graph = with_waits(graph, rank, links, waits[graph.rank])
+            waits = unexplained_waits(truth)
+            waits_us[graph.rank] = sum(waits.values()) / max(len(links.steps), 1)
+            graph = with_waits(graph, rank, links, waits)
         graphs.append(graph)
-    return ProfileData(trace, own, tuple(graphs), recorded, times, waits)
+    return ProfileData(trace, own, tuple(graphs), recorded, times, waits_us)
 
 
 def recorded_kernels_on(
@@ -117,7 +110,7 @@ def recorded_kernels_on(
     """`graphs` with their recorded kernels as on `machine`, and what to say of them: their share,
     what launched most of them, and waits that nothing explains."""
     on_cpu, notes = machine.node.device.target == CPU, list[str]()
-    waited_us = max(map(profile.waits_step_us, profile.waits), default=0.0)
+    waited_us = max(profile.waits_us.values(), default=0.0)
     if waited_us >= MIN_NOTED_US:
         notes.append(
             f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "
@@ -225,8 +218,6 @@ def shapes_on(
         machine,
         name=machine.name if nodes is None else f"{nodes} x {machine.name}",
         costs=costs,
-        alone=scheduled_ranks(moved, machine, costs, times=times),
-        recorded=True,
         times=times,
     )
     rank, coverage = result.rank.rank, dict(result.coverage)
@@ -236,7 +227,7 @@ def shapes_on(
         coverage["recorded_frac"] = round(recorded.recorded_frac, 6)
     taken_us = _taken_us(times[rank]) if rank in times else 0.0
     coverage["host_from_trace_us"] = round(taken_us, 4)
-    coverage["waits_from_trace_us"] = round(profile.waits_step_us(rank), 4)
+    coverage["waits_from_trace_us"] = round(profile.waits_us.get(rank, 0.0), 4)
     notes = (*host_lines, *lines, *result.notes)
     result = with_reads(replace(result, coverage=coverage, notes=notes), machine, costs)
     return replace(result, notes=(*placed, *too_large(result), *result.notes))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
+from perfmodel.base.arrays import Floats, Ints, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.ops.graph import AUTOGRAD_NODE
@@ -77,8 +77,7 @@ class _Candidate:
 
     @property
     def scale(self) -> Scale:
-        name, text = self.option
-        return Scale.parse(text) if name == "--scale" else Scale.parse_removal(text)
+        return Scale.parse(f"{self.what}={self.factor:g}")
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -171,7 +170,7 @@ def gains(
     near = np.argsort(np.abs(every_us - median(every_us)), kind="stable")
     typical = np.sort(steady[near[: max(MAX_NODES * len(steady) // len(graph), 1)]])
     few = every.only(typical)
-    deciding, base_us = _deciding(few, duration_us), _typical_us(few, duration_us)
+    base_us = _typical_us(few, duration_us)
 
     def gain_us(scale: Scale, of: Periods) -> float:
         changed, taken_us = what_if(graph, duration_us, [scale])
@@ -179,7 +178,7 @@ def gains(
         return _typical_us(of, duration_us) - _typical_us(again, taken_us)
 
     ranked: list[tuple[float, _Candidate]] = []
-    for bound_us, candidate, scale in _bounded(graph, deciding, straggler):
+    for bound_us, candidate, scale in _bounded(few, duration_us, straggler):
         enough = sorted((us for us, _ in ranked), reverse=True)[:MOST][MOST - 1 :]
         if bound_us < max(MIN_FRAC * base_us, *enough, 0.0):
             break
@@ -210,17 +209,17 @@ def _typical_us(periods: Periods, duration_us: Floats) -> float:
     return max(map(median, periods.step_us(duration_us)))
 
 
-_Deciding = tuple[Floats, Floats, Mask]
-"""Per node what it, and the edge that leads to it, takes of the cycle that decides the period of a
-typical step, the most of any; and whether an edge of a cycle leads to it. A what-if gains no more
-than it takes off that cycle."""
-
-
-def _deciding(periods: Periods, duration_us: Floats) -> _Deciding:
-    node_us, way_us = np.zeros((2, len(periods.graph)))
-    reached = np.zeros(len(periods.graph), np.bool_)
+def _bounded(
+    periods: Periods, duration_us: Floats, straggler: Mapping[str, Any] | None
+) -> list[tuple[float, _Candidate, Scale]]:
+    """Candidates with what each can gain at most, largest first: no more than it takes off the
+    cycle that decides the period of a typical step; what takes a wait out, all."""
+    graph = periods.graph
+    # What a node, and the edge that leads to it, takes of such a cycle, the most of any.
+    node_us, way_us = np.zeros((2, len(graph)))
+    reached = np.zeros(len(graph), np.bool_)  # by an edge of a cycle
     for step in periods.repeated:
-        table = np.array(step.path(periods.graph, duration_us)).reshape(-1, 5)
+        table = np.array(step.path(graph, duration_us)).reshape(-1, 5)
         node, taken_us = table[:, 0].astype(np.int64), table[:, 4] - table[:, 3]
         is_way = table[:, 1] != NONE
         reached[node[is_way]] = True
@@ -228,17 +227,8 @@ def _deciding(periods: Periods, duration_us: Floats) -> _Deciding:
             rows, of_row = np.unique(node[chosen], return_inverse=True)
             most_us[rows] = np.maximum(most_us[rows], np.bincount(of_row, taken_us[chosen]))
     if not periods.repeated:  # a window: all that it is made of
-        return duration_us, np.full(len(duration_us), inf), np.ones_like(reached)
-    return node_us, way_us, reached
-
-
-def _bounded(
-    graph: ExecutionGraph, deciding: _Deciding, straggler: Mapping[str, Any] | None
-) -> list[tuple[float, _Candidate, Scale]]:
-    """Candidates with what each can gain at most, largest first: what takes a wait out, all."""
-    node_us, way_us, reached = deciding
-    on_path = np.flatnonzero(node_us)
-    bounded = []
+        node_us, way_us, reached = duration_us, np.full(len(graph), inf), np.ones_like(reached)
+    on_path, bounded = np.flatnonzero(node_us), []
     names = _names_on(graph, on_path)
     candidates = (each.named(name) for each in _REGISTRY for name in names[each.of])
     for candidate in (*candidates, *_level(graph, straggler)):

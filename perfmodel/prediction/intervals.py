@@ -7,7 +7,6 @@ little, the scatter of other traces' steps counts as some more errors (Student's
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, hypot, log, sqrt
 from statistics import NormalDist
@@ -18,8 +17,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints, median, quantile
 from perfmodel.ops.families import classes_of_kernels
 from perfmodel.prediction.scheduled import ScheduledSteps
-from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD
-from perfmodel.timeline.graph.kinds import Scope
+from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD, on_host
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import step_bounds
 from perfmodel.trace.columns import NONE
@@ -32,7 +30,7 @@ DRAWS = 64
 COVERED_FRAC = 0.9
 _ENDS = (1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2
 _NORMAL = NormalDist()
-_Z_OF_BOUND = _NORMAL.inv_cdf((1 + COVERED_FRAC) / 2)
+_Z_OF_BOUND = _NORMAL.inv_cdf(_ENDS[1])
 """The normal quantile that leaves 5 % above it."""
 _MIN_US = 1e-9
 
@@ -85,42 +83,42 @@ def model_draws(step: Result, errors: ScheduledSteps, host_spread: tuple[float, 
     low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), host_spread[0])
     high = np.append(np.maximum(durations.high_us / middle, 1.0), host_spread[1])
     names = [*errors.families, HOST]
-    kinds = list(dict.fromkeys(names))
-    of_piece = np.array([kinds.index(name) for name in names])
-    draws = np.stack([normal_draws(kind) for kind in kinds])
-
-    def factors(nodes: Ints) -> Floats:
-        piece = np.where(nodes == NONE, NONE, errors.piece[nodes])
-        z = draws[of_piece[piece]]
-        factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
-        return factor
-
-    return _drawn_us(step, factors)
+    kinds, piece = list(dict.fromkeys(names)), np.append(errors.piece, NONE)
+    kind = np.array([kinds.index(name) for name in names])[piece]
+    return _drawn_us(step, kinds, kind, low[piece], high[piece])
 
 
 def transfer_draws(step: Result, graph: ExecutionGraph) -> Floats:
     """A step that was transferred under each draw of the ratios between devices: all kernels of a
     class together, classes and the host independently, as of `model_draws`."""
     spread = {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
-    names = list(spread)
-    table = np.stack([spread[name] ** normal_draws(name) for name in names])
-    kind = np.full(len(graph), names.index(""))
+    kinds = list(spread)
+    kind = np.full(len(graph) + 1, kinds.index(""))
     device = np.flatnonzero(graph.on_device)
     labels = [graph.labels[node] for node in device.tolist()]
-    kind[device] = [names.index(name) for name in classes_of_kernels(labels)]
-    kind[np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))] = names.index(HOST)
+    kind[device] = [kinds.index(name) for name in classes_of_kernels(labels)]
+    kind[on_host(graph).nonzero()] = kinds.index(HOST)
+    high = np.array(list(spread.values()))[kind]
+    return _drawn_us(step, kinds, kind, 1 / high, high)
+
+
+def _drawn_us(step: Result, kinds: list[str], kind: Ints, low: Floats, high: Floats) -> Floats:
+    """The critical path with each of its nodes by the factors that its kind draws between `low` and
+    `high` (columns per node; the last is of what is none), in proportion to the step; where the
+    host's threads, one after the other, or a stream then have more to do in the step, as long as
+    that."""
+    # Normal errors, one in each of equal shares of the distribution (-1 and 1 bound 90 %), of each
+    # kind in an order of its own that is the same in every process.
+    shares = (np.arange(DRAWS) + 0.5) / DRAWS
+    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
+    orders = [np.random.default_rng(zlib.crc32(name.encode())) for name in kinds]
+    draws = np.stack([errors[order.permutation(DRAWS)] for order in orders])
 
     def factors(nodes: Ints) -> Floats:
-        found: Floats = table[np.where(nodes == NONE, names.index(""), kind[nodes])]
-        return found
+        z = draws[kind[nodes]]
+        factor: Floats = np.where(z < 0, low[nodes][:, None] ** -z, high[nodes][:, None] ** z)
+        return factor
 
-    return _drawn_us(step, factors)
-
-
-def _drawn_us(step: Result, factors: Callable[[Ints], Floats]) -> Floats:
-    """The critical path with each of its nodes by its `factors`, `[nodes, draws]` (also of -1, what
-    is no node), in proportion to the step; where the host's threads, one after the other, or a
-    stream then have more to do in the step, as long as that."""
     path = [(each.node, each.duration_us) for each in step.critical_path]
     if not path or not step.step_us:
         return np.full(DRAWS, step.step_us)
@@ -137,14 +135,6 @@ def _drawn_us(step: Result, factors: Callable[[Ints], Floats]) -> Floats:
         most = min(step.step_us / max(own_us.sum(), _MIN_US), 1.0)  # threads may run side by side
         drawn_us = np.maximum(drawn_us, own_us @ factors(own) * most)
     return drawn_us
-
-
-def normal_draws(kind: str) -> Floats:
-    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution (-1 and
-    1 bound 90 %), in an order of its own that is the same in every process."""
-    shares = (np.arange(DRAWS) + 0.5) / DRAWS
-    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
-    return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
 
 
 @dataclass(frozen=True)
@@ -168,11 +158,11 @@ class Prior:
         return self.widening * student_quantile(freedom) * sqrt(mean_square)
 
 
-def student_quantile(freedom: float, covered_frac: float = COVERED_FRAC) -> float:
+def student_quantile(freedom: float) -> float:
     """The bound that Student's t stays within."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, (1 + covered_frac) / 2))
+    return float(stdtrit(freedom, _ENDS[1]))
 
 
 PRIOR = Prior(spread=0.0394, errors=1.73, widening=1.144)

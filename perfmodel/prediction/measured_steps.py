@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, has_code
 from perfmodel.lowering.host import Profile
 from perfmodel.ops.families import OTHER, families_of_kernels
-from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
+from perfmodel.prediction.breakdown.waiting import error_warnings, unexplained_warnings
 from perfmodel.prediction.intervals import interval_of, ratio_interval, transfer_draws
 from perfmodel.prediction.result import left_out_change_us, retimed, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
@@ -103,8 +103,11 @@ def changed(times: Result, before: Result, after: Result) -> Result:
         active = times.rank.gpu_active_us / before.rank.gpu_active_us
     middle_us, ratio = after.step_us * step, after.step_us / before.step_us
     low, high = ratio_interval(after, before) or (middle_us / times.step_us,) * 2
-    below = hypot(log(ratio / low), _log(times.step_us, times.low_us))
-    above = hypot(log(high / ratio), _log(times.step_us, times.high_us))
+    own_below, own_above = (
+        abs(log(times.step_us / bound_us)) if bound_us else 0.0
+        for bound_us in (times.low_us, times.high_us)
+    )
+    below, above = hypot(log(ratio / low), own_below), hypot(log(high / ratio), own_above)
     ranks = []
     for rank in after.ranks:  # a device's work is `active` times as long
         step_us = rank.step_us * step
@@ -129,7 +132,3 @@ def changed(times: Result, before: Result, after: Result) -> Result:
         straggler=None,
         baseline=times,
     )
-
-
-def _log(step_us: float, bound_us: float | None) -> float:
-    return abs(log(step_us / bound_us)) if bound_us else 0.0

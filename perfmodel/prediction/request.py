@@ -12,7 +12,7 @@ from perfmodel.cost.durations import Kernels
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
 from perfmodel.errors import UsageError
-from perfmodel.hardware import Cluster, Device, Host, Part, cluster, find, load, with_settings
+from perfmodel.hardware import Cluster, Device, Part, cluster, find, load, with_settings
 from perfmodel.hardware.catalogue import node_of
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
@@ -190,12 +190,12 @@ def hardware_part(named: Hardware, settings: Sequence[str], *, whole: bool = Fal
 
 
 def sourced(source: Source, batch: int | None = None) -> Source:
-    """What a name stands for: a trace, the ops of a module called with `batch`, else a workload."""
+    """What a name stands for: a workload, the ops of a module called with `batch`, else a trace."""
+    if isinstance(source, (str, Path)) and not is_recording(source):
+        return load_workload(source)
     if (traced := traced_by(source)) is not None:
         return traced.graph(batch)
-    if not isinstance(source, (str, Path)):
-        return source
-    return read(source) if is_recording(source) else load_workload(source)
+    return read(source) if isinstance(source, (str, Path)) else source
 
 
 def traced_by(source: Source) -> Traced | None:
@@ -243,14 +243,3 @@ def machines(hardware: Sequence[Any]) -> list[str]:
     for each in others:
         cluster(each)
     return list(dict.fromkeys([*with_gpus, *others]))
-
-
-def on_host(named: Hardware, common: Host, *, whole: bool) -> Hardware:
-    """A GPU as it usually sits, in a `whole` node or alone, but on a `common` host, so that GPUs
-    are compared, not hosts; what its host draws and costs stays. All else as it is."""
-    part = named if isinstance(named, Part) else load(named)
-    if not isinstance(part, Device) or part.target == "cpu":
-        return named
-    node = node_of(part)
-    host = replace(common, tdp_w=node.host.tdp_w, price_usd=node.host.price_usd)
-    return replace(node, host=host, gpus=node.gpus if whole else 1)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, Mask, median
+from perfmodel.base.arrays import Floats, Ints, median
 from perfmodel.ops.families import families_of_kernels
-from perfmodel.prediction.breakdown.completeness import Unexplained
-from perfmodel.prediction.breakdown.straggler import rank_waiting, slowest_of
+from perfmodel.prediction.breakdown.waiting import Unexplained, rank_waiting, slowest_of
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
@@ -140,9 +139,6 @@ def summarise(
     )
 
 
-_ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
-
-
 def _rank(
     timeline: Timeline,
     truth: Timeline | None,
@@ -154,13 +150,13 @@ def _rank(
     steady: Ints,
     of_step: Ints | None,
 ) -> RankPrediction:
-    graph, steps = timeline.graph, []
+    graph, steps, on_host = timeline.graph, [], {*HOST_CAUSES, Cause.ALLOCATOR}
     marks = np.flatnonzero(graph.marks.rank == rank)
     roles = step_roles(measured(graph))
     for i, mark in enumerate(marks.tolist()):
         path = critical_path(timeline, mark, walker)
         taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path]
-        host_us = sum(us for cause, us in taken if cause in _ON_HOST and mode != MODEL)
+        host_us = sum(us for cause, us in taken if cause in on_host and mode != MODEL)
         steps.append(
             StepPrediction(
                 name=graph.marks.name[mark],
@@ -294,9 +290,15 @@ def left_out_change_us(
     changed_us = (duration_us if given_us is None else given_us).copy()
     own_us, step = changed_us[host], step_of[host]
     means_us = np.full(len(host), np.nan)
-    for group in _groups(graph, host, step):
-        others_us = _mean_of_other_steps(group, step, own_us, counts)
-        means_us = np.where(np.isnan(means_us), others_us, means_us)
+    weight = counts[step].astype(np.float64)
+    for group in _groups(graph, host, step):  # the means of its other steps that count
+        in_step = _classes([group, step])
+        number, total_us = (
+            np.bincount(group, each)[group] - np.bincount(in_step, each)[in_step]
+            for each in (weight, weight * own_us)
+        )
+        others_us = np.maximum(total_us, 0.0) / np.maximum(number, 1)
+        means_us = np.where(np.isnan(means_us) & (number > 0), others_us, means_us)
     changed_us[host] = np.where(np.isnan(means_us), own_us, means_us)
     change_us = periods.step_us(changed_us) - periods.step_us(duration_us)
     change_us[:, counts.sum() - counts == 0] = np.nan
@@ -323,18 +325,6 @@ def _groups(graph: ExecutionGraph, host: Ints, step: Ints) -> list[Ints]:
 def _classes(columns: list[Ints]) -> Ints:
     """Per row of equal `columns`, one number."""
     return np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-
-
-def _mean_of_other_steps(group: Ints, step: Ints, duration_us: Floats, counts: Mask) -> Floats:
-    """Per host node the mean duration of its group in the other steps that count; nan for none."""
-    weight = counts[step].astype(np.float64)
-    own = _classes([group, step])
-    number, total_us = (
-        np.bincount(group, each)[group] - np.bincount(own, each)[own]
-        for each in (weight, weight * duration_us)
-    )
-    means: Floats = np.where(number > 0, np.maximum(total_us, 0.0) / np.maximum(number, 1), np.nan)
-    return means
 
 
 def null_mean_us(measured: Timeline, steady: Ints) -> Floats:

@@ -21,24 +21,21 @@ from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster
-from perfmodel.hardware.catalogue import PLAIN_HOST, host
-from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
-from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.tracing import ModuleError
 from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention import contended, without_contention
+from perfmodel.prediction.explain import MeasuredExplainer
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
-from perfmodel.prediction.reasons import MeasuredExplainer
-from perfmodel.prediction.request import Request, facts_of, machines, on_host, traced_by
+from perfmodel.prediction.request import Request, facts_of, machines, traced_by
 from perfmodel.prediction.running_cost import billed, cheapest_first, within_limit
 from perfmodel.prediction.scheduled import costs_of
 from perfmodel.prediction.serving import with_latencies
-from perfmodel.prediction.shapes import predict_passes, with_reads
+from perfmodel.prediction.shapes import predict_passes, with_edits, with_reads
 from perfmodel.prediction.step import cluster_of, deployment_period, placed
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import MODEL, MODES, REPLAY, TRANSFER, Prediction, Result
@@ -58,32 +55,21 @@ def predicted(request: Request) -> Prediction:
     if names := machines(request.targets):
         known = replace(request, hardware=(), settings=()).settled()
         on = partial(replace, known, settings=request.settings)
-        trace = known.source if isinstance(known.source, Trace) else None
-        own = None if trace is None else known_machine(trace)  # whose host times are measured
-        common = own.node.host if own else host(PLAIN_HOST)
-        placed = {name: on_host(name, common, whole=trace is not None) for name in names}
-        found = cheapest_first(names, lambda name: predicted(on(hardware=placed[name])))
-        about = {"host_of_gpus": common.name} if [*placed.values()] != names else {}
-        return replace(found, source=found.source | about)
+        return cheapest_first(names, lambda name: predicted(on(hardware=name)))
     with using_kernels(request.kernels):
         settled = request.settled()
         found = _answer(settled.source, settled)
         if settled.serving is not None:
             if found.source.get("training"):
                 raise UsageError("latencies under load are of forward passes: give train=False")
-            found = with_latencies(found, settled.serving, partial(_again, settled))
+
+            def again(batch: int, place: int) -> Result:
+                on = replace(settled, batch=batch, hardware=settled.targets[place], serving=None)
+                return _answer(on.source, on).results[0]
+
+            found = with_latencies(found, settled.serving, again)
         results = billed(found.source, found.results)
         return replace(found, results=results, warnings=[*found.warnings, *not_learned()])
-
-
-FIRST_BATCH = 64
-"""Where a search for the largest begins."""
-
-
-def _again(request: Request, batch: int, place: int) -> Result:
-    """Another batch on one of the machines."""
-    on = replace(request, batch=batch, hardware=request.targets[place], serving=None)
-    return _answer(on.source, on).results[0]
 
 
 def largest_batch_of(request: Request) -> Prediction:
@@ -114,7 +100,7 @@ def largest_batch_of(request: Request) -> Prediction:
             return tried[batch][1]
         return None
 
-    if not (batch := largest(filled, FIRST_BATCH)):
+    if not (batch := largest(filled, start=64)):
         again(1)  # which may say why
         raise DoesNotFit("memory does not hold a batch of one sample")
     found, frac = tried[batch]
@@ -271,16 +257,15 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     elsewhere = "so say where to predict it: --hardware, or --source for its own machine"
     own = known_machine(trace) if request.targets else source_machine(trace, elsewhere)
     profile = profile_data(trace, own)
-    graphs: Sequence[OpGraph] = profile.graphs
+    graphs = list(profile.graphs)
     warnings = list(trace.warnings)
     if batch is not None:
         rescaled = [rebatch(graph, batch) for graph in graphs]
         graphs = [each.graph for each in rescaled]
         skipped = dict.fromkeys(line for each in rescaled for line in each.skipped)
         warnings += [f"batch {batch}: {line}" for line in skipped]
-    if edits:
-        graphs, lines = apply_edits(map(self_contained, graphs), edits)
-        warnings += lines
+    graphs, lines = with_edits(graphs, edits)
+    warnings += lines
     batch_ratio = 1.0
     if batch is not None and profile.times:
         batch_ratio = batch / batch_of(profile.graphs[0])

@@ -95,8 +95,8 @@ class OperatingCosts:
     """By share of `Activity`, what its parts draw in addition where they always work."""
     held_usd_per_hour: float | None
     """The rent, or the purchase spread over its years; None where nobody knows a price."""
-    is_rented: bool
     usd_per_kwh: float
+    """What energy costs beside that: 0 of a rent, which includes it."""
     working_limit_w: float = inf
     """What devices may draw in addition to being idle."""
 
@@ -107,19 +107,14 @@ class OperatingCosts:
         busy["device_frac"] = devices_w if devices_w.ndim else float(devices_w)
         return sum(busy.values(), self.idle_w)
 
-    def usd_per_hour(self, power_w: Number) -> Number | None:
-        """What all nodes cost while they draw `power_w`; None where that is not known."""
-        if self.held_usd_per_hour is None or self.is_rented:
-            return self.held_usd_per_hour
-        energy_usd = power_w / 1e3 * FACILITY_RATIO * self.usd_per_kwh
-        return self.held_usd_per_hour + energy_usd
-
     def economics(self, samples_per_s: Number, activity: Activity | None = None) -> Economics:
         """At a rate of samples of the whole cluster; `UsageError` unless it is above 0."""
         if not (np.asarray(samples_per_s) > 0).all():
             raise UsageError(f"economics: {np.min(samples_per_s):g} samples per second")
-        power_w = self.power_w(activity or Activity())
-        return Economics(samples_per_s, power_w, self.usd_per_hour(power_w))
+        power_w, held_usd = self.power_w(activity or Activity()), self.held_usd_per_hour
+        energy_usd = power_w / 1e3 * FACILITY_RATIO * self.usd_per_kwh
+        usd_per_hour = None if held_usd is None else held_usd + energy_usd
+        return Economics(samples_per_s, power_w, usd_per_hour)
 
 
 @dataclass(frozen=True)
@@ -182,26 +177,21 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
     rent = said.usd_per_hour
     if rent is None and node.price_usd is None and node.price_usd_per_hour is not None:
         rent = node.price_usd_per_hour * share
-    held = rent
-    if rent is None and (price_usd := _purchase_usd(node, share, parts)) is not None:
-        held = price_usd / (YEARS * HOURS_PER_YEAR)
+    held, usd_per_kwh = rent, 0.0
+    if rent is None:  # bought: the node, else its parts, without boards, case and power supplies
+        known = all(part.price_usd is not None for part in parts)
+        price_usd = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
+        if node.price_usd is not None:
+            known, price_usd = True, node.price_usd * share
+        held = price_usd / (YEARS * HOURS_PER_YEAR) if known else None
+        usd_per_kwh = USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh
     return OperatingCosts(
         idle_w,
         busy_w,
         held_usd_per_hour=None if held is None else held * machine.nodes,
-        is_rented=rent is not None,
-        usd_per_kwh=USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh,
+        usd_per_kwh=usd_per_kwh,
         working_limit_w=limit_w,
     )
-
-
-def _purchase_usd(node: Node, share: float, parts: Sequence[_Part]) -> float | None:
-    """What a node costs, else its parts, without boards, case and power supplies."""
-    if node.price_usd is not None:
-        return node.price_usd * share
-    if any(part.price_usd is None for part in parts):
-        return None
-    return sum(part.part_count * (part.price_usd or 0.0) for part in parts)
 
 
 def _parts(node: Node, share: float) -> list[_Part]:
@@ -242,12 +232,10 @@ def activity_of(result: Result, machine: Cluster) -> Activity:
     (by the slowest) work."""
     step_us = result.step_us
     busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
-    is_cpu = machine.node.device.target == "cpu"
-    across = machine.nodes > 1
     return Activity(
-        device_frac=1.0 if is_cpu else active_frac(result),
+        device_frac=1.0 if machine.node.device.target == "cpu" else active_frac(result),
         host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
-        nic_frac=busy.get(COMMUNICATION, 0.0) if across else 0.0,
+        nic_frac=busy.get(COMMUNICATION, 0.0) if machine.nodes > 1 else 0.0,
         storage_frac=busy.get("storage", 0.0),
     )
 
@@ -262,7 +250,21 @@ def billed(source: Mapping[str, Any], results: Sequence[Result]) -> list[Result]
     machine, per million samples of a workload, or batches of all else, at the catalogue's prices;
     and `over_best`, how many times the money of the cheapest (of none with a price, its step), with
     a 90 % interval. A machine runs as many copies of a trace as it has devices for."""
-    costs = [_bill(source, result) for result in results]
+    costs = list[dict[str, Any] | None]()
+    for result in results:
+        moved = getattr(result.explainer, "moved", None)
+        machine = getattr(result.explainer, "machine", None) if moved is None else moved.target
+        if machine is None:  # a trace that stays where it was recorded
+            costs.append(None)
+            continue
+        samples = source["batch"] if "workload" in source else None  # of all ranks, which fill it
+        ranks = machine.gpus if samples else source.get("world_size", len(source["ranks"]))
+        copies = float(copies_of(ranks, machine.gpus))
+        rate = copies * (samples or 1) * US_PER_S / result.step_us
+        bill = operating_costs(machine).economics(rate, activity_of(result, machine))
+        per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
+        told = {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
+        costs.append(per | told)
     known = [(result, own) for result, own in zip(results, costs, strict=True) if own]
     sizes = [own["usd_per_million"] for _, own in known]
     sizes = sizes if any(sizes) else [result.step_us for result, _ in known]
@@ -275,21 +277,6 @@ def billed(source: Mapping[str, Any], results: Sequence[Result]) -> list[Result]
         between = [end * steps for end in ends or ()]
         own |= {"over_best": over, "over_best_interval": between or None}
     return [replace(result, cost=own) for result, own in zip(results, costs, strict=True)]
-
-
-def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
-    """What its machine costs; None of a trace that stays where it was recorded."""
-    of, moved = result.explainer, getattr(result.explainer, "moved", None)
-    machine = getattr(of, "machine", None) if moved is None else moved.target
-    if machine is None:
-        return None
-    samples = source["batch"] if "workload" in source else None  # of all ranks, which fill it
-    ranks = machine.gpus if samples else source.get("world_size", len(source["ranks"]))
-    copies = float(copies_of(ranks, machine.gpus))
-    rate = copies * (samples or 1) * US_PER_S / result.step_us
-    bill = operating_costs(machine).economics(rate, activity_of(result, machine))
-    per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
-    return per | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
 
 
 def unlimited(machine: Cluster) -> Cluster:

@@ -10,12 +10,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints, Mask
+from perfmodel.base.arrays import Ints
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.errors import SharedNote
 from perfmodel.hardware import Cluster, Host, host
 from perfmodel.hardware.catalogue import PLAIN_HOST
+from perfmodel.hardware.schema import FigureRead, figure_read
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import CAUSES, serial_steps, with_carried_edges
@@ -50,6 +51,9 @@ UNKNOWN_SOFTWARE = (0.9, 2.2)
 own host costs over those with the package's: 0.98, 1.1, 1.5, 1.7 and 2.7 (a slow profiler)."""
 
 
+HOST_SPEED = "single_thread_ratio"
+
+
 def host_ratio(source: Host, target: Host) -> float:
     """Time of host code on `target` divided by its time on `source`: single-thread speed only."""
     return source.single_thread_ratio / target.single_thread_ratio
@@ -76,6 +80,12 @@ class HostCosts:
 
     def profile_of(self, rank: int) -> Profile:
         return self.of_rank.get(rank, self.profile)
+
+    @property
+    def figures(self) -> tuple[FigureRead, ...]:
+        """What was read of the profiles' hosts and of the target's."""
+        hosts = [host for host in (self.recorded_on, self.host) if host is not None]
+        return tuple(dict.fromkeys(figure_read(each, "host", HOST_SPEED) for each in hosts))
 
 
 def costs_of(
@@ -136,12 +146,6 @@ class ScheduledSteps:
     @property
     def families(self) -> list[str]:
         return [OPS[piece.op].family for piece in self.pieces]
-
-    def pieces_of(self, rank: int) -> Mask:
-        own = self.piece[self.timeline.graph.nodes_.rank == rank]
-        chosen = np.zeros(len(self.pieces), bool)
-        chosen[own[own != NONE]] = True
-        return chosen
 
 
 def schedule_shapes(

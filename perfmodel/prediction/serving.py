@@ -87,10 +87,8 @@ class LoadLatency:
 def latency_under(
     service: Service, rate_per_s: float, *, queries_per_batch: int = 1
 ) -> LoadLatency:
-    """Latency of queries at `rate_per_s`; a batch starts when `queries_per_batch` have come.
-
-    Raises `UsageError` for a rate or sizes that cannot be.
-    """
+    """Latency of queries at `rate_per_s`; a batch starts when `queries_per_batch` have come. Raises
+    `UsageError` for a rate or sizes that cannot be."""
     return batched_latency(
         BatchSteps((queries_per_batch,), (service,)), rate_per_s, queries_per_batch, inf
     )
@@ -100,11 +98,8 @@ def batched_latency(
     steps: BatchSteps, rate_per_s: float, most: int, max_delay_us: float
 ) -> LoadLatency:
     """Latency of queries at `rate_per_s` in batches of up to `most`, the oldest of which waits at
-    most `max_delay_us` for others to come; `inf`: until they are full.
-
-    Raises `UsageError` for what no rate, size or delay can be, and for more than `MOST_QUERIES` in
-    one that need not be full.
-    """
+    most `max_delay_us` for others to come; `inf`: until they are full. Raises `UsageError` for what
+    no rate, size or delay can be, and for more than `MOST_QUERIES` in one that need not be full."""
     require_rate(rate_per_s)
     if not 1 <= most <= (inf if max_delay_us == inf else MOST_QUERIES):
         raise UsageError(
@@ -122,9 +117,13 @@ def batched_latency(
     groups = -(-most // each)
     count = max(QUERIES, BATCHES * groups)
     arrived_us = _arrivals(count, each) * (US_PER_S / rate_per_s)
-    if max_delay_us == inf:
-        whole = float(steps.period_us(most)), float(steps.latency_us(most))
-        taken_us = _in_full_batches(arrived_us, groups, *whole)
+    if max_delay_us == inf:  # one starts when its last has come and the one before is done
+        batches = len(arrived_us) // groups
+        arrived_us = arrived_us[: batches * groups].reshape(batches, groups)
+        before_us = np.arange(batches) * float(steps.period_us(most))
+        start_us = np.maximum.accumulate(arrived_us[:, -1] - before_us) + before_us
+        answered_us = start_us + float(steps.latency_us(most))
+        taken_us = (answered_us[:, None] - arrived_us).reshape(-1)
     else:
         sizes = np.arange(most + 1, dtype=np.float64)
         by_size = steps.period_us(sizes), steps.latency_us(sizes)
@@ -146,19 +145,6 @@ def _arrivals(count: int, each: int = 1) -> Floats:
     random = np.random.default_rng(0)
     apart = random.standard_exponential(count) if each == 1 else random.standard_gamma(each, count)
     return np.cumsum(apart)
-
-
-def _in_full_batches(
-    arrived_us: Floats, groups: int, period_us: float, latency_us: float
-) -> Floats:
-    """Per group of queries, from its arrival to its answer: a batch of so many starts when its last
-    has come and the one before is done."""
-    batches = len(arrived_us) // groups
-    arrived_us = arrived_us[: batches * groups].reshape(batches, groups)
-    before_us = np.arange(batches) * period_us
-    start_us = np.maximum.accumulate(arrived_us[:, -1] - before_us) + before_us
-    taken_us: Floats = start_us[:, None] + latency_us - arrived_us
-    return taken_us.reshape(-1)
 
 
 @lru_cache(maxsize=1)

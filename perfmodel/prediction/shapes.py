@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, distinct
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.contract import parts_of
 from perfmodel.cost.cpu.parameters import remarks
@@ -36,10 +36,10 @@ from perfmodel.prediction.contention import (
     lost_us,
     modelled_load,
     rescheduled,
-    with_contention,
+    schedule_under,
 )
+from perfmodel.prediction.explain import ModelExplainer
 from perfmodel.prediction.intervals import interval_of, model_draws
-from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import family_rows, summarise
 from perfmodel.prediction.running_cost import within_limit
 from perfmodel.prediction.scheduled import (
@@ -55,6 +55,7 @@ from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured, steady_steps
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
+from perfmodel.trace.columns import NONE
 from perfmodel.workload.memory_tiers import memory_use, require_fit
 
 HOST_NAME = "host"
@@ -129,10 +130,10 @@ def with_reads(result: Result, machine: Cluster, costs: HostCosts | None) -> Res
     explainer = result.explainer
     families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
     parts = {"device"}.union(*map(parts_of, families))
-    of_hosts = host_figures(costs) if costs else ()
-    reads = tuple(dict.fromkeys((*figures_used(machine, parts), *of_hosts)))
-    of_host = (costs.note,) if costs else ()
-    return replace(result, reads=reads, notes=(*of_host, *result.notes))
+    figures, notes = figures_used(machine, parts), result.notes
+    if costs is not None:
+        figures, notes = (*figures, *costs.figures), (costs.note, *notes)
+    return replace(result, reads=tuple(dict.fromkeys(figures)), notes=notes)
 
 
 def scheduled_ranks(
@@ -163,26 +164,30 @@ def predict_shapes(
     costs: HostCosts | None,
     alone: ScheduledSteps | None = None,
     must_fit: bool = False,
-    recorded: bool = False,
-    times: Mapping[int, HostTimes] = MappingProxyType({}),
+    times: Mapping[int, HostTimes] | None = None,
     fuller: Sequence[OpGraph] = (),
 ) -> Result:
     """The step of `graphs` (one per rank) on `machine`.
 
-    `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the `recorded`
-    steps of a trace, the period is the prediction. Memory is the fullest rank's, of these and of
-    `fuller` ones. Raises `WorkloadError` where it `must_fit` and does not.
+    `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the recorded
+    steps of a trace, which have `times` per rank, the period is the prediction. Memory is the
+    fullest rank's, of these and of `fuller` ones. Raises `WorkloadError` where it `must_fit` and
+    does not.
     """
-    alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
+    of_host = times or {}
+    alone = alone or scheduled_ranks(graphs, machine, costs, times=of_host)
     repeats = alone.timeline.graph.carried is not None
     load = modelled_load(alone, machine)
-    steps = with_contention(alone, load) if load else alone
+    steps = alone
+    if load is not None:
+        graph = alone.timeline.graph
+        steps = rescheduled(alone, *schedule_under(load, graph, graph.nodes_.duration_us))
     bounds, relieved_us = None, None
     latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
     if repeats:
         steps, bounds, relieved_us = steady_period(alone, machine, load)
     lags = None
-    if recorded:
+    if times is not None:
         lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
     result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
     rank, device = result.rank.rank, machine.node.device
@@ -209,11 +214,18 @@ def predict_shapes(
         families=families,
         coverage=coverage,
         memory=memory,
-        explainer=ModelExplainer(
-            steps, machine, costs, {at: each.ratio for at, each in times.items()}
-        ),
+        explainer=ModelExplainer(steps, machine, costs, {r: t.ratio for r, t in of_host.items()}),
         notes=(*steps.notes, *unknown_generations([device]), *remarks(device)),
     )
+
+
+def with_edits(
+    graphs: Sequence[OpGraph], edits: Sequence[NamedEdit], *, must_change: bool = True
+) -> tuple[list[OpGraph], list[str]]:
+    """`graphs` under `edits`, in turn, and what of them could not be done (`apply_edits`)."""
+    if not edits:
+        return list(graphs), []
+    return apply_edits(map(self_contained, graphs), edits, must_change=must_change)
 
 
 def too_large(result: Result) -> tuple[str, ...]:
@@ -229,7 +241,8 @@ def _kinds_of_work(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Time and pieces of one rank per kernel family and step, largest first; and shares of its
     predicted time: of rules and of the fallback, and of guessed sizes."""
-    graph, own = steps.timeline.graph, np.flatnonzero(steps.pieces_of(rank))
+    graph = steps.timeline.graph
+    own = distinct(steps.piece[(graph.nodes_.rank == rank) & (steps.piece != NONE)])
     us, pieces = steps.durations.duration_us[own], [steps.pieces[at] for at in own.tolist()]
     labels = dict(zip(steps.piece.tolist(), graph.labels, strict=True))
     names = [
@@ -275,9 +288,8 @@ def predict_passes(
     GPUs without units for a type of 16 bits that the graph holds are left out; raises `UsageError`
     where none is left.
     """
-    given = [graph, *beside, *graph.others]
-    edited, notes = apply_edits(map(self_contained, given), edits) if edits else (given, [])
-    graphs, ops = edited[: 1 + len(beside)], [op for each in edited for op in each.ops]
+    every, notes = with_edits([graph, *beside, *graph.others], edits)
+    graphs, ops = every[: 1 + len(beside)], [op for each in every for op in each.ops]
     held = {t.dtype for op in ops for t in (*op.tensors, *tensors_in(op.outputs))}
     for dtype in filter(held.__contains__, NARROW):
         rate = attrgetter(f"node.device.{dtype}_tflop_per_s")

@@ -20,14 +20,13 @@ from perfmodel.designs.layouts.memory import fits, holds
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import CPU
-from perfmodel.ops.edits.named import NamedEdit, apply_edits
+from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer, retimed
 from perfmodel.prediction.running_cost import unlimited
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, costs_of
-from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks
+from perfmodel.prediction.shapes import predict_shapes, scheduled_ranks, with_edits
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload
@@ -99,15 +98,6 @@ class Step:
         """Whether memory holds it in the workload's own software."""
         return fits(self.workload, self.machine, self.batch, self.train, self.linked)
 
-    def shortfall(self) -> str:
-        """Of a step in the workload's own software that memory does not hold: which rank needs how
-        much."""
-        full = max(self._every_class, key=attrgetter("held_rows_bytes")).ranks[0]
-        device = self.machine.node.device
-        use = memory_use(self.graph(full), in_host_memory=device.target == CPU)
-        assert use is not None  # recorded ops know their storages
-        return str(lacking(use, device, full))
-
     @property
     def _every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
@@ -126,8 +116,7 @@ class Step:
         held = attrgetter("held_rows_bytes")
         full, shown = max(self._every_class, key=held), self.classes(every_rank=False)
         graphs = [self.graph(full.ranks[0])] if held(full) > max(map(held, shown)) else []
-        edited = map(self_contained, graphs) if edits else graphs
-        return apply_edits(edited, edits, must_change=False)[0]
+        return with_edits(graphs, edits, must_change=False)[0]
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
@@ -162,8 +151,7 @@ class Step:
     ) -> tuple[list[OpGraph], list[str]]:
         """What the ranks that stand for all run, under `edits`, and what of these does nothing."""
         graphs = [self.graph(each.ranks[0]) for each in self.classes(every_rank=every_rank)]
-        edited = map(self_contained, graphs) if edits else graphs
-        return apply_edits(edited, edits, must_change=must_change)
+        return with_edits(graphs, edits, must_change=must_change)
 
 
 STEPS_KNOWN = 128
@@ -248,7 +236,12 @@ def placed(case: Deployment) -> Deployment:
         return deployment
     software = case.workload.implementation.name
     if software in ROUND_ROBIN:  # another layout would be another program's
-        raise DoesNotFit(f'{step.shortfall()}; what would do: implementation.name "torchrec"')
+        full = max(step.classes(every_rank=True), key=attrgetter("held_rows_bytes")).ranks[0]
+        device = case.machine.node.device
+        use = memory_use(step.graph(full), in_host_memory=device.target == CPU)
+        assert use is not None  # recorded ops know their storages
+        short = lacking(use, device, full)
+        raise DoesNotFit(f'{short}; what would do: implementation.name "torchrec"')
     note = f"implementation.name {software!r} does not fit: TorchRec, as for designs, in its place"
     return replace(deployment, notes=(*deployment.notes, note))
 

@@ -182,27 +182,23 @@ class Source:
         self.by_shapes = np.array([ops[op] for op in rows.op], bool)
         """Per piece, whether its shapes say all of its work."""
 
-    def compared(self, key: Key, after: OpPieces) -> Key | None:
+    def compared(self, key: Key, after: OpPieces) -> tuple[Key, float, float] | None:
         """By what an operation that an op launched goes to a machine with the pieces `after`: by
-        that op, calls included, else by the innermost around it that has pieces on both machines.
-        None where no model knows any."""
+        that op, calls included, else by the innermost around it that has pieces on both machines;
+        its modelled time, and the logarithm of measured over that, by the share that shapes say all
+        of (0 where nothing was measured). None where no model knows any."""
         op, kind = key
         while op != NO_OP and not ((op, kind) in self.pieces.of_op and (op, kind) in after.of_op):
             op = self.graph.ops[op].parent
-        return None if op == NO_OP else (op, kind)
-
-    def total_us(self, key: Key) -> float:
-        return float(self.modelled_us[self.pieces.of_op[key]].sum())
-
-    def unexplained_log(self, key: Key) -> float:
-        """Logarithm of measured over modelled time, by the share that shapes say all of; 0 where
-        nothing was measured."""
-        own, modelled_us = self.pieces.of_op[key], self.total_us(key)
-        measured_us = float(self.measured_us[self.measured.get(key, [])].sum())
+        if op == NO_OP:
+            return None
+        chosen, own = (op, kind), self.pieces.of_op[op, kind]
+        modelled_us = float(self.modelled_us[own].sum())
+        measured_us = float(self.measured_us[self.measured.get(chosen, [])].sum())
         if modelled_us <= 0 or measured_us <= 0:
-            return 0.0
+            return chosen, modelled_us, 0.0
         share = float((self.modelled_us[own] * self.by_shapes[own]).sum()) / modelled_us
-        return share * float(np.log(measured_us / modelled_us))
+        return chosen, modelled_us, share * float(np.log(measured_us / modelled_us))
 
 
 class ModelledRatios(NamedTuple):
@@ -233,7 +229,6 @@ class Transfer:
         self.taken, nodes = duration_us[self.rows], graph.nodes_
         labels = [graph.labels[row] for row in self.rows.tolist()]
         self._kinds = families_of_kernels(labels), dtypes_of_kernels(labels)
-        self.on_host = on_host(graph)
         self.why_not = ""
         """Why no op is known."""
         self._ranks: list[tuple[Source, list[tuple[int, Key]]]] = []
@@ -257,25 +252,19 @@ class Transfer:
             source = Source(ops, home, measured, taken_us)
             self._ranks.append((source, list(zip(own.tolist(), keys, strict=True))))
 
-    def by_class(self, target: Cluster) -> Floats:
-        """Ratios of operations by rooflines of their classes."""
-        devices = self.home.node.device, target.node.device
-        return transfer_ratio(*self._kinds, *devices, duration_us=self.taken)
-
     def modelled(self, target: Cluster) -> ModelledRatios:
         pieces, at, piece, per_us = list[Rows](), list[int](), list[int](), list[float]()
         unexplained, before_these = np.zeros(len(self.rows)), 0
         for source, operations in self._ranks:
             after = OpPieces.on(source.graph, target)
             for place, key in operations:
-                chosen = source.compared(key, after)
-                if chosen is None:
+                if (compared := source.compared(key, after)) is None:
                     continue
+                chosen, modelled_us, unexplained[place] = compared
                 counted = after.of_op[chosen]
                 at += [place] * len(counted)
                 piece += [before_these + each for each in counted]
-                per_us += [1.0 / source.total_us(chosen)] * len(counted)
-                unexplained[place] = source.unexplained_log(chosen)
+                per_us += [1.0 / modelled_us] * len(counted)
             pieces.append(after.rows)
             before_these += len(after.rows)
         return ModelledRatios(
@@ -286,22 +275,17 @@ class Transfer:
             unexplained,
         )
 
-    def ratios(self, target: Cluster) -> tuple[Floats, Mask]:
-        """Time on `target` over time at home, and whether that is by the models of its op, not by
-        the rooflines of its class."""
-        found = self.modelled(target)
-        taken_us = durations_of(found.pieces, target).duration_us if len(found.pieces) else found.at
-        return self.ratios_of(found, taken_us, target)
-
-    def ratios_of(
+    def ratios(
         self, found: ModelledRatios, taken_us: Floats | Ints, target: Cluster
     ) -> tuple[Floats, Mask]:
-        """The same where the pieces that are `found` take so long on `target`."""
+        """Time on `target`, where the pieces that are `found` take so long, over time at home; and
+        whether that is by the models of its op, not by the rooflines of its class."""
         count, devices = len(self.rows), (self.home.node.device, target.node.device)
         sums = np.bincount(found.at, found.per_us * taken_us[found.piece], minlength=count)
         ratios = sums * np.exp((carried_frac(*devices) - 1.0) * found.unexplained)
         by_models = np.isin(np.arange(count), found.at)
-        return np.where(by_models, ratios, self.by_class(target)), by_models
+        by_class = transfer_ratio(*self._kinds, *devices, duration_us=self.taken)
+        return np.where(by_models, ratios, by_class), by_models
 
 
 @dataclass(frozen=True)
@@ -327,10 +311,8 @@ def transfer_durations(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, target: str | Path | Part
 ) -> TransferredDurations:
     """`duration_us` of the nodes of `graph` on `target`: device time by ratio of models or of
-    rooflines, host time by the hosts' speed.
-
-    Raises `TraceError` where the trace does not name one GPU, `UsageError` between GPUs and CPUs.
-    """
+    rooflines, host time by the hosts' speed. Raises `TraceError` where the trace does not name one
+    GPU, `UsageError` between GPUs and CPUs."""
     before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
     after = cluster(target)
     devices, rows = (before.node.device, after.node.device), graph.device_span()[1]
@@ -338,7 +320,9 @@ def transfer_durations(
     notes = unknown_generations([*devices])
     if devices[0] != devices[1]:
         own = Transfer(trace, graph, duration_us, before)
-        ratio, by_models = own.ratios(after)
+        found = own.modelled(after)
+        taken_us = durations_of(found.pieces, after).duration_us if len(found.pieces) else found.at
+        ratio, by_models = own.ratios(found, taken_us, after)
         if own.why_not:
             notes.append(f"no op has shapes for the kernel models ({own.why_not})")
     moved, taken = duration_us.copy(), duration_us[rows]

@@ -14,7 +14,8 @@ from perfmodel.base.arrays import Floats
 from perfmodel.base.units import error_pct, human_us
 from perfmodel.errors import Note, prefixed, said_dict
 from perfmodel.hardware.schema import SOURCED, FigureRead
-from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
+from perfmodel.prediction.breakdown.completeness import Gap
+from perfmodel.prediction.breakdown.waiting import Unexplained
 from perfmodel.timeline.schedule import StepRole, Timeline
 from perfmodel.trace.columns import NONE
 
@@ -124,7 +125,7 @@ class Result:
     explainer: Explainer | None = field(default=None, repr=False)
     """How its nodes came to their durations."""
     straggler: dict[str, Any] | None = None
-    """The rank that the others wait for most, and why (`timeline.straggler`); None for one."""
+    """The rank that the others wait for most, and why (`RankWaiting.to_dict`); None for one."""
     cautions: tuple[str, ...] = ()
     """What makes the answer doubtful."""
     notes: tuple[str, ...] = field(default=(), repr=False)
@@ -179,10 +180,8 @@ class Result:
         return tuple(each for each in self.reads if each.grounds != SOURCED)
 
     def explain(self, node: str | int) -> Explained:
-        """Why a node takes what it takes: by its number, operator, kernel or label.
-
-        Raises `UsageError` where there is no such node.
-        """
+        """Why a node takes what it takes: by its number, operator, kernel or label. Raises
+        `UsageError` where there is no such node."""
         from perfmodel.prediction.explain import explain
 
         return explain(self.timeline, self.explainer, self.hardware, self.mode, str(node))

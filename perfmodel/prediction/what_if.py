@@ -155,17 +155,6 @@ class Scale:
             rows = rows[np.array([hit[label] for label in labels], bool)]
         return self._fitting(graph, rows)
 
-    def on_edges(self, graph: ExecutionGraph, edges: Edges) -> Edges:
-        """`edges`, those of `graph` as earlier what-ifs left them, with this one."""
-        rows = self.edges(graph)
-        if not len(rows):
-            return edges
-        if PARTS[self.scope].lags:
-            lag_us = edges.lag_us.copy()
-            lag_us[rows] *= self.factor
-            return replace(edges, lag_us=lag_us)
-        return _until_step_end(graph, edges, rows)
-
     def edges(self, graph: ExecutionGraph) -> Ints:
         """The edges that it changes: what leads to the nodes that it fits."""
         part, edges = PARTS[self.scope], graph.edges_
@@ -190,7 +179,7 @@ class Scale:
             there = [self.thread in (name, name.partition(":")[0]) for name in names]
             rows = rows[np.array(there, bool)[nodes.resource[rows]]]
         if self.pattern is not None:
-            texts = _texts(graph, rows)
+            texts = node_texts(graph, rows)
             hit = {text: bool(self.pattern.search(text)) for text in set(texts)}
             rows = rows[np.array([hit[text] for text in texts], bool)]
         return rows
@@ -201,13 +190,9 @@ def thread_of(resource: str) -> str:
     return resource.rpartition("/")[2]
 
 
-def node_text(graph: ExecutionGraph, node: int) -> str:
-    """What a what-if's expression is searched in."""
-    return _texts(graph, np.array([node]))[0]
-
-
-def _texts(graph: ExecutionGraph, rows: Ints) -> list[str]:
-    """Per row its label; of a host node, its overhead type before and its annotation behind it."""
+def node_texts(graph: ExecutionGraph, rows: Ints) -> list[str]:
+    """What a what-if's expression is searched in: per row its label; of a host node, its overhead
+    type before and its annotation behind it."""
     nodes, texts = graph.nodes_, [graph.labels[row] for row in rows.tolist()]
     for at in np.flatnonzero(nodes.scope[rows] == Scope.HOST).tolist():
         around, kind = graph.annotations[rows[at]], Cause(nodes.cause[rows[at]]).name
@@ -226,7 +211,13 @@ def what_if(
     edges = graph.edges_
     for scale in scales:
         duration_us = np.where(scale.matches(graph), duration_us * scale.factor, duration_us)
-        edges = scale.on_edges(graph, edges)
+        rows = scale.edges(graph)
+        if len(rows) and PARTS[scale.scope].lags:
+            lag_us = edges.lag_us.copy()
+            lag_us[rows] *= scale.factor
+            edges = replace(edges, lag_us=lag_us)
+        elif len(rows):
+            edges = _until_step_end(graph, edges, rows)
     if edges is graph.edges_:
         return graph, duration_us
     return replace(graph, edges_=edges), duration_us

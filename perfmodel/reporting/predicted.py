@@ -45,8 +45,8 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
             yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield _near_best(answers)
-        if plain := source.get("host_of_gpus"):
-            yield f"GPUs all on one host, {plain}; price, power, --hardware NAME: as usually sold"
+        if device:
+            yield "Each on the host that it is sold with; on one: --set node.host=generic-server"
         assumed = [each for answer in answers for each in answer["assumed"]]
         yield "" if in_full else assumed_text("all machines", assumed, in_full=False)
     if len(named) > MAX_DETAILED:

@@ -308,12 +308,13 @@ def workload_of(
 
 def is_recording(name_or_path: str | Path) -> bool:
     """Whether it names a trace, a folder of ranks or a module, not a workload."""
+    if str(name_or_path) in workloads():
+        return False
     path = located(name_or_path)
     if schema_of(path) is not None:
         return False
     suffix = path.suffix.lower()
-    is_file = suffix not in ("", TOML) or (path.exists() and suffix != TOML)
-    return is_file and str(name_or_path) not in workloads()
+    return suffix not in ("", TOML) or (path.exists() and suffix != TOML)
 
 
 def _stamp(path: Path) -> int:

@@ -10,13 +10,11 @@ from cli.conftest import Run
 from cli.test_predict import GPUS, answer_of
 
 from perfmodel.errors import UsageError
-from perfmodel.hardware import node
 from perfmodel.prediction import predict
 from perfmodel.prediction.request import machines
 from perfmodel.prediction.running_cost import cheapest_first
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Table
-from perfmodel.trace import read
 from perfmodel.workload import load_workload
 
 
@@ -75,36 +73,29 @@ def test_python_knows_the_groups_as_well() -> None:
     assert alone.results[0].step_us in [each.step_us for each in found.results]
 
 
-def test_boards_are_compared_on_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their usual hosts differ 1.4 times, their kernels hardly; a server keeps its own host, and
-    boards their servers' prices."""
+def test_a_board_among_all_is_the_board_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On its usual host; a setting puts all on one, where boards of one chip are alike."""
     names = ["mi350x", "mi355x", "hgx-mi350x"]
     found = lambda named: names if named == ["gpus"] else []  # noqa: E731
     monkeypatch.setattr("perfmodel.prediction.run.machines", found)
-    together, usual = (predict("criteo-kaggle", hardware=each) for each in ("gpus", names))
-    by_name = {each.hardware: each for each in together.results}
-    a, b, server = (by_name[name] for name in names)
-    assert a.step_us == pytest.approx(b.step_us, rel=0.02)
-    before = {each.hardware: each for each in usual.results}
-    assert before["mi355x"].step_us > 1.2 * before["mi350x"].step_us
-    assert server.step_us == before["hgx-mi350x"].step_us
-    for name in names[:2]:
-        assert (by_name[name].cost or {})["usd_per_million"]
-    blocks = [*prediction_blocks(together)]
-    assert any("all on one host, generic-server" in str(each) for each in blocks)
+
+    def steps_us(hardware: Any, *settings: str) -> dict[str, float]:
+        answer = predict("criteo-kaggle", hardware=hardware, settings=settings)
+        return {each.hardware.partition(" ")[0]: each.step_us for each in answer.results}
+
+    together = steps_us("gpus")
+    assert together == {name: steps_us(name)[name] for name in names}
+    assert together["mi355x"] > 1.2 * together["mi350x"]
+    on_one = steps_us("gpus", "node.host=generic-server")
+    assert on_one["mi350x"] == pytest.approx(on_one["mi355x"], rel=0.02)
+
+
+def test_what_several_boards_stand_on_is_said() -> None:
+    found = predict("criteo-kaggle", hardware=["h100-sxm", "v100-sxm2-16gb"])
+    blocks = [*prediction_blocks(found)]
+    assert any("the host that it is sold with" in str(each) for each in blocks)
     (summary,) = (each for each in blocks if isinstance(each, Table) and each.title[:4] == "Cost")
     assert summary.title == "Cost per billion samples, and time per batch (ms)"
-
-
-def test_the_common_host_of_a_trace_is_its_own(
-    reference: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = lambda named: ["h100-sxm", "t4"] if named == ["gpus"] else []  # noqa: E731
-    monkeypatch.setattr("perfmodel.prediction.run.machines", found)
-    trace = read(reference / "traces_2/inference/h100_bert-small.json.gz")
-    together, alone = (predict(trace, hardware=each) for each in ("gpus", "h100-sxm"))
-    assert together.source["host_of_gpus"] == node("h100-sxm").host.name
-    assert alone.results[0].step_us in [each.step_us for each in together.results]
 
 
 def test_what_cannot_run_anywhere_is_named_once() -> None:

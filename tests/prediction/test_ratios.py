@@ -39,11 +39,11 @@ def _ratios(
     source, after = Source(graph, V100, measured, taken), OpPieces.on(graph, target)
 
     def ratio(op: int, is_collective: bool = False) -> OpRatio | None:
-        chosen = source.compared((op, is_collective), after)
-        if chosen is None:
+        if (compared := source.compared((op, is_collective), after)) is None:
             return None
+        chosen, here_us, unexplained = compared
         there_us = durations_of(after.rows, target).duration_us[after.of_op[chosen]].sum()
-        return OpRatio(there_us / source.total_us(chosen), source.unexplained_log(chosen))
+        return OpRatio(there_us / here_us, unexplained)
 
     return ratio
 

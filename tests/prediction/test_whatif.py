@@ -9,7 +9,7 @@ from timeline.graph.drawn import any_trace, quick
 from tiny import AUTOGRAD, COMMS, COPIES, EVALUATE, GEMM, NCCL, Tiny, graph_of, nodes_named
 
 from perfmodel.errors import UsageError
-from perfmodel.prediction.what_if import Scale, node_text, what_if
+from perfmodel.prediction.what_if import Scale, node_texts, what_if
 from perfmodel.timeline.graph.kinds import SCOPES, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
@@ -134,7 +134,7 @@ def test_every_node_with_time_is_of_one_scope() -> None:
 
 def test_what_an_expression_is_searched_in() -> None:
     graph = tiny().graph()
-    texts = [node_text(graph, node) for node in nodes_named(graph, "aten::linear")]
+    texts = [node_texts(graph, np.array([node]))[0] for node in nodes_named(graph, "aten::linear")]
     assert texts == [
         "T1 aten::linear in ProfilerStep#1",
         "T2 aten::linear in ## forward ##",
@@ -142,9 +142,9 @@ def test_what_an_expression_is_searched_in() -> None:
         "T3 aten::linear in ## forward ##",
     ]
     (launch,) = nodes_named(graph, GEMM)
-    assert node_text(graph, launch) == GEMM
+    assert node_texts(graph, np.array([launch]))[0] == GEMM
     (malloc,) = nodes_named(graph, "cudaMalloc")
-    assert node_text(graph, malloc) == "cudaMalloc"
+    assert node_texts(graph, np.array([malloc]))[0] == "cudaMalloc"
 
 
 def test_an_expression_chooses_by_overhead_operator_and_annotation() -> None:
@@ -167,7 +167,7 @@ def test_scales_apply_in_turn_and_change_nothing_else() -> None:
     _, found = what_if(graph, graph.nodes_.duration_us, scales)
     assert found[nodes_named(graph, GEMM)] == 35
     assert found[nodes_named(graph, NCCL)] == 30
-    t1 = np.array([node_text(graph, n).startswith("T1") for n in range(len(graph))])
+    t1 = np.array([node_texts(graph, np.array([n]))[0].startswith("T1") for n in range(len(graph))])
     t1 &= graph.nodes_.scope == Scope.HOST
     assert not found[t1].any()
     rest = ~t1 & ~np.isin(graph.nodes_.scope, SCOPES["gpu"])
@@ -201,7 +201,7 @@ def test_a_factor_of_one_changes_nothing(t: Tiny) -> None:
 
 def text_of(graph: ExecutionGraph, text: str) -> set[str]:
     chosen = np.flatnonzero(Scale.parse(text).matches(graph)).tolist()
-    return {node_text(graph, node) for node in chosen}
+    return {node_texts(graph, np.array([node]))[0] for node in chosen}
 
 
 def threads() -> Tiny:

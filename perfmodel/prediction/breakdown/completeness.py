@@ -1,7 +1,4 @@
-"""What a recording cannot tell, and what stays unexplained.
-
-Gaps are said before any answer from a recording, with the figures that they touch.
-"""
+"""What a recording cannot tell: said before any answer from it, with the figures it touches."""
 
 from __future__ import annotations
 
@@ -13,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.arrays import has_code
-from perfmodel.base.units import human_us
 from perfmodel.prediction.breakdown.hotspots import StepClock
-from perfmodel.timeline.critical_path import TimelinePath, interval_union
+from perfmodel.timeline.critical_path import interval_union
 from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
-from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
+from perfmodel.timeline.graph.kinds import Cause, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
@@ -140,75 +136,3 @@ def unrecorded(trace: Trace, graph: ExecutionGraph) -> str:
         "no operator and no GPU work was recorded: did it run in another process or thread, or "
         "outside of the recording?"
     )
-
-
-def device_name(trace: Trace, graph: ExecutionGraph) -> str:
-    """What a trace ran on, also one that lacks its work."""
-    names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
-    return names[0] if names and lacks_work(graph) else trace.device
-
-
-MAX_UNEXPLAINED_FRAC = 0.05
-"""A step of which more is unexplained is said to be so."""
-MAX_ERROR_FRAC = 0.015
-"""A replay further off than this does not follow from its graph."""
-
-
-@dataclass(frozen=True)
-class Unexplained:
-    """What of a step's critical path waited for something that was not recorded."""
-
-    step: str
-    rank: int
-    frac: float
-    """Share of the step, 0 to 1."""
-    longest: str
-    """The longest of these waits, in words; empty where there is none."""
-
-    @classmethod
-    def of(cls, graph: ExecutionGraph, mark: int, path: TimelinePath) -> Unexplained:
-        """That of the step in row `mark` of `graph.marks`, whose critical path is `path`."""
-        name, rank = graph.marks.name[mark], int(graph.marks.rank[mark])
-        waits = [piece for piece in path if piece.cause in NOT_EXPLAINED]
-        if not waits:
-            return cls(name, rank, 0.0, "")
-        step_us = path[-1].end_us - path[0].start_us
-        taken_us = sum(piece.end_us - piece.start_us for piece in waits)
-        worst = max(waits, key=lambda piece: piece.end_us - piece.start_us)
-        missing = worst.cause == Cause.RECORDING_MISSING
-        where = graph.resources[int(graph.nodes_.resource[worst.node])].partition("/")[2]
-        label = graph.labels[worst.node].removeprefix("wait before ")
-        length = human_us(worst.end_us - worst.start_us)
-        reason = " (work that was not recorded)" if missing else ""
-        longest = f"{length} before {label[:60]!r} on {where}{reason}"
-        return cls(name, rank, taken_us / step_us, longest)
-
-
-def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
-    """One line per rank of which a step is unexplained to more than `MAX_UNEXPLAINED_FRAC`."""
-    lines = []
-    for rank in dict.fromkeys(step.rank for step in steps):
-        many = [s for s in steps if s.rank == rank and s.frac > MAX_UNEXPLAINED_FRAC]
-        if many:
-            worst = max(many, key=lambda step: step.frac)
-            others = f" (and much of {len(many) - 1} more)" if len(many) > 1 else ""
-            lines.append(
-                f"rank {rank}: {100 * worst.frac:.1f} % of {worst.step}{others} is unexplained: "
-                f"the longest wait is {worst.longest}. A replay keeps it as measured; only "
-                "--scale unexplained=FACTOR changes it"
-            )
-    return lines
-
-
-def error_warnings(rank: int, steps: Sequence[tuple[str, float, float]]) -> list[str]:
-    """A line where a replayed step (name, predicted, measured) is off by `MAX_ERROR_FRAC`."""
-    off = [(name, us / true_us - 1) for name, us, true_us in steps if true_us]
-    off = [(name, error) for name, error in off if abs(error) > MAX_ERROR_FRAC]
-    if not off:
-        return []
-    name, error = max(off, key=lambda each: abs(each[1]))
-    others = f" (of {len(off)} such steps)" if len(off) > 1 else ""
-    return [
-        f"rank {rank}: the replay of {name}{others} is {100 * error:+.1f} % off what was measured, "
-        "for a reason that stays unexplained: treat what-ifs of it with care"
-    ]

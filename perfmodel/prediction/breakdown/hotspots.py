@@ -35,7 +35,6 @@ _WRAPPER_MODULE = re.compile(
     r"|FullyShardedDataParallel|DistributedModelParallel"
 )
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
-_ROLES = (MAIN_THREAD, AUTOGRAD_THREAD)
 
 MODULE_NAME = re.compile(r"nn\.Module: ")
 UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -317,27 +316,18 @@ class Hotspots:
         nesting = Nesting(self.rank, rows)
         counts = rows[(us[rows] > 0) & (key[rows] >= 0)]
         outer = counts[nesting.is_outer(key)[counts]]
-        around, forward = self._keys_around(nesting, np.append(key, NONE))
-        columns = {
-            "count": summed(key[counts], None, len(names)),
-            "host_us": summed(key[outer], us[outer], len(names)),
-            "device_us": once(around, [], self.device_us, len(names)),
-            "backward_device_us": once(forward, around, self.device_us, len(names)),
-        }
-        return self._sums(names, columns)
-
-    def _keys_around(self, nesting: Nesting, key: Ints) -> tuple[list[Ints], list[Ints]]:
-        """Keys of the ranges around the launch call of each device row, one after the other; and of
-        those around the operator whose derivative it launches."""
+        # Around the launch call of each device row, or by what the main thread did meanwhile; and
+        # around the operator whose derivative it launches.
         rank, launch = self.rank, self.links.device_launch
-        threads = {role: [t for t, r in self.links.roles.items() if r == role] for role in _ROLES}
-        of_main = nesting.rows[np.isin(rank.thread[nesting.rows], threads[MAIN_THREAD])]
-        meanwhile = np.flatnonzero(
-            (launch >= 0) & np.isin(rank.thread[launch], threads[AUTOGRAD_THREAD])
+        main_threads, autograd_threads = (
+            [thread for thread, its in self.links.roles.items() if its == role]
+            for role in (MAIN_THREAD, AUTOGRAD_THREAD)
         )
+        of_main = nesting.rows[np.isin(rank.thread[nesting.rows], main_threads)]
+        meanwhile = np.flatnonzero((launch >= 0) & np.isin(rank.thread[launch], autograd_threads))
         running = np.full(len(launch), NONE, np.int64)
         called = launch[meanwhile]
-        main = np.repeat(np.array(threads[MAIN_THREAD], np.int64), len(called))
+        main = np.repeat(np.array(main_threads, np.int64), len(called))
         running[meanwhile] = innermost(rank, main, rank.start_us[called], of_main)
         differentiates = np.append(differentiated_ops(rank), NONE)
         forward = np.full(len(launch), NONE, np.int64)
@@ -345,9 +335,17 @@ class Hotspots:
         # the operator that asked for it.
         for ops in self.ops.chain(self.launched_by):
             forward = np.where(differentiates[ops] >= 0, differentiates[ops], forward)
-        around = [*nesting.chain(nesting.innermost(launch)), *nesting.chain(running)]
-        of_forward = nesting.chain(nesting.innermost(forward))
-        return [key[at] for at in around], [key[at] for at in of_forward]
+        around_launch = [*nesting.chain(nesting.innermost(launch)), *nesting.chain(running)]
+        key_of = np.append(key, NONE)
+        around = [key_of[at] for at in around_launch]
+        of_forward = [key_of[at] for at in nesting.chain(nesting.innermost(forward))]
+        columns = {
+            "count": summed(key[counts], None, len(names)),
+            "host_us": summed(key[outer], us[outer], len(names)),
+            "device_us": once(around, [], self.device_us, len(names)),
+            "backward_device_us": once(of_forward, around, self.device_us, len(names)),
+        }
+        return self._sums(names, columns)
 
     def _by_name(self, rows: Ints, columns: dict[str, Floats]) -> NamedSums:
         """Columns of these rows summed by name, and how many rows have it."""

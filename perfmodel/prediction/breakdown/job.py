@@ -18,8 +18,14 @@ from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
 from perfmodel.prediction.breakdown import completeness
 from perfmodel.prediction.breakdown.hotspots import Hotspots, NamedSums
-from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting, slowest_of
 from perfmodel.prediction.breakdown.tables import MAX_ROWS, TABLES, HotTables, rounded_records
+from perfmodel.prediction.breakdown.waiting import (
+    RankWaiting,
+    Unexplained,
+    rank_waiting,
+    slowest_of,
+    unexplained_warnings,
+)
 from perfmodel.timeline.critical_path import (
     Accounting,
     DeviceWork,
@@ -127,6 +133,7 @@ class RankBreakdown(HotTables):
     """`transfer_us` and `waiting_us` at the collectives where ranks meet, per step."""
     period_us: float = field(repr=False)
     """What steady steps that follow one another take, in the median."""
+    _sums: dict[str, NamedSums] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
@@ -158,10 +165,6 @@ class RankBreakdown(HotTables):
             main_cause=main,
             main_cause_us=causes[main] if main else 0.0,
         )
-
-    @cached_property
-    def _sums(self) -> dict[str, NamedSums]:
-        return {}
 
     def sums(self, table: str) -> NamedSums:
         if table not in self._sums:
@@ -264,10 +267,8 @@ class Breakdown(HotTables):
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
         """One of the tables as a frame: `top_kernels top_operators annotations collectives rates`,
-        of one rank or in the mean over all; `summary memory`, rank by rank.
-
-        Raises `UsageError` where there is no such table or rank.
-        """
+        of one rank or in the mean over all; `summary memory`, rank by rank. Raises `UsageError`
+        where there is no such table or rank."""
         import pandas as pd
 
         chosen = [each for each in self.ranks if rank is None or each.rank == rank]
@@ -283,9 +284,7 @@ class Breakdown(HotTables):
 
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
         """The timeline of one step (index) of one rank (default: the first), as it was measured.
-
-        Raises `UsageError` where there is no such rank or step.
-        """
+        Raises `UsageError` where there is no such rank or step."""
         from perfmodel.timeline.critical_path import step_figure
 
         chosen = next((r for r in self.ranks if rank is None or r.rank == rank), None)
@@ -342,14 +341,15 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
     waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
-    ranks, unexplained = [], list[completeness.Unexplained]()
+    names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
+    ranks, unexplained = [], list[Unexplained]()
     for rank, links, period_us in zip(trace.ranks, trace.links, lags.period_us, strict=True):
         overheads = measure(rank, links)
         device, steps = DeviceWork.of(timeline, rank.rank), list[StepBreakdown]()
         for mark in np.flatnonzero(graph.marks.rank == rank.rank).tolist():
             index, bounds_us = len(steps), step_bounds(timeline, mark)
             path = lags.path(mark, walker)
-            unexplained.append(completeness.Unexplained.of(graph, mark, path))
+            unexplained.append(Unexplained.of(graph, mark, path))
             steps.append(
                 StepBreakdown(
                     index,
@@ -366,9 +366,9 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
             key: None if waiting is None else round(getattr(waiting, key).get(rank.rank, 0.0), 3)
             for key in ("transfer_us", "waiting_us")
         }
-        about = (rank.rank, completeness.device_name(trace, graph), steps)
+        about = (rank.rank, names[0] if names and missing else trace.device, steps)
         ranks.append(RankBreakdown(*about, hot, meets_us, median(period_us)))
-    cautions = [*lags.cautions(), *completeness.unexplained_warnings(unexplained)]
+    cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []
     return Breakdown(
         trace.source,

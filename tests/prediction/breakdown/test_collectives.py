@@ -8,8 +8,7 @@ import pytest
 from tiny import COMMS, MAIN, NCCL, Tiny
 
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.rates import collective_sums
-from perfmodel.prediction.breakdown.tables import collective_rows
+from perfmodel.prediction.breakdown.tables import collective_rows, collective_sums
 
 
 def rows_of(t: Tiny) -> list[dict[str, Any]]:

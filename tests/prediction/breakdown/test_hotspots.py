@@ -13,12 +13,12 @@ from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, WORKER, Tiny, trace_of
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.rates import rate_sums
 from perfmodel.prediction.breakdown.tables import (
     kernel_rows,
     operator_rows,
     range_rows,
     rate_rows,
+    rate_sums,
 )
 from perfmodel.trace import read
 from perfmodel.trace.window import Steps

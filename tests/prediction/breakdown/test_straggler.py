@@ -10,7 +10,7 @@ from tiny import COMMS, NCCL, Tiny, graph_of, trace_of
 
 from perfmodel.prediction import predict
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.straggler import (
+from perfmodel.prediction.breakdown.waiting import (
     DATA_LOADING,
     HOST,
     KERNELS,

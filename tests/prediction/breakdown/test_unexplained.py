@@ -8,12 +8,12 @@ import pytest
 from tiny import Tiny
 
 from perfmodel.prediction import predict
-from perfmodel.prediction.breakdown.completeness import (
+from perfmodel.prediction.breakdown.job import breakdown
+from perfmodel.prediction.breakdown.waiting import (
     Unexplained,
     error_warnings,
     unexplained_warnings,
 )
-from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.trace import Trace, read
 
 WALKED = (

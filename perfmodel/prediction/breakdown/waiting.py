@@ -1,4 +1,4 @@
-"""Which rank the others wait for at their collectives, and why it comes late."""
+"""What steps wait for: the rank that comes last to collectives, and why; what was not recorded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct
+from perfmodel.base.units import human_us
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.what_if import HOST_CAUSES
-from perfmodel.timeline.critical_path import PathWalker, interval_union
-from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
+from perfmodel.timeline.critical_path import PathWalker, TimelinePath, interval_union
+from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, EdgeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, steady_steps
 from perfmodel.trace.columns import NONE
@@ -121,14 +122,14 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)
         from_us = max(float(arrived[at]), float(since_us[at]))
         for piece in walker.walk(int(arrival[at]), from_us, float(since_us[at])):
-            cause = _cause_of(graph, piece.node, piece.cause)
+            cause = _cause_of(graph.labels[piece.node], int(piece.cause))
             late_us[cause] += share * (piece.end_us - piece.start_us)
     # How much more its device does than the others' mean bounds what its device makes it late by.
     taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))
     chosen = counts(timeline.start_us) & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
     for node in np.flatnonzero(chosen).tolist():
-        cause = _cause_of(graph, node, int(nodes.cause[node]))
+        cause = _cause_of(graph.labels[node], int(nodes.cause[node]))
         excess_us[cause] += float(weight[node] * taken_us[node])
     for cause in (KERNELS, LOOKUPS, COPIES):
         shifted_us = late_us[cause] - min(late_us[cause], max(excess_us[cause], 0.0))
@@ -165,13 +166,77 @@ def _meetings(
     return transfer[chosen], arrival[chosen], renumbered, before_us[of_chosen]
 
 
-def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:
-    cause = _CAUSE.get(Cause(code), OTHER)
-    return LOOKUPS if cause == KERNELS and _is_lookup(graph.labels[node]) else cause
-
-
 @cache
-def _is_lookup(label: str) -> bool:
-    """Whether a kernel's name, or the op that was modelled, is of an embedding table."""
-    modelled = OPS.get(label)
-    return "embedding" in (family_of_kernel(label), modelled.family if modelled else "")
+def _cause_of(label: str, code: int) -> str:
+    """Of a node; kernels that are, by their name or the op that was modelled, lookups."""
+    cause, modelled = _CAUSE.get(Cause(code), OTHER), OPS.get(label)
+    if cause != KERNELS:
+        return cause
+    families = family_of_kernel(label), modelled.family if modelled else ""
+    return LOOKUPS if "embedding" in families else KERNELS
+
+
+MAX_UNEXPLAINED_FRAC = 0.05
+"""A step of which more is unexplained is said to be so."""
+MAX_ERROR_FRAC = 0.015
+"""A replay further off than this does not follow from its graph."""
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """What of a step's critical path waited for something that was not recorded."""
+
+    step: str
+    rank: int
+    frac: float
+    """Share of the step, 0 to 1."""
+    longest: str
+    """The longest of these waits, in words; empty where there is none."""
+
+    @classmethod
+    def of(cls, graph: ExecutionGraph, mark: int, path: TimelinePath) -> Unexplained:
+        """That of the step in row `mark` of `graph.marks`, whose critical path is `path`."""
+        name, rank = graph.marks.name[mark], int(graph.marks.rank[mark])
+        waits = [piece for piece in path if piece.cause in NOT_EXPLAINED]
+        if not waits:
+            return cls(name, rank, 0.0, "")
+        step_us = path[-1].end_us - path[0].start_us
+        taken_us = sum(piece.end_us - piece.start_us for piece in waits)
+        worst = max(waits, key=lambda piece: piece.end_us - piece.start_us)
+        missing = worst.cause == Cause.RECORDING_MISSING
+        where = graph.resources[int(graph.nodes_.resource[worst.node])].partition("/")[2]
+        label = graph.labels[worst.node].removeprefix("wait before ")
+        length = human_us(worst.end_us - worst.start_us)
+        reason = " (work that was not recorded)" if missing else ""
+        longest = f"{length} before {label[:60]!r} on {where}{reason}"
+        return cls(name, rank, taken_us / step_us, longest)
+
+
+def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
+    """One line per rank of which a step is unexplained to more than `MAX_UNEXPLAINED_FRAC`."""
+    lines = []
+    for rank in dict.fromkeys(step.rank for step in steps):
+        many = [s for s in steps if s.rank == rank and s.frac > MAX_UNEXPLAINED_FRAC]
+        if many:
+            worst = max(many, key=lambda step: step.frac)
+            others = f" (and much of {len(many) - 1} more)" if len(many) > 1 else ""
+            lines.append(
+                f"rank {rank}: {100 * worst.frac:.1f} % of {worst.step}{others} is unexplained: "
+                f"the longest wait is {worst.longest}. A replay keeps it as measured; only "
+                "--scale unexplained=FACTOR changes it"
+            )
+    return lines
+
+
+def error_warnings(rank: int, steps: Sequence[tuple[str, float, float]]) -> list[str]:
+    """A line where a replayed step (name, predicted, measured) is off by `MAX_ERROR_FRAC`."""
+    off = [(name, us / true_us - 1) for name, us, true_us in steps if true_us]
+    off = [(name, error) for name, error in off if abs(error) > MAX_ERROR_FRAC]
+    if not off:
+        return []
+    name, error = max(off, key=lambda each: abs(each[1]))
+    others = f" (of {len(off)} such steps)" if len(off) > 1 else ""
+    return [
+        f"rank {rank}: the replay of {name}{others} is {100 * error:+.1f} % off what was measured, "
+        "for a reason that stays unexplained: treat what-ifs of it with care"
+    ]
