@@ -15,9 +15,8 @@ from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.trace import Trace, read
-from perfmodel.validate.evaluate.jobs import find_jobs
+from perfmodel.validate.evaluate.jobs import find_jobs, shape_times
 from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, error_rows
-from perfmodel.validate.evaluate.shapes import shape_times
 
 OPS_SCHEMA = "perfmodel.evaluation.ops/1"
 _FIGURES = ("gmae_pct", "mape_pct", "median_pct", "bias_pct", "total_pct", "measured_us")

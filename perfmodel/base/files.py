@@ -27,6 +27,23 @@ _CHUNK_BYTES = 1 << 18
 _MAX_NESTED_GZIP = 3
 
 
+DEMO = "demo:"
+_DEMOS = {
+    DEMO: "dlrm_cpu_kineto.json.gz",
+    f"{DEMO}2rank": "2rank",
+    f"{DEMO}gpu": "gpu/dlrm_default_b512_kineto.json.gz",
+}
+"""Traces that come with the package, by what stands for their path."""
+
+
+def located(path: str | Path) -> Path:
+    """The path, or that of the bundled trace it names. Raises `UsageError` where there is none."""
+    name = str(path)
+    if name.startswith(DEMO) and name not in _DEMOS:
+        raise UsageError(f"{name}: no such demo; there are {', '.join(_DEMOS)}")
+    return Path(__file__).parents[1] / "demo" / _DEMOS[name] if name in _DEMOS else Path(path)
+
+
 def read_bytes(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
     """The content of `path`, gunzipped when it is gzip, whatever its name.
 

@@ -133,7 +133,7 @@ def _evaluated(paths: list[str] | None, max_memory: float, **reading: Any) -> Er
 
 
 def kernels(data: list[Path], timed_by: KernelOptions = PACKAGED, target: Output = STDOUT) -> None:
-    from perfmodel.validate.evaluate.shapes import evaluate_kernels
+    from perfmodel.validate.evaluate.tables import evaluate_kernels
 
     with working("evaluating"):
         evaluation = evaluate_kernels(data)
@@ -172,7 +172,7 @@ def modules(
     overheads: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    from perfmodel.validate.evaluate.modules import evaluate_modules, read_calls
+    from perfmodel.validate.evaluate.tables import evaluate_modules, read_calls
 
     calls = read_calls(table)
     asked: dict[str, Any] = {"hardware": hardware, "overheads": overheads}
@@ -195,7 +195,7 @@ def steps(
 ) -> None:
     from perfmodel.hardware import node, with_settings
     from perfmodel.validate.calibrate.steps import read_steps
-    from perfmodel.validate.evaluate.modules import evaluate_steps
+    from perfmodel.validate.evaluate.tables import evaluate_steps
 
     machine = with_settings(node(hardware), settings or ())
     on = machine.device if machine.device.target == "cpu" else None

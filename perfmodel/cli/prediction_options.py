@@ -135,8 +135,8 @@ class PredictionOptions(KernelOptions):
 
     def read(self, trace: str | None, context: int = 0) -> Trace:
         """The trace, or the bundled demo; `context` as of `read`."""
+        from perfmodel.base.files import DEMO
         from perfmodel.trace import read
-        from perfmodel.trace.files import DEMO
 
         given = self._reading() | {"context": context}
         with working(f"reading {trace or DEMO}"):

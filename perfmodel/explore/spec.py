@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from perfmodel.base.files import DEMO
 from perfmodel.base.frames import read_frame
 from perfmodel.base.schema import Limits, convert, read_toml, section
 from perfmodel.cost.durations import using_kernels
@@ -17,7 +18,6 @@ from perfmodel.explore.axes import Points, name_of
 from perfmodel.hardware import Part
 from perfmodel.prediction.running_cost import Prices
 from perfmodel.trace import Trace
-from perfmodel.trace.files import DEMO
 from perfmodel.workload import Workload
 
 

@@ -26,7 +26,7 @@ from perfmodel.ops.read.profile import ops_before_device_waits
 from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
-from perfmodel.trace.categories import Category, is_communication
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.window import MAIN_THREAD
@@ -258,7 +258,7 @@ class _Insertion:
         is_kernel = self.rank.category[row] == Category.KERNEL
         kind = "kernel" if is_kernel else "copy"
         about = {"recorded_us": repr(float(self.taken_us[at])), **self._call(launch)}
-        if is_kernel and is_communication(name):
+        if is_kernel and self.rank.is_communication[row]:
             kind = "collective"
             group = int(self.rank.process_group[row])
             alone = f"of rank {self.rank.rank} alone"

@@ -296,8 +296,7 @@ class Prediction:
 
     def plot(self, result: int = 0) -> Figure:
         """The predicted timeline of the slowest rank's step closest to the median."""
-        from perfmodel.timeline.critical_path import critical_path
-        from perfmodel.timeline.figures import step_figure
+        from perfmodel.timeline.critical_path import critical_path, step_figure
 
         chosen = self.results[result]
         path = critical_path(chosen.timeline, chosen.median_mark)

@@ -24,8 +24,9 @@ from perfmodel.timeline.critical_path import (
     critical_path,
     idle_gaps,
     idle_pieces,
+    node_frame,
+    piece_columns,
 )
-from perfmodel.timeline.figures import node_frame, piece_columns
 from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, EdgeKind
 from perfmodel.timeline.graph.types import whole_text
 from perfmodel.timeline.schedule import Timeline
@@ -125,7 +126,6 @@ def _shown_nodes(timeline: Timeline) -> pd.DataFrame:
     """Nodes and waits for other ranks as boxes; a transfer stands for its arrivals."""
     nodes, arrivals = node_frame(timeline), timeline.graph.arrivals
     shown = (nodes.end_us > nodes.start_us) | nodes.kind.isin(_SHOWN_WITHOUT_TIME)
-    shown &= nodes.kind != "mark"
     if arrivals is not None:
         shown &= ~nodes.node.isin(arrivals[:, 1])
     return nodes[shown].assign(name=_with_gap(nodes[shown]), detail="")

@@ -1,4 +1,5 @@
-"""Walking back from a node along what decided each start: the critical path, and idle causes.
+"""Walking back from a node along what decided each start: the critical path, and idle causes; as
+frames and a figure.
 
 Every idle microsecond of the device gets one cause. An idle interval ends where an operation
 starts: the walk back from there says what the device waited for. After the last operation of the
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +19,21 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code
 from perfmodel.timeline.graph.kinds import (
     CAUSE_OF_EDGE,
+    CAUSE_ON_THREAD,
     DEVICE_KINDS,
     LAUNCH_KINDS,
+    PLAUSIBLE_LAG_US,
     Cause,
     EdgeKind,
     Scope,
 )
-from perfmodel.timeline.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
+from perfmodel.timeline.graph.types import names
 from perfmodel.timeline.schedule import Timeline, deciding_edges, step_bounds
 from perfmodel.trace.columns import NONE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 ROUNDING_US = 1e-7
 """Sums of differences leave up to this much where there is no time."""
@@ -75,7 +82,23 @@ class PathWalker:
         self.lag = _view(np.append(edges.lag_us, 0.0)[deciding])
         self.cause, self.kind = _view(nodes.cause), _view(nodes.kind)
         self.unknown = int(graph.unknown)
-        self.release = _causes_of_release(timeline, np.flatnonzero(deciding == NONE))
+        # Per node that no edge set free, why it began when it did. Operations ahead of every
+        # launched one of their stream began before the window; a later one without a launch call
+        # misses its record. A thread that begins after another of its rank has a reason that was
+        # not recorded.
+        free = np.flatnonzero(deciding == NONE)
+        launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
+        first = np.full(len(graph.resources), np.inf)
+        np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
+        is_late = nodes.start_us[free] > first[nodes.resource[free]]
+        begun_us = np.full(int(nodes.rank.max(initial=0)) + 1, np.inf)
+        np.minimum.at(begun_us, nodes.rank, nodes.start_us)
+        is_second = nodes.start_us[free] > begun_us[nodes.rank[free]]
+        on_device = has_code(nodes.kind[free], DEVICE_KINDS)
+        causes = np.full(len(free), int(Cause.BEFORE_WINDOW))
+        causes[on_device & is_late] = Cause.RECORDING_MISSING
+        causes[~on_device & is_second] = graph.unknown
+        self.release = dict(zip(free.tolist(), causes.tolist(), strict=True))
 
     def walk(self, node: int, from_us: float, stop_us: float) -> TimelinePath:
         """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.
@@ -126,29 +149,6 @@ class PathWalker:
 def _view(column: NDArray[Any]) -> Sequence[Any]:
     """A column without a copy: its items are Python's numbers, as those of a list."""
     return np.ascontiguousarray(column).data
-
-
-def _causes_of_release(timeline: Timeline, free: Ints) -> dict[int, int]:
-    """Per node that no edge set free, why it began when it did.
-
-    Operations ahead of every launched one of their stream began before the window; a later one
-    without a launch call misses its record. A thread that begins after another of its rank has a
-    reason that was not recorded.
-    """
-    graph = timeline.graph
-    nodes, edges = graph.nodes_, graph.edges_
-    launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
-    first = np.full(len(graph.resources), np.inf)
-    np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
-    is_late = nodes.start_us[free] > first[nodes.resource[free]]
-    begun_us = np.full(int(nodes.rank.max(initial=0)) + 1, np.inf)
-    np.minimum.at(begun_us, nodes.rank, nodes.start_us)
-    is_second = nodes.start_us[free] > begun_us[nodes.rank[free]]
-    on_device = has_code(nodes.kind[free], DEVICE_KINDS)
-    causes = np.full(len(free), int(Cause.BEFORE_WINDOW))
-    causes[on_device & is_late] = Cause.RECORDING_MISSING
-    causes[~on_device & is_second] = graph.unknown
-    return dict(zip(free.tolist(), causes.tolist(), strict=True))
 
 
 def critical_path(timeline: Timeline, mark: int, walker: PathWalker | None = None) -> TimelinePath:
@@ -299,3 +299,68 @@ def idle_pieces(gaps: Iterable[Gap], walker: PathWalker) -> TimelinePath:
             if piece.start_us < high:
                 pieces.append(piece if piece.end_us <= high else piece._replace(end_us=high))
     return pieces
+
+
+def node_frame(timeline: Timeline) -> pd.DataFrame:
+    """The graph's `nodes` with a column `node`, `start_us` and `end_us`; and a row of node -1 for
+    each wait for other ranks, from a rank's arrival at a collective to its transfer."""
+    import pandas as pd
+
+    graph = timeline.graph
+    times = {"start_us": timeline.start_us, "end_us": timeline.end_us}
+    nodes = graph.nodes.assign(node=np.arange(len(graph)), **times)
+    if graph.arrivals is None:
+        return nodes
+    transfer, arrival = graph.arrivals.T
+    waiting = nodes.iloc[transfer].assign(
+        label="waiting for other ranks",
+        kind="collective_wait",
+        cause="collective_wait",
+        scope="none",
+        node=NONE,
+        start_us=timeline.end_us[arrival],
+        end_us=timeline.start_us[transfer],
+    )
+    return pd.concat([nodes, waiting[waiting.end_us > waiting.start_us]])
+
+
+def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> pd.DataFrame:
+    """Pieces of a critical path, or of idle time, in order of time.
+
+    Columns `node` (-1: none), `edge` (text, empty where the piece is the node itself), `cause`,
+    `start_us`, `end_us`; of the node `rank`, `resource`, `label` and `kind`.
+    """
+    import pandas as pd
+
+    frame = pd.DataFrame(list(pieces), columns=list(Piece._fields))
+    types: dict[str, Any] = {"node": int, "edge": int, "cause": int, "start_us": float}
+    frame = frame.astype(types | {"end_us": float}).sort_values(["start_us", "end_us"])
+    frame = frame.reset_index(drop=True)
+    has_node = frame.node >= 0
+    of_node = timeline.graph.nodes.iloc[frame.node].reset_index(drop=True)
+    texts = {name: of_node[name].where(has_node, "") for name in ("resource", "label", "kind")}
+    kinds = {"edge": names(EdgeKind, frame.edge), "cause": names(Cause, frame.cause)}
+    return frame.assign(rank=of_node["rank"].where(has_node), **texts, **kinds)
+
+
+def step_figure(
+    timeline: Timeline, mark: int, *, path: Iterable[Piece], idle: Iterable[Piece] | None = None
+) -> Figure:
+    """The timeline of one step (row `mark` of the graph's marks), with its path and idle time."""
+    from perfmodel.plot import timeline_figure
+
+    def drawn(pieces: Iterable[Piece]) -> pd.DataFrame:
+        """None that only rounding made."""
+        every = piece_columns(timeline, pieces)
+        return every[every.end_us - every.start_us > ROUNDING_US]
+
+    marks = timeline.graph.marks
+    start_us, end_us = step_bounds(timeline, mark)
+    return timeline_figure(
+        node_frame(timeline),
+        path=drawn(path),
+        idle=None if idle is None else drawn(idle),
+        start_us=start_us,
+        end_us=end_us,
+        title=f"{marks.name[mark]}, rank {marks.rank[mark]}",
+    )

@@ -16,7 +16,6 @@ from perfmodel.trace.window import Steps
 if TYPE_CHECKING:
     import pandas as pd
 
-
 MAX_POINTS = 500
 """Of a series; of each stretch between two of them the largest value stands."""
 

@@ -91,7 +91,10 @@ class Timeline:
 
 
 def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeline:
-    """Schedule `graph` with a duration per node (default: as measured)."""
+    """Schedule `graph` with a duration per node (default: as measured).
+
+    Raises `GraphError` where the graph lost the order of a thread or stream.
+    """
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
     bounds, source, by_target = graph.incoming
     edges = graph.edges_
@@ -107,14 +110,8 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
         start[node] = begin
         end[node] = begin + taken[node]
     timeline = Timeline(graph, np.array(start), np.array(end))
-    _check_order(timeline)
-    return timeline
-
-
-def _check_order(timeline: Timeline) -> None:
-    """Raise `GraphError` where two nodes of one thread or stream run at the same time and no edge
-    between them allows it: such a timeline is none that a machine can have."""
-    graph = timeline.graph
+    # Two nodes of one thread or stream that run at the same time, though no edge between them
+    # allows it: such a timeline is none that a machine can have.
     before, after = graph.unconnected
     early_us = timeline.end_us[before] - timeline.start_us[after]
     if len(early_us) and early_us.max() > ORDER_TOLERANCE_US:
@@ -124,6 +121,7 @@ def _check_order(timeline: Timeline) -> None:
             f"{graph.resources[graph.nodes_.resource[after[at]]]}: {second!r} would start "
             f"{early_us[at]:.1f} us before {first!r} has ended: the graph does not keep their order"
         )
+    return timeline
 
 
 def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:
@@ -203,8 +201,17 @@ def step_roles(measured: Timeline) -> list[StepRole]:
     A sole one is steady.
     """
     graph = measured.graph
-    complete = np.flatnonzero(_is_complete(measured))
+    nodes, edges, step_of = graph.nodes_, graph.edges_, step_of_nodes(graph)
+    launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
+    operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
     step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
+    launched, ran = (
+        np.bincount(step_of[each][step_of[each] != NONE], minlength=len(step_us))
+        for each in (launches, operators)
+    )
+    usual = median(launched[launched > 0].astype(np.float64)) if launched.any() else 0.0
+    is_complete: Mask = (launched >= COMPLETE_FRAC * usual) & ((ran > 0) | (not ran.any()))
+    complete = np.flatnonzero(is_complete if is_complete.any() else ~is_complete)
     roles = [StepRole.INCOMPLETE] * len(step_us)
     step_us = step_us[complete]
     begun = 0
@@ -215,22 +222,6 @@ def step_roles(measured: Timeline) -> list[StepRole]:
         later = StepRole.OUTLIER if slow[at] else StepRole.STEADY
         roles[step] = StepRole.WARM_UP if at < begun else later
     return roles
-
-
-def _is_complete(measured: Timeline) -> Mask:
-    """Per step, whether it did what the others did."""
-    graph = measured.graph
-    nodes, edges, step = graph.nodes_, graph.edges_, step_of_nodes(graph)
-    launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
-    operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
-    count = len(graph.marks.name) // len(ranks_of(graph))
-    launched, ran = (
-        np.bincount(step[each][step[each] != NONE], minlength=count)
-        for each in (launches, operators)
-    )
-    usual = median(launched[launched > 0].astype(np.float64)) if launched.any() else 0.0
-    complete: Mask = (launched >= COMPLETE_FRAC * usual) & ((ran > 0) | (not ran.any()))
-    return complete if complete.any() else ~complete
 
 
 def _slow_above_us(step_us: Floats) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from functools import lru_cache
 
 
 class Category(IntEnum):
@@ -122,9 +121,3 @@ COMMUNICATION_NAME = re.compile(
 
 TELLING_CHARACTERS = 300
 """A demangled name runs to thousands; what it is stands in front, its arguments follow."""
-
-
-@lru_cache(maxsize=1 << 16)
-def is_communication(name: str) -> bool:
-    """Whether a kernel moves data between ranks, by its name."""
-    return COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]) is not None

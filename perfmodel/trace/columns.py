@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code
-from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
+from perfmodel.trace.categories import (
+    COMMUNICATION_NAME,
+    DEVICE_CATEGORIES,
+    TELLING_CHARACTERS,
+    Category,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,8 +192,15 @@ class RankTrace:
         """Rows that ran on a device: kernels, copies, memsets."""
         return self.is_of(DEVICE_CATEGORIES)
 
-    def of(self, *categories: Category) -> Ints:
-        return np.flatnonzero(self.is_of(categories))
+    @cached_property
+    def is_communication(self) -> Mask:
+        """Rows that move data between ranks, by their names (of kernels)."""
+        return self.named(lambda name: COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]))
+
+    def of(self, *categories: Category, named: re.Pattern[str] | None = None) -> Ints:
+        """Rows of these categories, all or those whose name a pattern matches at its start."""
+        rows = np.flatnonzero(self.is_of(categories))
+        return rows if named is None else rows[self.name_matches(named)[rows]]
 
     def is_of(self, categories: Iterable[Category]) -> Mask:
         return has_code(self.category, categories)
@@ -248,14 +260,20 @@ def rank_of_columns(
     columns: Mapping[str, NDArray[Any]],
     **known: Any,
 ) -> RankTrace:
-    """The rank of these events, but those whose times mean nothing, in order.
+    """The rank of these events, but those whose times mean nothing: by start, then longest first,
+    then `Ev Idx`, then as they stand in the file.
 
     `columns` are those of `RankTrace` of which the file says something, and `known` its other
     fields. All other columns are one array, read-only.
     """
     is_stray = _strays(start_ns, category)
     blank = np.full(len(category), NONE, np.int32)
-    order = _order(start_ns, duration_ns, columns.get("event_index", blank))
+    order = np.argsort(start_ns, kind="stable")
+    is_same = np.zeros(len(order) + 1, np.bool_)  # begins when the one before does
+    is_same[1:-1] = np.diff(start_ns[order]) == 0
+    tied = np.flatnonzero(is_same[1:] | is_same[:-1])
+    rows, event_index = order[tied], columns.get("event_index", blank)
+    order[tied] = rows[np.lexsort((event_index[rows], -duration_ns[rows], start_ns[rows]))]
     order = order[~is_stray[order]]
     start_ns = start_ns[order]
     origin_ns = int(start_ns[0]) if len(order) else 0
@@ -302,18 +320,6 @@ def rank_from_events(where: str, events: Iterable[Mapping[str, Any]], **known: A
     return rank_of_columns(
         where, category, start_ns, duration_ns, columns, strings=strings, **known
     )
-
-
-def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
-    """Rows by start, then longest first, then `Ev Idx`, then as they stand in the file."""
-    order = np.argsort(start_ns, kind="stable")
-    start_ns = start_ns[order]
-    is_same = np.zeros(len(order) + 1, np.bool_)
-    is_same[1:-1] = start_ns[1:] == start_ns[:-1]
-    tied = np.flatnonzero(is_same[1:] | is_same[:-1])
-    rows = order[tied]
-    order[tied] = rows[np.lexsort((event_index[rows], -duration_ns[rows], start_ns[tied]))]
-    return order
 
 
 def _strays(start_ns: Ints, category: NDArray[np.uint8]) -> Mask:

@@ -169,14 +169,11 @@ def _parse_exact(token: bytes) -> int | None:
     return int(exact.multiply(number, Decimal(1000))) if is_near else None
 
 
-MEMORY_EVENT_NAME = "[memory]"
-"""Name of the events."""
 _ALLOCATION_COLUMNS = (
     *("device_type", "device", "size_bytes", "address", "allocated_bytes", "reserved_bytes"),
 )
 """Those of `Allocations` behind its times."""
 _NO_ARGS = MemoryArgs()
-_allocation_values = attrgetter(*_ALLOCATION_COLUMNS)
 
 
 class AllocationRows:
@@ -191,9 +188,10 @@ class AllocationRows:
     def add(self, events: list[Instant], at_ns: Ints) -> None:
         """Take the instant events of a block over, which happened at these times."""
         self._numbers += [event.args.event_index for event in events if event.args]
-        is_memory = np.array([event.name == MEMORY_EVENT_NAME for event in events], np.bool_)
+        is_memory = np.array([event.name == "[memory]" for event in events], np.bool_)
         args = [event.args or _NO_ARGS for event in compress(events, is_memory)]
-        rows, is_whole = list(map(_allocation_values, args)), np.ones(len(args), np.bool_)
+        rows = list(map(attrgetter(*_ALLOCATION_COLUMNS), args))
+        is_whole = np.ones(len(rows), np.bool_)
         try:
             content = pack(f"{len(rows) * len(_ALLOCATION_COLUMNS)}q", *chain(*rows))
         except error:

@@ -17,8 +17,8 @@ from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE, Strings
 from perfmodel.trace.execution_trace_arguments import (
+    RECORD_NAME,
     Texts,
-    is_collective,
     process_groups,
     read_collective,
     read_tensors,
@@ -37,7 +37,6 @@ NESTED_SCHEMAS = (
 _SNIFF_BYTES = 4096
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
 _NODES = re.compile(rb'"(?:nodes|ctrl_deps|rf_id|fw_parent)"\s*:')
-_UTF8_MARK = b"\xef\xbb\xbf"
 _EMPTY = msgspec.Raw(b"[]")
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -95,7 +94,7 @@ _T = TypeVar("_T")
 
 def looks_like_execution_trace(content: bytes) -> bool:
     """Whether `content` is an execution trace in JSON, by its first and last few kilobytes."""
-    head = content[:_SNIFF_BYTES].removeprefix(_UTF8_MARK).lstrip()
+    head = content[:_SNIFF_BYTES].lstrip()
     if not head.startswith(b"{") or b'"traceEvents"' in head:
         return False
     ends = head + b"\n" + content[-_SNIFF_BYTES:]
@@ -109,7 +108,6 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
     unknown schema, a value of the wrong type, an id that occurs twice, a parent that cannot be,
     parents that form a cycle, tensors that do not fit their types.
     """
-    content = content.removeprefix(_UTF8_MARK)
     warnings: list[str] = []
     try:
         content.decode()
@@ -181,10 +179,8 @@ def _of_flat(node: _FlatNode) -> RawNode:
 
 
 def _of_nested(node: _NestedNode) -> RawNode:
-    inputs, outputs = (
-        (bytes(each.values), bytes(each.shapes), bytes(each.types), bytes(each.strides))
-        for each in (node.inputs, node.outputs)
-    )
+    sides = (node.inputs, node.outputs)
+    inputs, outputs = (tuple(map(bytes, msgspec.structs.astuple(each))) for each in sides)
     attributes = {each.name: each.value for each in node.attrs}
     return RawNode(node.id, node.name, node.ctrl_deps or 0, attributes, inputs, outputs)
 
@@ -228,7 +224,7 @@ def build_execution_trace(
     outputs = arguments([node.outputs for node in nodes], "outputs")
     collectives, groups = {}, []
     for row, node in enumerate(nodes):
-        if is_collective(node.name, node.attributes):
+        if node.name == RECORD_NAME or "collective_name" in node.attributes:
             given = [each.tensors for each in (inputs, outputs)]
             tensors = [(each.elements[each.of(row)], each.dtype[each.of(row)]) for each in given]
             place = f"{where}: nodes[{position[row]}]"

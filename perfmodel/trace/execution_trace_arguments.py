@@ -204,18 +204,14 @@ def _count_of_sizes(sizes: list[Any]) -> int:
     return len(sizes)
 
 
-_RECORD_NAME = "record_param_comms"
+RECORD_NAME = "record_param_comms"
+"""Of the node that a collective leaves."""
 
 
 class _Group(msgspec.Struct):
     pg_name: str = ""
     ranks: list[int] = []
     group_size: int = 0
-
-
-def is_collective(name: str, attributes: dict[str, Any]) -> bool:
-    """Whether a node is the record of a collective."""
-    return name == _RECORD_NAME or "collective_name" in attributes
 
 
 def process_groups(values: bytes, warnings: list[str]) -> list[ProcessGroup]:
@@ -250,7 +246,7 @@ def read_collective(
         found = msgspec.convert(stated | attributes, Collective)
     except (ValueError, TypeError, msgspec.MsgspecError, RecursionError) as error:
         message = str(error).replace(" - at `$.", " in `")
-        raise TraceError(f"{place} ({_RECORD_NAME}): {message}") from None
+        raise TraceError(f"{place} ({RECORD_NAME}): {message}") from None
     for dtype in np.concatenate([each for _, each in tensors])[:1].tolist():
         found.dtype = strings[dtype]
     return found

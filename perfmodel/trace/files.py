@@ -1,4 +1,5 @@
-"""The documents behind a path, and what each holds: distinguished by their content.
+"""The documents behind a path, and what each holds: distinguished by their content. Large folders
+are decoded by several processes.
 
 Formats of trace files beside Kineto's: which documents each recognises, and how it reads them.
 
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
+import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,16 +23,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from perfmodel.base.files import content_chunks, read_chunks
+from perfmodel.base.files import check_input, content_chunks, located, read_chunks
 from perfmodel.base.registry import Registry
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import PerfmodelError, TraceError
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.repairs import check_one_process
 
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
-
 
 TracePart: TypeAlias = "RankTrace | ExecutionTrace"
 
@@ -48,7 +50,7 @@ class TraceFormat:
 FORMATS: Registry[TraceFormat] = Registry("trace format", "perfmodel.trace_formats")
 """In the order of their names; the first that recognises a document reads it."""
 
-_ARCHIVES = (".tar.gz", ".tgz")
+ARCHIVES = (".tar.gz", ".tgz")
 
 
 def member_suffixes() -> tuple[str, ...]:
@@ -59,7 +61,7 @@ def member_suffixes() -> tuple[str, ...]:
 
 def file_suffixes() -> tuple[str, ...]:
     """How names of files end that hold documents."""
-    return (*member_suffixes(), *_ARCHIVES)
+    return (*member_suffixes(), *ARCHIVES)
 
 
 def _format(module: str, suffixes: tuple[str, ...] = (), name: str = "") -> TraceFormat:
@@ -79,10 +81,9 @@ FORMATS.register("nsight")(_format("sqlite", (".sqlite",), "nsight"))
 FORMATS.register("memory_snapshot")(_format("memory_snapshot", (".pickle",)))
 FORMATS.register("sqlite")(_format("sqlite", (".db",)))
 
-
 _HEAD_BYTES = 1 << 16
 _KINETO = "record it with torch.profiler (`export_chrome_trace`)"
-_OF_EVENTS = (
+_OTHERS = (
     (
         "a timeline of rocprof or roctracer",
         rb'"traceEvents"\s*:\s*\[\s*\{\s*\}|"name"\s*:\s*"(CPU HIP API|HSA API|CPU HSA API)"',
@@ -94,9 +95,6 @@ _OF_EVENTS = (
         "its device rows are not known; " + _KINETO + " on a GPU, or give its execution trace",
     ),
     ("a profile of JAX or TensorFlow", rb'"name"\s*:\s*"/(device:(GPU|TPU):\d|host:CPU)', _KINETO),
-)
-"""Files of Chrome's trace events: the tool, what is in their first bytes, and what to give."""
-_OTHERS = (
     (
         "a memory timeline of torch.profiler (`export_memory_timeline`)",
         rb"\A\s*\[\s*\[(\s*-?\d+\s*,\s*[0-3]\s*,\s*-?\d+\s*,\s*-?\d+\s*\]"
@@ -104,6 +102,7 @@ _OTHERS = (
         "give `torch.cuda.memory._dump_snapshot`, or a profile with profile_memory=True",
     ),
 )
+"""Files of other tools: which, what is in their first bytes, and what to give."""
 
 
 class Foreign(str):
@@ -112,17 +111,17 @@ class Foreign(str):
     __slots__ = ()
 
 
-def foreign(content: bytes | bytearray, *, is_of_events: bool = False) -> Foreign | None:
+def foreign(content: bytes | bytearray) -> Foreign | None:
     """Whose file it is by its beginning; None where it is of nobody known."""
     head = bytes(content[:_HEAD_BYTES])
-    for tool, mark, instead in _OF_EVENTS if is_of_events else (*_OF_EVENTS, *_OTHERS):
+    for tool, mark, instead in _OTHERS:
         if re.search(mark, head, re.DOTALL):
             return Foreign(f"this is {tool}, which is not read: {instead}")
     return None
 
 
 _SNIFF_BYTES = 512
-_KINETO_KEY = b'"traceEvents"'
+KINETO_KEY = b'"traceEvents"'
 _READ = re.compile(rb'"cat"\s*:\s*"(?i:kernel|gpu_memcpy)"')
 """What only a file has whose device is read."""
 _RECORD_KEY = b'"perfmodel.collect.'
@@ -138,13 +137,18 @@ class FoundDocument(NamedTuple):
     """`COLLECTOR_RECORD` beside our own traces; `Foreign` or None for others that are no trace."""
 
 
-def decode(path: str | Path, max_bytes: int) -> list[FoundDocument]:
-    """The documents of one file, or of `-`: standard input.
+def decode(path: Path, max_bytes: int) -> list[FoundDocument]:
+    """The documents of one file, or of `-`: standard input; `max_bytes` bounds the content of each.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place.
     """
+    if str(path) == "-":
+        name = "standard input"
+        content = content_chunks(sys.stdin.buffer, name, max_bytes=max_bytes)
+    else:
+        name, content = str(path), read_chunks(path, max_bytes=max_bytes)
     result = []
-    for where, chunks in documents(path, max_bytes):
+    for where, chunks in _unpacked(content, name, max_bytes):
         decoded = _decode(chunks, where)
         parts = decoded if isinstance(decoded, tuple) else (decoded,)
         result += [FoundDocument(where, part) for part in parts]
@@ -154,12 +158,12 @@ def decode(path: str | Path, max_bytes: int) -> list[FoundDocument]:
 def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace, ...] | str | None:
     head = bytearray()
     for chunk in chunks:
-        searched = max(0, len(head) - len(_KINETO_KEY))
+        searched = max(0, len(head) - len(KINETO_KEY))
         head += chunk
         if b"\0" in head[:_SNIFF_BYTES]:
             break  # JSON holds no zero byte
-        if head.find(_KINETO_KEY, searched) >= 0:
-            if not _READ.search(head) and (named := foreign(head, is_of_events=True)):
+        if head.find(KINETO_KEY, searched) >= 0:
+            if not _READ.search(head) and (named := foreign(head)):
                 return named
             rank = decode_kineto(chain((bytes(head),), chunks), where)
             check_one_process(rank)
@@ -189,42 +193,8 @@ def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace,
 _TAR_MAGIC_AT = 257
 _TAR_HEADER_BYTES = 512
 
-
-def documents(path: str | Path, max_bytes: int) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """(name for errors, decompressed content in chunks) of every document behind `path`.
-
-    `-` is standard input. Each is to be read before the next is asked for. `max_bytes` bounds the
-    content of each. Raises `TraceError` for a folder or archive without traces, and
-    `PerfmodelError` for what cannot be read.
-    """
-    if str(path) == "-":
-        where = "standard input"
-        chunks = content_chunks(sys.stdin.buffer, where, max_bytes=max_bytes)
-        yield from _unpacked(chunks, where, max_bytes)
-        return
-    for file in files_of(path):
-        yield from _unpacked(read_chunks(file, max_bytes=max_bytes), str(file), max_bytes)
-
-
 _MAX_FOLDERS = 5
 """Folders that are named where traces lie in them, not here."""
-
-
-DEMO = "demo:"
-_DEMOS = {
-    DEMO: "dlrm_cpu_kineto.json.gz",
-    f"{DEMO}2rank": "2rank",
-    f"{DEMO}gpu": "gpu/dlrm_default_b512_kineto.json.gz",
-}
-"""Traces that come with the package, by what stands for their path."""
-
-
-def located(path: str | Path) -> Path:
-    """The path, or that of the bundled trace it names. Raises `UsageError` where there is none."""
-    name = str(path)
-    if name.startswith(DEMO) and name not in _DEMOS:
-        raise UsageError(f"{name}: no such demo; there are {', '.join(_DEMOS)}")
-    return Path(__file__).parents[1] / "demo" / _DEMOS[name] if name in _DEMOS else Path(path)
 
 
 def files_of(path: str | Path) -> list[Path]:
@@ -263,7 +233,8 @@ def _is_document(name: str, suffixes: tuple[str, ...]) -> bool:
 def _unpacked(
     chunks: Iterator[bytes], where: str, max_bytes: int
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The document itself, or the members of the tar archive that it is."""
+    """(name for errors, content in chunks) of the document itself, or of the members of the tar
+    archive that it is, each to be read before the next is asked for."""
     head = b""
     for chunk in chunks:
         head += chunk
@@ -301,3 +272,82 @@ def _members(
         raise TraceError(f"{where}: damaged archive: {error}") from None
     if not members:
         raise TraceError(f"{where}: no trace in this archive")
+
+
+MIN_BYTES = 40_000_000
+"""Of JSON: smaller folders are read about as soon as workers start."""
+GZIP_FACTOR = 10
+"""Bytes of JSON per byte of a compressed trace, about."""
+_COMMAND = "from perfmodel.trace.files import serve; serve()"
+
+
+def usual_workers(files: Sequence[Path]) -> int:
+    """How many workers these files are worth: one for each processor, or 1 for small ones."""
+    sizes = [file.stat().st_size if file.is_file() else 0 for file in files]
+    factors = [GZIP_FACTOR if file.suffix in (".gz", ".tgz") else 1 for file in files]
+    if sum(size * factor for size, factor in zip(sizes, factors, strict=True)) < MIN_BYTES:
+        return 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
+    """The documents of all files behind `path`, in order.
+
+    So many `workers` (none: as many as the files are worth) decode a share of the files each.
+    Raises what `decode` raises for the first of the files that it does for, and `PerfmodelError`
+    where a worker ends without an answer (such as for lack of memory).
+    """
+    files = files_of(path)
+    count = 1 if len(files) == 1 else min(workers or usual_workers(files), len(files))
+    if count <= 1:
+        return [each for file in files for each in decode(file, max_bytes)]
+    import subprocess
+    from concurrent.futures import ThreadPoolExecutor
+
+    folders = os.pathsep.join(folder for folder in sys.path if folder)
+    for file in files:
+        with suppress(OSError):  # a worker says why
+            check_input(file)
+
+    def answers(number: int) -> list[list[FoundDocument] | Exception]:
+        # A fresh interpreter, started neither by forking (threads of the caller may hold locks) nor
+        # through the caller's own script (which need not expect to be imported again).
+        share = files[number::count]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _COMMAND],
+            input=pickle.dumps((share, max_bytes)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": folders},
+            check=False,
+        )
+        if done.returncode:
+            message = "the process that read it ended early: is memory short?"
+            return [PerfmodelError(f"{share[0]}: {message}")]
+        found: list[list[FoundDocument] | Exception] = pickle.loads(done.stdout)
+        return found
+
+    with ThreadPoolExecutor(count) as pool:
+        shares = list(pool.map(answers, range(count)))
+    result = []
+    for at in range(len(files)):
+        answer = shares[at % count][at // count]
+        if isinstance(answer, Exception):
+            raise answer
+        result += answer
+    return result
+
+
+def serve() -> None:
+    """What a worker does: decode the files that standard input names, up to the first error."""
+    files, max_bytes = pickle.load(sys.stdin.buffer)
+    answers: list[list[FoundDocument] | Exception] = []
+    for file in files:
+        try:
+            answers.append(decode(file, max_bytes))
+        except (PerfmodelError, MemoryError) as error:
+            answers.append(error)
+            break
+    pickle.dump(answers, sys.stdout.buffer, protocol=5)

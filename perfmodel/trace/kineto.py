@@ -54,7 +54,6 @@ _MAX_WARPS_PER_SM = 64
 _NO_ARGS = Args()
 _OCCUPANCY = ("blocks_per_sm", "warps_per_sm", "occupancy_pct")
 
-
 _COMPLETE, _INSTANT, _BEGIN = 1, 2, 3
 _KINDS = {
     **dict.fromkeys(OTHERS, 0),
@@ -199,26 +198,19 @@ class _EventRows:
 
     def add(self, events: list[Event]) -> None:
         kinds = bytes(map(_KINDS.__getitem__, map(type, events)))
-        self._add_complete(*_of_kind(events, kinds, _COMPLETE))
-        if _INSTANT in kinds:
-            instants, at = _of_kind(events, kinds, _INSTANT)
-            self.memory.add(instants, self._times("ts", instants, at))
-        self._file_count += len(events)
-        self._begun += kinds.count(_BEGIN)
-
-    def _add_complete(self, events: list[Complete], at: Ints) -> None:
-        category = bytes(list(map(self._codes.__getitem__, [event.cat for event in events])))
+        complete, at = _of_kind(events, kinds, _COMPLETE)
+        category = bytes(list(map(self._codes.__getitem__, [event.cat for event in complete])))
         first, put = len(self), self.columns.put
         self._category += category
         self.columns.count = len(self)
         block = slice(first, len(self))
         put("file_index", block, (at + self._file_count).astype(np.int32))
-        put("name", block, self.strings.of([event.name for event in events]))
-        put("pid", block, whole_numbers([event.pid for event in events]))
-        put("thread", block, whole_numbers([event.tid for event in events]))
-        put("start_ns", block, self._times("ts", events, at))
-        put("duration_ns", block, self._times("dur", events, at))
-        args = [event.args or _NO_ARGS for event in events]
+        put("name", block, self.strings.of([event.name for event in complete]))
+        put("pid", block, whole_numbers([event.pid for event in complete]))
+        put("thread", block, whole_numbers([event.tid for event in complete]))
+        put("start_ns", block, self._times("ts", complete, at))
+        put("duration_ns", block, self._times("dur", complete, at))
+        args = [event.args or _NO_ARGS for event in complete]
         for group in _GROUPS:
             self._put(group, *_among(group, category, args, first))
         of_operators, rows = _among(_OF_OPERATORS, category, args, first)
@@ -229,6 +221,11 @@ class _EventRows:
             put("collective", rows, self.strings.of([each.collective for each in named]))
             put("process_group", rows, self.strings.of([each.process_group for each in named]))
             self._put(_COLLECTIVES, named, rows)
+        if _INSTANT in kinds:
+            instants, at = _of_kind(events, kinds, _INSTANT)
+            self.memory.add(instants, self._times("ts", instants, at))
+        self._file_count += len(events)
+        self._begun += kinds.count(_BEGIN)
 
     def _times(self, key: str, events: list[Any], at: Ints) -> Ints:
         values = list(map(attrgetter(key), events))

@@ -52,10 +52,20 @@ def link(rank: RankTrace) -> Links:
 
     Raises `TraceError` when two launch calls carry one correlation.
     """
-    runtime = rank.of(Category.RUNTIME)
-    launches = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
+    launches = by_thread(rank, rank.of(Category.RUNTIME, named=LAUNCH_CALL))
     top_ops = outermost(rank, rank.of(Category.CPU_OP))
     device_rows = np.flatnonzero(rank.is_device)
+    calls = by_correlation(rank, rank.of(Category.RUNTIME))
+    device_launch, keys = calls_of(rank, device_rows, calls), rank.correlation[calls]
+    twice = keys[1:][keys[1:] == keys[:-1]]
+    repeated = np.intersect1d(twice, rank.correlation[device_launch[device_launch >= 0]])
+    if len(repeated):
+        rows = calls[keys == repeated[0]]
+        places = " and ".join(f"traceEvents[{i}]" for i in rank.file_index[rows[:2]])
+        raise TraceError(
+            f"{rank.where}: {places} are two calls with correlation {repeated[0]}: "
+            "kernels cannot be tied to their launch"
+        )
     return Links(
         steps=find_steps(rank),
         roles=thread_roles(rank),
@@ -63,7 +73,7 @@ def link(rank: RankTrace) -> Links:
         launches=launches,
         launch_op=containing_index(rank, launches, top_ops),
         device_rows=device_rows,
-        device_launch=_device_launches(rank, device_rows, runtime),
+        device_launch=device_launch,
         recorded_frac=recorded_frac(rank),
     )
 
@@ -79,13 +89,13 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
     if not len(host):
         return {}
     threads = list(dict.fromkeys(rank.thread[host].tolist()))
-    ops, marks = rank.of(Category.CPU_OP), step_marks(rank).row
+    ops, marks = rank.of(Category.CPU_OP), step_marks(rank)[0]
     top = outermost(rank, ops)
     forward = top[~rank.name_matches(BACKWARD_OP)[top]]
     rows = next(each for each in (marks, forward, ops, host) if len(each))
     busiest, of_row = np.unique(rank.thread[rows], return_inverse=True)
     main = int(busiest[np.argmax(np.bincount(of_row, rank.duration_us[rows] + 1e-9))])
-    autograd = set(rank.thread[ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]].tolist())
+    autograd = set(rank.thread[rank.of(Category.CPU_OP, named=AUTOGRAD_WRAPPER)].tolist())
     roles: dict[int, str] = {main: MAIN_THREAD}
     others = 0
     for thread in threads:
@@ -236,22 +246,6 @@ def by_correlation(rank: RankTrace, calls: Ints) -> Ints:
     """Those of the calls that have a correlation, in its order."""
     calls = calls[rank.correlation[calls] > 0]
     return calls[np.argsort(rank.correlation[calls], kind="stable")]
-
-
-def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
-    """Per device row: row of the runtime or driver call with its correlation, or -1."""
-    runtime = by_correlation(rank, runtime)
-    result, keys = calls_of(rank, device_rows, runtime), rank.correlation[runtime]
-    twice = keys[1:][keys[1:] == keys[:-1]]
-    repeated = np.intersect1d(twice, rank.correlation[result[result >= 0]])
-    if len(repeated):
-        rows = runtime[keys == repeated[0]]
-        places = " and ".join(f"traceEvents[{i}]" for i in rank.file_index[rows[:2]])
-        raise TraceError(
-            f"{rank.where}: {places} are two calls with correlation {repeated[0]}: "
-            "kernels cannot be tied to their launch"
-        )
-    return result
 
 
 def differentiated_ops(rank: RankTrace) -> Ints:

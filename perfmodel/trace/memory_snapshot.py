@@ -40,7 +40,6 @@ _SIGNS = {
     "segment_unmap": (0, -1),
 }
 """By action of an event: what it adds its size to, allocated and reserved memory."""
-_FAILED = "oom"
 _HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
 """States of a block whose memory nobody else can have."""
 _BLOCK_BYTES = 512
@@ -102,7 +101,12 @@ def decode_memory_snapshot(content: bytes, where: str) -> RankTrace:
     Raises `TraceError`, naming place and field: for a pickle of anything but plain values, for
     missing fields, values of another type, and for a snapshot without events and segments.
     """
-    found = _values(content, where)
+    try:
+        is_pickle = content.startswith(_PROTOCOL)
+        found = (values_of_pickle if is_pickle else json.loads)(content)
+    except (ValueError, RecursionError) as error:
+        message = (str(error).splitlines() or ["nested too deeply"])[0][:100]
+        raise TraceError(f"{where}: damaged memory snapshot: {message}") from None
     if isinstance(found, list):  # of torch.cuda.memory_snapshot()
         found = {"segments": found}
     snapshot = _converted(found, _Snapshot, where)
@@ -157,7 +161,7 @@ def _events(events: list[Any], where: str, key: str) -> tuple[list[_Event], int]
             raise TraceError(f"{where}: {key}[{at}]: expected an event with an action")
         if action in _SIGNS:
             known.append(_converted(each, _Event, where, f"{key}[{at}]"))
-        failed += action == _FAILED
+        failed += action == "oom"
     if sum(each.size for each in known) >= _MOST:
         raise TraceError(f"{where}: {key}: sizes that sum to 4 EiB or more")
     return sorted(known, key=lambda event: event.time_us), failed
@@ -204,14 +208,6 @@ def _of_device(events: list[_Event], device: int, end: _End) -> Ints:
         totals[:] = NONE
     at_ns = [round(each.time_us * 1000) for each in events]
     return np.array([at_ns, [device] * len(events), changes[:, 0], addresses, *totals.T], np.int64)
-
-
-def _values(content: bytes, where: str) -> Any:
-    try:
-        return (values_of_pickle if content.startswith(_PROTOCOL) else json.loads)(content)
-    except (ValueError, RecursionError) as error:
-        message = (str(error).splitlines() or ["nested too deeply"])[0][:100]
-        raise TraceError(f"{where}: damaged memory snapshot: {message}") from None
 
 
 def _as_list(count: int) -> Callable[[Any], None]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
-from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.files import Foreign, FoundDocument, decode, files_of
+from perfmodel.trace.columns import NONE, RankTrace, frame_of_rank
+from perfmodel.trace.files import Foreign, decode_files
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import check_rank, checked_recording
 from perfmodel.trace.repairs import check_types
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
     from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
 
-
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
-_MAX_NAMED = 5
-"""Annotations that an error names."""
 MIN_PAIRED_FRAC = 0.5
 """An execution trace that shares fewer of its events with a profile is of another program."""
 
@@ -107,8 +104,6 @@ class Trace:
         """All events of all ranks as one pandas frame; empty for execution traces alone."""
         import pandas as pd
 
-        from perfmodel.trace.columns import frame_of_rank
-
         if not self.ranks:
             return pd.DataFrame()
         return pd.concat(map(frame_of_rank, self.ranks), ignore_index=True)
@@ -118,8 +113,7 @@ class Trace:
         """Name of the first GPU that the trace names, or `cpu` where nothing was put on one."""
         names = [d.name for rank in self.ranks for d in rank.devices if d.name]
         has_work = any(
-            rank.is_device.any()
-            or rank.name_matches(KERNEL_LAUNCH_CALL)[rank.of(Category.RUNTIME)].any()
+            rank.is_device.any() or len(rank.of(Category.RUNTIME, named=KERNEL_LAUNCH_CALL))
             for rank in self.ranks
         )
         return names[0] if names and has_work else "gpu" if has_work else "cpu"
@@ -172,7 +166,7 @@ def read(
     Raises: `PerfmodelError` naming file and place (`TraceError` for what is no trace).
     Example: `perfmodel.read("demo:2rank").ranks`.
     """
-    result = _decode_files(path, max_bytes, workers)
+    result = decode_files(path, max_bytes, workers)
     parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]
     ignored = [e for e in result if e.part is None or isinstance(e.part, Foreign)]
     if not parts:
@@ -185,9 +179,9 @@ def read(
             raise UsageError(f"{path}: --steps-by: an execution trace has no steps by time")
         ranks = [replace(rank, steps_by=steps_by) for rank in ranks]
         for rank in ranks:
-            if not len(step_marks(rank).row):
+            if not len(step_marks(rank)[0]):
                 notes = Counter(rank.text(row) for row in rank.of(Category.ANNOTATION))
-                most = ", ".join(f"{name} ({n})" for name, n in notes.most_common(_MAX_NAMED))
+                most = ", ".join(f"{name} ({n})" for name, n in notes.most_common(5))
                 raise UsageError(
                     f"{rank.where}: --steps-by {steps_by!r}: no annotation has that name; "
                     + (f"most frequent are {most}" if most else "it has none")
@@ -231,17 +225,6 @@ def read(
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
-
-
-def _decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[FoundDocument]:
-    files = files_of(path)
-    if len(files) > 1 and workers != 1:
-        from perfmodel.trace.workers import decode_all, usual_workers
-
-        workers = min(workers or usual_workers(files), len(files))
-        if workers > 1:
-            return decode_all(files, max_bytes, workers)
-    return [result for file in files for result in decode(file, max_bytes)]
 
 
 def rank_in_name(where: str) -> int | None:

@@ -108,8 +108,7 @@ def lost_launches(rank: RankTrace) -> tuple[int, int]:
     one_kernel = launched.calls[rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls]]
     if not rank.is_device.any():
         return len(one_kernel), len(one_kernel)
-    waits = rank.of(Category.RUNTIME)
-    waits = waits[rank.name_matches(DEVICE_WAIT_CALL)[waits]]
+    waits = rank.of(Category.RUNTIME, named=DEVICE_WAIT_CALL)
     certain_us = rank.start_us[np.concatenate([launched.call, waits])].max(initial=-np.inf)
     earlier = one_kernel[rank.start_us[one_kernel] <= certain_us]
     has_work = is_among(rank.correlation[earlier], rank.correlation[rank.is_device])
@@ -200,8 +199,7 @@ def _numbers(rank: RankTrace, is_whole: bool) -> Rules:
 def _units(rank: RankTrace) -> Iterator[str]:
     """Calls, operators and kernels a thousand times too short or too long for microseconds."""
     asked = "are times microseconds?"
-    calls = rank.of(Category.RUNTIME)
-    launches = calls[rank.name_matches(KERNEL_LAUNCH_CALL)[calls]]
+    launches = rank.of(Category.RUNTIME, named=KERNEL_LAUNCH_CALL)
     ops, work = rank.of(Category.CPU_OP), np.flatnonzero(rank.is_device)
     for rows, what in ((launches, "launch calls"), (ops, "operators"), (work, "device operations")):
         if not len(rows):

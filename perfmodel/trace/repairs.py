@@ -69,7 +69,11 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     others = np.ones(len(rank), np.bool_)
     others[work[is_long]] = False
     until_us = float(rank.end_us[others].max(initial=float(start_us.min())))
-    usual_us = _usual_us(rank.name[work], took_us, ~is_long)
+    usual_us, name = np.full(len(work), np.nan), rank.name[work]
+    for each in np.unique(name[is_long]).tolist():  # the median of the sound ones of its name
+        sound_us = took_us[(name == each) & ~is_long]
+        if len(sound_us):
+            usual_us[name == each] = np.median(sound_us)
     late_us = MANY * (until_us - float(rank.start_us[0])) + 1e6
     is_over = is_long & (
         (start_us + np.where(is_last, took_us - late_us, took_us / 2) > until_us)
@@ -108,16 +112,6 @@ def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints, Mask]:
     return next_us, covered, is_inner
 
 
-def _usual_us(name: Ints, took_us: Floats, is_sound: Mask) -> Floats:
-    """Per operation: the median duration of the sound ones of its name; NaN without any."""
-    result = np.full(len(name), np.nan)
-    for each in np.unique(name[~is_sound]).tolist():
-        like = name == each
-        if (like & is_sound).any():
-            result[like] = np.median(took_us[like & is_sound])
-    return result
-
-
 @dataclass(frozen=True)
 class Launched:
     """Operations of the device and the calls that launched them, a pair per row."""
@@ -133,8 +127,7 @@ class Launched:
 
 
 def launched_work(rank: RankTrace) -> Launched:
-    calls = rank.of(Category.RUNTIME)
-    calls = by_correlation(rank, calls[rank.name_matches(LAUNCH_CALL)[calls]])
+    calls = by_correlation(rank, rank.of(Category.RUNTIME, named=LAUNCH_CALL))
     work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
     call = calls_of(rank, work, calls)
     is_launched = call >= 0
@@ -195,8 +188,7 @@ def _overruns_us(rank: RankTrace, launched: Launched) -> Floats:
     Of calls that wait for a stream, those right after a copy to the host on the same thread. Calls
     that wait for a device count where the rank uses one device only.
     """
-    runtime = rank.of(Category.RUNTIME)
-    waits = runtime[rank.name_matches(SYNC_CALL)[runtime]]
+    waits = rank.of(Category.RUNTIME, named=SYNC_CALL)
     is_device_wide = rank.name_matches(DEVICE_WAIT_CALL)[waits]
     call, end_us = launched.call, rank.end_us[launched.work]
     overruns: list[Floats] = []
@@ -224,10 +216,10 @@ def _overruns_us(rank: RankTrace, launched: Launched) -> Floats:
 def check_one_process(rank: RankTrace) -> None:
     """Raise `TraceError` where several processes of a file ran operators and launched work, or
     mark steps: a rank is one process."""
-    ops, calls = rank.of(Category.CPU_OP), rank.of(Category.RUNTIME)
+    ops, calls = rank.of(Category.CPU_OP), rank.of(Category.RUNTIME, named=LAUNCH_CALL)
     if not len(ops) or rank.pid[ops].min() == rank.pid[ops].max():
         return
-    busy = calls[rank.name_matches(LAUNCH_CALL)[calls] & (rank.correlation[calls] > 0)]
+    busy = calls[rank.correlation[calls] > 0]
     if not rank.is_device.any():
         host = (Category.CPU_OP, Category.ANNOTATION, Category.PYTHON, Category.RUNTIME)
         busy = np.flatnonzero(rank.name_matches(STEP_NAME) & rank.is_of(host))

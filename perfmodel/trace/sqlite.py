@@ -187,30 +187,27 @@ def decode_sqlite(content: bytes, where: str) -> tuple[RankTrace, ...]:
     missing columns, values of another type, unknown strings and events that end before they begin.
     """
     with opened(content, where) as db:
-        matches = list(filter(None, map(_ROCM_STRINGS.fullmatch, db.columns)))
-        if matches:
-            return _rocpd(db, [str(match[1]) for match in matches])
-        names = ", ".join(sorted(db.columns)[:4]) or "none"
-    other = "neither an export of Nsight Systems nor a rocpd database"
-    raise TraceError(f"{where}: {other} (its tables: {names})")
-
-
-def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:
-    """Each run of a process has tables of its own, whose names end in its id."""
-    processes: dict[int, list[Row]] = {}
-    devices: list[DeviceProperties] = []
-    for number, suffix in enumerate(sorted(suffixes)):
-        names = "type name product_name model_name"
-        found = db.rows(f"rocpd_info_agent{suffix}", ("id",), ("type_index",), names)
-        agents = {row["id"]: row for row in found}
-        gpus = [each for each in agents.values() if each["type"] == "GPU"]
-        shown = [gpu["product_name"] or gpu["model_name"] or gpu["name"] for gpu in gpus]
-        devices = devices or [DeviceProperties(name) for name in shown]
-        found = db.rows(f"rocpd_info_thread{suffix}", ("id", "tid"))
-        threads = {row["id"]: row["tid"] for row in found}
-        events = list(_rocpd_events(db, suffix, agents, threads))
-        processes[number] = [event | {"pid": number} for event in events]
-    return ranks_of(db.where, processes, tuple(devices), "a rocpd database of rocprofv3")
+        matches = filter(None, map(_ROCM_STRINGS.fullmatch, db.columns))
+        suffixes = sorted(str(match[1]) for match in matches)
+        if not suffixes:
+            names = ", ".join(sorted(db.columns)[:4]) or "none"
+            other = "neither an export of Nsight Systems nor a rocpd database"
+            raise TraceError(f"{where}: {other} (its tables: {names})")
+        processes: dict[int, list[Row]] = {}
+        devices: list[DeviceProperties] = []
+        # Each run of a process has tables of its own, whose names end in its id.
+        for number, suffix in enumerate(suffixes):
+            texts = "type name product_name model_name"
+            found = db.rows(f"rocpd_info_agent{suffix}", ("id",), ("type_index",), texts)
+            agents = {row["id"]: row for row in found}
+            gpus = [each for each in agents.values() if each["type"] == "GPU"]
+            shown = [gpu["product_name"] or gpu["model_name"] or gpu["name"] for gpu in gpus]
+            devices = devices or [DeviceProperties(name) for name in shown]
+            found = db.rows(f"rocpd_info_thread{suffix}", ("id", "tid"))
+            threads = {row["id"]: row["tid"] for row in found}
+            events = list(_rocpd_events(db, suffix, agents, threads))
+            processes[number] = [event | {"pid": number} for event in events]
+        return ranks_of(where, processes, tuple(devices), "a rocpd database of rocprofv3")
 
 
 def _rocpd_events(

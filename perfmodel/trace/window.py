@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -47,12 +47,12 @@ class Steps:
 
 def find_steps(rank: RankTrace) -> Steps:
     """The marked steps (`RULES`), else the window from first to last event."""
-    marks = step_marks(rank)
-    if len(marks.row):
-        names = [rank.text(row) for row in marks.row]
+    rows, start_us, end_us = step_marks(rank)
+    if len(rows):
+        names = [rank.text(row) for row in rows]
         if len({*names}) < len(names):
             names = [f"{name} #{number}" for number, name in enumerate(names)]
-        return Steps(tuple(names), marks.start_us, marks.end_us)
+        return Steps(tuple(names), start_us, end_us)
     events = rank.of(*(c for c in Category if c is not Category.OTHER))
     if not len(events):
         return Steps((), np.zeros(0), np.zeros(0))
@@ -124,42 +124,22 @@ ALIKE_FRAC, ALIKE_QUANTILE, NEIGHBOURS_FRAC = 1 / 4, 7 / 8, 1 / 5
 quarter of it, and half differ from the one before by less than a fifth: two optimizers alternate.
 In real loops of one optimizer under the profiler: nine in ten, and 0.002 to 0.16."""
 
-
-class MarkRule(NamedTuple):
-    """Names that mark steps."""
-
-    name: re.Pattern[str]
-    least: int = 1
-    """Fewer marks say nothing: an engine's mark ends with its launches, so that most device work
-    lies behind a sole one; three gaps between an optimizer's show whether they are alike."""
+RULES = {STEP_NAME: 1, ENGINE_STEP: 2, NUMBERED_STEP: 1, OPTIMIZER_STEP: 4}
+"""Names that mark steps, in the order in which they are tried, and fewer of which say nothing: an
+engine's mark ends with its launches, so that most device work lies behind a sole one; three gaps
+between an optimizer's show whether they are alike."""
 
 
-RULES: tuple[MarkRule, ...] = (
-    MarkRule(STEP_NAME),
-    MarkRule(ENGINE_STEP, least=2),
-    MarkRule(NUMBERED_STEP),
-    MarkRule(OPTIMIZER_STEP, least=4),
-)
-"""In the order in which they are tried."""
-
-
-class Marks(NamedTuple):
-    """The steps found: row of each one's mark, and its times."""
-
-    row: Ints
-    start_us: Floats
-    end_us: Floats
-
-
-def step_marks(rank: RankTrace) -> Marks:
-    """The steps that its host intervals mark, in order of time; none where none do."""
+def step_marks(rank: RankTrace) -> tuple[Ints, Floats, Floats]:
+    """The steps that its host intervals mark, in order of time: row of each one's mark, start and
+    end in microseconds; none where none do."""
     rules = RULES  # or a name that a user gave, as it is, or with a number behind it
     if rank.steps_by:
-        rules = (MarkRule(re.compile(re.escape(rank.steps_by) + r"(?:[#_ ]?\d+)?$")),)
+        rules = {re.compile(re.escape(rank.steps_by) + r"(?:[#_ ]?\d+)?$"): 1}
     among = rank.of(Category.ANNOTATION, Category.CPU_OP, Category.OTHER)
     start, end = rank.start_us, rank.end_us
-    for rule in rules:
-        rows = among[rank.name_matches(rule.name)[among]]
+    for name, least in rules.items():
+        rows = among[rank.name_matches(name)[among]]
         if not len(rows):
             continue
         threads, of_row = np.unique(rank.thread[rows], return_inverse=True)
@@ -167,13 +147,13 @@ def step_marks(rank: RankTrace) -> Marks:
         rows = rows[np.lexsort((-end[rows], start[rows]))]
         latest = np.maximum.accumulate(end[rows])
         rows = rows[np.append(True, end[rows[1:]] > latest[:-1])]
-        if len(rows) < rule.least:
+        if len(rows) < least:
             continue
         if not OPTIMIZER_STEP.match(rank.text(rows[0])):
-            return Marks(rows, start[rows], end[rows])
+            return rows, start[rows], end[rows]
         if rank.steps_by or _is_one_cadence([rank.text(row) for row in rows], end[rows]):
-            return Marks(rows[1:], end[rows[:-1]], end[rows[1:]])
-    return Marks(among[:0], start[:0], end[:0])
+            return rows[1:], end[rows[:-1]], end[rows[1:]]
+    return among[:0], start[:0], end[:0]
 
 
 def _is_one_cadence(names: list[str], end: Floats) -> bool:

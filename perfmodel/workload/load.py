@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from perfmodel.base.arrays import Ints
-from perfmodel.base.files import read_bytes, schema_of
+from perfmodel.base.files import located, read_bytes, schema_of
 from perfmodel.base.registry import offered
 from perfmodel.base.schema import Limits, convert, read_toml, require_keys, section, short
 from perfmodel.embedding.index_streams import (
@@ -30,7 +30,6 @@ from perfmodel.errors import TraceError, WorkloadError
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
-from perfmodel.trace.files import located
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.recorded_layers import layers_of_source, traced_graphs
 from perfmodel.workload.recovered import (

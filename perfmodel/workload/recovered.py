@@ -20,9 +20,8 @@ from perfmodel.lowering.host.measure import OP_WITHOUT_LAUNCH, T1, measure
 from perfmodel.lowering.host.profile import EAGER
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.spec import item_bytes
-from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.build import build_rank, with_measured_waits
 from perfmodel.timeline.graph.kinds import EdgeKind, Scope
-from perfmodel.timeline.graph.measured_waits import with_measured_waits
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 from perfmodel.trace.columns import RankTrace

@@ -10,8 +10,8 @@ import pytest
 from cli.conftest import Run
 from cli.samples import STEP_US, check_schema, document, write
 
+from perfmodel.base.files import located
 from perfmodel.hardware import devices
-from perfmodel.trace.files import located
 
 GPUS = [it for it in devices() if it.target != "cpu"]
 

@@ -10,7 +10,7 @@ from cli.samples import check_schema
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
-from perfmodel.validate.evaluate.modules import MeasuredCall, evaluate_modules  # noqa: E402
+from perfmodel.validate.evaluate.tables import MeasuredCall, evaluate_modules  # noqa: E402
 
 SOURCE = """
 import torch

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 from reporting.handmade import KERNEL, LABELS, graph
 
-from perfmodel.timeline.critical_path import critical_path
-from perfmodel.timeline.figures import node_frame, piece_columns, step_figure
+from perfmodel.timeline.critical_path import critical_path, node_frame, piece_columns, step_figure
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured
 

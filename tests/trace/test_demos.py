@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.base.files import located
 from perfmodel.errors import UsageError
 from perfmodel.trace import read
-from perfmodel.trace.files import located
 
 TRACES = Path(__file__).parents[2] / "traces"
 

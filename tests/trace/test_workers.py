@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from tiny import EtNode, Tiny, execution_trace_content
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
-from perfmodel.trace import Trace, read, workers
+from perfmodel.trace import Trace, files, read
 
 
 def ranks(folder: Path, count: int = 3) -> Path:
@@ -84,17 +85,17 @@ def test_a_worker_that_is_killed_is_an_error_that_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     died = f"import os, signal; os.kill(os.getpid(), {int(signal.SIGKILL)})"
-    monkeypatch.setattr(workers, "_COMMAND", died)
+    monkeypatch.setattr(files, "_COMMAND", died)
     with pytest.raises(PerfmodelError, match=r"rank0\.json: the process that read it ended early"):
         read(ranks(tmp_path), workers=2)
 
 
 def test_small_folders_need_no_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = ranks(tmp_path)
-    files = sorted(folder.iterdir())
-    assert workers.usual_workers(files) == 1
-    monkeypatch.setattr(workers, "MIN_BYTES", 100)
+    paths = sorted(folder.iterdir())
+    assert files.usual_workers(paths) == 1
+    monkeypatch.setattr(files, "MIN_BYTES", 100)
     expected = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert workers.usual_workers(files) == expected
-    monkeypatch.setattr(workers.subprocess, "run", lambda *_, **__: pytest.fail("not for one"))
-    assert len(read(files[0]).ranks) == 1
+    assert files.usual_workers(paths) == expected
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("not for one"))
+    assert len(read(paths[0]).ranks) == 1

@@ -285,7 +285,7 @@ class Breakdown(HotTables):
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
         """The timeline of one step (index) of one rank (default: the first), as it was measured.
         Raises `UsageError` where there is no such rank or step."""
-        from perfmodel.timeline.figures import step_figure
+        from perfmodel.timeline.critical_path import step_figure
 
         chosen = next((r for r in self.ranks if rank is None or r.rank == rank), None)
         if chosen is None or not -len(chosen.steps) <= step < len(chosen.steps):

@@ -45,7 +45,7 @@ from perfmodel.prediction.breakdown.hotspots import (
     Records,
     summed,
 )
-from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
+from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
@@ -120,7 +120,7 @@ def _rated(hot: Hotspots, device: Device | None) -> NamedSums:
     owner = np.where(answering == NO_OP, op, answering)
     taken_us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
-    counted = ~rank.named(is_communication)[links.device_rows]
+    counted = ~rank.is_communication[links.device_rows]
     names, sums = _sums_by_shape(lowered, device, taken_us, count)
     total_us = float(hot.device_us[counted].sum())
     return NamedSums(names, sums, hot.clock.count, hot.clock.total_us, total_us)
@@ -194,7 +194,7 @@ def collective_sums(hot: Hotspots) -> NamedSums:
     are recorded bytes, bytes over the bus, and how long each ran in all."""
     rank, rows = hot.rank, hot.links.device_rows
     if len(rows):
-        at = np.flatnonzero(rank.named(is_communication)[rows] & (hot.device_us > 0))
+        at = np.flatnonzero(rank.is_communication[rows] & (hot.device_us > 0))
         # What is sent says the kernel itself, else the innermost such operator around its launch.
         rows, us, launch = rows[at], hot.device_us[at], hot.links.device_launch[at]
         said = np.where(rank.collective[rows] >= 0, rows, NONE)
@@ -203,8 +203,7 @@ def collective_sums(hot: Hotspots) -> NamedSums:
         asked = np.flatnonzero((said < 0) & (launch >= 0))
         said[asked] = saying.innermost(launch[asked])
     else:
-        notes = rank.of(Category.ANNOTATION)
-        rows = notes[rank.name_matches(HOST_COLLECTIVE_NAME)[notes]]
+        rows = rank.of(Category.ANNOTATION, named=HOST_COLLECTIVE_NAME)
         us = hot.clock.within_us(rank.start_us[rows], rank.end_us[rows])
         rows, us = rows[us > 0], us[us > 0]
         said = np.where(rank.collective[rows] >= 0, rows, NONE)

@@ -1,4 +1,5 @@
-"""Measured graph of one rank: its nodes, step marks, and every dependency between them."""
+"""Measured graph of one rank: its nodes, step marks, every dependency between them, and the waits
+that none explains."""
 
 from __future__ import annotations
 
@@ -7,26 +8,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, Mask, distinct
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.timeline.graph.host import ALLOCATOR, ELAPSED, SYNC, Pieces, cut_threads
 from perfmodel.timeline.graph.kinds import (
+    CAUSE_ON_THREAD,
     LAUNCH_KINDS,
+    NOT_EXPLAINED,
+    PLAUSIBLE_LAG_US,
     STREAM_KINDS,
     Cause,
     EdgeKind,
     NodeKind,
     Scope,
 )
-from perfmodel.timeline.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
-from perfmodel.timeline.graph.streams import (
-    event_waits,
-    occupancy_waits,
-    stream_edges,
-    unresolved_waits,
-)
+from perfmodel.timeline.graph.streams import event_waits, occupancy_waits, stream_edges
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks, acyclic
 from perfmodel.timeline.graph.waits import Waits, find_waits
-from perfmodel.trace.categories import Category, is_communication
+from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys
 from perfmodel.trace.window import MAIN_THREAD
@@ -47,15 +45,10 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     first_device = count + len(returns)
     last_node = np.arange(count)
     last_node[returns] = count + np.arange(len(returns))
-    is_collective = rank.named(is_communication)[devices] & (
-        rank.category[devices] == Category.KERNEL
-    )
+    is_kernel = rank.category[devices] == Category.KERNEL
+    is_collective = rank.is_communication[devices] & is_kernel
     nodes, resources = rank_nodes(rank, links, pieces, waits, is_collective)
-    edges = _program_order(pieces, last_node).and_(
-        _wait_edges(waits.edges, links, count, last_node, first_device),
-        _launch_edges(rank, links, pieces, first_device, is_collective),
-        _stream_order(rank, links, is_collective).shifted(first_device),
-    )
+    edges = _recorded_edges(rank, links, pieces, waits, last_node, is_collective)
     if len(distinct(stream_keys(rank, devices))) > 1:
         late_us = _start_delays_us(nodes, edges, first_device)
         waits_for_events = event_waits(rank, links, is_collective, late_us)
@@ -72,8 +65,11 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     names = rank.process_group[devices[named]].tolist()
     numbers = (named + first_device).tolist()
     groups = {at: rank.strings[name] for at, name in zip(numbers, names, strict=True)}
+    # What nothing precedes is held until its measured start.
+    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
+    late_us = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
     graph = ExecutionGraph(
-        _held_until_measured(nodes, edges),
+        replace(nodes, release_us=late_us),
         edges,
         marks,
         resources,
@@ -86,13 +82,6 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     return acyclic(graph, rank.where)
 
 
-def _held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:
-    """`nodes`, those that nothing precedes held until their measured start."""
-    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
-    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
-    return replace(nodes, release_us=late)
-
-
 def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
     """That a file holds only a part of what ran, and how many waits for events are guessed."""
     if links.recorded_frac < MIN_RECORDED_FRAC:
@@ -100,67 +89,54 @@ def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
             f"{rank.where}: holds {100 * links.recorded_frac:.1f} % of the operators that ran (by "
             "their ids): sampled or filtered; gaps count as recording missing"
         )
-    guessed, stated = unresolved_waits(rank)
-    if guessed:
+    runtime, records = rank.of(Category.RUNTIME), rank.of(Category.CUDA_SYNC)
+    calls = rank.of(Category.RUNTIME, named=STREAM_WAIT_CALL)
+    records = records[np.isin(rank.correlation[records], rank.correlation[calls])]
+    known = rank.sync_source_stream[records] >= 0
+    known &= np.isin(rank.sync_record_correlation[records], rank.correlation[runtime])
+    if guessed := int((~known).sum()):
         yield (
-            f"{rank.where}: {guessed} of {stated} waits for events are for one whose record is not "
-            "in the file: what they waited for is guessed from launch order and times"
+            f"{rank.where}: {guessed} of {len(known)} waits for events are for one whose record is "
+            "not in the file: what they waited for is guessed from launch order and times"
         )
 
 
-def _wait_edges(
-    result: list[tuple[int, int, EdgeKind]],
+def _recorded_edges(
+    rank: RankTrace,
     links: Links,
-    count: int,
+    pieces: Pieces,
+    waits: Waits,
     last_node: Ints,
-    first_device: int,
+    is_collective: Mask,
 ) -> Edges:
-    """`Waits.edges` with their references (`~device row`, piece, count + piece) as node ids."""
-    table = np.array(result, np.int64).reshape(-1, 3)
+    """By the order on threads, what they waited for, launch calls, and the order on streams."""
+    count, launch = len(last_node), links.device_launch
+    first_device = count + len(waits.returns)
+    # Each piece after the one before it on its thread, returns in between.
+    same = np.flatnonzero(pieces.thread[1:] == pieces.thread[:-1])
+    returning = np.flatnonzero(last_node != np.arange(count))
+    source = np.concatenate([last_node[same], returning])
+    program = Edges.of(source, np.concatenate([same + 1, last_node[returning]]), EdgeKind.PROGRAM)
+    # `Waits.edges` with their references (`~device row`, piece, count + piece) as node ids.
+    table = np.array(waits.edges, np.int64).reshape(-1, 3)
     ends = table[:, :2]
     device = np.searchsorted(links.device_rows, ~np.minimum(ends, -1)) + first_device
     returned = last_node[np.clip(ends - count, 0, count - 1)] if count else ends
     node = np.select([ends < 0, ends >= count], [device, returned], ends)
-    return Edges.of(node[:, 0], node[:, 1], table[:, 2])
-
-
-def _program_order(pieces: Pieces, last_node: Ints) -> Edges:
-    """Each piece after the one before it on its thread, returns in between."""
-    same = np.flatnonzero(pieces.thread[1:] == pieces.thread[:-1])
-    returning = np.flatnonzero(last_node != np.arange(len(last_node)))
-    source = np.concatenate([last_node[same], returning])
-    target = np.concatenate([same + 1, last_node[returning]])
-    return Edges.of(source, target, EdgeKind.PROGRAM)
-
-
-def _launch_edges(
-    rank: RankTrace, links: Links, pieces: Pieces, first_device: int, is_collective: Mask
-) -> Edges:
-    """Each device operation behind the piece of its launch call, where that is known."""
-    launch = links.device_launch
+    waited = Edges.of(node[:, 0], node[:, 1], table[:, 2])
+    # Each device operation behind the piece of its launch call, where that is known.
+    is_kernel = rank.category[links.device_rows] == Category.KERNEL
+    of_kind = np.where(is_collective, 2, np.where(is_kernel, 0, 1))
     piece = np.where(launch >= 0, pieces.row_piece[launch], NONE)
     known = np.flatnonzero(piece >= 0)
-    kind = _by_category(rank, links, is_collective, LAUNCH_KINDS)
-    return Edges.of(piece[known], known + first_device, kind[known])
-
-
-def _stream_order(rank: RankTrace, links: Links, is_collective: Mask) -> Edges:
+    launched = Edges.of(piece[known], known + first_device, np.array(LAUNCH_KINDS)[of_kind[known]])
     order = stream_edges(rank, links)
-    kind = _by_category(rank, links, is_collective, STREAM_KINDS[:3])[order.target]
-    launch = links.device_launch
+    kind = np.array(STREAM_KINDS)[of_kind[order.target]]
     one_launch = (launch[order.source] == launch[order.target]) & (launch[order.target] >= 0)
     kind = np.where(one_launch, EdgeKind.STREAM_GRAPH, kind)
     kind = np.where(order.overlap_frac > 0, EdgeKind.STREAM_OVERLAP, kind)
-    return replace(order, kind=kind.astype(np.int8))
-
-
-def _by_category(
-    rank: RankTrace, links: Links, is_collective: Mask, kinds: tuple[EdgeKind, ...]
-) -> Ints:
-    """Per device operation, the one of three kinds (kernel, copy, collective) for edges into it."""
-    kernel, copy, collective = kinds
-    is_kernel = rank.category[links.device_rows] == Category.KERNEL
-    return np.select([is_collective, is_kernel], [collective, kernel], copy)
+    streams = replace(order, kind=kind.astype(np.int8)).shifted(first_device)
+    return program.and_(waited, launched, streams)
 
 
 def _start_delays_us(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
@@ -169,6 +145,49 @@ def _start_delays_us(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
     ready = nodes.release_us.copy()
     np.maximum.at(ready, edges.target, edges.ready_us(nodes.start_us, nodes.duration_us))
     return (nodes.start_us - ready)[first_device:]
+
+
+NO_LAG = (
+    EdgeKind.PROGRAM,
+    EdgeKind.HAND_OVER,
+    EdgeKind.HAND_BACK,
+    EdgeKind.ALLOCATOR,
+    EdgeKind.RENDEZVOUS,
+    EdgeKind.STREAM_OVERLAP,
+)
+_ROUNDS = 4
+_TOLERANCE_US = 1e-6
+
+
+def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> Edges:
+    """`edges` with the lag of each kind: the median (of gaps within a stream, the mean), over the
+    decisive edges of that kind, of the time from when the source set its target free until the
+    target started.
+
+    An edge is decisive when no other edge into its target asks for a later start; which ones are
+    depends on the lags, so the two are found in turn. A kind that never decided has lag 0.
+    """
+    decided = np.zeros(len(start_us), bool)
+    decided[edges.target[~has_code(edges.kind, NO_LAG)]] = True
+    rows = np.flatnonzero(decided.take(edges.target))
+    target, kind = edges.target[rows].astype(np.int64), edges.kind[rows].astype(np.int64)
+    free = replace(edges, lag_us=np.zeros(len(edges))).ready_us(start_us, duration_us)[rows]
+    gap = start_us[target] - free
+    bounds = np.array([PLAUSIBLE_LAG_US[EdgeKind(k)] for k in range(len(EdgeKind))])
+    fixed = has_code(kind, NO_LAG) | (gap < bounds[kind, 0]) | (gap > bounds[kind, 1])
+    lag = np.zeros(len(EdgeKind))
+    for _ in range(_ROUNDS):
+        before = lag.copy()
+        ready_us, latest_us = free + lag[kind], np.full(len(start_us), -np.inf)
+        np.maximum.at(latest_us, target, ready_us)
+        decisive = (ready_us >= latest_us[target] - _TOLERANCE_US) & ~fixed
+        for code in distinct(kind[decisive]):
+            # Gaps of streams add up over thousands of operations: their mean keeps the sum.
+            typical = np.mean if code in STREAM_KINDS else median
+            lag[code] = typical(gap[decisive & (kind == code)])
+        if np.array_equal(lag, before):
+            break
+    return replace(edges, lag_us=lag[edges.kind])
 
 
 def _event_names(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
@@ -300,3 +319,55 @@ def with_marks(
     marks = StepMarks(np.full(len(steps), rank.rank), steps.names, ids[::2], ids[1::2])
     source = np.concatenate([*sources, np.zeros(0, np.int64)])
     return marks, nodes, Edges.of(source, np.repeat(ids, counts), EdgeKind.PROGRAM)
+
+
+ROUNDING_US = 1e-3
+
+
+def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
+    """`graph` (of one rank, as measured) in which each unexplained wait is a node of its own.
+
+    A wait is unexplained where the last predecessor explains less than it took: a lag beyond what
+    is plausible for its kind of edge; on a thread, whose pieces leave no hole, any. Dropping that
+    time would predict a step that never was; so a node of kind `wait` and the measured length
+    stands there, in the scope `unexplained`, which no other what-if scales. What waits for work
+    from before the window has no launch call in the file.
+    """
+    nodes, edges = graph.nodes_, graph.edges_
+    ready = edges.ready_us(nodes.start_us, nodes.duration_us)
+    last = edges.latest(ready)
+    late, kind = edges.target[last], edges.kind[last]
+    wait_us = nodes.start_us[late] - np.maximum(ready[last], nodes.release_us[late])
+    limit_us = np.array([PLAUSIBLE_LAG_US[each][1] for each in EdgeKind])
+    limit_us[EdgeKind.PROGRAM] = ROUNDING_US
+    gap_us = nodes.start_us[late] - ready[last] + edges.lag_us[last]
+    chosen = (wait_us > ROUNDING_US) & (gap_us > limit_us[kind])
+    late, kind, wait_us = late[chosen], kind[chosen], wait_us[chosen]
+    if not len(late):
+        return graph
+    cause = np.full(len(late), int(graph.unknown))
+    for node_kind, known in CAUSE_ON_THREAD.items():
+        cause[(kind == EdgeKind.PROGRAM) & (nodes.kind[late] == node_kind)] = known
+    waits = len(graph) + np.arange(len(late))
+    grown = nodes.with_more(
+        len(late),
+        kind=NodeKind.WAIT,
+        cause=cause,
+        scope=np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
+        rank=nodes.rank[late],
+        resource=nodes.resource[late],
+        start_us=nodes.start_us[late] - wait_us,
+        duration_us=wait_us,
+        release_us=nodes.release_us[late],
+    )
+    wait_of = np.full(len(graph), NONE, np.int64)
+    wait_of[late] = waits
+    before = edges.where(wait_of[edges.target] != NONE)
+    before = replace(before, target=wait_of[before.target].astype(np.int32))
+    return replace(
+        graph,
+        nodes_=grown,
+        edges_=edges.and_(before, Edges.of(waits, late, EdgeKind.PROGRAM)),
+        labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.tolist())),
+        annotations=(*graph.annotations, *(graph.annotations[n] for n in late.tolist())),
+    )

@@ -35,6 +35,13 @@ SYNC, ALLOCATOR = int(NodeKind.SYNC), int(NodeKind.ALLOCATOR)
 """Kinds of calls, by the numbers of the `NodeKind` that each becomes."""
 ELAPSED = len(NodeKind)
 """A call for the time between two events: host work, behind a wait that was not recorded."""
+_CALLS = {
+    SYNC: SYNC_CALL,
+    ALLOCATOR: ALLOCATOR_CALL,
+    ELAPSED: ELAPSED_TIME_CALL,
+    LAUNCH: LAUNCH_CALL,
+}
+"""By what their names say; the last that matches counts."""
 
 
 @dataclass(frozen=True)
@@ -66,27 +73,19 @@ class Pieces:
 
 def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     """Cut every host thread at operators, launches, synchronising and allocator calls, steps."""
-    runtime = rank.of(Category.RUNTIME)
-    kinds = (
-        (SYNC, rank.name_matches(SYNC_CALL)[runtime]),
-        (ALLOCATOR, rank.name_matches(ALLOCATOR_CALL)[runtime]),
-        (ELAPSED, rank.name_matches(ELAPSED_TIME_CALL)[runtime]),
-        (LAUNCH, rank.name_matches(LAUNCH_CALL)[runtime]),
-    )
-    kind_of_row = np.zeros(len(rank), np.int8)
+    runtime, kind_of_row = rank.of(Category.RUNTIME), np.zeros(len(rank), np.int8)
     kind_of_row[links.device_launch[links.device_launch >= 0]] = LAUNCH
-    for kind, chosen in kinds:
-        kind_of_row[runtime[chosen]] = kind
+    for kind, name in _CALLS.items():
+        kind_of_row[rank.of(Category.RUNTIME, named=name)] = kind
     calls = outermost(rank, runtime[kind_of_row[runtime] > 0])
     annotations = rank.of(Category.ANNOTATION)
-    collectives = annotations[rank.name_matches(HOST_COLLECTIVE_NAME)[annotations]]
+    collectives = rank.of(Category.ANNOTATION, named=HOST_COLLECTIVE_NAME)
     ops = outermost(rank, np.sort(np.concatenate([links.top_ops, collectives])))
     if not links.roles:
         none, never = np.zeros(0, np.int32), np.zeros(0)
         no_piece = np.full(len(rank), NONE, np.int32)
         return Pieces(none, never, never, none, none, none, none, no_piece)
-    python = rank.of(Category.PYTHON)
-    waits = outermost(rank, python[rank.name_matches(INPUT_WAIT_NAME)[python]])
+    waits = outermost(rank, rank.of(Category.PYTHON, named=INPUT_WAIT_NAME))
     thread, start, end, cause, call, row = _cut(rank, links, ops, calls, waits, kind_of_row)
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause[is_collective] = Cause.COMMUNICATION

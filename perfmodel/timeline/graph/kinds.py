@@ -117,6 +117,20 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.RENDEZVOUS: Cause.COLLECTIVE_WAIT,
 }
 """Where a critical path crosses an edge, the time between its ends is due to this."""
+CAUSE_ON_THREAD = {
+    NodeKind.SYNC: Cause.BLOCKING_CALL,
+    NodeKind.WAIT: Cause.BLOCKING_CALL,
+    NodeKind.ALLOCATOR: Cause.ALLOCATOR,
+    NodeKind.LAUNCH: Cause.LAUNCH_QUEUE_FULL,
+}
+"""What a host node waited for where nothing that was recorded held it back."""
+PLAUSIBLE_LAG_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
+    **dict.fromkeys(LAUNCH_KINDS, (-100.0, 100.0)),
+    **dict.fromkeys(STREAM_KINDS, (-3.0, 20.0)),
+    EdgeKind.SM_OCCUPANCY: (-200.0, 20.0),
+    EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
+}
+"""What can be the doing of an edge of each kind; later starts have a reason that is not seen."""
 
 
 class Scope(IntEnum):

@@ -13,9 +13,8 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import TraceError
-from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.build import build_rank, with_measured_waits
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.timeline.graph.measured_waits import with_measured_waits
 from perfmodel.timeline.graph.types import (
     CarriedEdges,
     Edges,
@@ -50,7 +49,6 @@ SAME_CLOCK_US = 1000.0
 """Clocks that differ by less are one clock: ranks of one host, or hosts kept in time."""
 MAX_END_SPREAD_US = 100.0
 """Ends of one collective on several ranks spread by up to about this much."""
-
 
 MatchedCollectives: TypeAlias = tuple[Ints, Ints]
 """Of one process group: the indices of the ranks, and `[collective, rank]` its node in the graph of

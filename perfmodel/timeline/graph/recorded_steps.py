@@ -190,11 +190,23 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
         step[marks.end[own]] = np.arange(len(own))
     last = (step[edges.target] != NONE) & (nodes.kind[edges.target] == NodeKind.MARK)
     step[edges.source[last]] = step[edges.target[last]]
-    called, work = _launched(graph)
-    step[work] = step[called]
-    work, before = _launched_before(graph)
-    known = before != NONE
-    step[work[known]] = step[before[known]]
+    # Launch calls, and what each starts: of a wait before an operation also that.
+    launches, call = has_code(edges.kind, LAUNCH_KINDS), np.full(len(graph), NONE)
+    call[edges.target[launches]] = edges.source[launches]
+    waits = (nodes.kind[edges.source] == NodeKind.WAIT) & (edges.kind == EdgeKind.PROGRAM)
+    waits &= graph.on_device[edges.target]
+    behind = waits & (call[edges.source] != NONE)
+    call[edges.target[behind]] = call[edges.source[behind]]
+    has_call = call != NONE
+    step[has_call] = step[call[has_call]]
+    # Work without a launch call, on streams where other work has one: with the last of that before.
+    work = np.flatnonzero(graph.on_device)
+    work = work[np.isin(nodes.resource[work], nodes.resource[work[has_call[work]]])]
+    work = work[np.lexsort((nodes.start_us[work], nodes.resource[work]))]
+    first = np.searchsorted(nodes.resource[work], nodes.resource[work], side="left")
+    before = np.maximum.accumulate(np.where(has_call[work], np.arange(len(work)), NONE))
+    known = before >= first
+    step[work[known]] = step[work[before[known]]]
     if len(marks.name) > len(distinct(marks.rank)):
         step[work[~known]] = NONE
     if graph.arrivals is not None:
@@ -202,9 +214,7 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
         meets = (edges.kind == EdgeKind.RENDEZVOUS) & (nodes.kind[edges.target] == NodeKind.MARK)
         step[edges.target[meets]] = NONE
         np.maximum.at(step, edges.target[meets], step[edges.source[meets]])
-    waits = (nodes.kind[edges.source] == NodeKind.WAIT) & (edges.kind == EdgeKind.PROGRAM)
-    waits &= graph.on_device[edges.target]
-    step[edges.source[waits]] = step[edges.target[waits]]
+    step[edges.source[waits]] = step[edges.target[waits]]  # as what waits
     return step
 
 
@@ -216,32 +226,3 @@ def _by_host(graph: ExecutionGraph) -> Ints:
         last = (edges.kind == EdgeKind.PROGRAM) & np.isin(edges.target, marks.end)
         by_host[edges.target[last]] = edges.source[last]
     return by_host
-
-
-def _launched(graph: ExecutionGraph) -> tuple[Ints, Ints]:
-    """Launch calls, and what each starts: of a wait before an operation also that."""
-    edges, kind = graph.edges_, graph.nodes_.kind
-    launches = has_code(edges.kind, LAUNCH_KINDS)
-    call = np.full(len(graph), NONE)
-    call[edges.target[launches]] = edges.source[launches]
-    behind = (kind[edges.source] == NodeKind.WAIT) & graph.on_device[edges.target]
-    behind &= (edges.kind == EdgeKind.PROGRAM) & (call[edges.source] != NONE)
-    call[edges.target[behind]] = call[edges.source[behind]]
-    work = np.flatnonzero(call != NONE)
-    return call[work], work
-
-
-def _launched_before(graph: ExecutionGraph) -> tuple[Ints, Ints]:
-    """Device work without a launch call, on streams where other work has one, and the operation
-    with one that is the last before it there, or -1."""
-    nodes = graph.nodes_
-    launched = np.zeros(len(graph), np.bool_)
-    launched[_launched(graph)[1]] = True
-    work = np.flatnonzero(graph.on_device)
-    streams = distinct(nodes.resource[work[launched[work]]])
-    work = work[np.isin(nodes.resource[work], streams)]
-    work = work[np.lexsort((nodes.start_us[work], nodes.resource[work]))]
-    first = np.searchsorted(nodes.resource[work], nodes.resource[work], side="left")
-    last = np.maximum.accumulate(np.where(launched[work], np.arange(len(work)), NONE))
-    before = np.where(last >= first, work[last], NONE)
-    return work[~launched[work]], before[~launched[work]]

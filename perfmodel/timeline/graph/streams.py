@@ -115,8 +115,7 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     """
     launches = _Launches.of(rank, links)
     others = _OtherStreams(rank, links)
-    calls = rank.of(Category.RUNTIME)
-    calls = calls[rank.name_matches(STREAM_WAIT_CALL)[calls]]
+    calls = rank.of(Category.RUNTIME, named=STREAM_WAIT_CALL)
     stated, known = _recorded_waits(rank, calls, launches)
     ordered, named = _launch_order_waits(rank, calls[~known], launches)
     late = np.flatnonzero(delay_us > LATE_START_US)
@@ -205,18 +204,6 @@ class _Launches(NamedTuple):
         device = device[order]
         stream = stream_keys(rank, links.device_rows)[device]
         return cls(device, links.device_launch[device], when_us[order], stream)
-
-
-def unresolved_waits(rank: RankTrace) -> tuple[int, int]:
-    """Of the waits for events that the file states: how many are for an event whose record is not
-    in it, so that what they waited for is guessed; and how many there are."""
-    runtime = rank.of(Category.RUNTIME)
-    calls = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
-    records = rank.of(Category.CUDA_SYNC)
-    records = records[np.isin(rank.correlation[records], rank.correlation[calls])]
-    known = rank.sync_source_stream[records] >= 0
-    known &= np.isin(rank.sync_record_correlation[records], rank.correlation[runtime])
-    return int((~known).sum()), len(records)
 
 
 def _recorded_waits(

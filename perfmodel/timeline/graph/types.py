@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
-
 Codes = NDArray[np.signedinteger[Any]]
 
 

@@ -240,7 +240,6 @@ _ASSUMED_W_PER_CORE = 5.0
 _ASSUMED_MHZ = 2500.0
 """Where a record says nothing."""
 
-
 _Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 

@@ -29,9 +29,7 @@ from perfmodel.ops.vocabulary.matmul import MATMUL
 if TYPE_CHECKING:
     import pandas as pd
 
-
 MAX_US = 1e12
-
 
 NEEDED = ("op", "device", "duration_us")
 _TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
@@ -63,18 +61,6 @@ LAUNCHED_US = "launched_us"
 """Column: what the smallest call took on the same host, as `duration_us` is told."""
 
 
-def _as_called(frame: pd.DataFrame) -> dict[str, object]:
-    """What `collect kernels` calls: single elements that are gathered and added."""
-    called: dict[str, object] = {}
-    single = frame["op"].isin(("gather", "scatter_add"))
-    if single.any():
-        elements = numbers_of(frame, "rows")["rows"] * numbers_of(frame, "cols")["cols"]
-        called["rows"] = frame["rows"].mask(single, elements)
-        called["cols"] = frame["cols"].mask(single, 1.0)
-        called["hash_size"] = frame["hash_size"].mask(single, elements)
-    return called
-
-
 def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     """A table without what timing itself costs, which `collect kernels` measures beside.
 
@@ -93,12 +79,14 @@ def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     hidden = (own["timing"] == BY_EVENTS) & clock_us.notna()
     us = own["duration_us"] - clock_us.where(hidden, 0.0)
     timing = own["timing"].mask(hidden, BEHIND_WORK)
-    taken = own.assign(timing=timing, duration_us=us, framework=TORCH, **_as_called(own))
+    taken = own.assign(timing=timing, duration_us=us, framework=TORCH)
+    single = own["op"].isin(("gather", "scatter_add"))  # called with single elements
+    if single.any():
+        elements = numbers_of(own, "rows")["rows"] * numbers_of(own, "cols")["cols"]
+        for name, value in (("rows", elements), ("cols", 1.0), ("hash_size", elements)):
+            taken[name] = own[name].mask(single, value)
     taken[LAUNCHED_US] = (launch_us - clock_us).where(hidden)
     return taken[~hidden | (us > 0.0)].reset_index(drop=True)
-
-
-_LATE = 1.1
 
 
 def launched_late(frame: pd.DataFrame, known: Mapping[str, Device]) -> Mask:
@@ -110,7 +98,7 @@ def launched_late(frame: pd.DataFrame, known: Mapping[str, Device]) -> Mask:
     flush_us = 2.0 * GPU_FLUSH_BYTES / frame["device"].map(stream)
     host_us, warm = numbers_of(frame, "host_us")["host_us"], frame["cache"] == "warm"
     ahead_us = flush_us + np.where(warm, frame["duration_us"] - host_us, 0.0)
-    late = frame["duration_us"] < _LATE * (host_us - ahead_us)
+    late = frame["duration_us"] < 1.1 * (host_us - ahead_us)
     return np.asarray(late & frame[LAUNCHED_US].notna())
 
 
@@ -242,15 +230,12 @@ def few_of_each(frame: pd.DataFrame, at: Ints, most: int, seed: int) -> Ints:
     return np.sort(few.head(most)["at"].to_numpy())
 
 
-_UNNAMED_FRAC = 0.5
-
-
 def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
     """`frame` without the framework of half of the rows: what is asked about often has none, and
     then has the mean of all, and the spread."""
     if FRAMEWORK not in frame:
         return frame
-    drawn = np.random.default_rng(seed).random(len(frame)) < _UNNAMED_FRAC
+    drawn = np.random.default_rng(seed).random(len(frame)) < 0.5
     return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
 
 

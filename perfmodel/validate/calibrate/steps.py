@@ -104,12 +104,16 @@ def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
         raise ValueError(f"p10_us is {record['p10_us']}; expected a time above 0")
     if not (math.isnan(halves_frac) or 0 <= halves_frac <= MAX_SPREAD):
         raise ValueError(f"halves_frac is {halves_frac}; expected a share from 0 to {MAX_SPREAD:g}")
+    threads = float(record["threads_per_rank"])
+    if not 1 <= threads <= MAX_THREADS or int(threads) != threads:
+        text = f"threads_per_rank is {threads:g}; expected a whole number from 1 to {MAX_THREADS}"
+        raise ValueError(text)
     if not isinstance(name, str):  # a number, or none
         name = "" if name != name else str(name)
     return MeasuredStep(
         name=name,
         workload=workload_from_document(document, name, where),
-        threads=_threads(float(record["threads_per_rank"])),
+        threads=int(threads),
         step_us=step_us,
         halves_frac=halves_frac,
         device=str(record.get("device", "")),
@@ -117,20 +121,9 @@ def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
     )
 
 
-def _threads(value: float) -> int:
-    if not 1 <= value <= MAX_THREADS or int(value) != value:
-        raise ValueError(
-            f"threads_per_rank is {value:g}; expected a whole number from 1 to {MAX_THREADS}"
-        )
-    return int(value)
-
-
-Time = tuple[float, float, float]
-"""Predicted time of one step and its 90 % interval, microseconds."""
-
-
-def predict_step(step: MeasuredStep, device: Device) -> Time:
-    """The sum of what its operators take on as many cores as it has threads."""
+def predict_step(step: MeasuredStep, device: Device) -> tuple[float, float, float]:
+    """The sum of what its operators take on as many cores as it has threads, and its 90 % interval,
+    microseconds."""
     total = float(
         durations_of(step_rows(step), with_threads(device, step.threads)).duration_us.sum()
     )

@@ -20,7 +20,6 @@ from perfmodel.validate.evaluate.results import FIGURES, LEFT_OUT, Errors, Kind
 if TYPE_CHECKING:
     import pandas as pd
 
-
 SCHEMA = "perfmodel.baseline/2"
 _FAMILY = SCHEMA.rpartition("/")[0]
 _MAX_BYTES = 50_000_000

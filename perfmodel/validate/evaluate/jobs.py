@@ -1,4 +1,5 @@
-"""Traces evaluated: the jobs behind paths; errors of held-out steps, predicted from the others."""
+"""Traces evaluated: the jobs behind paths; errors of held-out steps, predicted from the others; of
+the device time of their ops, and of their steps, from shapes alone."""
 
 from __future__ import annotations
 
@@ -12,10 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.answers import Begin, begun, silent
-from perfmodel.base.arrays import Ints
-from perfmodel.base.files import DEFAULT_MAX_BYTES, read_chunks
-from perfmodel.errors import PerfmodelError, TraceError, UsageError
-from perfmodel.ops.families import families_of_kernels
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import DEFAULT_MAX_BYTES, located, read_chunks
+from perfmodel.cost.contract import COLLECTIVE
+from perfmodel.cost.durations import durations_of
+from perfmodel.errors import HardwareError, PerfmodelError, TraceError, UsageError
+from perfmodel.hardware import Device, from_driver_name
+from perfmodel.lowering import lower
+from perfmodel.lowering.observed import answered_by, with_placement
+from perfmodel.ops.families import COMMUNICATION, families_of_kernels
+from perfmodel.ops.graph import NO_OP, OpGraph
+from perfmodel.ops.read import op_graph
+from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
 from perfmodel.prediction.result import left_out_change_us, null_mean_us
@@ -23,14 +32,14 @@ from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, by_rank_and_step, measured, schedule, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.trace.files import file_suffixes, located
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.files import ARCHIVES, KINETO_KEY, file_suffixes
+from perfmodel.trace.link import Links
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.results import LEFT_OUT, SCHEMA, Errors, Kind, Pair, rows_of
-from perfmodel.validate.evaluate.shapes import model_pairs, shape_pairs
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 _ALIKE = (["rank", "label", "nth"], ["rank", "label"], ["rank", "family"])
 """What operations have in common that stand in for one another, finest first: of a rank, the n-th
@@ -112,9 +121,100 @@ def step_pairs(
     return pairs, round(float(np.mean(inside)), 4)
 
 
+TOTAL = "all kernels"
+
+
+def shape_times(trace: Trace) -> pd.DataFrame:
+    """Device time of the ops of every rank with a GPU, a row per op that launched something and was
+    lowered: `rank device op family predicted_us measured_us`.
+
+    `family` is that of the measured kernel that took longest. Collectives are left out: what is
+    measured of them contains waiting. Raises `TraceError` where shapes are not recorded,
+    `HardwareError` for an unknown device.
+    """
+    import pandas as pd
+
+    frames = [pd.DataFrame()]
+    for at, (rank, links, graph) in enumerate(
+        zip(trace.ranks, trace.links, op_graph(trace), strict=True)
+    ):
+        if rank.devices:
+            described = rank.devices[0]
+            device = from_driver_name(described.name, described.memory_bytes or None)
+            frames.append(_rank_times(rank, links, graph, device).assign(rank=at))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _rank_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -> pd.DataFrame:
+    import pandas as pd
+
+    located = with_placement(graph, rank, links)
+    lowered = lower(located, device.target, device=device)
+    is_kernel = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
+    pieces = np.flatnonzero(is_kernel)
+    taken = durations_of(lowered.rows.take(pieces), device).duration_us
+    predicted = np.bincount(lowered.owner[pieces], taken, minlength=len(graph))
+    names = [rank.strings[name] for name in rank.name[links.device_rows].tolist()]
+    kernels = pd.DataFrame(
+        {
+            "op": answered_by(lowered, rank, links),
+            "family": families_of_kernels(names),
+            "measured_us": rank.duration_us[links.device_rows].astype(np.float64),
+        }
+    )
+    kernels = kernels[(kernels["family"] != COMMUNICATION) & (kernels["op"] != NO_OP)]
+    kernels = kernels[predicted[kernels["op"]] > 0].sort_values("measured_us", kind="stable")
+    by_op = kernels.groupby("op")
+    times = by_op.agg(family=("family", "last"), measured_us=("measured_us", "sum"))
+    times = times[times["measured_us"] > 0].reset_index()
+    ops = times["op"].to_numpy()
+    return times.assign(
+        op=[graph.ops[op].name for op in ops.tolist()],
+        predicted_us=predicted[ops].astype(np.float64),
+        device=device.name,
+    )
+
+
+def shape_pairs(trace: Trace) -> list[Pair]:
+    """Device time of every rank per family, and of all kernels together: nothing where the trace
+    records no shapes, has no GPU, or has one that the catalogue lacks."""
+    try:
+        times = shape_times(trace)
+    except (TraceError, HardwareError):
+        return []
+    if not len(times):
+        return []
+    columns = ["predicted_us", "measured_us"]
+    sums = times.pivot_table(index="family", columns="rank", values=columns, aggfunc="sum")
+    sums.loc[TOTAL] = sums.sum()
+    sides = (sums[name].fillna(0.0).to_numpy(np.float64) for name in columns)
+    return [(Kind.SHAPES, *each) for each in zip(sums.index.astype(str), *sides, strict=True)]
+
+
+def model_pairs(trace: Trace) -> tuple[list[Pair], float | None]:
+    """The ranks' steps and GPU-active times on the trace's own device in mode `model`, and the
+    share of device time that follows from shapes.
+
+    Nothing where it records no shapes, has no GPU, or has one that the catalogue lacks.
+    """
+    if trace.device == "cpu":
+        return [], None
+    try:
+        result = predict(trace, mode="model").results[0]
+    except (TraceError, HardwareError, UsageError):
+        return [], None
+    ranks = [rank for rank in result.ranks if rank.measured]
+
+    def times(key: str) -> tuple[Floats, Floats]:
+        predicted = [getattr(rank, key) for rank in ranks]
+        measured = [(rank.measured or {})[key] for rank in ranks]
+        return np.array(predicted, np.float64), np.array(measured, np.float64)
+
+    pairs = [(Kind.MODEL, what, *times(f"{what}_us")) for what in ("step", "gpu_active")]
+    return pairs, result.coverage["modelled_frac"]
+
+
 DEMO = "bundled demo"
-_ARCHIVES = (".tar.gz", ".tgz")
-_KEY = b'"traceEvents"'
 _UNSAID = -1
 """A rank or a world size that a file does not say."""
 _STATED = re.compile(
@@ -168,7 +268,7 @@ def _jobs_below(path: Path, root: Path, max_bytes: int) -> list[Job]:
         below = Path(walked).relative_to(root)
         folder, name = path / below, (Path(root.name) / below).as_posix()
         names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
-        archives = [file for file in names if file.lower().endswith(_ARCHIVES)]
+        archives = [file for file in names if file.lower().endswith(ARCHIVES)]
         places = {file: _rank(folder / file, max_bytes) for file in names if file not in archives}
         known = [place for place in places.values() if place is not None]
         ranks, sizes = {rank for rank, _ in known}, {size for _, size in known}
@@ -190,9 +290,9 @@ def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
     head = bytearray()
     try:
         for chunk in read_chunks(path, max_bytes=max_bytes):
-            unsearched = max(0, len(head) - len(_KEY))
+            unsearched = max(0, len(head) - len(KINETO_KEY))
             head += chunk
-            if (at := head.find(_KEY, unsearched)) >= 0:
+            if (at := head.find(KINETO_KEY, unsearched)) >= 0:
                 if stated := _STATED.search(head, 0, at):
                     return int(stated.group(2)), int(stated.group(1))
                 rank = rank_in_name(path.name)

@@ -15,7 +15,6 @@ from perfmodel.base.units import error_pct
 if TYPE_CHECKING:
     import pandas as pd
 
-
 SCHEMA = "perfmodel.evaluation/1"
 LEFT_OUT = "left out: "
 """How a warning begins that says why something was not evaluated."""

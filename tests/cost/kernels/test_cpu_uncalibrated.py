@@ -13,7 +13,7 @@ import perfmodel
 from perfmodel.cost.cpu.parameters import reference_cpu
 from perfmodel.hardware import Device, device
 from perfmodel.validate.calibrate.steps import read_steps
-from perfmodel.validate.evaluate.modules import evaluate_steps
+from perfmodel.validate.evaluate.tables import evaluate_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = {"op": "add", "dtype": "fp32", "direction": "fwd"}

@@ -13,12 +13,12 @@ from perfmodel.errors import GraphError
 from perfmodel.timeline.graph.kinds import (
     CAUSE_OF_EDGE,
     IDLE_CAUSES,
+    PLAUSIBLE_LAG_US,
     SCOPES,
     Cause,
     EdgeKind,
     Scope,
 )
-from perfmodel.timeline.graph.measured_waits import PLAUSIBLE_LAG_US
 from perfmodel.timeline.graph.types import Edges
 from perfmodel.timeline.schedule import schedule
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.validate.evaluate.shapes import evaluate_kernels
+from perfmodel.validate.evaluate.tables import evaluate_kernels
 
 
 def table(path: Path, launch_us: float, *rows: str) -> Path:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.validate.evaluate.modules import module_errors, read_calls
 from perfmodel.validate.evaluate.results import compared, error_pct
+from perfmodel.validate.evaluate.tables import module_errors, read_calls
 
 HEAD = "program,class,mode,training,device,median_us,host_us,device_us"
 

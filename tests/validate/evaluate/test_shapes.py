@@ -6,8 +6,8 @@ import pytest
 from tiny import Tiny, float_inputs
 
 from perfmodel.trace import Trace
+from perfmodel.validate.evaluate.jobs import TOTAL, shape_pairs, shape_times
 from perfmodel.validate.evaluate.results import rows_of
-from perfmodel.validate.evaluate.shapes import TOTAL, shape_pairs, shape_times
 
 GEMM, ADD = "volta_sgemm_128x64_nn", "void at::native::vectorized_elementwise_kernel<4, X>"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

@@ -12,8 +12,8 @@ from cost.kernels.cpu_machine import MACHINE
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.validate.calibrate.steps import predict_step, read_steps, step_rows, with_threads
-from perfmodel.validate.evaluate.modules import evaluate_steps, step_summary
 from perfmodel.validate.evaluate.results import compared
+from perfmodel.validate.evaluate.tables import evaluate_steps, step_summary
 
 HEAD = (
     "name,device,ranks,threads_per_rank,tables,rows_per_table,dim,pooling,batch_per_rank,"

@@ -1,11 +1,11 @@
-"""Calls of modules, and step times, as the collector measured them without a profiler, beside what
-their source or their shapes alone predict."""
+"""Calls of modules, step times and kernels, as the collector measured them, beside what their
+source or their shapes alone predict."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,34 @@ import numpy as np
 from perfmodel.base.answers import Begin, begun, silent
 from perfmodel.base.frames import text_rows
 from perfmodel.base.units import error_pct
-from perfmodel.cost.durations import uncalibrated
-from perfmodel.errors import HardwareError, PerfmodelError, UsageError
+from perfmodel.cost.durations import durations, uncalibrated
+from perfmodel.cost.gpu.program import shortest_kernel_us
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.module import EAGER, HOW, Call, Program, as_run
+from perfmodel.ops.spec import OPS
 from perfmodel.prediction.run import predict
 from perfmodel.timeline.graph.kinds import NodeKind
-from perfmodel.validate.calibrate.steps import MeasuredStep, Time, predict_step
-from perfmodel.validate.evaluate.results import LEFT_OUT, Errors, compared, error_figures
+from perfmodel.validate.calibrate.kernel_data import (
+    LAUNCHED_US,
+    MAX_US,
+    devices_of,
+    joined,
+    read_table,
+)
+from perfmodel.validate.calibrate.steps import MeasuredStep, predict_step
+from perfmodel.validate.evaluate.results import (
+    LEFT_OUT,
+    SCHEMA,
+    Errors,
+    compared,
+    error_figures,
+    error_rows,
+)
 from perfmodel.workload import op_graph
 
-SCHEMA = "perfmodel.evaluation.modules/1"
+MODULES_SCHEMA = "perfmodel.evaluation.modules/1"
 NEEDED = ("program", "class", "mode", "training", "device", "median_us", "host_us", "device_us")
-MAX_US = 1e12
 HOST_KINDS = (NodeKind.HOST, NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.ALLOCATOR)
 
 
@@ -51,30 +66,29 @@ def read_calls(path: Path) -> list[MeasuredCall]:
 
     Raises `UsageError` that names the file and the row where it is none.
     """
-    calls = [_call(row, where) for where, row in text_rows(path, NEEDED, error=UsageError)]
+    calls = []
+    for where, row in text_rows(path, NEEDED, error=UsageError):
+        try:
+            call_us, host_us = float(row["median_us"]), float(row["host_us"])
+            device_us = float(row["device_us"]) if row["device_us"] else None
+        except ValueError:
+            raise UsageError(f"{where}: a time is no number") from None
+        known_us = (call_us, host_us, 1 if device_us is None else device_us)
+        if not all(0 < us < MAX_US for us in known_us):
+            raise UsageError(f"{where}: a time is not above 0, or above {MAX_US:g} us")
+        if not row["device"]:
+            raise UsageError(f"{where}: no device")
+        if not re.fullmatch(r"[\w.-]+", row["program"]):
+            raise UsageError(f"{where}: program {row['program']!r}: expected the name of a file")
+        if row["training"] not in ("0", "1"):
+            raise UsageError(f"{where}: training {row['training']!r}: 0 or 1")
+        if row["mode"] not in HOW:
+            raise UsageError(f"{where}: mode {row['mode']!r}: one of {', '.join(HOW)}")
+        about = (row["program"], row["class"], row["mode"], row["training"] == "1", row["device"])
+        calls.append(MeasuredCall(*about, call_us, host_us, device_us, where))
     if not calls:
         raise UsageError(f"{path}: the table has no rows")
     return calls
-
-
-def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
-    try:
-        call_us, host_us = float(row["median_us"]), float(row["host_us"])
-        device_us = float(row["device_us"]) if row["device_us"] else None
-    except ValueError:
-        raise UsageError(f"{where}: a time is no number") from None
-    if not all(0 < us < MAX_US for us in (call_us, host_us, 1 if device_us is None else device_us)):
-        raise UsageError(f"{where}: a time is not above 0, or above {MAX_US:g} us")
-    if not row["device"]:
-        raise UsageError(f"{where}: no device")
-    if not re.fullmatch(r"[\w.-]+", row["program"]):
-        raise UsageError(f"{where}: program {row['program']!r}: expected the name of a file")
-    if row["training"] not in ("0", "1"):
-        raise UsageError(f"{where}: training {row['training']!r}: 0 or 1")
-    if row["mode"] not in HOW:
-        raise UsageError(f"{where}: mode {row['mode']!r}: one of {', '.join(HOW)}")
-    is_training, about = row["training"] == "1", (row["program"], row["class"], row["mode"])
-    return MeasuredCall(*about, is_training, row["device"], call_us, host_us, device_us, where)
 
 
 def evaluate_modules(
@@ -175,7 +189,7 @@ def module_errors(
         "host_speed_ratio": host_speed_ratio,
         "measured_host_speed_ratio": speed,
     }
-    return Errors(SCHEMA, rows, left_out, more)
+    return Errors(MODULES_SCHEMA, rows, left_out, more)
 
 
 STEPS_SCHEMA = "perfmodel.evaluation.steps/1"
@@ -200,8 +214,12 @@ def evaluate_steps(
     rows: list[dict[str, Any]] = []
     for step in begun(steps, begin, lambda step: step.name):
         try:
-            if isinstance(machine, Node):
-                times = _on_gpu(step, machine, overheads)
+            if isinstance(machine, Node):  # begins on an idle GPU, ends when it is idle again
+                ops = op_graph(step.workload.with_(**COLLECTED))
+                (result,) = predict(ops, hardware=[machine], overheads=overheads).results
+                assert result.low_us is not None
+                assert result.high_us is not None
+                times = result.step_us, result.low_us, result.high_us
             else:
                 times = predict_step(step, machine)
         except PerfmodelError as error:
@@ -228,10 +246,46 @@ def step_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | N
     return {"n": len(known), **{n: figures.get(n) for n in names}, "spread_pct": spread_pct}
 
 
-def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> Time:
-    """A step that begins on an idle GPU and ends when it is idle again, as it was timed."""
-    ops = op_graph(step.workload.with_(**COLLECTED))
-    (result,) = predict(ops, hardware=[machine], overheads=overheads).results
-    assert result.low_us is not None
-    assert result.high_us is not None
-    return result.step_us, result.low_us, result.high_us
+MAX_NAMED = 5
+"""Unknown ops that an error names."""
+KERNEL_FIGURES = ("mape_pct", "gmae_pct", "median_pct", "bias_pct", "coverage_frac", "width_frac")
+
+
+def evaluate_kernels(paths: Sequence[Path]) -> Errors:
+    """Errors on every row of the tables at `paths`.
+
+    Raises `ModelError`, naming the file, for a table or an op that cannot be used, `HardwareError`
+    for an unknown device.
+    """
+    import pandas as pd
+
+    tables = [read_table(Path(path)) for path in paths]
+    for table in tables:
+        unknown = sorted({op for op in table.frame["op"].unique() if op not in OPS})
+        if unknown:
+            shown = ", ".join(repr(op[:60]) for op in unknown[:MAX_NAMED])
+            more = len(unknown) - MAX_NAMED
+            raise ModelError(
+                f"{table.path}: unknown ops {shown}{f' and {more} more' if more > 0 else ''}; "
+                "`perfmodel kernel` lists those that can be predicted"
+            )
+    frame = joined(tables)
+    known = devices_of(frame["device"])
+    if of_cpu := next((name for name, each in known.items() if each.target == "cpu"), None):
+        what = "a CPU, whose operators are predicted within programs: `perfmodel evaluate steps`"
+        raise ModelError(f"{tables[0].path}: measured on {of_cpu}, {what}")
+    host = ["device", LAUNCHED_US] if LAUNCHED_US in frame else ["device"]
+    parts = []
+    for _, own in frame.groupby(host, sort=False, dropna=False):
+        part = known[own["device"].iloc[0]]
+        launched_us = own[LAUNCHED_US].iloc[0] if LAUNCHED_US in own else np.nan
+        if not np.isnan(launched_us):  # the shortest kernel is what the host's smallest call took
+            part = replace(part, kernel_floor_us=shortest_kernel_us(launched_us))
+        parts.append(durations(own, part))
+    times = pd.concat(parts).rename(columns={"duration_us": "predicted_us"})
+    measured = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
+    points = measured.join(times[["predicted_us", "low_us", "high_us"]])
+    rows = error_rows(points, ("device", "op", "dtype"), KERNEL_FIGURES)
+    late = sum(len(table.frame) for table in tables) - len(frame)
+    said = f"{late:,} rows left out: their launches came late, so that they are host time"
+    return Errors(SCHEMA, rows, [said] * bool(late))
