@@ -15,25 +15,22 @@ from dataclasses import dataclass
 from perfmodel.ops.graph import INPUT, Argument, Tensor
 from perfmodel.ops.spec import row_bytes
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
-from perfmodel.workload.collectives import (
-    GROUP,
-    all_to_all_call,
-    even_all_to_all,
-    linked_collective,
-    shares,
-    total_lookups,
-)
 from perfmodel.workload.eager.recorder import Recorder, Shape
 from perfmodel.workload.eager.tensors import (
+    GROUP,
+    all_to_all_call,
     cast,
     cat,
     copy,
+    linked_collective,
     send_from_host,
+    shares,
     to_device,
     to_dtype,
     view,
 )
 from perfmodel.workload.step import Run
+from perfmodel.workload.tables import total_lookups
 
 NIC = "nic"
 """The resource of an adapter's work on rows."""
@@ -86,19 +83,6 @@ def record_row_op(
     about = {name: repr(float(value)) for name, value in dims.items()}
     about |= {"stream": stream, "dtype": dtype, "blocks": "1" if blocks else "0"}
     r.leaf(f"tier::{op}", inputs, *outputs, about=about)
-
-
-def exchange_sequences(r: Recorder, run: Run, elements: int) -> None:
-    """Lengths to all ranks, then each sequence with all that belongs to it (`elements` of a rank's
-    batch) to its new rank.
-
-    Who gets which is computed on the host, beside the step before.
-    """
-    own, every = r.tensor((run.batch,), "int64"), r.tensor((run.batch * run.ranks,), "int64")
-    linked_collective(r, "all_gather", own, every, run.ranks)
-    count = -(-elements // run.ranks) * run.ranks
-    given, got = r.tensor((count,), "int64"), r.tensor((count,), "int64")
-    even_all_to_all(r, given, got, run.ranks)
 
 
 PREFETCHED, DISTRIBUTED = {"pipeline": "prefetch"}, {"pipeline": "distribute"}

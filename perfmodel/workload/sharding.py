@@ -20,10 +20,9 @@ from typing import Any
 from perfmodel.embedding import Placement, Sharding, TablePlacement
 from perfmodel.embedding.popularity import Scattered, busiest_load
 from perfmodel.errors import WorkloadError
-from perfmodel.workload.eager.arithmetic import STATES
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.tables import Table, row_wise_part
+from perfmodel.workload.tables import STATES, Table, row_wise_part
 
 ROUNDS = 20
 """How often the largest part is parted, at most."""

@@ -1,6 +1,6 @@
 """One rank's step: what is asked of an implementation, its ops, and the data edges between them.
 
-What a step asks of each rank: classes of equal ranks, bytes exchanged, lengths of sequences.
+What a step asks of each rank: classes of equal ranks, bytes exchanged.
 
 Source: Mudigere et al., Neo (ISCA 2022), and TorchRec's sharding types: which collective each
 scheme takes.
@@ -12,9 +12,7 @@ import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from math import sqrt
 from operator import attrgetter
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +28,7 @@ from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, own_placement, plan, plan_of_placement
 from perfmodel.workload.stashed import stashed
-from perfmodel.workload.tables import Table, lookup_attributes, mean_length
+from perfmodel.workload.tables import Table, lookup_attributes
 
 
 @dataclass(frozen=True)
@@ -303,51 +301,3 @@ def deciding_classes(classes: list[RankClass], *works: str) -> list[RankClass]:
         if other not in deciding:
             deciding.append(other)
     return deciding
-
-
-ALIGNED = 128
-"""Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
-their number, another in every step, does not decide which kernels multiply them."""
-EVEN_STD = 1e-6
-"""Lengths that spread by less of the longest are equal."""
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Of one rank's batch: `tokens` in all its sequences, `pairs` of them that attend."""
-
-    samples: int
-    tokens: int
-    pairs: float
-
-
-def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
-    """What the rank with the longest sequences has of `batch` samples, expected over batches.
-
-    Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
-    over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
-    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean:
-    they are exchanged one by one, which needs two of them on a rank.
-    """
-    about = workload.sequence
-    mean, most = mean_length(workload.tables), float(about.max_length)
-    squares, squares_std = _squares(mean / most, about.length_std / most)
-    is_mean = about.balanced and batch > 1
-    deviations = 0.0 if is_mean else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
-    long = min(mean + deviations * about.length_std, most)
-    square = most**2 * min(squares + deviations * squares_std, 1.0)
-    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
-    return Lengths(batch, tokens, batch * (square + long) / 2.0)
-
-
-def _squares(mean: float, std: float) -> tuple[float, float]:
-    """Mean and deviation of the square of a beta variable, from its own."""
-    if std < EVEN_STD:
-        return mean**2, 0.0
-    concentration = mean * (1.0 - mean) / std**2 - 1.0
-    moments = [1.0]
-    for order in range(4):
-        rest = (mean * concentration + order) / (concentration + order)
-        moments.append(moments[-1] * rest)
-    return moments[2], sqrt(max(moments[4] - moments[2] ** 2, 0.0))

@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Tensor
+from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Argument, Tensor
 from perfmodel.ops.spec import item_bytes
 from perfmodel.trace.window import AUTOGRAD_THREAD
-from perfmodel.workload.collectives import DENSE, GROUP, all_reduce
-from perfmodel.workload.eager.arithmetic import optimizer_step, sum_to
 from perfmodel.workload.eager.embedding_bag import accumulate_sparse
 from perfmodel.workload.eager.recorder import (
     ACCUMULATE,
@@ -21,9 +19,18 @@ from perfmodel.workload.eager.recorder import (
     Gradients,
     Node,
     Recorder,
+    Shape,
     contiguous,
 )
-from perfmodel.workload.eager.tensors import as_strided, copy, detach
+from perfmodel.workload.eager.tensors import (
+    DENSE,
+    GROUP,
+    all_reduce,
+    as_strided,
+    copy,
+    detach,
+    view,
+)
 from perfmodel.workload.step import Run
 
 Hook = Callable[[Recorder, Tensor, Tensor], None]
@@ -85,7 +92,7 @@ def _evaluate(r: Recorder, node: Node) -> None:
         if given:
             results = node.backward(given if node.has_several else given[0])
     results = [
-        sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
+        _sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
         for edge, x, result in zip(node.next, node.inputs, results, strict=True)
     ]
     for edge, result in zip(node.next, results, strict=True):
@@ -100,6 +107,13 @@ def _evaluate(r: Recorder, node: Node) -> None:
             target.gradients[number] = total
         else:  # nothing else can see that
             r.leaf("aten::add_", (before, result, 1), before)
+
+
+def _sum_to(r: Recorder, x: Tensor, shape: Shape) -> Tensor:
+    """Sum over the leading dims that `shape` lacks, as autograd does for what was broadcast."""
+    extra = len(x.shape) - len(shape)
+    given = (x, tuple(range(extra)), True)
+    return view(r, r.made("aten::sum", given, (1,) * extra + x.shape[extra:], x.dtype), shape)
 
 
 def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:
@@ -173,6 +187,64 @@ class Reducer:
                 r.begin("torch.distributed.ddp.reducer::copy_bucket_to_grad", parameter)
                 copy(r, gradient, part)
                 r.end()
+
+
+LEARNING_RATE = 0.01
+EPSILON = 1e-8
+_STEPS: dict[str, tuple[tuple[str, str, tuple[float, ...]], ...]] = {
+    "sgd": (("add_", "pg", (-LEARNING_RATE,)),),
+    "adagrad": (
+        ("addcmul_", "sgg", (1,)),
+        ("sqrt", "s", ()),
+        ("add_", "r", (EPSILON,)),
+        ("addcdiv_", "pgr", (-LEARNING_RATE,)),
+    ),
+    "adam": (
+        ("lerp_", "mg", (0.1,)),
+        ("mul_", "s", (0.999,)),
+        ("addcmul_", "sgg", (0.001,)),
+        ("sqrt", "s", ()),
+        ("div_", "r", (1.0,)),
+        ("add_", "r", (EPSILON,)),
+        ("addcdiv_", "pmr", (-LEARNING_RATE,)),
+    ),
+}
+"""What an update calls, of parameters, gradients, means, squares and roots, with which numbers."""
+_STATES = {"sgd": "", "adagrad": "s", "adam": "ms"}
+
+
+def optimizer_passes(optimizer: str) -> int:
+    """How often a `foreach` step reads or writes a tensor as large as the parameters."""
+    calls = [set(operands) for name, operands, _ in _STEPS[optimizer] if name != "div_"]
+    return sum(len(each) + 1 for each in calls)
+
+
+def optimizer_step(
+    r: Recorder, optimizer: str, style: str, weights: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> None:
+    """One step of `optimizer` (`sgd adagrad adam`) in `style`: a `loop` over parameters, or
+    `foreach` or `fused` calls over all; of these one makes the roots and divides by no correction.
+    """
+    is_loop, states = style == "loop", _STATES[optimizer]
+    pairs = list(zip(weights, gradients, strict=True))
+    for group in [[pair] for pair in pairs] if is_loop else [pairs] * bool(pairs):
+        held = {"p": tuple(weight for weight, _ in group), "g": tuple(each for _, each in group)}
+        made = states + "r" if states and is_loop else states
+        held |= {name: tuple(r.tensor(x.shape, x.dtype) for x in held["p"]) for name in made}
+        if style == "fused":
+            r.leaf(f"aten::_fused_{optimizer}_", tuple(held.values()))
+            continue
+        for name, operands, numbers in _STEPS[optimizer]:
+            if is_loop:
+                written = held["r" if name == "sqrt" else operands[0]][0]
+                given: tuple[Argument, ...] = (*(held[each][0] for each in operands), *numbers)
+                r.leaf(f"aten::{name}", given, written)
+            elif name != "div_":
+                if name == "sqrt":
+                    held["r"] = tuple(r.tensor(x.shape, x.dtype) for x in held["p"])
+                roots = (held["r"],) if name == "sqrt" else ()
+                every: tuple[Argument, ...] = (*(held[each] for each in operands), *numbers)
+                r.leaf(f"aten::_foreach_{name}", every, *roots)
 
 
 NAMES = {"sgd": "SGD", "adagrad": "Adagrad", "adam": "Adam"}

@@ -33,10 +33,10 @@ from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import item_bytes
 from perfmodel.workload import Workload
-from perfmodel.workload.eager.arithmetic import optimizer_passes
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
 from perfmodel.workload.tables import Table, state_bytes
+from perfmodel.workload.training import optimizer_passes
 
 MAX_TOGETHER = 16
 """Shards that one call is reckoned with, at most; more change little."""

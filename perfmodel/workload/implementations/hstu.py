@@ -16,9 +16,18 @@ from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
-from perfmodel.workload.collectives import sequence_rows
-from perfmodel.workload.dense import COMPUTE, Layer, layers, mlp, parameters
-from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
+from perfmodel.workload.dense import (
+    COMPUTE,
+    LOSSES,
+    Layer,
+    add,
+    dropout,
+    layers,
+    mlp,
+    mm,
+    mul,
+    parameters,
+)
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import (
     cast,
@@ -31,10 +40,15 @@ from perfmodel.workload.eager.tensors import (
     to_dtype,
     zero,
 )
-from perfmodel.workload.jagged import exchange_sequences
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
+from perfmodel.workload.sequences import (
+    Lengths,
+    exchange_sequences,
+    sequence_rows,
+    slowest_lengths,
+)
 from perfmodel.workload.settings import implementation
-from perfmodel.workload.step import Lengths, Run, slowest_lengths
+from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 

@@ -21,25 +21,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.ops.graph import BACKWARD, INPUT, LAUNCHED_ALONE, OPTIMIZER, Tensor
-from perfmodel.workload.collectives import (
+from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers, mm
+from perfmodel.workload.eager.embedding_bag import batched, brought_keys, look_up, update
+from perfmodel.workload.eager.recorder import Gradients, Recorder
+from perfmodel.workload.eager.tensors import (
     GROUP,
     all_reduce,
     even_all_to_all,
-    fused_tables,
     linked_collective,
-    total_lookups,
+    send_from_host,
+    t,
+    to_dtype,
 )
-from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
-from perfmodel.workload.eager.arithmetic import mm, optimizer_step
-from perfmodel.workload.eager.embedding_bag import look_up, update
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import send_from_host, t, to_dtype
-from perfmodel.workload.hugectr_hybrid import Hybrid, brought_keys, stream_kernel
+from perfmodel.workload.hugectr_hybrid import Hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table
-from perfmodel.workload.training import backward
+from perfmodel.workload.tables import Table, lookups, total_lookups
+from perfmodel.workload.training import backward, optimizer_step
 
 FP32_BYTES = 4
 
@@ -70,7 +69,7 @@ def hugectr(r: Recorder, run: Run) -> None:
     weights = layers.parameters
     if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
         copies = r.tensor((_elements(weights),), dtype)
-        stream_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
+        r.leaf("hugectr::convert_weights", (r.tensor(copies.shape),), copies)
     with r.with_attributes(embeddings.launched):
         embeddings.look_up(r)
         embeddings.local(r)
@@ -107,7 +106,7 @@ def _learn(
     if run.workload.implementation.unmodelled_sample_bytes:
         count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
         moved = r.tensor((run.batch, count))
-        stream_kernel(r, "unmodelled", (moved,), r.tensor(moved.shape))
+        r.leaf("hugectr::unmodelled", (moved,), r.tensor(moved.shape))
     by_tensor = backward(r, loss, arrived)
     gradients = [by_tensor[weight.tensor_id] for weight in weights]
     with r.during(BACKWARD), r.with_attributes(embeddings.launched):
@@ -141,11 +140,16 @@ class Collection:
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
         tables = run.tables or (Table(1, run.workload.dim, 1e-3),)  # a rank without takes part
-        self.tables = fused_tables(r, run, tables, run.global_batch)
-        self.replicas = fused_tables(r, run, run.replicas, run.batch) if run.replicas else None
-        self.keys = brought_keys(
-            r, total_lookups(tables, run.global_batch), run.global_batch * len(tables)
-        )
+        about = {
+            "dtype": run.workload.implementation.table_precision,
+            "optimizer": run.workload.training.table_optimizer,
+        }
+        self.tables = batched(r, lookups(tables, run.global_batch), **about)
+        self.replicas = None
+        if run.replicas:
+            self.replicas = batched(r, lookups(run.replicas, run.batch), **about)
+        count = total_lookups(tables, run.global_batch)
+        self.keys = brought_keys(r, count, run.global_batch * len(tables))
         if self.replicas is not None:
             count = total_lookups(run.replicas, run.batch)
             self.own_keys = brought_keys(r, count, run.batch * len(run.replicas))
@@ -161,8 +165,8 @@ class Collection:
         # Those of the next batch, by rank, then by table: in turn, as they fill the device beside a
         # step's own. Source: embedding/data_distributor, sparse_data_distribution_op_impl.cu.
         for each in (*(keys,) * 5, *(bags,) * 4) if run.ranks > 1 else ():
-            stream_kernel(r, "distribute_keys", (each,), r.like(each))
-        stream_kernel(r, "places_of_rows", (keys,), r.tensor(keys.shape, "int64"))
+            r.leaf("hugectr::distribute_keys", (each,), r.like(each))
+        r.leaf("hugectr::places_of_rows", (keys,), r.tensor(keys.shape, "int64"))
         rows = look_up(r, self.tables, *self.keys, run.global_batch, self.dtype)
         self.received = self._received(r)
         if run.ranks == 1:
@@ -181,14 +185,14 @@ class Collection:
     def arrive(self, r: Recorder) -> Tensor:
         workload = self.run.workload
         out = r.tensor((self.run.batch, len(workload.tables), workload.dim), self.dtype)
-        stream_kernel(r, "network_forward", (self.received,), self._share(r, out))
+        r.leaf("hugectr::network_forward", (self.received,), self._share(r, out))
         return out
 
     def send_back(self, r: Recorder, gradient: Tensor) -> None:
         run = self.run
         self.gradient = gradient
         spread = self._received(r)
-        stream_kernel(r, "network_backward", (self._share(r, gradient),), spread)
+        r.leaf("hugectr::network_backward", (self._share(r, gradient),), spread)
         self.returned = r.tensor((run.global_batch, self.own), self.dtype)
         if run.ranks == 1:
             self.returned = spread
@@ -205,19 +209,19 @@ class Collection:
         replicas, x = self.run.replicas, self.gradient
         sums = r.tensor((sum(table.rows for table in replicas), x.shape[2]), self.dtype)
         own = r.view(x, (x.shape[0], len(replicas), x.shape[2]), x.strides)
-        stream_kernel(r, "local_reduce", (own, self.own_keys[0]), sums)
+        r.leaf("hugectr::local_reduce", (own, self.own_keys[0]), sums)
         return sums
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
         (keys, _), workload = self.keys, self.run.workload
         rows = round(float(self.tables.attributes["unique_rows"]))
         sums = r.tensor((rows, workload.dim), COMPUTE[workload.implementation.precision])
-        stream_kernel(r, "places_of_gradients", (keys,), r.tensor(keys.shape, "int64"))
+        r.leaf("hugectr::places_of_gradients", (keys,), r.tensor(keys.shape, "int64"))
         update(r, self.tables, *self.keys, self.returned)
-        stream_kernel(r, "row_gradients", (sums,), sums)
+        r.leaf("hugectr::row_gradients", (sums,), sums)
         if reduced is not None:
             weights = r.tensor(reduced.shape)
-            stream_kernel(r, "update_replicas", (reduced, weights), weights)
+            r.leaf("hugectr::update_replicas", (reduced, weights), weights)
 
     def _received(self, r: Recorder) -> Tensor:
         """Partial sums for the own samples, of all parts of tables."""

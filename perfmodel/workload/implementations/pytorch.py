@@ -18,19 +18,20 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import all_to_all, fused_tables, shares, total_lookups
 from perfmodel.workload.dense import (
     COMPUTE,
+    LOSSES,
     Dense,
     Layer,
+    bmm,
     dense_layers,
     interact,
     mlp,
     pair_indices,
 )
-from perfmodel.workload.eager.arithmetic import LEARNING_RATE, LOSSES, bmm
 from perfmodel.workload.eager.embedding_bag import (
     add_sparse,
+    batched,
     embedding_bag,
     even_bags,
     full_slice,
@@ -39,19 +40,22 @@ from perfmodel.workload.eager.embedding_bag import (
 )
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import (
+    all_to_all,
     cat,
     copy,
     detach,
     reshape,
     select,
     send_from_host,
+    shares,
     stack,
     to_device,
     transpose,
 )
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
-from perfmodel.workload.training import LABEL, LAST, backward_and_update
+from perfmodel.workload.tables import lookups, total_lookups
+from perfmodel.workload.training import LABEL, LAST, LEARNING_RATE, backward_and_update
 
 Indices = Iterable[tuple[Tensor, Tensor]]
 """Per table of the rank, flat indices and offsets of its bags."""
@@ -98,7 +102,10 @@ FBGEMM = "fbgemm"
 @implementation(FBGEMM, mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
 def fbgemm(r: Recorder, run: Run) -> None:
     layers, bags = dense_layers(r, run.workload), run.global_batch
-    tables = fused_tables(r, run, run.tables, bags, is_modern=False) if run.tables else None
+    tables, optimizer = None, run.workload.training.table_optimizer
+    if run.tables:
+        about, dtype = lookups(run.tables, bags), run.workload.implementation.table_precision
+        tables = batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=False)
     width = run.workload.model.dense_features
     with r.during(INPUT):
         indices = send_from_host(r, (total_lookups(run.tables, bags),), "int32", pinned=False)

@@ -21,11 +21,9 @@ from functools import partial
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.collectives import GROUP
-from perfmodel.workload.dense import COMPUTE, dense_layers, interact, mlp
-from perfmodel.workload.eager.arithmetic import LOSSES
+from perfmodel.workload.dense import COMPUTE, LOSSES, dense_layers, interact, mlp
 from perfmodel.workload.eager.recorder import Recorder, Shape
-from perfmodel.workload.eager.tensors import cast, cat, detach, reshape, squeeze, to_dtype
+from perfmodel.workload.eager.tensors import GROUP, cast, cat, detach, reshape, squeeze, to_dtype
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
     INPUT_STREAM,

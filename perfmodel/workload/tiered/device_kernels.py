@@ -31,18 +31,17 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.spec import item_bytes
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use
-from perfmodel.workload.collectives import all_reduce, fused_tables
-from perfmodel.workload.eager.arithmetic import LEARNING_RATE
 from perfmodel.workload.eager.embedding_bag import (
     Batched,
     add_sparse,
+    batched,
     embedding_bag,
     embedding_bag_backward,
     look_up,
     look_up_dense,
 )
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import reshape, to_device, transpose
+from perfmodel.workload.eager.tensors import all_reduce, reshape, to_device, transpose
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookup_attributes, lookups
@@ -54,6 +53,7 @@ from perfmodel.workload.tiered.source import (
     prefetch_attributes,
     row_cache_use,
 )
+from perfmodel.workload.training import LEARNING_RATE
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def is_replica(group: Group) -> bool:
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
-    return fused_tables(r, group.run, group.tables, group.samples, group.placed.dtype)
+    about, optimizer = lookups(group.tables, group.samples), group.run.workload.training
+    return batched(r, about, dtype=group.placed.dtype, optimizer=optimizer.table_optimizer)
 
 
 def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]]) -> None:

@@ -21,9 +21,9 @@ from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.vocabulary.embedding import ACCELERATOR
-from perfmodel.workload.collectives import linked_collective
 from perfmodel.workload.eager.embedding_bag import batched, look_up, update
 from perfmodel.workload.eager.recorder import Gradients, Recorder
+from perfmodel.workload.eager.tensors import linked_collective
 from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
