@@ -11,18 +11,6 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.embedding_bag import index_pairs
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import (
-    cast,
-    cat,
-    copy,
-    empty_like,
-    reshape,
-    select,
-    t,
-    transpose,
-    unsqueeze,
-    zero,
-)
 from perfmodel.workload.model import Workload
 
 Both = list[Tensor | None]
@@ -66,7 +54,7 @@ def dropout(r: Recorder, x: Tensor) -> Tensor:
 def linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x `[m, k]` times weight `[n, k]` transposed, plus bias `[n]`."""
     r.begin("aten::linear", x, weight, bias)
-    out = addmm(r, bias, x, t(r, weight))
+    out = addmm(r, bias, x, r.t(weight))
     r.end(out)
     return out
 
@@ -100,13 +88,13 @@ def _product_backward(
 
     def of_x(gradient: Tensor) -> Tensor:
         if x.strides == (1, x.shape[0]):
-            return t(r, mm(r, y, t(r, gradient)))
-        return mm(r, gradient, t(r, y))
+            return r.t(mm(r, y, r.t(gradient)))
+        return mm(r, gradient, r.t(y))
 
     def of_y(gradient: Tensor) -> Tensor:
         if y.strides == (1, y.shape[0]):
-            return t(r, mm(r, t(r, gradient), x))
-        return mm(r, t(r, x), gradient)
+            return r.t(mm(r, r.t(gradient), x))
+        return mm(r, r.t(x), gradient)
 
     def backward(gradient: Tensor) -> Both:
         made: Both = [None, None]
@@ -122,8 +110,8 @@ def bmm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     out = r.made("aten::bmm", (x, y), (x.shape[0], x.shape[1], y.shape[2]), x.dtype)
 
     def backward(gradient: Tensor) -> list[Tensor]:
-        of_y = bmm(r, transpose(r, x, 1, 2), gradient)
-        return [bmm(r, gradient, transpose(r, y, 1, 2)), of_y]
+        of_y = bmm(r, r.transpose(x, 1, 2), gradient)
+        return [bmm(r, gradient, r.transpose(y, 1, 2)), of_y]
 
     return r.track("BmmBackward0", (x, y), out, backward)
 
@@ -133,14 +121,14 @@ MEAN = 1
 
 def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     r.begin("aten::binary_cross_entropy", x, target, None, MEAN)
-    average = r.made("aten::mean", (empty_like(r, x), None), (), x.dtype)
+    average = r.made("aten::mean", (r.empty_like(x), None), (), x.dtype)
     out = r.tensor((), x.dtype)
-    copy(r, out, average)
+    r.copy(out, average)
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
         r.begin("aten::binary_cross_entropy_backward", gradient, x, target, None, MEAN)
-        of_x = empty_like(r, x)
+        of_x = r.empty_like(x)
         r.leaf("aten::div_", (of_x, of_x.elements), of_x)
         r.end(of_x)
         return [of_x]
@@ -153,7 +141,7 @@ def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> 
     r.begin("aten::log_sigmoid", x)
     log = r.made("aten::log_sigmoid_forward", (x,), x.shape, x.dtype)
     r.end(log)
-    each = empty_like(r, target)
+    each = r.empty_like(target)
     r.leaf("aten::fill_", (each, 1), each)
     r.leaf("aten::sub_", (each, target, 1), each)
     r.leaf("aten::mul_", (each, x), each)
@@ -177,7 +165,7 @@ def mse_loss(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
 
     def backward(gradient: Tensor) -> list[Tensor]:
         r.begin("aten::mse_loss_backward", gradient, x, target, MEAN)
-        of_x = zero(r, empty_like(r, x))
+        of_x = r.zero(r.empty_like(x))
         r.end(of_x)
         return [of_x]
 
@@ -244,18 +232,18 @@ def mlp(
         if kind == "relu":
             x = relu(r, x)
         elif kind == "sigmoid":
-            x = sigmoid(r, cast(r, x, "fp32"))
+            x = sigmoid(r, r.cast(x, "fp32"))
     return x
 
 
 def _linear(r: Recorder, x: Tensor, layer: Layer, dtype: str) -> Tensor:
     if layer.precision in QUANTISED:
         half = dtype if dtype in HALF else "fp16"
-        return quantised_linear(r, cast(r, x, half), layer.weight, cast(r, layer.bias, half))
+        return quantised_linear(r, r.cast(x, half), layer.weight, r.cast(layer.bias, half))
     dtype = COMPUTE.get(layer.precision, dtype)
     if dtype == "fp32":
-        return linear(r, cast(r, x, dtype), layer.weight, layer.bias)
-    return linear(r, cast(r, x, dtype), cast(r, layer.weight, dtype), cast(r, layer.bias, dtype))
+        return linear(r, r.cast(x, dtype), layer.weight, layer.bias)
+    return linear(r, r.cast(x, dtype), r.cast(layer.weight, dtype), r.cast(layer.bias, dtype))
 
 
 @dataclass(frozen=True)
@@ -266,28 +254,15 @@ class Cross:
     up: Layer
 
 
-def cross_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> tuple[Cross, ...]:
-    """Parameters of the cross layers; none for other interactions."""
-    if workload.interaction.kind != "dcn_v2":
-        return ()
-    width, rank = workload.joined_width, workload.interaction.rank
-    made = []
-    for _ in range(workload.interaction.layers):
-        down = r.tensor((rank, width), dtype)
-        r.parameter(down)
-        made.append(Cross(down, *layers(r, (rank, width), dtype)))
-    return tuple(made)
-
-
 def dot(r: Recorder, features: Tensor, sparse: Tensor, pairs: Tensor) -> Tensor:
     """Products of all pairs of features `[b, d]` and sparse `[b, t, d]`, after the features.
 
     `pairs` `[2, p]` holds the places below the diagonal.
     """
-    joined = cat(r, [unsqueeze(r, features, 1), sparse], 1)
-    products = bmm(r, joined, transpose(r, joined, 1, 2))
-    flat = index_pairs(r, products, select(r, pairs, 0, 0), select(r, pairs, 0, 1))
-    return cat(r, [features, flat], 1)
+    joined = r.cat([r.unsqueeze(features, 1), sparse], 1)
+    products = bmm(r, joined, r.transpose(joined, 1, 2))
+    flat = index_pairs(r, products, r.select(pairs, 0, 0), r.select(pairs, 0, 1))
+    return r.cat([features, flat], 1)
 
 
 def cross(r: Recorder, x: Tensor, crosses: Sequence[Cross], dtype: str) -> Tensor:
@@ -295,10 +270,10 @@ def cross(r: Recorder, x: Tensor, crosses: Sequence[Cross], dtype: str) -> Tenso
 
     Source: DCN V2 (Wang et al. 2021), in the form that the MLPerf DLRM-DCNv2 reference has it.
     """
-    first = x = cast(r, x, dtype)
+    first = x = r.cast(x, dtype)
     for layer in crosses:
-        low = mm(r, x, t(r, cast(r, layer.down, dtype)))
-        high = linear(r, low, cast(r, layer.up.weight, dtype), cast(r, layer.up.bias, dtype))
+        low = mm(r, x, r.t(r.cast(layer.down, dtype)))
+        high = linear(r, low, r.cast(layer.up.weight, dtype), r.cast(layer.up.bias, dtype))
         x = add(r, mul(r, first, high), x)
     return x
 
@@ -319,10 +294,10 @@ def interact(
     if workload.interaction.kind == "dot":
         out = dot(r, features, sparse, pairs or pair_indices(r, workload))
     else:
-        joined = cat(r, [features, reshape(r, sparse, (features.shape[0], -1))], 1)
+        joined = r.cat([features, r.reshape(sparse, (features.shape[0], -1))], 1)
         out = cross(r, joined, crosses, dtype)
     missing = workload.top_width - out.shape[1]
-    return cat(r, [out, r.tensor((out.shape[0], missing), out.dtype)], 1) if missing else out
+    return r.cat([out, r.tensor((out.shape[0], missing), out.dtype)], 1) if missing else out
 
 
 def pair_indices(r: Recorder, workload: Workload, place: str = "") -> Tensor:
@@ -350,9 +325,11 @@ class Dense:
 
 def dense_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> Dense:
     bottom = len(workload.model.bottom_mlp)
-    own = workload.implementation.layer_precisions
-    return Dense(
-        layers(r, workload.bottom_widths, dtype, own[:bottom]),
-        cross_layers(r, workload, dtype),
-        layers(r, workload.top_widths, dtype, own[bottom:]),
-    )
+    own, about = workload.implementation.layer_precisions, workload.interaction
+    first, crosses = layers(r, workload.bottom_widths, dtype, own[:bottom]), list[Cross]()
+    for _ in range(about.layers if about.kind == "dcn_v2" else 0):
+        down = r.tensor((about.rank, workload.joined_width), dtype)
+        r.parameter(down)
+        crosses.append(Cross(down, *layers(r, (about.rank, workload.joined_width), dtype)))
+    last = layers(r, workload.top_widths, dtype, own[bottom:])
+    return Dense(first, tuple(crosses), last)

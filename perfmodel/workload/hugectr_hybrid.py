@@ -23,8 +23,7 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.spec import QUANTISED
 from perfmodel.workload.eager.embedding_bag import Batched, batched, brought_keys, look_up
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import DENSE, even_all_to_all
+from perfmodel.workload.eager.recorder import DENSE, Recorder
 from perfmodel.workload.step import Run
 
 TWICE_FRAC = 0.03
@@ -98,9 +97,9 @@ class Hybrid:
         vectors = look_up(r, self.others, *brought_keys(r, self.sent, self.sent), self.sent, dtype)
         if not self.is_linked:
             self.received = r.tensor(vectors.shape, dtype)
-            even_all_to_all(r, vectors, self.received, run.groups, nodes=run.groups)
+            r.even_all_to_all(vectors, self.received, run.groups, nodes=run.groups)
             return
-        even_all_to_all(r, vectors, _part(r, self.out, self.sent), run.ranks)
+        r.even_all_to_all(vectors, _part(r, self.out, self.sent), run.ranks)
         stored = "fp16" if dtype in QUANTISED else dtype
         self._hold_frequent(r, stored)
         if run.train:  # owners bring those of their rows that the samples name
@@ -108,7 +107,7 @@ class Hybrid:
             brought = r.tensor(self.rows.shape, dtype)
             r.leaf("hugectr::forward_model", (self.rows,), brought)
             copies = r.view(self.frequent.weights, brought.shape, brought.strides)
-            even_all_to_all(r, brought, copies, run.ranks)
+            r.even_all_to_all(brought, copies, run.ranks)
 
     def local(self, r: Recorder) -> None:
         if not self.is_linked:
@@ -136,13 +135,13 @@ class Hybrid:
         if self.is_linked:
             sums = _part(r, self.sums, self.named)
             self.fetched = r.like(sums)
-            even_all_to_all(r, sums, self.fetched, run.ranks)
+            r.even_all_to_all(sums, self.fetched, run.ranks)
             self.returned = r.tensor((self.sent, self.dim), self.dtype)
-            even_all_to_all(r, _part(r, gradient, self.sent), self.returned, run.ranks)
+            r.even_all_to_all(_part(r, gradient, self.sent), self.returned, run.ranks)
             return
         packed, self.returned = (r.tensor((self.sent, self.dim), self.dtype) for _ in range(2))
         r.leaf("hugectr::network_backward", (_part(r, gradient, self.sent),), packed)
-        even_all_to_all(r, packed, self.returned, run.groups, nodes=run.groups)
+        r.even_all_to_all(packed, self.returned, run.groups, nodes=run.groups)
 
     def replicated_gradient(self, r: Recorder) -> Tensor | None:
         return None if self.is_linked else self.sums
@@ -152,7 +151,16 @@ class Hybrid:
             _add_rows(r, self.rows, self.fetched)
         weights = self.others.weights
         _add_rows(r, _part(r, weights, weights.elements // self.dim), self.returned)
-        self._compute_indices(r)
+        # Which of a global batch's rows this rank holds: every rank looks at all of them, on a
+        # stream of low priority beside the step; here where the step waits for a sum.
+        tables = self.run.workload.tables
+        samples = self.run.global_batch * len(tables)
+        keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))
+        r.leaf("hugectr::unique_categories", (keys,), keys)
+        location = r.tensor((sum(table.rows for table in tables), 1), "int64")
+        view = r.view(places, (samples, 1), (1, 1))
+        r.leaf("aten::index_select", (location, 0, keys), view)
+        r.leaf("hugectr::model_indices", (places,), keys)
         if reduced is not None:
             r.leaf("hugectr::update_frequent", (reduced, self.weights), self.weights)
 
@@ -170,18 +178,6 @@ class Hybrid:
         about = Lookups((rows,), (self.dim,), (vectors,), (1.0,), (min(unique, vectors),), (0.0,))
         optimizer = self.run.workload.training.table_optimizer
         return batched(r, about, dtype=dtype, optimizer=optimizer)
-
-    def _compute_indices(self, r: Recorder) -> None:
-        """Which of a global batch's rows this rank holds: every rank looks at all of them, on
-        a stream of low priority beside the step; here where the step waits for a sum."""
-        tables = self.run.workload.tables
-        samples = self.run.global_batch * len(tables)
-        keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))
-        r.leaf("hugectr::unique_categories", (keys,), keys)
-        location = r.tensor((sum(table.rows for table in tables), 1), "int64")
-        view = r.view(places, (samples, 1), (1, 1))
-        r.leaf("aten::index_select", (location, 0, keys), view)
-        r.leaf("hugectr::model_indices", (places,), keys)
 
 
 def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:

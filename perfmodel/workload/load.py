@@ -230,8 +230,6 @@ class _Recorded:
     batch: Annotated[int | None, Limits(1, 1e9)] = None
 
 
-RECORDED_SOFTWARE = "torchrec"
-"""What runs recorded layers unless the file says otherwise."""
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "recorded", "tables")
 """Of a file; `source`, also in each section, tells where its figures come from."""
 
@@ -261,7 +259,7 @@ def workload_from_document(
     if "recorded" in document:
         about = section(_Recorded, document["recorded"], f"{where}: recorded", WorkloadError)
         recorded = layers_of_source(about.source, folder, about.batch)
-        parts["implementation"] = {"name": RECORDED_SOFTWARE, **parts.get("implementation", {})}
+        parts["implementation"] = {"name": "torchrec", **parts.get("implementation", {})}
     workload = section(Workload, parts, where, WorkloadError)
     workload = replace(workload, tables=tuple(tables), recorded=recorded)
     check_workload(workload, where)
@@ -301,7 +299,12 @@ def workload_of(
     if not isinstance(source, (str, Path)):
         found = recovered_of(source)
     elif is_recording(source):
-        found = _recorded(str(source), _stamp(Path(source)))
+        path = Path(source)
+        files = [path.with_name(path.name.split(":")[0])]
+        if path.is_dir():
+            files = [path, *path.iterdir()]
+        changed_ns = max((each.stat().st_mtime_ns for each in files if each.exists()), default=0)
+        found = _recorded(str(source), changed_ns)
     else:
         found = Recovered(_written(source), source=str(source))
     return found if ids is None else with_ids(found, ids)
@@ -317,14 +320,8 @@ def is_recording(name_or_path: str | Path) -> bool:
     return is_file and str(name_or_path) not in workloads()
 
 
-def _stamp(path: Path) -> int:
-    """Changes when a file, or one in a folder, does."""
-    files = [path, *path.iterdir()] if path.is_dir() else [path.with_name(path.name.split(":")[0])]
-    return max((each.stat().st_mtime_ns for each in files if each.exists()), default=0)
-
-
 @lru_cache(maxsize=8)
-def _recorded(source: str, stamp: int) -> Recovered:
+def _recorded(source: str, _changed_ns: int) -> Recovered:
     return recovered_of(source)
 
 

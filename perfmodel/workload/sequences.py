@@ -10,18 +10,8 @@ from statistics import NormalDist
 from typing import TypeAlias
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import (
-    all_to_all,
-    all_to_all_call,
-    cast,
-    cat,
-    even_all_to_all,
-    linked_collective,
-    new_zeros,
-    reshape,
-    to_device,
-)
+from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
@@ -82,10 +72,10 @@ def exchange_sequences(r: Recorder, run: Run, elements: int) -> None:
     Who gets which is computed on the host, beside the step before.
     """
     own, every = r.tensor((run.batch,), "int64"), r.tensor((run.batch * run.ranks,), "int64")
-    linked_collective(r, "all_gather", own, every, run.ranks)
+    r.linked_collective("all_gather", own, every, run.ranks)
     count = -(-elements // run.ranks) * run.ranks
     given, got = r.tensor((count,), "int64"), r.tensor((count,), "int64")
-    even_all_to_all(r, given, got, run.ranks)
+    r.even_all_to_all(given, got, run.ranks)
 
 
 SELECT, AS_OFTEN = "hstu::index_select", {"reads": "1"}
@@ -160,13 +150,13 @@ def _exchanged_ids(
 ) -> list[Tensor]:
     """Ids of all ranks that the own shards hold, shard by shard; the host waits for how many."""
     sizes, counts = (r.tensor((run.ranks,), "int64") for _ in range(2))
-    all_to_all_call(r, sizes, counts, [1] * run.ranks, [1] * run.ranks)
-    to_device(r, counts, "cpu")
+    r.all_to_all_call(sizes, counts, [1] * run.ranks, [1] * run.ranks)
+    r.to_device(counts, "cpu")
     given = r.made("aten::cat", (tuple(ids), 0), (sum(sent),), "int64")
     asked = _asked(run, sent)
     each = asked[run.rank]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
-    all_to_all_call(r, given, got, list(map(sum, asked)), [sum(each)] * run.ranks)
+    r.all_to_all_call(given, got, list(map(sum, asked)), [sum(each)] * run.ranks)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]
 
 
@@ -176,20 +166,20 @@ def _exchanged_rows(
     """Rows of the own shards to the ranks that asked for them; theirs, by table, and of tables in
     row-wise parts in the order of the ids."""
     tables, wire = run.workload.tables, run.workload.implementation.exchange_precision
-    given = cast(r, _by_rank(r, run, read), wire)
+    given = r.cast(_by_rank(r, run, read), wire)
     dim = run.workload.dim
     theirs = [
         sum(count * dim // each.columns for each, count in zip(own, counts, strict=True))
         for own, counts in zip(run.plan.shards, _asked(run, sent), strict=True)
     ]
     own = [given.elements // run.ranks] * run.ranks
-    back = all_to_all(r, given, r.tensor((sum(theirs),), wire), own, theirs)
+    back = r.all_to_all(given, r.tensor((sum(theirs),), wire), own, theirs)
     sizes = tuple(count * dim for count in sent)
     parts = tuple(r.view(back, (size,), (1,)) for size in sizes)
     r.leaf("aten::split_with_sizes", (back, sizes, 0), parts)
-    r.track("SplitWithSizesBackward0", (back,), parts, lambda g: [cat(r, g, 0)])
+    r.track("SplitWithSizesBackward0", (back,), parts, lambda g: [r.cat(g, 0)])
     rows = [
-        cast(r, reshape(r, part, (count, table.dim)), "fp32")
+        r.cast(r.reshape(part, (count, table.dim)), "fp32")
         for part, count, table in zip(parts, sent, tables, strict=True)
     ]
     shards = _shards(run)
@@ -228,7 +218,7 @@ def _selected(r: Recorder, run: Run, rows: Tensor, count: int) -> Tensor:
 
     def backward(gradient: Tensor) -> list[Tensor]:
         """Gradients of repeats are added up."""
-        made = new_zeros(r, gradient, rows.shape, rows.dtype)
+        made = r.new_zeros(gradient, rows.shape, rows.dtype)
         r.leaf("aten::index_add", (made, 0, place, gradient, 1), made)
         return [made]
 

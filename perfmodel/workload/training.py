@@ -12,25 +12,9 @@ from heapq import heappop, heappush
 from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Argument, Tensor
 from perfmodel.ops.spec import item_bytes
 from perfmodel.trace.window import AUTOGRAD_THREAD
+from perfmodel.workload.eager.calls import ACCUMULATE, NOTHING, Gradients, Node, Shape, contiguous
 from perfmodel.workload.eager.embedding_bag import accumulate_sparse
-from perfmodel.workload.eager.recorder import (
-    ACCUMULATE,
-    NOTHING,
-    Gradients,
-    Node,
-    Recorder,
-    Shape,
-    contiguous,
-)
-from perfmodel.workload.eager.tensors import (
-    DENSE,
-    GROUP,
-    all_reduce,
-    as_strided,
-    copy,
-    detach,
-    view,
-)
+from perfmodel.workload.eager.recorder import DENSE, GROUP, Recorder
 from perfmodel.workload.step import Run
 
 Hook = Callable[[Recorder, Tensor, Tensor], None]
@@ -49,15 +33,6 @@ def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, T
     ones = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype, about=r.waiting)
     r.waiting = NOTHING
     root.gradients[number] = ones
-    with r.during(BACKWARD):
-        thread = r.thread
-        r.thread = thread if r.is_cpu else AUTOGRAD_THREAD
-        reached = _run(r, root, hook)
-        r.thread = thread
-    return reached
-
-
-def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
     left, seen = [root], {id(root)}
     while left:  # how many gradients each node waits for
         for node, _ in filter(None, left.pop().next):
@@ -66,20 +41,20 @@ def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
                 seen.add(id(node))
                 left.append(node)
     reached: dict[int, Tensor] = {}
-    ready = [(-root.sequence, 0, root)]
-    arrived = 0
-    while ready:
-        node = heappop(ready)[-1]
-        with r.of_engine(node.name and f"{AUTOGRAD_NODE}{node.name}"):
-            if node.backward is None:
-                _accumulate(r, node, reached, hook)
-            else:
-                _evaluate(r, node)
-        for edge in filter(None, node.next):
-            edge[0].waiting -= 1
-            if edge[0].waiting == 0:
-                arrived += 1
-                heappush(ready, (-edge[0].sequence, arrived, edge[0]))
+    ready, arrived = [(-root.sequence, 0, root)], 0
+    with r.during(BACKWARD, "" if r.is_cpu else AUTOGRAD_THREAD):
+        while ready:
+            node = heappop(ready)[-1]
+            with r.of_engine(node.name and f"{AUTOGRAD_NODE}{node.name}"):
+                if node.backward is None:
+                    _accumulate(r, node, reached, hook)
+                else:
+                    _evaluate(r, node)
+            for edge in filter(None, node.next):
+                edge[0].waiting -= 1
+                if edge[0].waiting == 0:
+                    arrived += 1
+                    heappush(ready, (-edge[0].sequence, arrived, edge[0]))
     return reached
 
 
@@ -113,7 +88,7 @@ def _sum_to(r: Recorder, x: Tensor, shape: Shape) -> Tensor:
     """Sum over the leading dims that `shape` lacks, as autograd does for what was broadcast."""
     extra = len(x.shape) - len(shape)
     given = (x, tuple(range(extra)), True)
-    return view(r, r.made("aten::sum", given, (1,) * extra + x.shape[extra:], x.dtype), shape)
+    return r.aten_view(r.made("aten::sum", given, (1,) * extra + x.shape[extra:], x.dtype), shape)
 
 
 def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:
@@ -121,7 +96,7 @@ def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook 
     gradient, (parameter,) = node.gradients.get(0), node.inputs
     with r.of_engine(ACCUMULATE, *((gradient,) if gradient else ())):
         if gradient and not r.is_bare:
-            gradient = accumulate_sparse(r, gradient) if gradient.layout else detach(r, gradient)
+            gradient = accumulate_sparse(r, gradient) if gradient.layout else r.detach(gradient)
     if gradient is None:
         return
     reached[parameter.tensor_id] = gradient
@@ -164,7 +139,7 @@ class Reducer:
         is_full = elements * item_bytes([gradient.dtype])[0] >= limit
         if is_full or self.arrivals == len(self.parameters):
             bucket = r.view(place, (elements,), (1,))
-            all_reduce(r, bucket, self.ranks, group=self.group)
+            r.all_reduce(bucket, self.ranks, group=self.group)
             self.buckets.append((bucket, self.held))
             self.held, self.place = [], None
 
@@ -181,11 +156,11 @@ class Reducer:
             parts, start = [], 0
             for _, gradient in held:
                 strides = contiguous(gradient.shape)
-                parts.append(as_strided(r, bucket, gradient.shape, strides, start))
+                parts.append(r.as_strided(bucket, gradient.shape, strides, start))
                 start += gradient.elements
             for (parameter, gradient), part in zip(held, parts, strict=True):
                 r.begin("torch.distributed.ddp.reducer::copy_bucket_to_grad", parameter)
-                copy(r, gradient, part)
+                r.copy(gradient, part)
                 r.end()
 
 

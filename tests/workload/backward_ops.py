@@ -8,8 +8,8 @@ from typing import Any
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import BACKWARD, NO_OP, Op, Tensor, tensors_in
 from perfmodel.workload import dense
-from perfmodel.workload.eager import tensors
-from perfmodel.workload.eager.recorder import Recorder, contiguous
+from perfmodel.workload.eager.calls import contiguous
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.training import backward
 
 FORWARD: dict[str, Callable[..., Tensor]] = {
@@ -21,12 +21,12 @@ FORWARD: dict[str, Callable[..., Tensor]] = {
     "aten::sigmoid": dense.sigmoid,
     "aten::add": dense.add,
     "aten::mul": dense.mul,
-    "aten::cat": tensors.cat,
-    "aten::stack": tensors.stack,
-    "aten::t": tensors.t,
-    "aten::transpose": tensors.transpose,
-    "aten::reshape": tensors.reshape,
-    "aten::unsqueeze": tensors.unsqueeze,
+    "aten::cat": Recorder.cat,
+    "aten::stack": Recorder.stack,
+    "aten::t": Recorder.t,
+    "aten::transpose": Recorder.transpose,
+    "aten::reshape": Recorder.reshape,
+    "aten::unsqueeze": Recorder.unsqueeze,
     "aten::binary_cross_entropy": dense.binary_cross_entropy,
     "aten::binary_cross_entropy_with_logits": dense.binary_cross_entropy_with_logits,
     "aten::mse_loss": dense.mse_loss,

@@ -19,20 +19,13 @@ src/embeddings/hybrid_embedding/*.cu, hybrid_sparse_embedding.cu and src/layers
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from perfmodel.ops.graph import BACKWARD, INPUT, LAUNCHED_ALONE, OPTIMIZER, Tensor
 from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers, mm
+from perfmodel.workload.eager.calls import Gradients
 from perfmodel.workload.eager.embedding_bag import batched, brought_keys, look_up, update
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import (
-    GROUP,
-    all_reduce,
-    even_all_to_all,
-    linked_collective,
-    send_from_host,
-    t,
-    to_dtype,
-)
+from perfmodel.workload.eager.recorder import GROUP, Recorder
 from perfmodel.workload.hugectr_hybrid import Hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
@@ -61,9 +54,9 @@ def hugectr(r: Recorder, run: Run) -> None:
     embeddings = (Hybrid if is_hybrid else Collection)(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
         width = run.workload.model.dense_features
-        dense = send_from_host(r, (run.batch, width), "fp32", pinned=True)
-        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
-        send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
+        dense = r.send_from_host((run.batch, width), "fp32", pinned=True)
+        labels = r.send_from_host((run.batch, 1), "fp32", pinned=True)
+        r.send_from_host((total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
     if software.prefetch:
         dense, labels = r.like(dense), r.like(labels)
     weights = layers.parameters
@@ -73,7 +66,7 @@ def hugectr(r: Recorder, run: Run) -> None:
     with r.with_attributes(embeddings.launched):
         embeddings.look_up(r)
         embeddings.local(r)
-    features = _fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
+    features = _fused_mlp(r, r.to_dtype(dense, dtype), layers.bottom, last="relu")
     with r.with_attributes(embeddings.launched):
         sparse = embeddings.arrive(r)
     r.parameter(sparse)
@@ -115,7 +108,7 @@ def _learn(
             count = _elements(gradients) + (0 if sums is None else sums.elements)
             reduced = r.tensor((count,), gradients[0].dtype)
             group = embeddings.reduce_group
-            all_reduce(r, reduced, run.ranks, in_network=run.groups > 1, group=group)
+            r.all_reduce(reduced, run.ranks, in_network=run.groups > 1, group=group)
             sums = None if sums is None else r.view(reduced, sums.shape, sums.strides)
     with r.during(OPTIMIZER), r.with_attributes(embeddings.launched):
         embeddings.learn(r, sums)
@@ -140,14 +133,10 @@ class Collection:
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
         tables = run.tables or (Table(1, run.workload.dim, 1e-3),)  # a rank without takes part
-        about = {
-            "dtype": run.workload.implementation.table_precision,
-            "optimizer": run.workload.training.table_optimizer,
-        }
-        self.tables = batched(r, lookups(tables, run.global_batch), **about)
-        self.replicas = None
-        if run.replicas:
-            self.replicas = batched(r, lookups(run.replicas, run.batch), **about)
+        dtypes, optimizer = run.workload.implementation, run.workload.training.table_optimizer
+        fused = partial(batched, r, dtype=dtypes.table_precision, optimizer=optimizer)
+        self.tables = fused(lookups(tables, run.global_batch))
+        self.replicas = fused(lookups(run.replicas, run.batch)) if run.replicas else None
         count = total_lookups(tables, run.global_batch)
         self.keys = brought_keys(r, count, run.global_batch * len(tables))
         if self.replicas is not None:
@@ -172,11 +161,11 @@ class Collection:
         if run.ranks == 1:
             self.received = rows
         elif run.groups == 1:
-            even_all_to_all(r, rows, self.received, run.ranks)
+            r.even_all_to_all(rows, self.received, run.ranks)
         else:
             summed = r.tensor((run.batch * run.groups, self.own), self.dtype)
-            linked_collective(r, "reduce_scatter", rows, summed, run.linked)
-            even_all_to_all(r, summed, self.received, run.groups, nodes=run.groups)
+            r.linked_collective("reduce_scatter", rows, summed, run.linked)
+            r.even_all_to_all(summed, self.received, run.groups, nodes=run.groups)
 
     def local(self, r: Recorder) -> None:
         if self.replicas is not None:
@@ -197,11 +186,11 @@ class Collection:
         if run.ranks == 1:
             self.returned = spread
         elif run.groups == 1:
-            even_all_to_all(r, spread, self.returned, run.ranks)
+            r.even_all_to_all(spread, self.returned, run.ranks)
         else:
             summed = r.tensor((run.batch * run.groups, self.own), self.dtype)
-            even_all_to_all(r, spread, summed, run.groups, nodes=run.groups)
-            linked_collective(r, "all_gather", summed, self.returned, run.linked)
+            r.even_all_to_all(spread, summed, run.groups, nodes=run.groups)
+            r.linked_collective("all_gather", summed, self.returned, run.linked)
 
     def replicated_gradient(self, r: Recorder) -> Tensor | None:
         if self.replicas is None:
@@ -249,7 +238,7 @@ def _fused_layer(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
 
     def backward(gradient: Tensor) -> Gradients:
         """Two products: the bias and the ReLU mask ride along."""
-        of_weight, of_bias = mm(r, t(r, gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
+        of_weight, of_bias = mm(r, r.t(gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
         return [mm(r, gradient, layer.weight) if wants_x else None, of_weight, of_bias]
 
     return r.track("fused_layer_backward", (x, layer.weight, layer.bias), out, backward)
@@ -293,8 +282,8 @@ def _crossed(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
             inputs = (gradient, first, high, total)
             r.leaf("hugectr::multi_cross_products", inputs, of_high, summed)
             bias = r.tensor(layer.up.bias.shape, first.dtype)
-            of_up, of_low = mm(r, t(r, of_high), low), mm(r, of_high, layer.up.weight)
-            of_down = mm(r, t(r, of_low), x)
+            of_up, of_low = mm(r, r.t(of_high), low), mm(r, of_high, layer.up.weight)
+            of_down = mm(r, r.t(of_low), x)
             total, gradient = summed, mm(r, of_low, layer.down)
             made = [of_down, of_up, bias, *made]
         return [r.made("aten::add", (total, gradient, 1), first.shape, first.dtype), *made]

@@ -38,20 +38,7 @@ from perfmodel.workload.eager.embedding_bag import (
     index_pairs,
     look_up,
 )
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import (
-    all_to_all,
-    cat,
-    copy,
-    detach,
-    reshape,
-    select,
-    send_from_host,
-    shares,
-    stack,
-    to_device,
-    transpose,
-)
+from perfmodel.workload.eager.recorder import Recorder, shares
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookups, total_lookups
@@ -68,10 +55,10 @@ def pytorch(r: Recorder, run: Run) -> None:
     indices: Indices = zip(loaded[::2], loaded[1::2], strict=False)
     if len(loaded) == 1:
         numbers = range(len(tables))
-        indices = (even_bags(r, select(r, loaded[0], 0, number)) for number in numbers)
+        indices = (even_bags(r, r.select(loaded[0], 0, number)) for number in numbers)
     pooled = _bags(r, run, tables, indices)
     features = _module(r, run, dense, layers.bottom, "relu")
-    sparse = stack(r, pooled, 1) if run.ranks == 1 else _exchange(r, run, pooled)
+    sparse = r.stack(pooled, 1) if run.ranks == 1 else _exchange(r, run, pooled)
     _learn(r, run, layers, features, sparse, tables, labels)
 
 
@@ -80,20 +67,20 @@ def reference(r: Recorder, run: Run) -> None:
     layers, tables = dense_layers(r, run.workload), _weights(r, run)
     width, bags = run.workload.model.dense_features, run.global_batch
     with r.during(INPUT):
-        dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
+        dense = r.send_from_host((run.batch, width), "fp32", pinned=False)
         flat = [table.lookups(bags) for table in run.tables]
         indices = [(_sent_indices(r, count), _sent_indices(r, bags)) for count in flat]
     features = _module(r, run, dense, layers.bottom, "relu")
     pooled = _bags(r, run, tables, indices)
     if run.ranks == 1:
-        sparse = reshape(r, cat(r, pooled, 1), (run.batch, len(pooled), run.workload.dim))
+        sparse = r.reshape(r.cat(pooled, 1), (run.batch, len(pooled), run.workload.dim))
     else:
         sparse = _exchange(r, run, pooled)
     _learn(r, run, layers, features, sparse, tables)
 
 
 def _sent_indices(r: Recorder, count: int) -> Tensor:
-    return send_from_host(r, (count,), "int64", pinned=False)
+    return r.send_from_host((count,), "int64", pinned=False)
 
 
 FBGEMM = "fbgemm"
@@ -108,13 +95,13 @@ def fbgemm(r: Recorder, run: Run) -> None:
         tables = batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=False)
     width = run.workload.model.dense_features
     with r.during(INPUT):
-        indices = send_from_host(r, (total_lookups(run.tables, bags),), "int32", pinned=False)
-        offsets = send_from_host(r, (len(run.tables) * bags + 1,), "int32", pinned=False)
-        dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
+        indices = r.send_from_host((total_lookups(run.tables, bags),), "int32", pinned=False)
+        offsets = r.send_from_host((len(run.tables) * bags + 1,), "int32", pinned=False)
+        dense = r.send_from_host((run.batch, width), "fp32", pinned=False)
     features = _module(r, run, dense, layers.bottom, "relu")
     pooled = _nothing(r) if tables is None else look_up(r, tables, indices, offsets, bags)
     if run.ranks == 1:
-        sparse = reshape(r, pooled, (run.batch, len(run.tables), run.workload.dim))
+        sparse = r.reshape(pooled, (run.batch, len(run.tables), run.workload.dim))
     else:
         sparse = _exchanged(r, run, pooled)
     _learn(r, run, layers, features, sparse)
@@ -146,7 +133,7 @@ def _load(r: Recorder, run: Run) -> list[Tensor]:
     with r.during(INPUT):
         for buffer in buffers:
             source = r.tensor(buffer.shape, buffer.dtype, place="cpu")
-            copy(r, buffer, source, non_blocking=True)
+            r.copy(buffer, source, non_blocking=True)
     return buffers
 
 
@@ -165,8 +152,8 @@ def _exchange(r: Recorder, run: Run, pooled: Sequence[Tensor]) -> Tensor:
     """Pooled rows of own tables for the global batch -> of all tables for the own batch; of ranks
     with unequal batches sample by sample."""
     shape = (run.ranks, run.batch, -1) if run.fill_frac == 1.0 else (run.global_batch, 1, -1)
-    each = [reshape(r, rows, shape) for rows in pooled]
-    return _exchanged(r, run, stack(r, each, 1) if each else _nothing(r))
+    each = [r.reshape(rows, shape) for rows in pooled]
+    return _exchanged(r, run, r.stack(each, 1) if each else _nothing(r))
 
 
 def _nothing(r: Recorder) -> Tensor:
@@ -183,9 +170,9 @@ def _exchanged(r: Recorder, run: Run, sent: Tensor) -> Tensor:
     received = r.made("aten::new_empty", (sent, (sum(held),)), (sum(held),), sent.dtype)
     own_dim = len(run.tables) * run.workload.dim
     mine = [count * own_dim for count in shares(run.global_batch, run.ranks)]
-    got = all_to_all(r, reshape(r, sent, (-1,)), received, mine, held)
+    got = r.all_to_all(r.reshape(sent, (-1,)), received, mine, held)
     shape = (len(run.workload.tables), run.batch, -1)
-    return transpose(r, reshape(r, got, shape), 0, 1)
+    return r.transpose(r.reshape(got, shape), 0, 1)
 
 
 def _learn(
@@ -214,10 +201,10 @@ def _learn(
     if not run.train:
         return
     if labels is None:
-        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
+        labels = r.send_from_host((run.batch, 1), "fp32", pinned=False)
     loss = LOSSES[loss_name](r, output, labels)
     if is_fbgemm:
-        to_device(r, detach(r, loss), "cpu")
+        r.to_device(r.detach(loss), "cpu")
 
     def sparse_sgd(gradients: dict[int, Tensor]) -> None:
         for weight, about in zip(bags, run.attributes, strict=True):
@@ -229,11 +216,11 @@ def _learn(
 def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor) -> Tensor:
     """The dot interaction, its places made on the host and sent in each step."""
     batch, dim = features.shape
-    joined = cat(r, [reshape(r, features, (batch, 1, dim)), sparse], 1)
-    products = bmm(r, joined, transpose(r, joined, 1, 2))
+    joined = r.cat([r.reshape(features, (batch, 1, dim)), sparse], 1)
+    products = bmm(r, joined, r.transpose(joined, 1, 2))
     places = pair_indices(r, run.workload, place="cpu")
     vectors = joined.shape[1]
     r.leaf("aten::tril_indices", (vectors, vectors, -1, 4, None, "cpu", False), places)
     rows, columns = (r.view(places, places.shape[1:], (1,)) for _ in range(2))
     r.leaf("aten::unbind", (places, 0), (rows, columns))
-    return cat(r, [features, index_pairs(r, full_slice(r, products), rows, columns)], 1)
+    return r.cat([features, index_pairs(r, full_slice(r, products), rows, columns)], 1)

@@ -30,8 +30,8 @@ import numpy as np
 from perfmodel.embedding.placement import STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, OPERATOR, PROCESSES
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import copy, to_device
+from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
@@ -68,11 +68,11 @@ class PooledOnHost(Source):
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
         on_host = partial(record_row_op, r, stream=HOST_MEMORY, dims=row_dims(group))
         on_host("host_pool", given, pooled, blocks=True)
-        out = to_device(r, pooled, r.place, non_blocking=True)
+        out = r.to_device(pooled, r.place, non_blocking=True)
 
         def backward(gradient: Tensor) -> Gradients:
             """Gradients of pooled rows to the host, which applies them to the rows."""
-            came = (to_device(r, gradient, HOST), *given)
+            came = (r.to_device(gradient, HOST), *given)
             on_host("host_apply", came, self.weights, blocks=group.waits_for_writes)
             self.write_back(r, group)
             return [None]
@@ -89,7 +89,7 @@ class PooledOnHost(Source):
 def host_keys(r: Recorder, group: Group, keys: Jagged) -> Tensor:
     """The keys in host memory, where those of the rank's own samples are."""
     is_local = group.replicated or group.run.ranks == 1
-    return keys.values if is_local else to_device(r, keys.values, HOST)
+    return keys.values if is_local else r.to_device(keys.values, HOST)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class OperatorsOnHost(Source):
             self.operator(r, every, table, (weight, values), pooled[-1], "fwd")
         joined = r.tensor((every.samples, group.total_dim), place=HOST)
         r.leaf("aten::cat", (tuple(pooled), 1), joined)
-        out = to_device(r, joined, r.place)
+        out = r.to_device(joined, r.place)
         if every.samples > group.samples:
             out, sent = r.tensor((group.samples, group.total_dim)), out
             _copied(r, group, out, sent)
@@ -152,7 +152,7 @@ class OperatorsOnHost(Source):
             if every.samples > group.samples:
                 own, gradient = gradient, r.tensor((every.samples, group.total_dim))
                 _copied(r, group, gradient, own)
-            given = to_device(r, gradient, HOST)
+            given = r.to_device(gradient, HOST)
             for table in group.tables:
                 of_rows = r.tensor((table.lookups(every.samples), table.dim), place=HOST)
                 self.operator(r, every, table, (given, values), of_rows, "bwd")
@@ -194,7 +194,7 @@ def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
     """One GPU's part of every table's pooled rows, from or to the first GPU."""
     for table in group.tables:
         shape, strides = (group.samples, table.dim), (table.dim, 1)
-        copy(r, r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
+        r.copy(r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
 
 
 def _missed(group: Group) -> dict[str, float]:
