@@ -254,17 +254,6 @@ class Cross:
     up: Layer
 
 
-def dot(r: Recorder, features: Tensor, sparse: Tensor, pairs: Tensor) -> Tensor:
-    """Products of all pairs of features `[b, d]` and sparse `[b, t, d]`, after the features.
-
-    `pairs` `[2, p]` holds the places below the diagonal.
-    """
-    joined = r.cat([r.unsqueeze(features, 1), sparse], 1)
-    products = bmm(r, joined, r.transpose(joined, 1, 2))
-    flat = index_pairs(r, products, r.select(pairs, 0, 0), r.select(pairs, 0, 1))
-    return r.cat([features, flat], 1)
-
-
 def cross(r: Recorder, x: Tensor, crosses: Sequence[Cross], dtype: str) -> Tensor:
     """Low-rank cross layers: x0 * (up (down x) + bias) + x.
 
@@ -292,7 +281,11 @@ def interact(
     `pairs` are the places below the diagonal, on the device unless given.
     """
     if workload.interaction.kind == "dot":
-        out = dot(r, features, sparse, pairs or pair_indices(r, workload))
+        joined = r.cat([r.unsqueeze(features, 1), sparse], 1)
+        products = bmm(r, joined, r.transpose(joined, 1, 2))
+        pairs = pairs or pair_indices(r, workload)
+        flat = index_pairs(r, products, r.select(pairs, 0, 0), r.select(pairs, 0, 1))
+        out = r.cat([features, flat], 1)
     else:
         joined = r.cat([features, r.reshape(sparse, (features.shape[0], -1))], 1)
         out = cross(r, joined, crosses, dtype)

@@ -192,8 +192,8 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     return RecordedLayers(
         forward=together(kept),
         backward=together(back.kept),
-        lookups_at=_length(call for call in kept if call.at < lookups[0].at),
-        loss_at=_length(before_loss),
+        lookups_at=sum(len(call.ops) for call in kept if call.at < lookups[0].at),
+        loss_at=sum(len(call.ops) for call in before_loss),
         row_gradients_at=back.row_gradients_at,
         gradients_at=tuple(at for _, (at, _) in learned),
         parameters=tuple(x for x, _ in learned) if back.kept else tuple(held),
@@ -206,10 +206,6 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
         source=graph.source,
         notes=(f"{graph.source}: {len(as_recorded)}{AS_RECORDED}",) if as_recorded else (),
     )
-
-
-def _length(calls: Iterable[OuterCall]) -> int:
-    return sum(len(call.ops) for call in calls)
 
 
 def _before_loss(

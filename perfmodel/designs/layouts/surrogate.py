@@ -211,8 +211,14 @@ def problems(
 def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us") -> Problem:
     """The problem of choosing among these ways, in memories without end."""
     machine, ranks = deployment.machine, deployment.ranks
-    rows, excess = _rows_us(deployment, here, end)
-    excess = np.round(excess, DECIMALS)
+    busiest = list(here)
+    for at, way in enumerate(here):
+        if "row_wise" in way.sharding:
+            whole = deployment.workload.tables[way.number]
+            busiest[at] = replace(way, shard=busiest_part(whole, way.parts))
+    both = [*here, *busiest]
+    rows, most = np.split(lookup_us(deployment, both, end) + missed_us(deployment, both), 2)
+    excess = np.round(most - rows, DECIMALS)  # of the busiest part over the mean one
     work = np.round(rows + _copied_us(deployment, here), DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
     kind, exchanged, fixed_us = _exchange_us(deployment, here, end)
@@ -225,18 +231,6 @@ def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
     )
-
-
-def _rows_us(deployment: Deployment, here: Sequence[Way], end: End) -> tuple[Floats, Floats]:
-    """Per way, lookups and missed rows of one shard; and what the busiest of row-wise parts has
-    more than that, which is the mean."""
-    busiest, tables = list(here), deployment.workload.tables
-    for at, way in enumerate(here):
-        if "row_wise" in way.sharding:
-            busiest[at] = replace(way, shard=busiest_part(tables[way.number], way.parts))
-    both = [*here, *busiest]
-    mean, most = np.split(lookup_us(deployment, both, end) + missed_us(deployment, both), 2)
-    return mean, most - mean
 
 
 def _as_asked(deployment: Deployment) -> Deployment:
@@ -323,7 +317,12 @@ def _beside(deployment: Deployment) -> FixedTimes:
     """Layers before lookups and behind them, both ways, and the sum of their gradients. Of recorded
     layers only that sum is known before they are scheduled."""
     workload, train = deployment.workload, float(deployment.train)
-    bottom, top, top_back, bottom_back = (0.0,) * 4 if workload.recorded else _mlps_us(deployment)
+    bottom = top = 0.0
+    if not workload.recorded:
+        precision, count = workload.implementation.precision, len(workload.model.bottom_mlp)
+        taken = mlp_us(workload, deployment.machine, deployment.samples, precision)
+        bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
+    top_back, bottom_back = 2.0 * top, 2.0 * bottom
     size = workload.dense_parameters * FP32_BYTES
     about = "all_reduce", deployment.ranks, size
     fixed, per_byte = exchange_line(deployment.machine, "duration_us", *about)
@@ -331,16 +330,6 @@ def _beside(deployment: Deployment) -> FixedTimes:
     times = top + train * top_back, bottom, train * bottom_back, top, reduced_us
     dense_us, bottom, bottom_back, top, reduced_us = np.round(times, DECIMALS).tolist()
     return FixedTimes(dense_us, (bottom, bottom_back), top, reduced_us)
-
-
-def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
-    """The bottom MLP and the top forward, the top and the bottom backward: twice as long."""
-    workload = deployment.workload
-    about = deployment.machine, deployment.samples, workload.implementation.precision
-    taken = mlp_us(workload, *about)
-    count = len(workload.model.bottom_mlp)
-    bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
-    return bottom, top, 2.0 * top, 2.0 * bottom
 
 
 def mlp_us(workload: Workload, machine: Cluster, samples: int, dtype: str) -> Floats:

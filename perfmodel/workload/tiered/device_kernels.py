@@ -108,13 +108,6 @@ def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]])
 HOST = "cpu"
 
 
-def tables_over_bus(r: Recorder, group: Group) -> DeviceTables:
-    """The operator of device memory, its weights on the host."""
-    tables = table_batched(r, group)
-    weights = r.tensor(tables.weights.shape, tables.weights.dtype, place=HOST)
-    return DeviceTables(replace(tables, weights=weights))
-
-
 FETCH_STREAM = "fetch"  # of TorchRec's prefetch pipeline
 WAYS = 32  # places of a set. Source: FBGEMM, `DEFAULT_ASSOC`: a warp of NVIDIA's GPUs
 

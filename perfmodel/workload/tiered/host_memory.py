@@ -37,10 +37,11 @@ from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
 from perfmodel.workload.tiered.device_kernels import (
     HOST,
+    DeviceTables,
     KernelCache,
     OperatorCache,
     device_use,
-    tables_over_bus,
+    table_batched,
 )
 from perfmodel.workload.tiered.hot_rows import hot_rows
 from perfmodel.workload.tiered.source import (
@@ -73,7 +74,7 @@ class PooledOnHost(Source):
         def backward(gradient: Tensor) -> Gradients:
             """Gradients of pooled rows to the host, which applies them to the rows."""
             came = (r.to_device(gradient, HOST), *given)
-            on_host("host_apply", came, self.weights, blocks=group.waits_for_writes)
+            on_host("host_apply", came, self.weights, blocks=not group.run.pipeline.writes_behind)
             self.write_back(r, group)
             return [None]
 
@@ -115,7 +116,7 @@ class OnDrives(PooledOnHost):
 
     def write_back(self, r: Recorder, group: Group) -> None:
         """As many rows as came leave the cache for drives."""
-        missed, waits = _missed(group), group.waits_for_writes
+        missed, waits = _missed(group), not group.run.pipeline.writes_behind
         if missed["rows"]:
             about: dict[str, Any] = {"stream": STORAGE, "dims": missed, "blocks": waits}
             record_row_op(r, "storage_write", (self.weights,), self.rows, **about)
@@ -222,7 +223,9 @@ def host_tables(r: Recorder, group: Group) -> Source:
         weights = tuple(r.tensor(shape, dtype, place=HOST) for shape in shapes)
         return OperatorsOnHost(weights, [], by_one=placed.pooled_on == "one_process")
     if not placed.caches:
-        return tables_over_bus(r, group)
+        tables = table_batched(r, group)  # the operator of device memory, its weights on the host
+        on_host = r.tensor(tables.weights.shape, tables.weights.dtype, place=HOST)
+        return DeviceTables(replace(tables, weights=on_host))
     by_kernels = device_use(group).cache.kept_by == "kernels"
     return (KernelCache if by_kernels else OperatorCache).of(r, group)
 
