@@ -25,17 +25,12 @@ NIC = "nic"
 ITEM_BYTES = 4.0
 
 
-def held_columns(run: Run) -> dict[int, int]:
-    """By number of the tables of which any rank has shards, in how many columns these are."""
-    return {shard.table: shard.columns for own in run.plan.shards for shard in own}
-
-
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
     near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
     close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
     probes = found = moved = bags = elements = 0.0
-    for number in held_columns(run):
+    for number in run.plan.shard_of:
         table, frac = run.workload.tables[number], 1.0 - use.asked_frac[number]
         if number in close or frac <= 0:
             continue
@@ -114,11 +109,11 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
     Those of row-wise parts are sorted by part, of columns go to each of their ranks. The first of
     three collectives. Keys that an adapter has stay; rows are read there while others are answered.
     """
-    columns, tables = held_columns(run), run.workload.tables
-    held = [number for number, count in columns.items() for _ in range(count)]
-    count, sent = (sum(tables[n].lookups(run.batch) for n in each) for each in (columns, held))
+    tables, sharded = run.workload.tables, run.plan.shard_of
+    held = [number for number, shard in sharded.items() for _ in range(shard.columns)]
+    count, sent = (sum(tables[n].lookups(run.batch) for n in each) for each in (sharded, held))
     values, use = r.view(local.values, (count,), (1,)), adapter_use(run)
-    lengths = r.view(local.lengths, (len(columns) * run.batch,), (1,))
+    lengths = r.view(local.lengths, (len(sharded) * run.batch,), (1,))
     with r.during(INPUT):
         if use is not None and (dims := answered_lookups(run, use))["lookups"] >= 1:
             values = r.tensor((sent := max(sum(use.sent_lookups(run)), 1),), local.values.dtype)

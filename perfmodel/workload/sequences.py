@@ -94,12 +94,13 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     distinct ones, and repeats are filled in at the end. One exchange of ids and one of rows serve
     all tables, as TorchRec has it.
     """
-    about, parts, sent = run.workload.sequence, _shards(run), []
+    about, sent = run.workload.sequence, []
     fracs = about.unique_frac or (1.0,) * len(ids)
     for number, (each, frac) in enumerate(zip(ids, fracs, strict=True)):
         count = each.shape[0]  # of which so many leave a rank, in equal parts to those with shards
         unique = max(run.ranks, round(count * frac)) if about.index_dedup else count
-        sent.append(-(-unique // parts[number].parts) * parts[number].parts)
+        parts = run.plan.shard_of[number].parts
+        sent.append(-(-unique // parts) * parts)
     if run.ranks == 1:
         keys = [r.tensor((count,), "int64") for count in sent] if about.index_dedup else list(ids)
     with r.during(INPUT):
@@ -124,11 +125,6 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     if not about.index_dedup:
         return rows
     return [_selected(r, run, each, key.shape[0]) for each, key in zip(rows, ids, strict=True)]
-
-
-def _shards(run: Run) -> dict[int, Shard]:
-    """How each table is parted, by its number."""
-    return {shard.table: shard for own in run.plan.shards for shard in own}
 
 
 def _asked(run: Run, sent: Sequence[int]) -> list[list[int]]:
@@ -182,9 +178,8 @@ def _exchanged_rows(
         r.cast(r.reshape(part, (count, table.dim)), "fp32")
         for part, count, table in zip(parts, sent, tables, strict=True)
     ]
-    shards = _shards(run)
     return [
-        _selected(r, run, each, each.shape[0]) if shards[number].parts > 1 else each
+        _selected(r, run, each, each.shape[0]) if run.plan.shard_of[number].parts > 1 else each
         for number, each in enumerate(rows)
     ]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import chain
 from math import inf
@@ -128,6 +128,11 @@ class Plan:
 
     shards: tuple[tuple[Shard, ...], ...]
     replicated: tuple[int, ...] = ()
+
+    @cached_property
+    def shard_of(self) -> dict[int, Shard]:
+        """How each table that is not replicated is parted, by its number."""
+        return {shard.table: shard for own in self.shards for shard in own}
 
     def of_each(self, value: Callable[[Shard], Any]) -> list[list[Any]]:
         """Per rank the `value` of each shard that it has, which equal shards share."""

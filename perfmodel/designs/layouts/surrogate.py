@@ -35,7 +35,7 @@ from perfmodel.ops.spec import item_bytes
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
-from perfmodel.workload.tables import Table, state_bytes
+from perfmodel.workload.tables import FP32_BYTES, Table, state_bytes
 from perfmodel.workload.training import optimizer_passes
 
 MAX_TOGETHER = 16
@@ -171,7 +171,6 @@ POOLED, COLUMNS, REDUCED, WITHIN, SUMMED = KINDS = range(5)
 """Exchanges; each that some table needs has a fixed part of its own."""
 KIND = {"table_wise": POOLED, "column_wise": COLUMNS, "row_wise": REDUCED}
 KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
-FP32_BYTES = 4.0
 STREAM_FRAC = 0.85
 """assumed: of the peak of device memory, what copies reach."""
 DECIMALS = 6

@@ -29,11 +29,10 @@ from perfmodel.workload.eager.recorder import GROUP, Recorder
 from perfmodel.workload.hugectr_hybrid import Hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
+from perfmodel.workload.sharding import FP32_BYTES
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups, total_lookups
 from perfmodel.workload.training import backward, optimizer_step
-
-FP32_BYTES = 4
 
 
 @implementation(

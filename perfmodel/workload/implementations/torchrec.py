@@ -106,13 +106,7 @@ def tiered(r: Recorder, run: Run) -> None:
     recorded = run.workload.recorded
     layers = Mlps(r, run) if recorded is None else Replay(r, recorded)
     sources = [source_of(r, group) for group in groups_of(run)]
-    parts, left = list[Run](), run.batch
-    for number, each in enumerate(pipeline.micro_batches, 1):
-        is_last = number == len(pipeline.micro_batches)
-        samples = left if is_last else min(round(run.batch * each.samples_frac), left)
-        left -= samples
-        if samples:
-            parts.append(replace(run, batch=samples, micro_batch=each))
+    parts = _micro_batches(run)
     pairs = [list(zip(sources, groups_of(part), strict=True)) for part in parts]
     before: list[Tensor] = []
     for number, (part, own) in enumerate(zip(parts, pairs, strict=True), 1):
@@ -120,14 +114,37 @@ def tiered(r: Recorder, run: Run) -> None:
             r.tape = {}
             r.parameter(*layers.parameters, *(x for each in sources for x in each.parameters))
         loss = _micro_batch(r, part, layers, own, pipeline)
-        if loss is not None:
-            before = _learn(r, part, layers, own, loss, before, is_last=number == len(parts))
+        if loss is not None and number < len(parts):  # dense gradients are added up
+            by_tensor = backward(r, loss)
+            gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
+            with r.during(BACKWARD):
+                for total, more in zip(before, gradients, strict=True) if before else ():
+                    r.leaf("aten::add_", (total, more, 1), total)
+            before = before or gradients
+        elif loss is not None:
+            with r.during(BACKWARD):
+                for gradient in before:
+                    r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
+            replicas = [source.parameters for source, group in own if is_replica(group)]
+            backward_and_update(r, part, loss, [*replicas, layers.parameters], by_torchrec=True)
     if run.train:
         with r.during(OPTIMIZER):
             for source in sources:
                 source.finish(r, run)
             if pipeline.averages_copies and run.copies > 1:
                 average_copies(r, run, zip(sources, groups_of(run), strict=True))
+
+
+def _micro_batches(run: Run) -> list[Run]:
+    """The step of each micro-batch of `run`, its samples shared out."""
+    batches, left = [], run.batch
+    for number, each in enumerate(run.pipeline.micro_batches, 1):
+        is_last = number == len(run.pipeline.micro_batches)
+        samples = left if is_last else min(round(run.batch * each.samples_frac), left)
+        left -= samples
+        if samples:
+            batches.append(replace(run, batch=samples, micro_batch=each))
+    return batches
 
 
 def _micro_batch(
@@ -158,32 +175,6 @@ def _micro_batch(
             for way, each in zip(sent, started, strict=True):
                 finish_key_exchange(r, way, *each)
     return loss
-
-
-def _learn(
-    r: Recorder,
-    run: Run,
-    layers: Layers,
-    pairs: Pairs,
-    loss: Tensor,
-    before: list[Tensor],
-    *,
-    is_last: bool,
-) -> list[Tensor]:
-    """Dense gradients of a micro-batch and those `before`; after the last the optimizers' steps."""
-    if is_last:
-        with r.during(BACKWARD):
-            for gradient in before:
-                r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
-        replicas = [source.parameters for source, group in pairs if is_replica(group)]
-        backward_and_update(r, run, loss, [*replicas, layers.parameters], by_torchrec=True)
-        return []
-    by_tensor = backward(r, loss)
-    gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
-    with r.during(BACKWARD):
-        for total, more in zip(before, gradients, strict=True) if before else ():
-            r.leaf("aten::add_", (total, more, 1), total)
-    return before or gradients
 
 
 def _rows(
