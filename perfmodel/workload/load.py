@@ -32,7 +32,7 @@ from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.trace.files import located
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
-from perfmodel.workload.recorded_layers import layers_of_source, traced_graphs
+from perfmodel.workload.recorded_layers import recorded_layers, traced_graphs
 from perfmodel.workload.recovered import (
     DEFAULT,
     Fact,
@@ -66,12 +66,9 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
     found = recovered(graphs, trace.source)
     if trace.ranks and found.train and len(trace.links[0].device_rows):
         found = beside_model(found, trace.ranks[0], trace.links[0])
-    return _with_saved_ids(found, Path(trace.source))
-
-
-def _with_saved_ids(found: Recovered, path: Path) -> Recovered:
-    """With the skew of the ids that PyTorch saved beside the execution traces at `path`, or in that
-    folder, if it did: of tables of the same size, in order."""
+    # The skew of the ids that PyTorch saved beside the execution traces, if it did: of tables of
+    # the same size, in order.
+    path = Path(trace.source)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     files = [each for each in files if each.with_name(f"{each.stem}_resources").is_dir()]
     tables, left = list(found.workload.tables), list(range(len(found.held)))
@@ -258,7 +255,13 @@ def workload_from_document(
     recorded = None
     if "recorded" in document:
         about = section(_Recorded, document["recorded"], f"{where}: recorded", WorkloadError)
-        recorded = layers_of_source(about.source, folder, about.batch)
+        program = program_of(about.source)
+        if program is None:
+            graph = traced_graphs(read(folder / about.source))[0]
+        else:
+            program = replace(program, path=folder / program.path)
+            graph = graph_of_program(program, Call(training=True))
+        recorded = recorded_layers(graph, about.batch)
         parts["implementation"] = {"name": "torchrec", **parts.get("implementation", {})}
     workload = section(Workload, parts, where, WorkloadError)
     workload = replace(workload, tables=tuple(tables), recorded=recorded)

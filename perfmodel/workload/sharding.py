@@ -54,7 +54,7 @@ def planned(
             for number in tables
             for _ in range(parts[number])
         ]
-        held, stuck = _packed(every, buckets, capacity_bytes / row_bytes)
+        held, stuck = packed(every, buckets, capacity_bytes / row_bytes)
         if stuck is None:
             busiest = max(sum(work[number] + table_cost for number in own) for own in held)
             if best is None or busiest < best[0]:
@@ -68,7 +68,7 @@ def planned(
     return best[1] if best else [list(tables) for _ in range(buckets)]
 
 
-def _packed(
+def packed(
     parts: Sequence[tuple[int, float, float]], buckets: int, capacity_rows: float = inf
 ) -> tuple[Layout, int | None]:
     """Of (table, work, rows) the one with most work first, each to the bucket with least that has
@@ -189,7 +189,7 @@ def own_placement(workload: Workload, ranks: int, linked: int | None = None) -> 
             for number, count in parts.items()
             for _ in range(count)
         ]
-        held, _ = _packed(works, ranks)
+        held, _ = packed(works, ranks)
     placed = {
         number: TablePlacement("data_parallel", every, dtype=dtype) for number in range(len(tables))
     }

@@ -105,14 +105,6 @@ class Run:
         """Per table of this rank: what the global batch looks up, as attributes of an op."""
         return tuple(lookup_attributes((table,), self.global_batch) for table in self.tables)
 
-    @property
-    def style(self) -> str:
-        """How the dense optimizer runs: what PyTorch picks unless the workload says."""
-        asked = self.workload.implementation.optimizer_style
-        if asked != "default":
-            return asked
-        return "loop" if self.target == "cpu" else "foreach"
-
 
 def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
     """`[E, 2]`: (producer, consumer) by index of `ops`; `views` are tensors that views returned.
@@ -255,7 +247,7 @@ def op_graph(
     else:
         name = name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
-    samples = samples_of_rank(total, ranks)
+    samples = -(-total // ranks)
     pipeline = pipeline or Pipeline()
     stash = pipeline.stash
     run = Run(
@@ -311,11 +303,6 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
         raise WorkloadError(f"{workload.name}: there is no rank {rank} among {ranks} ranks")
     if batch < 1:
         raise WorkloadError(f"{workload.name}: a global batch of {batch}: expected 1 or more")
-
-
-def samples_of_rank(batch: int, ranks: int) -> int:
-    """Of a global `batch`, what the ranks with most have."""
-    return -(-batch // ranks)
 
 
 @dataclass(frozen=True)

@@ -244,9 +244,11 @@ def backward_and_update(
     """
     given = [module for module in modules if module]
     group = DENSE if run.copies > 1 else GROUP
-    bucket_bytes = run.workload.implementation.ddp_bucket_bytes
+    software = run.workload.implementation
     is_wrapped = by_torchrec or run.world > 1
-    reducers = [Reducer(each, run.world, bucket_bytes, group) for each in given if is_wrapped]
+    reducers = [
+        Reducer(each, run.world, software.ddp_bucket_bytes, group) for each in given if is_wrapped
+    ]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
@@ -260,13 +262,15 @@ def backward_and_update(
                 by_tensor |= reducer.views(r)
             else:
                 reducer.copy_out(r)
-    optimizer = run.workload.training.dense_optimizer
+    optimizer, style = run.workload.training.dense_optimizer, software.optimizer_style
+    if style == "default":  # what PyTorch picks
+        style = "loop" if run.target == "cpu" else "foreach"
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]
     with r.during(OPTIMIZER):
         with r.label(label):
             gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
-            optimizer_step(r, optimizer, run.style, dense, gradients)
+            optimizer_step(r, optimizer, style, dense, gradients)
         if table_step is not None:
             with r.label(label):
                 table_step(by_tensor)

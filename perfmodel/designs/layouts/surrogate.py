@@ -191,7 +191,11 @@ def problems(
     kept free, as long as the tables may fit. Where they nearly fill it, they may lie in the host's
     memory `beside` it, behind caches there of `cached_fracs` of a shard."""
     other_bytes = beside_bytes(deployment)
-    deployment = _as_asked(deployment)
+    about, tables = deployment.workload.sequence, deployment.workload.tables
+    if about.layers and about.index_dedup and about.unique_frac:  # lookups that leave a rank
+        each = zip(tables, about.unique_frac, strict=True)
+        tables = tuple(replace(table, pooling=table.pooling * frac) for table, frac in each)
+        deployment = replace(deployment, workload=replace(deployment.workload, tables=tables))
     node, ranks = deployment.machine.node, deployment.ranks
     host_bytes = (node.host_memory_bytes or 0) / node.gpus if beside else 0.0
     whole = sum(it.size_bytes for it in ways(deployment) if it.sharding == "table_wise")
@@ -230,17 +234,6 @@ def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
     )
-
-
-def _as_asked(deployment: Deployment) -> Deployment:
-    """Of sequences, each table with the lookups per sample that leave a rank."""
-    workload = deployment.workload
-    about = workload.sequence
-    if not (about.layers and about.index_dedup and about.unique_frac):
-        return deployment
-    fracs = zip(workload.tables, about.unique_frac, strict=True)
-    tables = tuple(replace(table, pooling=table.pooling * frac) for table, frac in fracs)
-    return replace(deployment, workload=replace(workload, tables=tables))
 
 
 def _elements(deployment: Deployment, tables: Iterable[Table]) -> Floats:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.dense import (
@@ -69,7 +70,8 @@ def reference(r: Recorder, run: Run) -> None:
     with r.during(INPUT):
         dense = r.send_from_host((run.batch, width), "fp32", pinned=False)
         flat = [table.lookups(bags) for table in run.tables]
-        indices = [(_sent_indices(r, count), _sent_indices(r, bags)) for count in flat]
+        sent = partial(r.send_from_host, dtype="int64", pinned=False)
+        indices = [(sent((count,)), sent((bags,))) for count in flat]
     features = _module(r, run, dense, layers.bottom, "relu")
     pooled = _bags(r, run, tables, indices)
     if run.ranks == 1:
@@ -77,10 +79,6 @@ def reference(r: Recorder, run: Run) -> None:
     else:
         sparse = _exchange(r, run, pooled)
     _learn(r, run, layers, features, sparse, tables)
-
-
-def _sent_indices(r: Recorder, count: int) -> Tensor:
-    return r.send_from_host((count,), "int64", pinned=False)
 
 
 FBGEMM = "fbgemm"

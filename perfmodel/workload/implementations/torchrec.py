@@ -201,7 +201,11 @@ def _rows(
         waits.append(wait)
     for source, group in pairs:
         if group.replicated:
-            own_keys = _own_keys(r, group)
+            place = "" if group.placed.pooled_on == "device" else "cpu"
+            own_keys = Jagged(  # which the step has
+                r.tensor((group.lookups,), run.workload.implementation.key_dtype, place=place),
+                r.tensor((len(group.tables) * group.samples,), "int32", place=place),
+            )
             source.fetch(r, group, own_keys)
             there.append(_by_sample(r, group, source.look_up(r, group, own_keys), run.batch))
             widths += [round(table.width * group.positions) for table in group.tables]
@@ -251,15 +255,6 @@ def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged) -> Tensor:
 def _by_sample(r: Recorder, group: Group, rows: Tensor, samples: int) -> Tensor:
     """Rows of `samples` side by side, those of all positions of each where they are not pooled."""
     return rows if group.tables[0].pooled else r.reshape(rows, (samples, -1))
-
-
-def _own_keys(r: Recorder, group: Group) -> Jagged:
-    """The keys of the own samples, which the step has."""
-    place = "" if group.placed.pooled_on == "device" else "cpu"
-    return Jagged(
-        r.tensor((group.lookups,), group.run.workload.implementation.key_dtype, place=place),
-        r.tensor((len(group.tables) * group.samples,), "int32", place=place),
-    )
 
 
 def _requested(

@@ -28,9 +28,7 @@ from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
 from perfmodel.workload.tiered.device_kernels import HOST, DeviceTables
-from perfmodel.workload.tiered.source import Group
-
-_LEAST = 0.5  # fewer rows than this are none
+from perfmodel.workload.tiered.source import MIN_ROWS, Group
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def hot_use(group: Group) -> HotUse:
         unique_rows=touched,
         alpha=tuple(zipf_alpha_of(held, counts, touched).tolist()),
     )
-    return HotUse(lookups, max(round(hot), 1), 0 if other < _LEAST else max(round(other), 1))
+    return HotUse(lookups, max(round(hot), 1), 0 if other < MIN_ROWS else max(round(other), 1))
 
 
 def _distinct(table: Table, rows: int, lookups: float, hot_frac: float) -> tuple[float, float]:
