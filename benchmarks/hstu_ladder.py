@@ -21,7 +21,7 @@ import perfmodel
 from perfmodel.hardware import load
 from perfmodel.prediction import predict
 from perfmodel.workload import Table, Workload, load_workload
-from perfmodel.workload.step import slowest_lengths
+from perfmodel.workload.sequences import slowest_lengths
 
 SAMPLES, NODES, RANKS, WIDTH = 512, 2, 16, 1024
 WHOLE_SLOWER = 2.2

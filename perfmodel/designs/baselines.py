@@ -12,7 +12,7 @@ from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.layouts.default import deployment_of
 from perfmodel.embedding import TablePlacement
 from perfmodel.errors import Note, WorkloadError
-from perfmodel.hardware import Cluster, Node
+from perfmodel.hardware import Cluster
 from perfmodel.hardware.schema import consistent
 from perfmodel.ops.spec import row_bytes
 
@@ -61,18 +61,14 @@ class CpuOnly(settings.Checked, of="cpu_only"):
 
 def hosts_of(machine: Cluster, nodes: int | None = None, sockets: int | None = None) -> Cluster:
     """The hosts of `machine` as a machine of CPUs, a rank per socket."""
-    name = f"hosts of {machine.name}"
+    name, node = f"hosts of {machine.name}", machine.node
     of_gpus = ("link", "link_domain_gpus", "power_w", "price_usd", "price_usd_per_hour")
     none: dict[str, Any] = dict.fromkeys(of_gpus)
-
-    def host_of(node: Node) -> Node:
-        count, memory, one = sockets or node.sockets, node.host_memory_bytes, cpu_of(node.host)
-        if memory is not None:
-            one = replace(one, hbm_bytes=int(memory // count))
-        return replace(node, name=name, device=one, gpus=count, sockets=count, **none)
-
-    hosts = replace(machine, node=host_of(machine.node))
-    return consistent(replace(hosts, name=name, nodes=nodes or machine.nodes), name)
+    count, one = sockets or node.sockets, cpu_of(node.host)
+    if node.host_memory_bytes is not None:
+        one = replace(one, hbm_bytes=int(node.host_memory_bytes // count))
+    host = replace(node, name=name, device=one, gpus=count, sockets=count, **none)
+    return consistent(replace(machine, node=host, name=name, nodes=nodes or machine.nodes), name)
 
 
 OnHost = Literal["one_process", "operators", "host"]

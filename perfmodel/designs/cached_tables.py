@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB
@@ -19,6 +18,7 @@ from perfmodel.embedding.placement import HOST, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware.parts import Storage
 from perfmodel.workload.memory_tiers import CONTEXT_BYTES, shard_bytes
+from perfmodel.workload.sharding import packed
 
 MIN_FRAC = 1e-3  # of the rows, less than this is not tried in the place of more
 
@@ -101,14 +101,15 @@ class RecShard(settings.Checked, of="recshard"):
         tables = deployment.workload.tables
         read = np.array([t.pooling * s / t.rows for t, s in zip(tables, sizes, strict=True)])
         cost = read * (hot / device.hbm_gb_per_s + (1 - hot) / (device.pcie_gb_per_s or 1.0))
-        ranks = ranks_by_load(cost, deployment.ranks)
-        most_bytes = float(np.bincount(ranks, sizes, deployment.ranks).max())
+        held, _ = packed([(n, us, 0.0) for n, us in enumerate(cost.tolist())], deployment.ranks)
+        ranks = {number: rank for rank, own in enumerate(held) for number in own}
+        most_bytes = max(sum(sizes[number] for number in sorted(own)) for own in held)
         size = min(capacity_bytes, most_bytes)
         caches = (RowCache(CACHE, "hbm", size, "static"),) if size else ()
         names = tuple(each.name for each in caches)
 
         def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
-            place = {"sharding": "table_wise", "ranks": (int(ranks[number]),), "tier": "host"}
+            place = {"sharding": "table_wise", "ranks": (ranks[number],), "tier": "host"}
             return {**place, "pooled_on": "device", "hot_rows": 0, "caches": names}
 
         placed = deployment.placement.edited(edit, caches=caches).tables
@@ -121,15 +122,6 @@ def hot_frac(deployment: Deployment, hbm_bytes: float) -> Floats:
     pairs = zip(deployment.workload.tables, deployment.table_bytes, strict=True)
     one_sample = [table.access(table.pooling, size / table.rows) for table, size in pairs]
     return hot_set(one_sample, hbm_bytes).hot_frac
-
-
-def ranks_by_load(weight: Floats, ranks: int) -> NDArray[np.int64]:
-    """Per table a rank: the largest first, each to the rank with the least so far."""
-    load, rank_of = np.zeros(ranks), np.zeros(len(weight), np.int64)
-    for number in np.argsort(-weight, kind="stable").tolist():
-        rank_of[number] = int(load.argmin())
-        load[rank_of[number]] += weight[number]
-    return rank_of
 
 
 FREE_FRAC = 0.1  # assumed: of a device's memory, left for parameters and activations

@@ -129,15 +129,15 @@ class Composed:
 
 
 def same_step(one: Deployment, other: Deployment) -> bool:
-    return _step(one) == _step(other)
+    """Whether both make the same step: notes and unused drives left out."""
 
+    def bare(it: Deployment) -> Deployment:
+        machine = it.machine
+        if not any(table.tier == STORAGE for table in it.placement.tables):
+            machine = replace(machine, node=replace(machine.node, storage=None, drives=None))
+        return replace(it, notes=(), machine=machine)
 
-def _step(deployment: Deployment) -> Deployment:
-    """What a step depends on: notes and unused drives left out."""
-    machine = deployment.machine
-    if not any(table.tier == STORAGE for table in deployment.placement.tables):
-        machine = replace(machine, node=replace(machine.node, storage=None, drives=None))
-    return replace(deployment, notes=(), machine=machine)
+    return bare(one) == bare(other)
 
 
 def _applied(designs: Sequence[Design], deployment: Deployment) -> Deployment:

@@ -11,7 +11,6 @@ from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note
 from perfmodel.hardware import Cluster
 from perfmodel.workload import Workload
-from perfmodel.workload.step import samples_of_rank
 from perfmodel.workload.tables import row_bytes
 
 
@@ -63,7 +62,7 @@ class Deployment:
     @property
     def samples(self) -> int:
         """Of the batch, what the ranks with most have."""
-        return samples_of_rank(self.batch, self.ranks)
+        return -(-self.batch // self.ranks)
 
     @property
     def table_bytes(self) -> list[float]:

@@ -42,9 +42,6 @@ def within(budget: float, dtypes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dtype for dtype in dtypes if error_of(dtype) <= budget)
 
 
-BUDGET, SPEED = "error budget", "no faster"
-
-
 @dataclass(frozen=True)
 class Choice:
     """One layer or table: `us` of a layer's product (`wide_us` in the type that it has already),
@@ -107,8 +104,8 @@ def _layers(
             min(those, key=lambda d: (taken[d][at], error_of(d))) for those in (allowed, tried)
         )
         narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
-        held = SPEED if narrower else ""
-        held = BUDGET if free in narrower and free not in allowed else held
+        held = "no faster" if narrower else ""
+        held = "error budget" if free in narrower and free not in allowed else held
         own, usual = (weights * item_bytes(each) for each in (dtype, wide))
         us = taken[dtype][at], taken[wide][at]
         yield Choice(name, dtype, error_of(dtype), budget, *us, own, usual, held)
@@ -128,7 +125,7 @@ def _tables(
         allowed = {about.dtype, *within(budget, dtypes)} & set(sizes)
         dtype = min(allowed, key=lambda d: (sizes[d], error_of(d)))
         refused = any(sizes[d] < sizes[dtype] for d in dtypes)
-        held, bytes_ = BUDGET if refused else "", (sizes[dtype], sizes[about.dtype])
+        held, bytes_ = "error budget" if refused else "", (sizes[dtype], sizes[about.dtype])
         yield Choice(f"tables[{number}]", dtype, error_of(dtype), budget, 0.0, 0.0, *bytes_, held)
 
 

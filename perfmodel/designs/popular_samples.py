@@ -195,12 +195,7 @@ class Fae(_WithHotRows, of="fae"):
         )
 
 
-Launches = Literal["whole_batches", "as_they_come"]
 USUAL_PART = "hotline"
-
-
-def _as_they_come(launches: Launches) -> tuple[Launches, ...]:
-    return ("as_they_come",) if launches == "whole_batches" else ()
 
 
 @dataclass(frozen=True)
@@ -225,7 +220,9 @@ class Hotline(_WithHotRows, of="hotline"):
 
     hot_mib: settings.Amount = settings.budget(512.0, settings.halves(MIN_MIB))
     popular_frac: settings.Share | settings.Auto = settings.AUTO
-    launches: Launches = settings.step("whole_batches", plain="as_they_come", less=_as_they_come)
+    launches: Literal["whole_batches", "as_they_come"] = settings.step(
+        "whole_batches", plain="as_they_come", less=settings.instead("as_they_come")
+    )
     accelerator: str = settings.step("", plain=settings.NO_PART)
     learning_frac: settings.PartShare = 0.05
     inputs: Inputs = 39.3e6

@@ -59,21 +59,17 @@ class SmartNic(settings.Checked, of="smartnic"):
         elif self.cache_gib == 0:
             why = "no rows in adapters are asked for (smartnic.cache_gib 0)"
         else:
-            return self._cached(deployment.with_(machine=machine), served)
+            size = self._bytes(machine)
+            placement = deployment.placement.edited(
+                lambda number, _: {"caches": (NIC,)} if served[number] else {},
+                caches=(RowCache(NIC, NIC, size),),
+            )
+            note = (
+                f"smartnic: {size / 2**30:.3g} GiB of other ranks' rows in each adapter; assumed: "
+                "partial sums added in the adapter"
+            )
+            return deployment.with_(note, machine=machine, placement=placement)
         return deployment.unchanged("smartnic", f"the step is as without it: {why}")
-
-    def _cached(self, deployment: Deployment, served: list[bool]) -> Deployment:
-        """With rows in adapters."""
-        size = self._bytes(deployment.machine)
-        placement = deployment.placement.edited(
-            lambda number, _: {"caches": (NIC,)} if served[number] else {},
-            caches=(RowCache(NIC, NIC, size),),
-        )
-        note = (
-            f"smartnic: {size / 2**30:.3g} GiB of other ranks' rows in each adapter; assumed: "
-            "partial sums added in the adapter"
-        )
-        return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterator[Self]:
         machine = self._machine(deployment.machine)

@@ -36,10 +36,6 @@ class RowClasses:
     def used_bytes(self) -> Floats:
         return self.rows * self.row_bytes
 
-    def touched_rows(self, lookups: float) -> Floats:
-        """Expected distinct rows of each class among so many lookups, `[classes]`."""
-        return touched_class_rows(self.rows, self.rate, np.asarray(lookups))
-
     def best_kept_frac(self, value: Floats, capacity_bytes: float) -> Floats:
         """The part of each class that fits: of rows that are looked up, the highest by `value`."""
         order = np.argsort(-value, kind="stable")
@@ -160,7 +156,7 @@ def steady_use(
     classes, owner = shared_classes(tables)
     kept = POLICIES[policy](classes, capacity_bytes)
     total = sum(table.lookups for table in tables)
-    touched = classes.touched_rows(total)
+    touched = touched_class_rows(classes.rows, classes.rate, np.asarray(total))
     about = _about(tables)
     hits, distinct, fetched, cached = (
         np.bincount(owner, of_class, len(tables)).astype(np.float64)

@@ -66,11 +66,6 @@ for _name, _memory in {
     MEMORIES.register(_name)(_memory)
 
 
-def all_memories() -> tuple[str, ...]:
-    """Their names, the fastest first, those of plug-ins last."""
-    return tuple(dict.fromkeys((HBM, HOST, STORAGE, NIC, *MEMORIES)))
-
-
 Sharding = Literal["data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise"]
 PooledOn = Literal["device", "host", "operators", "one_process"]
 """The device, over its bus; the host, all tables at once; PyTorch's operators on the host, table by

@@ -31,7 +31,6 @@ from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.timeline.steady import Recurrence
 from perfmodel.workload import Workload
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import to_device
 from perfmodel.workload.memory_tiers import (
     TierUse,
     lacking,
@@ -301,7 +300,7 @@ def moved_us(phases: Sequence[Phase], machine: Cluster, costs: HostCosts | None)
         moved = ((phase.to_device_bytes, CPU, r.place), (phase.to_host_bytes, r.place, CPU))
         for size, here, there in moved:
             if size:
-                to_device(r, r.tensor((round(size / FP32_BYTES),), place=here), there)
+                r.to_device(r.tensor((round(size / FP32_BYTES),), place=here), there)
         if ops := r.ops():
             graph = OpGraph(ops, data_edges(ops, r.views), source=SWITCH)
             result = predict_shapes([graph], machine, name=SWITCH, costs=costs)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.embedding import Placement, TableAccess
+from perfmodel.embedding import TableAccess
 from perfmodel.embedding.placement import NIC
 from perfmodel.ops.spec import row_bytes
 from perfmodel.workload.sharding import Shard
@@ -68,19 +67,7 @@ def adapter_use(run: Run) -> AdapterUse | None:
         return None
     if not any(cache.at == NIC for cache in placement.caches):
         return None
-    own = run.plan.shards[run.rank]
-    return _use(run.workload.tables, placement, own, run.batch, run.ranks, run.groups)
-
-
-@lru_cache(maxsize=64)
-def _use(
-    tables: tuple[Table, ...],
-    placement: Placement,
-    own: tuple[Shard, ...],
-    batch: int,
-    ranks: int,
-    groups: int,
-) -> AdapterUse:
+    tables, ranks, groups, batch = run.workload.tables, run.ranks, run.groups, run.batch
     asked_frac, asked_rows = [1.0] * len(tables), dict[int, float]()
 
     def access(number: int, table: Table, lookups: float) -> TableAccess:
@@ -100,7 +87,7 @@ def _use(
                 bags = hit if table.key_rows else hit ** max(table.pooling, 1.0)
                 asked_frac[number] = 1.0 - bags
     others = ranks - ranks // groups
-    for shard in own:
+    for shard in run.plan.shards[run.rank]:
         part = shard.of(tables)
         count = part.lookups(batch) * others * asked_frac[shard.table]
         coming = access(shard.table, part, count)

@@ -22,16 +22,9 @@ from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.spec import QUANTISED
-from perfmodel.workload.collectives import DENSE, even_all_to_all
-from perfmodel.workload.eager.embedding_bag import Batched, batched, look_up
-from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.embedding_bag import Batched, batched, brought_keys, look_up
+from perfmodel.workload.eager.recorder import DENSE, Recorder
 from perfmodel.workload.step import Run
-
-
-def stream_kernel(r: Recorder, name: str, inputs: tuple[Tensor, ...], *outputs: Tensor) -> None:
-    """One kernel of HugeCTR that moves its operands once."""
-    r.leaf(f"hugectr::{name}", inputs, *outputs)
-
 
 TWICE_FRAC = 0.03
 """`p_dup_max` of NVIDIA's submissions on one node (training_results_v2.0 and v2.1, dgx_a100.py and
@@ -104,17 +97,17 @@ class Hybrid:
         vectors = look_up(r, self.others, *brought_keys(r, self.sent, self.sent), self.sent, dtype)
         if not self.is_linked:
             self.received = r.tensor(vectors.shape, dtype)
-            even_all_to_all(r, vectors, self.received, run.groups, nodes=run.groups)
+            r.even_all_to_all(vectors, self.received, run.groups, nodes=run.groups)
             return
-        even_all_to_all(r, vectors, _part(r, self.out, self.sent), run.ranks)
+        r.even_all_to_all(vectors, _part(r, self.out, self.sent), run.ranks)
         stored = "fp16" if dtype in QUANTISED else dtype
         self._hold_frequent(r, stored)
         if run.train:  # owners bring those of their rows that the samples name
             self.rows = r.tensor((self.named, self.dim), self.stored)
             brought = r.tensor(self.rows.shape, dtype)
-            stream_kernel(r, "forward_model", (self.rows,), brought)
+            r.leaf("hugectr::forward_model", (self.rows,), brought)
             copies = r.view(self.frequent.weights, brought.shape, brought.strides)
-            even_all_to_all(r, brought, copies, run.ranks)
+            r.even_all_to_all(brought, copies, run.ranks)
 
     def local(self, r: Recorder) -> None:
         if not self.is_linked:
@@ -126,7 +119,7 @@ class Hybrid:
         if self.is_linked:
             self._look_up_frequent(r)
         else:
-            stream_kernel(r, "network_forward", (self.received,), _part(r, self.out, self.sent))
+            r.leaf("hugectr::network_forward", (self.received,), _part(r, self.out, self.sent))
         return self.out
 
     def send_back(self, r: Recorder, gradient: Tensor) -> None:
@@ -135,20 +128,20 @@ class Hybrid:
         run = self.run
         exact = r.tensor((self.frequent_rows, self.dim))
         reset = self.named if self.is_linked else self.frequent_rows
-        stream_kernel(r, "reset_gradients", (), _part(r, exact, reset))
+        r.leaf("hugectr::reset_gradients", (), _part(r, exact, reset))
         self.sums = r.tensor(exact.shape, self.dtype)
         _add_rows(r, self.sums, _part(r, gradient, self.kept))
-        stream_kernel(r, "convert_gradients", (exact,), self.sums)
+        r.leaf("hugectr::convert_gradients", (exact,), self.sums)
         if self.is_linked:
             sums = _part(r, self.sums, self.named)
             self.fetched = r.like(sums)
-            even_all_to_all(r, sums, self.fetched, run.ranks)
+            r.even_all_to_all(sums, self.fetched, run.ranks)
             self.returned = r.tensor((self.sent, self.dim), self.dtype)
-            even_all_to_all(r, _part(r, gradient, self.sent), self.returned, run.ranks)
+            r.even_all_to_all(_part(r, gradient, self.sent), self.returned, run.ranks)
             return
         packed, self.returned = (r.tensor((self.sent, self.dim), self.dtype) for _ in range(2))
-        stream_kernel(r, "network_backward", (_part(r, gradient, self.sent),), packed)
-        even_all_to_all(r, packed, self.returned, run.groups, nodes=run.groups)
+        r.leaf("hugectr::network_backward", (_part(r, gradient, self.sent),), packed)
+        r.even_all_to_all(packed, self.returned, run.groups, nodes=run.groups)
 
     def replicated_gradient(self, r: Recorder) -> Tensor | None:
         return None if self.is_linked else self.sums
@@ -158,9 +151,18 @@ class Hybrid:
             _add_rows(r, self.rows, self.fetched)
         weights = self.others.weights
         _add_rows(r, _part(r, weights, weights.elements // self.dim), self.returned)
-        self._compute_indices(r)
+        # Which of a global batch's rows this rank holds: every rank looks at all of them, on a
+        # stream of low priority beside the step; here where the step waits for a sum.
+        tables = self.run.workload.tables
+        samples = self.run.global_batch * len(tables)
+        keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))
+        r.leaf("hugectr::unique_categories", (keys,), keys)
+        location = r.tensor((sum(table.rows for table in tables), 1), "int64")
+        view = r.view(places, (samples, 1), (1, 1))
+        r.leaf("aten::index_select", (location, 0, keys), view)
+        r.leaf("hugectr::model_indices", (places,), keys)
         if reduced is not None:
-            stream_kernel(r, "update_frequent", (reduced, self.weights), self.weights)
+            r.leaf("hugectr::update_frequent", (reduced, self.weights), self.weights)
 
     def _hold_frequent(self, r: Recorder, stored: str) -> None:
         unique = self.split.frequent_unique_rows
@@ -177,28 +179,11 @@ class Hybrid:
         optimizer = self.run.workload.training.table_optimizer
         return batched(r, about, dtype=dtype, optimizer=optimizer)
 
-    def _compute_indices(self, r: Recorder) -> None:
-        """Which of a global batch's rows this rank holds: every rank looks at all of them, on
-        a stream of low priority beside the step; here where the step waits for a sum."""
-        tables = self.run.workload.tables
-        samples = self.run.global_batch * len(tables)
-        keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))
-        stream_kernel(r, "unique_categories", (keys,), keys)
-        location = r.tensor((sum(table.rows for table in tables), 1), "int64")
-        view = r.view(places, (samples, 1), (1, 1))
-        r.leaf("aten::index_select", (location, 0, keys), view)
-        stream_kernel(r, "model_indices", (places,), keys)
-
 
 def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:
     """`vectors` added to the `rows` that each belongs to."""
     places = r.tensor((vectors.shape[0],), "int64")
     r.leaf("hugectr::add_rows", (rows, 0, places, vectors, 1), rows)
-
-
-def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
-    """Keys and offsets, which the step before has brought (`i64_input_key` is off)."""
-    return r.tensor((lookups,), "int32"), r.tensor((bags + 1,), "int32")
 
 
 def _part(r: Recorder, x: Tensor, vectors: int) -> Tensor:

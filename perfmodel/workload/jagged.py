@@ -15,34 +15,14 @@ from dataclasses import dataclass
 from perfmodel.ops.graph import INPUT, Argument, Tensor
 from perfmodel.ops.spec import row_bytes
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
-from perfmodel.workload.collectives import (
-    GROUP,
-    all_to_all_call,
-    even_all_to_all,
-    linked_collective,
-    shares,
-    total_lookups,
-)
-from perfmodel.workload.eager.recorder import Recorder, Shape
-from perfmodel.workload.eager.tensors import (
-    cast,
-    cat,
-    copy,
-    send_from_host,
-    to_device,
-    to_dtype,
-    view,
-)
+from perfmodel.workload.eager.calls import Shape
+from perfmodel.workload.eager.recorder import GROUP, Recorder, shares
 from perfmodel.workload.step import Run
+from perfmodel.workload.tables import total_lookups
 
 NIC = "nic"
 """The resource of an adapter's work on rows."""
 ITEM_BYTES = 4.0
-
-
-def held_columns(run: Run) -> dict[int, int]:
-    """By number of the tables of which any rank has shards, in how many columns these are."""
-    return {shard.table: shard.columns for own in run.plan.shards for shard in own}
 
 
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
@@ -50,7 +30,7 @@ def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
     close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
     probes = found = moved = bags = elements = 0.0
-    for number in held_columns(run):
+    for number in run.plan.shard_of:
         table, frac = run.workload.tables[number], 1.0 - use.asked_frac[number]
         if number in close or frac <= 0:
             continue
@@ -88,19 +68,6 @@ def record_row_op(
     r.leaf(f"tier::{op}", inputs, *outputs, about=about)
 
 
-def exchange_sequences(r: Recorder, run: Run, elements: int) -> None:
-    """Lengths to all ranks, then each sequence with all that belongs to it (`elements` of a rank's
-    batch) to its new rank.
-
-    Who gets which is computed on the host, beside the step before.
-    """
-    own, every = r.tensor((run.batch,), "int64"), r.tensor((run.batch * run.ranks,), "int64")
-    linked_collective(r, "all_gather", own, every, run.ranks)
-    count = -(-elements // run.ranks) * run.ranks
-    given, got = r.tensor((count,), "int64"), r.tensor((count,), "int64")
-    even_all_to_all(r, given, got, run.ranks)
-
-
 PREFETCHED, DISTRIBUTED = {"pipeline": "prefetch"}, {"pipeline": "distribute"}
 """Attributes of what a pipeline does for later steps, beside the step: the batch brought; its keys
 sent to the ranks with their tables, on a stream of its own."""
@@ -124,7 +91,7 @@ def local_batch(
     workload, batch = run.workload, run.batch
 
     def sent(shape: Shape, dtype: str) -> Tensor:
-        return send_from_host(r, shape, dtype, pinned=True)
+        return r.send_from_host(shape, dtype, pinned=True)
 
     with r.during(INPUT):
         brought = [sent(*each) for each in others[:1]]
@@ -142,11 +109,11 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
     Those of row-wise parts are sorted by part, of columns go to each of their ranks. The first of
     three collectives. Keys that an adapter has stay; rows are read there while others are answered.
     """
-    columns, tables = held_columns(run), run.workload.tables
-    held = [number for number, count in columns.items() for _ in range(count)]
-    count, sent = (sum(tables[n].lookups(run.batch) for n in each) for each in (columns, held))
+    tables, sharded = run.workload.tables, run.plan.shard_of
+    held = [number for number, shard in sharded.items() for _ in range(shard.columns)]
+    count, sent = (sum(tables[n].lookups(run.batch) for n in each) for each in (sharded, held))
     values, use = r.view(local.values, (count,), (1,)), adapter_use(run)
-    lengths = r.view(local.lengths, (len(columns) * run.batch,), (1,))
+    lengths = r.view(local.lengths, (len(sharded) * run.batch,), (1,))
     with r.during(INPUT):
         if use is not None and (dims := answered_lookups(run, use))["lookups"] >= 1:
             values = r.tensor((sent := max(sum(use.sent_lookups(run)), 1),), local.values.dtype)
@@ -156,7 +123,7 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
-        all_to_all_call(r, given, got, one, one)
+        r.all_to_all_call(given, got, one, one)
     return ordered, got
 
 
@@ -167,15 +134,15 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
     """
     got, use, batch = received_keys(r, run), adapter_use(run), run.batch
     with r.during(INPUT):
-        to_device(r, splits, "cpu")
+        r.to_device(splits, "cpu")
         own = [len(shards) * batch for shards in run.plan.shards]
         theirs = shares(len(run.tables) * run.global_batch, run.ranks)
-        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs)
+        r.all_to_all_call(ordered.lengths, got.lengths, own, theirs)
         own = list(map(sum, run.plan.of_each(lambda it: it.of(run.workload.tables).lookups(batch))))
         theirs = shares(total_lookups(run.tables, run.global_batch), run.ranks)
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)
-        all_to_all_call(r, ordered.values, got.values, own, theirs)
+        r.all_to_all_call(ordered.values, got.values, own, theirs)
     return got
 
 
@@ -195,10 +162,10 @@ def keys_by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
         keys = _permuted(r, got, tables, samples, got.values.shape[0])
     lengths = r.view(keys.lengths, (tables, samples), (samples, 1))
     r.begin("aten::sum", lengths, (1,), False, None)
-    to_dtype(r, lengths, "int64")
+    r.to_dtype(lengths, "int64")
     out = r.tensor((tables,), "int64")
     r.end(out)
-    to_device(r, out, "cpu")
+    r.to_device(out, "cpu")
     return keys
 
 
@@ -235,7 +202,7 @@ def wire_elements(elements: int, wire: str) -> int:
 def encode_wire(r: Recorder, values: Tensor, wire: str) -> Tensor:
     """`values` `[n]` as they go out."""
     if wire not in ROWWISE:
-        return cast(r, values, wire)
+        return r.cast(values, wire)
     name, scale = ROWWISE[wire]
     rows = -(-values.elements // ROW)
     given = r.view(values, (rows, ROW), (ROW, 1))
@@ -265,9 +232,9 @@ def exchanged_rows(
     back_sizes = [wire_elements(count * own_dim, wire) for count in shares(samples, ranks)]
     own, theirs = back_sizes, on_wire
     r.begin("All2All_Pooled_Req", pooled)
-    flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
+    flat = encode_wire(r, r.aten_view(pooled, (pooled.elements,)), wire)
     sent, received = r.like(flat), r.tensor((sum(on_wire),), flat.dtype)
-    copy(r, sent, flat)
+    r.copy(sent, flat)
     use = adapter_use(run) if group == GROUP else None
     arrived = received
     if use is not None:  # what others have from a cache is not sent
@@ -280,22 +247,22 @@ def exchanged_rows(
         own = [round(own[at] * share[rank]) if far[at] else own[at] for at in range(ranks)]
         theirs = [round(on_wire[at] * share[at]) if far[at] else on_wire[at] for at in range(ranks)]
         sent, arrived = r.view(sent, (sum(own),), (1,)), r.view(received, (sum(theirs),), (1,))
-    all_to_all_call(r, sent, arrived, own, theirs, nodes=nodes, group=group)
+    r.all_to_all_call(sent, arrived, own, theirs, nodes=nodes, group=group)
     r.end()
 
     def rows() -> Tensor:
         pieces = _split(r, decode_wire(r, received, sum(sizes), wire), sizes)
         each = zip(pieces, dims, strict=True)
-        parts = [view(r, piece, (run.batch, dim)) for piece, dim in each if dim]
-        return cast(r, cat(r, parts, 1, tracked=False), "fp32")
+        parts = [r.aten_view(piece, (run.batch, dim)) for piece, dim in each if dim]
+        return r.cast(r.cat(parts, 1, tracked=False), "fp32")
 
     def send(gradient: Tensor) -> Tensor:
         """The gradients of each rank's tables start on their way back to it."""
         parts = [part for part in _split(r, gradient, dims, 1) if part.shape[1]]
-        back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
+        back = r.cat([r.view(part, (part.elements,), (1,)) for part in parts], 0)
         back = encode_wire(r, back, wire)
         returned = r.tensor((sum(back_sizes),), back.dtype)
-        all_to_all_call(r, back, returned, on_wire, back_sizes, nodes=nodes, group=group)
+        r.all_to_all_call(back, returned, on_wire, back_sizes, nodes=nodes, group=group)
         return returned
 
     return _requested(r, "All2All_Pooled", pooled, rows, ranks, wire, send)
@@ -320,9 +287,9 @@ def _requested(
 
     def arrived(_: Tensor) -> list[Tensor]:
         came = decode_wire(r, returned.pop(), pooled.elements, wire)
-        of_pooled = cast(r, came, pooled.dtype)
+        of_pooled = r.cast(came, pooled.dtype)
         if of_pooled.shape != pooled.shape:
-            of_pooled = view(r, of_pooled, pooled.shape)
+            of_pooled = r.aten_view(of_pooled, pooled.shape)
         r.leaf("aten::div_", (of_pooled, ranks), of_pooled)
         return [of_pooled]
 
@@ -344,19 +311,19 @@ def summed_rows(
     backward is an all-gather."""
     wire = run.workload.implementation.exchange_precision
     r.begin("ReduceScatter_Req", pooled)
-    sent = cast(r, pooled, wire)
+    sent = r.cast(pooled, wire)
     out = r.tensor((run.batch * run.ranks // ranks, pooled.shape[1]), wire)
-    linked_collective(r, "reduce_scatter", sent, out, ranks, group)
+    r.linked_collective("reduce_scatter", sent, out, ranks, group)
     r.end()
 
     def rows() -> Tensor:
-        return to_dtype(r, out, "fp32") if out.dtype != "fp32" else view(r, out, out.shape)
+        return r.to_dtype(out, "fp32") if out.dtype != "fp32" else r.aten_view(out, out.shape)
 
     def send(gradient: Tensor) -> Tensor:
         """The gradients of all ranks' samples start on their way to each."""
-        sent = cast(r, gradient, wire)
+        sent = r.cast(gradient, wire)
         returned = r.tensor(pooled.shape, wire)
-        linked_collective(r, "all_gather", sent, returned, ranks, group)
+        r.linked_collective("all_gather", sent, returned, ranks, group)
         return returned
 
     return _requested(r, "ReduceScatter", pooled, rows, ranks, "fp32", send)
@@ -372,8 +339,8 @@ def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[T
 def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
     """A keyed tensor taken apart by feature and put together in the model's order."""
     parts = _split(r, pooled, sizes, 1)
-    r.track("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [cat(r, g, 1)])
-    return cat(r, parts, 1)
+    r.track("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [r.cat(g, 1)])
+    return r.cat(parts, 1)
 
 
 def sum_parts(r: Recorder, x: Tensor, tables: int) -> Tensor:

@@ -31,7 +31,7 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
-from perfmodel.workload.recorded_layers import layers_of_source, traced_graphs
+from perfmodel.workload.recorded_layers import recorded_layers, traced_graphs
 from perfmodel.workload.recovered import (
     DEFAULT,
     Fact,
@@ -65,12 +65,9 @@ def recovered_of(source: str | Path | Trace | OpGraph) -> Recovered:
     found = recovered(graphs, trace.source)
     if trace.ranks and found.train and len(trace.links[0].device_rows):
         found = beside_model(found, trace.ranks[0], trace.links[0])
-    return _with_saved_ids(found, Path(trace.source))
-
-
-def _with_saved_ids(found: Recovered, path: Path) -> Recovered:
-    """With the skew of the ids that PyTorch saved beside the execution traces at `path`, or in that
-    folder, if it did: of tables of the same size, in order."""
+    # The skew of the ids that PyTorch saved beside the execution traces, if it did: of tables of
+    # the same size, in order.
+    path = Path(trace.source)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     files = [each for each in files if each.with_name(f"{each.stem}_resources").is_dir()]
     tables, left = list(found.workload.tables), list(range(len(found.held)))
@@ -229,8 +226,6 @@ class _Recorded:
     batch: Annotated[int | None, Limits(1, 1e9)] = None
 
 
-RECORDED_SOFTWARE = "torchrec"
-"""What runs recorded layers unless the file says otherwise."""
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "recorded", "tables")
 """Of a file; `source`, also in each section, tells where its figures come from."""
 
@@ -259,8 +254,14 @@ def workload_from_document(
     recorded = None
     if "recorded" in document:
         about = section(_Recorded, document["recorded"], f"{where}: recorded", WorkloadError)
-        recorded = layers_of_source(about.source, folder, about.batch)
-        parts["implementation"] = {"name": RECORDED_SOFTWARE, **parts.get("implementation", {})}
+        program = program_of(about.source)
+        if program is None:
+            graph = traced_graphs(read(folder / about.source))[0]
+        else:
+            program = replace(program, path=folder / program.path)
+            graph = graph_of_program(program, Call(training=True))
+        recorded = recorded_layers(graph, about.batch)
+        parts["implementation"] = {"name": "torchrec", **parts.get("implementation", {})}
     workload = section(Workload, parts, where, WorkloadError)
     workload = replace(workload, tables=tuple(tables), recorded=recorded)
     check_workload(workload, where)
@@ -300,7 +301,12 @@ def workload_of(
     if not isinstance(source, (str, Path)):
         found = recovered_of(source)
     elif is_recording(source):
-        found = _recorded(str(source), _stamp(Path(source)))
+        path = Path(source)
+        files = [path.with_name(path.name.split(":")[0])]
+        if path.is_dir():
+            files = [path, *path.iterdir()]
+        changed_ns = max((each.stat().st_mtime_ns for each in files if each.exists()), default=0)
+        found = _recorded(str(source), changed_ns)
     else:
         found = Recovered(_written(source), source=str(source))
     return found if ids is None else with_ids(found, ids)
@@ -317,14 +323,8 @@ def is_recording(name_or_path: str | Path) -> bool:
     return suffix not in ("", TOML) or (path.exists() and suffix != TOML)
 
 
-def _stamp(path: Path) -> int:
-    """Changes when a file, or one in a folder, does."""
-    files = [path, *path.iterdir()] if path.is_dir() else [path.with_name(path.name.split(":")[0])]
-    return max((each.stat().st_mtime_ns for each in files if each.exists()), default=0)
-
-
 @lru_cache(maxsize=8)
-def _recorded(source: str, stamp: int) -> Recovered:
+def _recorded(source: str, _changed_ns: int) -> Recovered:
     return recovered_of(source)
 
 

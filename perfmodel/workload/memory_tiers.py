@@ -10,7 +10,7 @@ from typing import Any
 
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.embedding.placement import HBM, MEMORIES, all_memories
+from perfmodel.embedding.placement import HBM, HOST, MEMORIES, NIC, STORAGE
 from perfmodel.errors import DoesNotFit, WorkloadError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.graph import TRITON, OpGraph, tensors_in
@@ -221,7 +221,8 @@ def tier_use(
     pairs = list(zip(workload.tables, placement.tables, strict=True))
     named = {name for table in placement.tables for name in table.caches}
     within = placement.within(machine.gpus)
-    held = {tier: _tables(pairs, machine, within, optimizer, tier) for tier in all_memories()}
+    tiers = dict.fromkeys((HBM, HOST, STORAGE, NIC, *MEMORIES))  # the fastest first
+    held = {tier: _tables(pairs, machine, within, optimizer, tier) for tier in tiers}
     cached = dict.fromkeys(held, 0.0)
     for each in placement.caches:
         cached[each.at] += each.capacity_bytes * (each.name in named)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 
 from perfmodel.errors import WorkloadError
 from perfmodel.lowering import lower
@@ -33,10 +32,8 @@ from perfmodel.ops.graph import (
     tensors_in,
 )
 from perfmodel.ops.read import op_graph
-from perfmodel.ops.read.module import Call, graph_of_program, program_of
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.trace import Trace
-from perfmodel.trace.read import read
 from perfmodel.workload.recorded_calls import INTEGERS, OuterCall, calls_of, ops_of_layers, together
 
 AS_RECORDED = " kernels that no rule stands for take as long as recorded, on any device"
@@ -133,18 +130,6 @@ def traced_graphs(trace: Trace) -> list[OpGraph]:
     return graphs
 
 
-def layers_of_source(source: str, folder: Path, batch: int | None = None) -> RecordedLayers:
-    """The layers of a trace, or of a module in training (`FILE.py:CLASS`), at a path from `folder`.
-
-    Raises `PerfmodelError` that names the file.
-    """
-    program = program_of(source)
-    if program is None:
-        return recorded_layers(traced_graphs(read(folder / source))[0], batch)
-    program = replace(program, path=folder / program.path)
-    return recorded_layers(graph_of_program(program, Call(training=True)), batch)
-
-
 def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     """The layers of a step whose rank has `batch` samples (found where it is not given).
 
@@ -192,8 +177,8 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
     return RecordedLayers(
         forward=together(kept),
         backward=together(back.kept),
-        lookups_at=_length(call for call in kept if call.at < lookups[0].at),
-        loss_at=_length(before_loss),
+        lookups_at=sum(len(call.ops) for call in kept if call.at < lookups[0].at),
+        loss_at=sum(len(call.ops) for call in before_loss),
         row_gradients_at=back.row_gradients_at,
         gradients_at=tuple(at for _, (at, _) in learned),
         parameters=tuple(x for x, _ in learned) if back.kept else tuple(held),
@@ -206,10 +191,6 @@ def recorded_layers(graph: OpGraph, batch: int | None = None) -> RecordedLayers:
         source=graph.source,
         notes=(f"{graph.source}: {len(as_recorded)}{AS_RECORDED}",) if as_recorded else (),
     )
-
-
-def _length(calls: Iterable[OuterCall]) -> int:
-    return sum(len(call.ops) for call in calls)
 
 
 def _before_loss(

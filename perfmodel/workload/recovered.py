@@ -163,7 +163,11 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str = "") -> Recover
             seen = {rank: [each.of_dim(dim) for each in own] for rank, own in seen.items()}
         held, sharding = _laid_out(ops, dense, ranks, seen)
     except NoDlrm as problem:
-        dense = _carried(replace(graphs[0], source=source), str(problem))
+        try:
+            layers = recorded_layers(replace(graphs[0], source=source))
+        except WorkloadError as other:
+            raise WorkloadError(f"{other}; not a DLRM: {problem}") from None
+        dense = DensePart(layers.batch, NO_MLPS, Interaction(), "", recorded=layers)
         held, sharding = _laid_out(ops, dense, ranks, seen)
         facts = [Fact("recorded.source", source, RECORDED, f"not a DLRM: {problem}")]
     ranks = max(ranks, *(each.ranks[-1] + 1 for each in held))
@@ -179,15 +183,6 @@ def recovered(graphs: Sequence[OpGraph], source: str, name: str = "") -> Recover
     train = any(op.phase in (BACKWARD, OPTIMIZER) for op in ops)
     facts += _of_tables(held, len(graphs))
     return Recovered(workload, ranks, train, tuple(held), tuple(facts), source)
-
-
-def _carried(graph: OpGraph, why: str) -> DensePart:
-    """Layers as they are recorded. Raises `WorkloadError` with `why` they are no DLRM's."""
-    try:
-        layers = recorded_layers(graph)
-    except WorkloadError as problem:
-        raise WorkloadError(f"{problem}; not a DLRM: {why}") from None
-    return DensePart(layers.batch, NO_MLPS, Interaction(), "", recorded=layers)
 
 
 def _laid_out(

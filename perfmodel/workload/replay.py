@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, with_tensors
-from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, contiguous
+from perfmodel.workload.eager.calls import Gradients, Shape, contiguous
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.recorded_layers import RecordedLayers
 from perfmodel.workload.step import Run
 

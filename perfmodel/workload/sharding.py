@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import chain
 from math import inf
@@ -20,10 +20,9 @@ from typing import Any
 from perfmodel.embedding import Placement, Sharding, TablePlacement
 from perfmodel.embedding.popularity import Scattered, busiest_load
 from perfmodel.errors import WorkloadError
-from perfmodel.workload.eager.arithmetic import STATES
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.tables import Table, row_wise_part
+from perfmodel.workload.tables import STATES, Table, row_wise_part
 
 ROUNDS = 20
 """How often the largest part is parted, at most."""
@@ -55,7 +54,7 @@ def planned(
             for number in tables
             for _ in range(parts[number])
         ]
-        held, stuck = _packed(every, buckets, capacity_bytes / row_bytes)
+        held, stuck = packed(every, buckets, capacity_bytes / row_bytes)
         if stuck is None:
             busiest = max(sum(work[number] + table_cost for number in own) for own in held)
             if best is None or busiest < best[0]:
@@ -69,7 +68,7 @@ def planned(
     return best[1] if best else [list(tables) for _ in range(buckets)]
 
 
-def _packed(
+def packed(
     parts: Sequence[tuple[int, float, float]], buckets: int, capacity_rows: float = inf
 ) -> tuple[Layout, int | None]:
     """Of (table, work, rows) the one with most work first, each to the bucket with least that has
@@ -130,6 +129,11 @@ class Plan:
     shards: tuple[tuple[Shard, ...], ...]
     replicated: tuple[int, ...] = ()
 
+    @cached_property
+    def shard_of(self) -> dict[int, Shard]:
+        """How each table that is not replicated is parted, by its number."""
+        return {shard.table: shard for own in self.shards for shard in own}
+
     def of_each(self, value: Callable[[Shard], Any]) -> list[list[Any]]:
         """Per rank the `value` of each shard that it has, which equal shards share."""
         values = {shard: value(shard) for shard in set(chain.from_iterable(self.shards))}
@@ -185,7 +189,7 @@ def own_placement(workload: Workload, ranks: int, linked: int | None = None) -> 
             for number, count in parts.items()
             for _ in range(count)
         ]
-        held, _ = _packed(works, ranks)
+        held, _ = packed(works, ranks)
     placed = {
         number: TablePlacement("data_parallel", every, dtype=dtype) for number in range(len(tables))
     }

@@ -1,6 +1,6 @@
 """One rank's step: what is asked of an implementation, its ops, and the data edges between them.
 
-What a step asks of each rank: classes of equal ranks, bytes exchanged, lengths of sequences.
+What a step asks of each rank: classes of equal ranks, bytes exchanged.
 
 Source: Mudigere et al., Neo (ISCA 2022), and TorchRec's sharding types: which collective each
 scheme takes.
@@ -9,12 +9,12 @@ scheme takes.
 from __future__ import annotations
 
 import gc
+from bisect import bisect
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from math import sqrt
+from functools import cached_property, lru_cache, partial
 from operator import attrgetter
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,27 @@ from perfmodel.base.arrays import last_writers
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware.parts import Target
+from perfmodel.lowering.arguments import STREAM
+from perfmodel.lowering.draft import COPY_STREAM
 from perfmodel.lowering.recorded import HELD_US, WAITED_US
-from perfmodel.ops.graph import INPUT, Argument, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    NO_OP,
+    Argument,
+    Op,
+    OpGraph,
+    Tensor,
+    tensors_in,
+    with_tensors,
+)
+from perfmodel.ops.spec import item_bytes
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import FP32_BYTES, Plan, own_placement, plan, plan_of_placement
-from perfmodel.workload.stashed import stashed
-from perfmodel.workload.tables import Table, lookup_attributes, mean_length
+from perfmodel.workload.tables import Table, lookup_attributes
 
 
 @dataclass(frozen=True)
@@ -92,14 +105,6 @@ class Run:
         """Per table of this rank: what the global batch looks up, as attributes of an op."""
         return tuple(lookup_attributes((table,), self.global_batch) for table in self.tables)
 
-    @property
-    def style(self) -> str:
-        """How the dense optimizer runs: what PyTorch picks unless the workload says."""
-        asked = self.workload.implementation.optimizer_style
-        if asked != "default":
-            return asked
-        return "loop" if self.target == "cpu" else "foreach"
-
 
 def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
     """`[E, 2]`: (producer, consumer) by index of `ops`; `views` are tensors that views returned.
@@ -131,6 +136,74 @@ def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:
 
 def _key(tensor: Tensor) -> int:
     return tensor.storage_id or -tensor.tensor_id
+
+
+LEAST_BYTES = 1 << 20  # assumed: of smaller tensors copies take longer to launch than to run
+STASH_STREAM = "stash"
+
+
+def stashed(r: Recorder, ops: Sequence[Op], most_bytes: float, ahead: int) -> tuple[Op, ...]:
+    """`ops` with `most_bytes` of activations, those made first, which are needed last, in host
+    memory between the forward and the backward pass.
+
+    Each is copied out behind its last use in the forward pass, and back `ahead` nodes of autograd
+    before the first that reads it, when the device has come so far. Copies of one direction follow
+    one another, those back behind the batch that is brought meanwhile. Source: TorchRec's
+    activation stashing, which restores ahead; PyTorch, `torch.autograd.graph.save_on_cpu`.
+    """
+    tops, largest, given = list[int](), dict[int, Tensor](), dict[int, Tensor]()
+    made, last, first = set[int](), dict[int, int](), dict[int, int]()  # by storage; uses by node
+    for at, op in enumerate(ops):
+        tops.append(top := at if op.parent == NO_OP else tops[op.parent])
+        for arguments in (op.inputs, op.outputs):
+            for x in (x for x in tensors_in(arguments) if x.device == r.place):
+                key = x.storage_id
+                if key not in largest and arguments is op.outputs and op.phase == FORWARD:
+                    made.add(key)
+                largest[key] = max(largest.get(key, x), x, key=lambda each: each.elements)
+                if op.phase == BACKWARD:
+                    first.setdefault(key, top)
+                    given |= {top: x} if arguments is op.outputs else {}
+                elif key not in first:
+                    last[key] = top
+    nodes = sorted({top for op, top in zip(ops, tops, strict=True) if op.phase == BACKWARD})
+    added, moved = defaultdict[int, list[Op]](list), dict[int, tuple[int, int]]()
+    for key, x in largest.items():
+        size_bytes = x.elements * item_bytes(x.dtype)
+        if key not in made or key not in first or size_bytes < LEAST_BYTES:
+            continue
+        if (most_bytes := most_bytes - size_bytes) < 0:
+            break
+        behind = next(at for at in range(last[key] + 1, len(ops)) if ops[at].parent == NO_OP)
+        early = nodes[max(bisect(nodes, first[key]) - 1 - ahead, 0) :]
+        node = next(node for node in early if node > last[key])
+        reached = [gradient for at, gradient in given.items() if at < node][-1:]
+        x = r.view(x, x.shape, x.strides)
+        host, back = r.tensor(x.shape, x.dtype, place="cpu"), r.like(x)
+        added[behind] += _copy(ops[last[key]], STASH_STREAM, host, x)
+        added[node] += _copy(ops[node], COPY_STREAM, back, host, *reached)
+        moved[key] = node, back.storage_id
+
+    def now(at: int, held: Tensor) -> Tensor:
+        """What is read when it is back is another storage."""
+        since, storage = moved.get(held.storage_id, (len(ops), 0))
+        return replace(held, storage_id=storage) if at >= since else held
+
+    placed, new = list[Op](), list[int]()
+    for at, op in enumerate(ops):
+        placed += added.get(at, [])
+        new.append(len(placed))
+        parent = NO_OP if op.parent == NO_OP else new[op.parent]
+        inputs, outputs = (with_tensors(it, partial(now, at)) for it in (op.inputs, op.outputs))
+        placed.append(replace(op, inputs=inputs, outputs=outputs, parent=parent))
+    return tuple(placed)
+
+
+def _copy(beside: Op, stream: str, to: Tensor, of: Tensor, *reached: Tensor) -> tuple[Op, Op]:
+    """A place for a tensor, and the copy of another into it, once others are `reached`."""
+    about, where = {STREAM: stream}, (NO_OP, beside.thread, beside.phase)
+    copy = Op("aten::copy_", (to, of, True, *reached), (to,), *where, attributes=about)
+    return replace(copy, name="aten::empty_strided", inputs=(to.shape,), attributes={}), copy
 
 
 TIERED = "tiered"
@@ -174,7 +247,7 @@ def op_graph(
     else:
         name = name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, within, near)
-    samples = samples_of_rank(total, ranks)
+    samples = -(-total // ranks)
     pipeline = pipeline or Pipeline()
     stash = pipeline.stash
     run = Run(
@@ -230,11 +303,6 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
         raise WorkloadError(f"{workload.name}: there is no rank {rank} among {ranks} ranks")
     if batch < 1:
         raise WorkloadError(f"{workload.name}: a global batch of {batch}: expected 1 or more")
-
-
-def samples_of_rank(batch: int, ranks: int) -> int:
-    """Of a global `batch`, what the ranks with most have."""
-    return -(-batch // ranks)
 
 
 @dataclass(frozen=True)
@@ -303,51 +371,3 @@ def deciding_classes(classes: list[RankClass], *works: str) -> list[RankClass]:
         if other not in deciding:
             deciding.append(other)
     return deciding
-
-
-ALIGNED = 128
-"""Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
-their number, another in every step, does not decide which kernels multiply them."""
-EVEN_STD = 1e-6
-"""Lengths that spread by less of the longest are equal."""
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Of one rank's batch: `tokens` in all its sequences, `pairs` of them that attend."""
-
-    samples: int
-    tokens: int
-    pairs: float
-
-
-def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
-    """What the rank with the longest sequences has of `batch` samples, expected over batches.
-
-    Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
-    over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
-    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean:
-    they are exchanged one by one, which needs two of them on a rank.
-    """
-    about = workload.sequence
-    mean, most = mean_length(workload.tables), float(about.max_length)
-    squares, squares_std = _squares(mean / most, about.length_std / most)
-    is_mean = about.balanced and batch > 1
-    deviations = 0.0 if is_mean else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
-    long = min(mean + deviations * about.length_std, most)
-    square = most**2 * min(squares + deviations * squares_std, 1.0)
-    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
-    return Lengths(batch, tokens, batch * (square + long) / 2.0)
-
-
-def _squares(mean: float, std: float) -> tuple[float, float]:
-    """Mean and deviation of the square of a beta variable, from its own."""
-    if std < EVEN_STD:
-        return mean**2, 0.0
-    concentration = mean * (1.0 - mean) / std**2 - 1.0
-    moments = [1.0]
-    for order in range(4):
-        rest = (mean * concentration + order) / (concentration + order)
-        moments.append(moments[-1] * rest)
-    return moments[2], sqrt(max(moments[4] - moments[2] ** 2, 0.0))

@@ -16,7 +16,6 @@ from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha
 from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.spec import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.spec import row_bytes as stored_row_bytes
-from perfmodel.workload.eager.arithmetic import STATES
 
 Histogram = Annotated[tuple[tuple[float, float], ...], Limits(1e-15, 1e9)]
 
@@ -166,6 +165,8 @@ def _popularity(rows: int, alpha: float, histogram: Histogram) -> Popularity:
 
 
 FP32_BYTES = 4.0
+STATES = {"sgd": 0, "adagrad": 1, "adam": 2, "rowwise_adagrad": 0}
+"""Tensors of a parameter's own shape that each optimizer keeps of it."""
 
 
 def row_bytes(table: Table, dtype: str) -> float:
@@ -178,6 +179,11 @@ def state_bytes(table: Table, optimizer: str) -> float:
     if optimizer == "rowwise_adagrad":
         return FP32_BYTES
     return FP32_BYTES * table.dim * STATES[optimizer]
+
+
+def total_lookups(tables: Sequence[Table], batch: int) -> int:
+    """Rows that `batch` samples look up in all `tables`."""
+    return sum(table.lookups(batch) for table in tables)
 
 
 def mean_length(tables: Sequence[Table]) -> float:

@@ -9,21 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Tensor
+from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Argument, Tensor
 from perfmodel.ops.spec import item_bytes
 from perfmodel.trace.window import AUTOGRAD_THREAD
-from perfmodel.workload.collectives import DENSE, GROUP, all_reduce
-from perfmodel.workload.eager.arithmetic import optimizer_step, sum_to
+from perfmodel.workload.eager.calls import ACCUMULATE, NOTHING, Gradients, Node, Shape, contiguous
 from perfmodel.workload.eager.embedding_bag import accumulate_sparse
-from perfmodel.workload.eager.recorder import (
-    ACCUMULATE,
-    NOTHING,
-    Gradients,
-    Node,
-    Recorder,
-    contiguous,
-)
-from perfmodel.workload.eager.tensors import as_strided, copy, detach
+from perfmodel.workload.eager.recorder import DENSE, GROUP, Recorder
 from perfmodel.workload.step import Run
 
 Hook = Callable[[Recorder, Tensor, Tensor], None]
@@ -42,15 +33,6 @@ def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, T
     ones = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype, about=r.waiting)
     r.waiting = NOTHING
     root.gradients[number] = ones
-    with r.during(BACKWARD):
-        thread = r.thread
-        r.thread = thread if r.is_cpu else AUTOGRAD_THREAD
-        reached = _run(r, root, hook)
-        r.thread = thread
-    return reached
-
-
-def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
     left, seen = [root], {id(root)}
     while left:  # how many gradients each node waits for
         for node, _ in filter(None, left.pop().next):
@@ -59,20 +41,20 @@ def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
                 seen.add(id(node))
                 left.append(node)
     reached: dict[int, Tensor] = {}
-    ready = [(-root.sequence, 0, root)]
-    arrived = 0
-    while ready:
-        node = heappop(ready)[-1]
-        with r.of_engine(node.name and f"{AUTOGRAD_NODE}{node.name}"):
-            if node.backward is None:
-                _accumulate(r, node, reached, hook)
-            else:
-                _evaluate(r, node)
-        for edge in filter(None, node.next):
-            edge[0].waiting -= 1
-            if edge[0].waiting == 0:
-                arrived += 1
-                heappush(ready, (-edge[0].sequence, arrived, edge[0]))
+    ready, arrived = [(-root.sequence, 0, root)], 0
+    with r.during(BACKWARD, "" if r.is_cpu else AUTOGRAD_THREAD):
+        while ready:
+            node = heappop(ready)[-1]
+            with r.of_engine(node.name and f"{AUTOGRAD_NODE}{node.name}"):
+                if node.backward is None:
+                    _accumulate(r, node, reached, hook)
+                else:
+                    _evaluate(r, node)
+            for edge in filter(None, node.next):
+                edge[0].waiting -= 1
+                if edge[0].waiting == 0:
+                    arrived += 1
+                    heappush(ready, (-edge[0].sequence, arrived, edge[0]))
     return reached
 
 
@@ -85,7 +67,7 @@ def _evaluate(r: Recorder, node: Node) -> None:
         if given:
             results = node.backward(given if node.has_several else given[0])
     results = [
-        sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
+        _sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
         for edge, x, result in zip(node.next, node.inputs, results, strict=True)
     ]
     for edge, result in zip(node.next, results, strict=True):
@@ -102,12 +84,19 @@ def _evaluate(r: Recorder, node: Node) -> None:
             r.leaf("aten::add_", (before, result, 1), before)
 
 
+def _sum_to(r: Recorder, x: Tensor, shape: Shape) -> Tensor:
+    """Sum over the leading dims that `shape` lacks, as autograd does for what was broadcast."""
+    extra = len(x.shape) - len(shape)
+    given = (x, tuple(range(extra)), True)
+    return r.aten_view(r.made("aten::sum", given, (1,) * extra + x.shape[extra:], x.dtype), shape)
+
+
 def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:
     """The gradient of a parameter becomes its `.grad`; one updated in backward has none."""
     gradient, (parameter,) = node.gradients.get(0), node.inputs
     with r.of_engine(ACCUMULATE, *((gradient,) if gradient else ())):
         if gradient and not r.is_bare:
-            gradient = accumulate_sparse(r, gradient) if gradient.layout else detach(r, gradient)
+            gradient = accumulate_sparse(r, gradient) if gradient.layout else r.detach(gradient)
     if gradient is None:
         return
     reached[parameter.tensor_id] = gradient
@@ -150,7 +139,7 @@ class Reducer:
         is_full = elements * item_bytes(gradient.dtype) >= limit
         if is_full or self.arrivals == len(self.parameters):
             bucket = r.view(place, (elements,), (1,))
-            all_reduce(r, bucket, self.ranks, group=self.group)
+            r.all_reduce(bucket, self.ranks, group=self.group)
             self.buckets.append((bucket, self.held))
             self.held, self.place = [], None
 
@@ -167,12 +156,70 @@ class Reducer:
             parts, start = [], 0
             for _, gradient in held:
                 strides = contiguous(gradient.shape)
-                parts.append(as_strided(r, bucket, gradient.shape, strides, start))
+                parts.append(r.as_strided(bucket, gradient.shape, strides, start))
                 start += gradient.elements
             for (parameter, gradient), part in zip(held, parts, strict=True):
                 r.begin("torch.distributed.ddp.reducer::copy_bucket_to_grad", parameter)
-                copy(r, gradient, part)
+                r.copy(gradient, part)
                 r.end()
+
+
+LEARNING_RATE = 0.01
+EPSILON = 1e-8
+_STEPS: dict[str, tuple[tuple[str, str, tuple[float, ...]], ...]] = {
+    "sgd": (("add_", "pg", (-LEARNING_RATE,)),),
+    "adagrad": (
+        ("addcmul_", "sgg", (1,)),
+        ("sqrt", "s", ()),
+        ("add_", "r", (EPSILON,)),
+        ("addcdiv_", "pgr", (-LEARNING_RATE,)),
+    ),
+    "adam": (
+        ("lerp_", "mg", (0.1,)),
+        ("mul_", "s", (0.999,)),
+        ("addcmul_", "sgg", (0.001,)),
+        ("sqrt", "s", ()),
+        ("div_", "r", (1.0,)),
+        ("add_", "r", (EPSILON,)),
+        ("addcdiv_", "pmr", (-LEARNING_RATE,)),
+    ),
+}
+"""What an update calls, of parameters, gradients, means, squares and roots, with which numbers."""
+_STATES = {"sgd": "", "adagrad": "s", "adam": "ms"}
+
+
+def optimizer_passes(optimizer: str) -> int:
+    """How often a `foreach` step reads or writes a tensor as large as the parameters."""
+    calls = [set(operands) for name, operands, _ in _STEPS[optimizer] if name != "div_"]
+    return sum(len(each) + 1 for each in calls)
+
+
+def optimizer_step(
+    r: Recorder, optimizer: str, style: str, weights: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> None:
+    """One step of `optimizer` (`sgd adagrad adam`) in `style`: a `loop` over parameters, or
+    `foreach` or `fused` calls over all; of these one makes the roots and divides by no correction.
+    """
+    is_loop, states = style == "loop", _STATES[optimizer]
+    pairs = list(zip(weights, gradients, strict=True))
+    for group in [[pair] for pair in pairs] if is_loop else [pairs] * bool(pairs):
+        held = {"p": tuple(weight for weight, _ in group), "g": tuple(each for _, each in group)}
+        made = states + "r" if states and is_loop else states
+        held |= {name: tuple(r.tensor(x.shape, x.dtype) for x in held["p"]) for name in made}
+        if style == "fused":
+            r.leaf(f"aten::_fused_{optimizer}_", tuple(held.values()))
+            continue
+        for name, operands, numbers in _STEPS[optimizer]:
+            if is_loop:
+                written = held["r" if name == "sqrt" else operands[0]][0]
+                given: tuple[Argument, ...] = (*(held[each][0] for each in operands), *numbers)
+                r.leaf(f"aten::{name}", given, written)
+            elif name != "div_":
+                if name == "sqrt":
+                    held["r"] = tuple(r.tensor(x.shape, x.dtype) for x in held["p"])
+                roots = (held["r"],) if name == "sqrt" else ()
+                every: tuple[Argument, ...] = (*(held[each] for each in operands), *numbers)
+                r.leaf(f"aten::_foreach_{name}", every, *roots)
 
 
 NAMES = {"sgd": "SGD", "adagrad": "Adagrad", "adam": "Adam"}
@@ -197,9 +244,11 @@ def backward_and_update(
     """
     given = [module for module in modules if module]
     group = DENSE if run.copies > 1 else GROUP
-    bucket_bytes = run.workload.implementation.ddp_bucket_bytes
+    software = run.workload.implementation
     is_wrapped = by_torchrec or run.world > 1
-    reducers = [Reducer(each, run.world, bucket_bytes, group) for each in given if is_wrapped]
+    reducers = [
+        Reducer(each, run.world, software.ddp_bucket_bytes, group) for each in given if is_wrapped
+    ]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
@@ -213,13 +262,15 @@ def backward_and_update(
                 by_tensor |= reducer.views(r)
             else:
                 reducer.copy_out(r)
-    optimizer = run.workload.training.dense_optimizer
+    optimizer, style = run.workload.training.dense_optimizer, software.optimizer_style
+    if style == "default":  # what PyTorch picks
+        style = "loop" if run.target == "cpu" else "foreach"
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]
     with r.during(OPTIMIZER):
         with r.label(label):
             gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
-            optimizer_step(r, optimizer, run.style, dense, gradients)
+            optimizer_step(r, optimizer, style, dense, gradients)
         if table_step is not None:
             with r.label(label):
                 table_step(by_tensor)

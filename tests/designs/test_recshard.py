@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.cached_tables import RecShard, hot_frac, ranks_by_load
+from perfmodel.designs.cached_tables import RecShard, hot_frac
 from perfmodel.designs.composed import composed
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction.compare import fastest
 from perfmodel.workload import load_workload
+from perfmodel.workload.sharding import packed
 from perfmodel.workload.tables import Table
 
 TABLES = tuple(Table(2_000_000, 64, 10.0, alpha) for alpha in (0.8, 1.0, 1.2, 1.4)) * 4
@@ -44,8 +45,9 @@ def test_skewed_tables_are_served_from_few_rows() -> None:
 
 
 def test_cost_is_shared_out_evenly() -> None:
-    cost = np.array([5.0, 4.0, 3.0, 3.0, 3.0])
-    assert np.bincount(ranks_by_load(cost, 2), cost).tolist() == [8.0, 10.0]
+    cost = [5.0, 4.0, 3.0, 3.0, 3.0]
+    held, _ = packed([(number, each, 0.0) for number, each in enumerate(cost)], 2)
+    assert [sum(cost[number] for number in own) for own in held] == [8.0, 10.0]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.step import ALIGNED, slowest_lengths
+from perfmodel.workload.sequences import ALIGNED, slowest_lengths
 
 
 @pytest.fixture(scope="module")

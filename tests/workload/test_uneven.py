@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.ops.graph import OpGraph
 from perfmodel.workload import Table, Workload, op_graph
-from perfmodel.workload.collectives import shares
+from perfmodel.workload.eager.recorder import shares
 from perfmodel.workload.memory_tiers import memory_use
 from perfmodel.workload.settings import Implementation, Model, Training, implementation_names
 from perfmodel.workload.sharding import plan

@@ -11,7 +11,7 @@ from hstu_collector.model import PRESETS, lengths_of, workload_file
 import perfmodel
 from perfmodel.collect.backend import open_backend
 from perfmodel.collect.models import MODELS, Options
-from perfmodel.workload.step import slowest_lengths
+from perfmodel.workload.sequences import slowest_lengths
 
 
 @pytest.mark.parametrize(("preset", "batch"), [("mlperf", 128), ("spread", 256), ("equal", 64)])

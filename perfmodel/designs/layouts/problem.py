@@ -202,10 +202,6 @@ class Problem:
     def tables(self) -> int:
         return len(self.of_table)
 
-    @property
-    def groups(self) -> int:
-        return self.ranks // self.linked
-
     def step_us(
         self, work_us: float, exchange_us: float, summed_us: float, replicas_us: float
     ) -> float:

@@ -250,7 +250,7 @@ def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | N
     if reach == EVERY:
         return np.arange(problem.ranks) if fits.all() else None
     if reach != ANY:
-        fullest = level.reshape(problem.groups, problem.linked).sum(axis=1)
+        fullest = level.reshape(-1, problem.linked).sum(axis=1)
         group = int(fullest.argmin())
         start = group * problem.linked
         return np.arange(start, start + problem.linked) if np.isfinite(fullest[group]) else None

@@ -33,10 +33,10 @@ from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import item_bytes
 from perfmodel.workload import Workload
-from perfmodel.workload.eager.arithmetic import optimizer_passes
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.sharding import busiest_part
-from perfmodel.workload.tables import Table, state_bytes
+from perfmodel.workload.tables import FP32_BYTES, Table, state_bytes
+from perfmodel.workload.training import optimizer_passes
 
 MAX_TOGETHER = 16
 """Shards that one call is reckoned with, at most; more change little."""
@@ -171,7 +171,6 @@ POOLED, COLUMNS, REDUCED, WITHIN, SUMMED = KINDS = range(5)
 """Exchanges; each that some table needs has a fixed part of its own."""
 KIND = {"table_wise": POOLED, "column_wise": COLUMNS, "row_wise": REDUCED}
 KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
-FP32_BYTES = 4.0
 STREAM_FRAC = 0.85
 """assumed: of the peak of device memory, what copies reach."""
 DECIMALS = 6
@@ -192,7 +191,11 @@ def problems(
     kept free, as long as the tables may fit. Where they nearly fill it, they may lie in the host's
     memory `beside` it, behind caches there of `cached_fracs` of a shard."""
     other_bytes = beside_bytes(deployment)
-    deployment = _as_asked(deployment)
+    about, tables = deployment.workload.sequence, deployment.workload.tables
+    if about.layers and about.index_dedup and about.unique_frac:  # lookups that leave a rank
+        each = zip(tables, about.unique_frac, strict=True)
+        tables = tuple(replace(table, pooling=table.pooling * frac) for table, frac in each)
+        deployment = replace(deployment, workload=replace(deployment.workload, tables=tables))
     node, ranks = deployment.machine.node, deployment.ranks
     host_bytes = (node.host_memory_bytes or 0) / node.gpus if beside else 0.0
     whole = sum(it.size_bytes for it in ways(deployment) if it.sharding == "table_wise")
@@ -211,8 +214,14 @@ def problems(
 def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us") -> Problem:
     """The problem of choosing among these ways, in memories without end."""
     machine, ranks = deployment.machine, deployment.ranks
-    rows, excess = _rows_us(deployment, here, end)
-    excess = np.round(excess, DECIMALS)
+    busiest = list(here)
+    for at, way in enumerate(here):
+        if "row_wise" in way.sharding:
+            whole = deployment.workload.tables[way.number]
+            busiest[at] = replace(way, shard=busiest_part(whole, way.parts))
+    both = [*here, *busiest]
+    rows, most = np.split(lookup_us(deployment, both, end) + missed_us(deployment, both), 2)
+    excess = np.round(most - rows, DECIMALS)  # of the busiest part over the mean one
     work = np.round(rows + _copied_us(deployment, here), DECIMALS)
     in_blocks = np.array([way.shard.ids == "by_popularity" for way in here])
     kind, exchanged, fixed_us = _exchange_us(deployment, here, end)
@@ -225,29 +234,6 @@ def timed(deployment: Deployment, here: tuple[Way, ...], end: End = "duration_us
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
     )
-
-
-def _rows_us(deployment: Deployment, here: Sequence[Way], end: End) -> tuple[Floats, Floats]:
-    """Per way, lookups and missed rows of one shard; and what the busiest of row-wise parts has
-    more than that, which is the mean."""
-    busiest, tables = list(here), deployment.workload.tables
-    for at, way in enumerate(here):
-        if "row_wise" in way.sharding:
-            busiest[at] = replace(way, shard=busiest_part(tables[way.number], way.parts))
-    both = [*here, *busiest]
-    mean, most = np.split(lookup_us(deployment, both, end) + missed_us(deployment, both), 2)
-    return mean, most - mean
-
-
-def _as_asked(deployment: Deployment) -> Deployment:
-    """Of sequences, each table with the lookups per sample that leave a rank."""
-    workload = deployment.workload
-    about = workload.sequence
-    if not (about.layers and about.index_dedup and about.unique_frac):
-        return deployment
-    fracs = zip(workload.tables, about.unique_frac, strict=True)
-    tables = tuple(replace(table, pooling=table.pooling * frac) for table, frac in fracs)
-    return replace(deployment, workload=replace(workload, tables=tables))
 
 
 def _elements(deployment: Deployment, tables: Iterable[Table]) -> Floats:
@@ -323,7 +309,12 @@ def _beside(deployment: Deployment) -> FixedTimes:
     """Layers before lookups and behind them, both ways, and the sum of their gradients. Of recorded
     layers only that sum is known before they are scheduled."""
     workload, train = deployment.workload, float(deployment.train)
-    bottom, top, top_back, bottom_back = (0.0,) * 4 if workload.recorded else _mlps_us(deployment)
+    bottom = top = 0.0
+    if not workload.recorded:
+        precision, count = workload.implementation.precision, len(workload.model.bottom_mlp)
+        taken = mlp_us(workload, deployment.machine, deployment.samples, precision)
+        bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
+    top_back, bottom_back = 2.0 * top, 2.0 * bottom
     size = workload.dense_parameters * FP32_BYTES
     about = "all_reduce", deployment.ranks, size
     fixed, per_byte = exchange_line(deployment.machine, "duration_us", *about)
@@ -331,16 +322,6 @@ def _beside(deployment: Deployment) -> FixedTimes:
     times = top + train * top_back, bottom, train * bottom_back, top, reduced_us
     dense_us, bottom, bottom_back, top, reduced_us = np.round(times, DECIMALS).tolist()
     return FixedTimes(dense_us, (bottom, bottom_back), top, reduced_us)
-
-
-def _mlps_us(deployment: Deployment) -> tuple[float, ...]:
-    """The bottom MLP and the top forward, the top and the bottom backward: twice as long."""
-    workload = deployment.workload
-    about = deployment.machine, deployment.samples, workload.implementation.precision
-    taken = mlp_us(workload, *about)
-    count = len(workload.model.bottom_mlp)
-    bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
-    return bottom, top, 2.0 * top, 2.0 * bottom
 
 
 def mlp_us(workload: Workload, machine: Cluster, samples: int, dtype: str) -> Floats:

@@ -14,17 +14,8 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP, STATES_BYTES, Lookups
 from perfmodel.ops.spec import QUANTISED, item_bytes, row_bytes
-from perfmodel.workload.eager.recorder import Gradients, Recorder, Shape, is_contiguous
-from perfmodel.workload.eager.tensors import (
-    as_strided,
-    clone,
-    copy,
-    new_zeros,
-    reshape,
-    to_device,
-    to_dtype,
-    zero,
-)
+from perfmodel.workload.eager.calls import Gradients, Shape, is_contiguous
+from perfmodel.workload.eager.recorder import Recorder
 
 ENDLESS = 2**63 - 1
 """The end of a slice that has none."""
@@ -42,7 +33,7 @@ def index_pairs(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
-        of_x = new_zeros(r, gradient, x.shape, gradient.dtype)
+        of_x = r.new_zeros(gradient, x.shape, gradient.dtype)
         r.begin("aten::_index_put_impl_", of_x, (None, rows, columns), gradient, True, True)
         if not r.is_cpu:
             _sorted_put(r, of_x, gradient, rows, columns)
@@ -55,16 +46,16 @@ def index_pairs(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor
 def full_slice(r: Recorder, x: Tensor) -> Tensor:
     """`x[:]`, as older PyTorch takes it before indices that follow."""
     r.begin("aten::slice", x, 0, 0, ENDLESS, 1)
-    out = as_strided(r, x, x.shape, x.strides, 0)
+    out = r.as_strided(x, x.shape, x.strides, 0)
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
         shape = gradient.shape
         r.begin("aten::slice_backward", gradient, shape, 0, 0, ENDLESS, 1)
         r.begin("aten::zeros", shape, gradient.dtype)
-        of_x = zero(r, r.tensor(shape, gradient.dtype))
+        of_x = r.zero(r.tensor(shape, gradient.dtype))
         r.end(of_x)
-        copy(r, full_slice(r, of_x), gradient)
+        r.copy(full_slice(r, of_x), gradient)
         r.end(of_x)
         return [of_x]
 
@@ -84,14 +75,14 @@ def _sorted_put(r: Recorder, x: Tensor, gradient: Tensor, rows: Tensor, columns:
         linear.append(_on_device(r, scaled))
     r.leaf("aten::add_", (linear[0], linear[1], 1), linear[0])
     if not is_contiguous(gradient):
-        clone(r, gradient)
+        r.clone(gradient)
     places = linear[0]
     r.leaf("aten::divide_", (places, 1, "trunc"), places)
     r.made("aten::arange", (places.shape[0], 4, 0, r.place, None), places.shape, "int64")
 
 
 def _on_device(r: Recorder, index: Tensor) -> Tensor:
-    return index if index.device == r.place else to_device(r, index, r.place)
+    return index if index.device == r.place else r.to_device(index, r.place)
 
 
 SPARSE = "sparse"
@@ -126,7 +117,7 @@ def add_sparse(
     r.begin("aten::add_", weight, gradient, factor)
     if not r.is_cpu:
         indices, values = r.sparse_parts[gradient.tensor_id]
-        values = to_dtype(r, values, weight.dtype)
+        values = r.to_dtype(values, weight.dtype)
         flat = r.view(indices, indices.shape[1:], indices.strides[1:])
         r.leaf("aten::index_add_", (weight, 0, flat, values, factor), weight, about=attributes)
     r.end(weight, about=attributes)
@@ -140,7 +131,7 @@ def even_bags(r: Recorder, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Flat indices and offsets of `indices` `[bags, pooling]`, as `nn.EmbeddingBag` makes them."""
     bags, pooling = indices.shape
     offsets = r.made("aten::arange", (0, bags * pooling, pooling), (bags,), "int64")
-    return reshape(r, indices, (-1,)), offsets
+    return r.reshape(indices, (-1,)), offsets
 
 
 Saved = tuple[Tensor, ...]
@@ -177,7 +168,7 @@ def embedding_bag_backward(
     lookups = (flat.shape[0], dim)
     r.begin("aten::_embedding_bag_backward", gradient, *saved, None, rows)
     values = r.made("aten::index_select", (gradient, 0, bag_of), lookups, gradient.dtype)
-    indices = to_dtype(r, r.view(flat, (1, flat.shape[0]), (flat.shape[0], 1)), "int64")
+    indices = r.to_dtype(r.view(flat, (1, flat.shape[0]), (flat.shape[0], 1)), "int64")
     out = coo(r, indices, values, weight.shape)
     r.end(out, about=attributes)
     return out
@@ -240,6 +231,11 @@ def batched(
     )
 
 
+def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
+    """Keys and offsets that the step before has brought (`i64_input_key` of HugeCTR is off)."""
+    return r.tensor((lookups,), "int32"), r.tensor((bags + 1,), "int32")
+
+
 def look_up(
     r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, bags: int, output: str = "fp32"
 ) -> Tensor:
@@ -249,10 +245,10 @@ def look_up(
         return _look_up_quantised(r, tables, indices, offsets, bags, output)
     flat, starts = indices, offsets
     if not r.is_bare:
-        flat, starts = to_dtype(r, indices, "int64"), to_dtype(r, offsets, "int64")
+        flat, starts = r.to_dtype(indices, "int64"), r.to_dtype(offsets, "int64")
         warning = r.tensor((1,), "int64")
         r.begin("fbgemm::bounds_check_indices", tables.offsets, flat, starts, WARN, warning)
-        zero(r, warning)
+        r.zero(warning)
         r.end(about=about)
     version = "_pt2" if tables.is_modern else ""
     name = f"fbgemm::split_embedding_codegen_lookup_{tables.optimizer}_function{version}"
@@ -272,7 +268,7 @@ def look_up(
             for _ in range(5):
                 r.made("aten::empty_like", (flat,), flat.shape)
             for shape in (flat.shape, (1,), (), (1,)):
-                zero(r, r.tensor(shape, "int32"))
+                r.zero(r.tensor(shape, "int32"))
         return [None]
 
     node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
@@ -283,7 +279,7 @@ def look_up_dense(
     r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, bags: int
 ) -> Tensor:
     """The same, of tables whose gradients are as large as they are: parameters among others."""
-    keys = to_dtype(r, indices, "int64"), to_dtype(r, offsets, "int64")
+    keys = r.to_dtype(indices, "int64"), r.to_dtype(offsets, "int64")
     bits = int(tables.weights.shape[0] // tables.widest).bit_length()
     sizes = (tables.total_dim, tables.widest, tables.hash_sizes, bits)
     given = (tables.weights, tables.offsets, tables.dims, *sizes, *keys, SUM)
@@ -302,7 +298,7 @@ def _look_up_quantised(
     r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, bags: int, output: str
 ) -> Tensor:
     """The operator for rows that are unpacked as they are added up; its indices are int32."""
-    flat, starts = (to_dtype(r, each, "int32") for each in (indices, offsets))
+    flat, starts = (r.to_dtype(each, "int32") for each in (indices, offsets))
     wrapped = (tables.weights, None, None, None, tables.offsets, tables.offsets, tables.dims)
     rest = (tables.total_dim, tables.widest, tables.hash_sizes, flat, starts, SUM)
     name = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"

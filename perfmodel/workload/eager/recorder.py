@@ -1,221 +1,292 @@
-"""The ops of a step as they are called, the tensors they make, and what autograd keeps of them."""
+"""A step's recorder with PyTorch's operators on tensors: those that make, fill, copy and join them,
+view them anew, send them to the device, or to other ranks by collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import accumulate
-from operator import mul
-from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from math import prod
 
-from perfmodel.ops.graph import FORWARD, NO_OP, Argument, Op, Tensor
+from perfmodel.ops.graph import Argument, Tensor
+from perfmodel.workload.eager.calls import CallRecorder, Shape, contiguous, is_contiguous
 
-LEAF_SEQUENCE = 1 << 62
-"""Gradients of parameters are accumulated before anything else that is ready."""
-ACCUMULATE = "torch::autograd::AccumulateGrad"
-
-Gradients: TypeAlias = "Sequence[Tensor | None]"
-T = TypeVar("T", Tensor, tuple[Tensor, ...])
+GROUP = "0"
+DENSE = "dense"
+"""The process group of layers where tables have copies too."""
 
 
-@dataclass(slots=True, eq=False)
-class Node:
-    """One node of the backward graph; `next` are those of its inputs that need a gradient."""
-
-    name: str
-    sequence: int
-    inputs: tuple[Tensor, ...] = ()
-    next: tuple[tuple[Node, int] | None, ...] = ()
-    backward: Callable[[Any], Gradients] | None = None
-    has_several: bool = False
-    about: Mapping[str, str] = field(default_factory=dict)
-    """Attributes of its op."""
-    gradients: dict[int, Tensor] = field(default_factory=dict)
-    waiting: int = 0
+CALLS = {
+    "all_to_all": "c10d::alltoall_base_",
+    "all_reduce": "c10d::allreduce_",
+    "reduce_scatter": "c10d::_reduce_scatter_base_",
+    "all_gather": "c10d::_allgather_base_",
+}
 
 
-Tape = dict[int, tuple[Node, int]]
-"""Which node made each tensor, and as which of its outputs; parameters have a node of their own."""
-Shape = tuple[int, ...]
-NOTHING: Mapping[str, str] = MappingProxyType({})
+class Recorder(CallRecorder):
+    """Each operator writes its op and those that it calls, and returns the tensor that it makes."""
 
-
-class Recorder:
-    """Ops in program order, callers before what they call.
-
-    `device` is `cpu` or `cuda`. `tape` is what autograd needs of the forward pass, or None;
-    `is_bare` leaves out the nodes and wrappers of PyTorch's autograd engine around what they call,
-    and its checks of indices.
-    """
-
-    def __init__(self, device: str) -> None:
-        self.is_cpu = device == "cpu"
-        self.place = "cpu" if self.is_cpu else "cuda:0"
-        self.thread, self.phase = "main", FORWARD
-        self.tape: Tape | None = None
-        self.is_bare = False
-        self.views: set[int] = set()
-        self.sparse_parts: dict[int, tuple[Tensor, Tensor]] = {}
-        self.common: Mapping[str, str] = NOTHING
-        self.waiting: Mapping[str, str] = NOTHING
-        """Attributes of what begins the next backward pass."""
-        self._ops: list[Any] = []
-        self._at = NO_OP
-        self._parents: list[int] = []
-        self._last_id = self._sequence = 0
-
-    def ops(self) -> tuple[Op, ...]:
-        """What was recorded; every op has ended."""
-        return tuple(self._ops)
-
-    def tensor(self, shape: Shape, dtype: str = "fp32", *, place: str = "") -> Tensor:
-        """A new contiguous tensor with a storage of its own."""
-        self._last_id = number = self._last_id + 2
-        strides = contiguous(shape)
-        return Tensor(shape, dtype, number, number + 1, place or self.place, "", strides)
-
-    def like(self, x: Tensor) -> Tensor:
-        return self.tensor(x.shape, x.dtype)
-
-    def view(self, of: Tensor, shape: Shape, strides: Shape) -> Tensor:
-        """Another tensor on the storage of `of`."""
-        self._last_id = number = self._last_id + 2
-        self.views.add(number)
-        return Tensor(shape, of.dtype, number, of.storage_id, of.device, of.layout, strides)
-
-    def begin(self, name: str, *inputs: Argument) -> None:
-        """An op begins; those recorded until its `end` are called by it."""
-        self._parents.append(self._at)
-        self._at = len(self._ops)
-        self._ops.append((name, inputs))
-
-    def end(self, *outputs: Argument, about: Mapping[str, str] = NOTHING) -> None:
-        """The op that began last ends; `about` are its attributes."""
-        at = self._at
-        name, inputs = self._ops[at]
-        self._at = parent = self._parents.pop()
-        self._ops[at] = self._op(name, inputs, outputs, parent, about)
-
-    def leaf(
-        self,
-        name: str,
-        inputs: tuple[Argument, ...],
-        *outputs: Argument,
-        about: Mapping[str, str] = NOTHING,
-    ) -> None:
-        self._ops.append(self._op(name, inputs, outputs, self._at, about))
-
-    def made(
-        self,
-        name: str,
-        inputs: tuple[Argument, ...],
-        shape: Shape,
-        dtype: str = "fp32",
-        *,
-        place: str = "",
-        about: Mapping[str, str] = NOTHING,
-    ) -> Tensor:
-        """The new tensor that an op gives which calls no other."""
-        out = self.tensor(shape, dtype, place=place)
-        self._ops.append(self._op(name, inputs, (out,), self._at, about))
+    def new_zeros(self, like: Tensor, shape: Shape, dtype: str) -> Tensor:
+        self.begin("aten::new_zeros", like, shape, dtype)
+        out = self.zero(self.tensor(shape, dtype))
+        self.end(out)
         return out
 
-    def made_like(self, x: Tensor, name: str, *inputs: Argument) -> Tensor:
-        """The same, of the shape and dtype of `x`."""
-        return self.made(name, inputs, x.shape, x.dtype)
+    def empty_like(self, x: Tensor) -> Tensor:
+        return self.made("aten::empty_like", (x,), x.shape, x.dtype)
 
-    def parameter(self, *tensors: Tensor) -> None:
-        """From now on `tensors` get gradients, where the step is trained."""
-        if self.tape is not None:
-            for tensor in tensors:
-                self.tape[tensor.tensor_id] = (Node(ACCUMULATE, LEAF_SEQUENCE, (tensor,)), 0)
+    def zero(self, x: Tensor) -> Tensor:
+        self.leaf("aten::zero_", (x,), x)
+        return x
 
-    def needs_gradient(self, x: Tensor) -> bool:
-        """Whether `x` is a parameter, or was made of one."""
-        return self.tape is not None and x.tensor_id in self.tape
+    def copy(self, to: Tensor, source: Tensor, *, non_blocking: bool = False) -> None:
+        """Elements of `source` into `to`, converted where their dtypes differ."""
+        self.leaf("aten::copy_", (to, source, non_blocking), to)
 
-    def track(
+    def clone(self, x: Tensor) -> Tensor:
+        self.begin("aten::clone", x)
+        out = self.like(x)
+        self.copy(out, x)
+        self.end(out)
+        return out
+
+    def to_dtype(self, x: Tensor, dtype: str) -> Tensor:
+        """`x` as `dtype`; itself where it is one already."""
+        out = self._converted(x, dtype, x.device, (dtype, False))
+        if out is x:
+            return x
+        return self.track("ToCopyBackward0", (x,), out, lambda g: [self.to_dtype(g, x.dtype)])
+
+    def to_device(self, x: Tensor, place: str, *, non_blocking: bool = False) -> Tensor:
+        """`x` on the device `place`; itself where it is there already."""
+        return self._converted(x, x.dtype, place, (x.dtype, 0, place, None, non_blocking))
+
+    def _converted(
+        self, x: Tensor, dtype: str, place: str, arguments: tuple[Argument, ...]
+    ) -> Tensor:
+        self.begin("aten::to", x, *arguments)
+        out = x
+        if (x.dtype, x.device) != (dtype, place):
+            self.begin("aten::_to_copy", x, *arguments)
+            out = self.made("aten::empty_strided", (x.shape,), x.shape, dtype, place=place)
+            self.copy(out, x, non_blocking=bool(arguments[-1]))
+            self.end(out)
+        made = () if out is x else (out,)
+        self.end(*made)
+        return out
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """`x` as autocast gives it to an op: no op where it is a `dtype`."""
+        return x if x.dtype == dtype else self.to_dtype(x, dtype)
+
+    def send_from_host(self, shape: Shape, dtype: str, *, pinned: bool) -> Tensor:
+        """A host tensor of the batch, sent to the device; from pageable memory the host waits."""
+        host = self.tensor(shape, dtype, place="cpu")
+        return self.to_device(host, self.place, non_blocking=pinned)
+
+    def _viewed(
+        self, name: str, x: Tensor, arguments: tuple[Argument, ...], shape: Shape, strides: Shape
+    ) -> Tensor:
+        """The same elements with another shape and other strides, by the operator `name`."""
+        out = self.view(x, shape, strides)
+        self.leaf(f"aten::{name}", (x, *arguments), out)
+        return out
+
+    def as_strided(self, x: Tensor, shape: Shape, strides: Shape, offset: int) -> Tensor:
+        """`offset` counts from the start of the storage."""
+        return self._viewed("as_strided", x, (shape, strides, offset), shape, strides)
+
+    def transpose(self, x: Tensor, first: int, second: int) -> Tensor:
+        order = list(range(len(x.shape)))
+        order[first], order[second] = order[second], order[first]
+        shape, strides = (tuple(each[dim] for dim in order) for each in (x.shape, x.strides))
+        out = self._viewed("transpose", x, (first, second), shape, strides)
+        return self.track(
+            "TransposeBackward0", (x,), out, lambda g: [self.transpose(g, first, second)]
+        )
+
+    def t(self, x: Tensor) -> Tensor:
+        out = self._viewed("t", x, (), x.shape[::-1], x.strides[::-1])
+        return self.track("TBackward0", (x,), out, lambda g: [self.t(g)])
+
+    def aten_view(self, x: Tensor, shape: Shape, name: str = "view") -> Tensor:
+        """Another shape of the same elements; one size may be -1."""
+        full = _resolved(x, shape)
+        return self._viewed(name, x, (shape,), full, view_strides(x, full) or contiguous(full))
+
+    def reshape(self, x: Tensor, shape: Shape) -> Tensor:
+        """Another shape: a view where the strides allow it, else of a contiguous copy."""
+        full = _resolved(x, shape)
+        self.begin("aten::reshape", x, shape)
+        if view_strides(x, full) is not None:
+            out = self.aten_view(x, shape)
+        else:
+            out = self.aten_view(self.clone(x), full, "_unsafe_view")
+        self.end(out)
+        return self.track("ViewBackward0", (x,), out, lambda g: [self.reshape(g, x.shape)])
+
+    def select(self, x: Tensor, dim: int, index: int) -> Tensor:
+        """One slice along `dim`, which goes."""
+        shape, strides = x.shape[:dim] + x.shape[dim + 1 :], x.strides[:dim] + x.strides[dim + 1 :]
+        return self._viewed("select", x, (dim, index), shape, strides)
+
+    def narrow(self, x: Tensor, dim: int, start: int, length: int) -> Tensor:
+        """`length` elements of `dim` from `start`."""
+        shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
+        return self._viewed("narrow", x, (dim, start, length), shape, x.strides)
+
+    def unsqueeze(self, x: Tensor, dim: int) -> Tensor:
+        """A dim of size 1 before `dim`."""
+        stride = x.shape[dim] * x.strides[dim] if dim < len(x.shape) else 1
+        shape = (*x.shape[:dim], 1, *x.shape[dim:])
+        strides = (*x.strides[:dim], stride, *x.strides[dim:])
+        out = self._viewed("unsqueeze", x, (dim,), shape, strides)
+        return self.track("UnsqueezeBackward0", (x,), out, lambda g: [self.squeeze(g, dim)])
+
+    def squeeze(self, x: Tensor, dim: int) -> Tensor:
+        """Without `dim`, where it is of size 1."""
+        gone = dim % len(x.shape)
+        behind = gone + (x.shape[gone] == 1)
+        shape, strides = (each[:gone] + each[behind:] for each in (x.shape, x.strides))
+        out = self._viewed("squeeze", x, (dim,), shape, strides)
+        return self.track("SqueezeBackward1", (x,), out, lambda g: [self.unsqueeze(g, gone)])
+
+    def detach(self, x: Tensor) -> Tensor:
+        """The same tensor, out of autograd's sight."""
+        return self._viewed("detach", x, (), x.shape, x.strides)
+
+    def cat(self, tensors: Sequence[Tensor], dim: int, *, tracked: bool = True) -> Tensor:
+        """One after the other along `dim`."""
+        joined, first = tuple(tensors), tensors[0]
+        total = sum(x.shape[dim] for x in joined)
+        shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
+        out = self.made("aten::cat", (joined, dim), shape, first.dtype)
+        wanted = [tracked and self.needs_gradient(x) for x in joined]
+
+        def backward(gradient: Tensor) -> list[Tensor | None]:
+            parts, start = list[Tensor | None](), 0
+            for x, wants in zip(joined, wanted, strict=True):
+                parts.append(self.narrow(gradient, dim, start, x.shape[dim]) if wants else None)
+                start += x.shape[dim]
+            return parts
+
+        return self.track("CatBackward0", joined, out, backward) if tracked else out
+
+    def stack(self, tensors: Sequence[Tensor], dim: int) -> Tensor:
+        joined, shape = tuple(tensors), tensors[0].shape
+        self.begin("aten::stack", joined, dim)
+        flat = self.cat(joined, dim, tracked=False)
+        out = self.aten_view(flat, (*shape[:dim], len(joined), *shape[dim:]))
+        self.end(out)
+
+        def backward(gradient: Tensor) -> list[Tensor]:
+            return [self.select(gradient, dim, number) for number in range(len(joined))]
+
+        return self.track("StackBackward0", joined, out, backward)
+
+    def linked_collective(
         self,
-        node: str,
-        inputs: tuple[Tensor, ...],
-        output: T,
-        backward: Callable[[Any], Gradients],
-        about: Mapping[str, str] = NOTHING,
-    ) -> T:
-        """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives from
-        that of the output, or from those of several outputs that have one."""
-        edges = tuple(self.tape.get(x.tensor_id) for x in inputs) if self.tape else ()
-        if self.tape is not None and any(edges):
-            self._sequence += 1
-            outputs = output if isinstance(output, tuple) else (output,)
-            has_several = outputs is output
-            made = Node(node, self._sequence, inputs, edges, backward, has_several, about)
-            for number, each in enumerate(outputs):
-                self.tape[each.tensor_id] = (made, number)
-        return output
+        kind: str,
+        sent: Tensor,
+        received: Tensor,
+        ranks: int,
+        group: str = GROUP,
+        **about: str,
+    ) -> None:
+        """`kind` (of `CALLS`) of `sent` into `received` among `ranks`, beside what follows.
 
-    @contextmanager
-    def of_engine(
-        self, name: str, *inputs: Argument, about: Mapping[str, str] = NOTHING
-    ) -> Iterator[None]:
-        """An op of PyTorch's autograd engine around what is recorded meanwhile; of a node without a
-        name, whose ops bring their own, none."""
-        if self.is_bare or not name:
-            yield
-            return
-        self.begin(name, *inputs)
-        yield
-        self.end(about=about)
+        Collectives of one group run one after the other, on its stream. `about`: more attributes.
+        Source: github.com/meta-pytorch/torchrec, pull request 4708.
+        """
+        about |= {
+            "collective": kind,
+            "process_group": group,
+            "group_size": str(ranks),
+            "dtype": sent.dtype,
+            "in_elements": str(sent.elements),
+            "out_elements": str(received.elements),
+        }
+        if group != GROUP:
+            about["stream"] = f"comm {group}"
+        self.begin(CALLS[kind], received, sent)
+        if not self.is_cpu:  # what NCCL records below a call; Gloo's tasks are no ops
+            self.leaf("record_param_comms", (sent, received), received, about=about)
+        self.end(received, about=about)
 
-    @contextmanager
-    def _having(self, **changes: Any) -> Iterator[None]:
-        before = {name: getattr(self, name) for name in changes}
-        vars(self).update(changes)
-        yield
-        vars(self).update(before)
-
-    def untracked(self) -> AbstractContextManager[None]:
-        """What is recorded meanwhile is differentiated as a whole, by who calls this."""
-        return self._having(tape=None)
-
-    def label(self, name: str) -> AbstractContextManager[None]:
-        """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
-        return self.with_attributes({"annotation": name})
-
-    def with_attributes(self, attributes: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Ops recorded meanwhile have `attributes` beside their own."""
-        return self._having(common=MappingProxyType({**self.common, **attributes}))
-
-    def during(self, phase: str) -> AbstractContextManager[None]:
-        """Ops recorded meanwhile belong to `phase`."""
-        return self._having(phase=phase)
-
-    def _op(
+    def all_to_all_call(
         self,
-        name: str,
-        inputs: tuple[Argument, ...],
-        outputs: tuple[Argument, ...],
-        parent: int,
-        about: Mapping[str, str],
-    ) -> Op:
-        known = {**self.common, **about} if about and self.common else about or self.common
-        return Op(name, inputs, outputs, parent, self.thread, self.phase, 0, -1, known)
+        sent: Tensor,
+        received: Tensor,
+        sent_sizes: Sequence[int],
+        sizes: Sequence[int],
+        *,
+        nodes: int | None = None,
+        group: str = GROUP,
+    ) -> None:
+        """`sent` in pieces of `sent_sizes` elements to the ranks; theirs, of `sizes`: `received`.
+
+        `nodes`: over so many the ranks are spread, where they do not fill them one by one.
+        """
+        about = {} if nodes is None else {"nodes": str(nodes)}
+        for name, split in (("in_split", sent_sizes), ("out_split", sizes)):
+            about[name] = ",".join(map(str, split))
+        self.linked_collective("all_to_all", sent, received, len(sizes), group, **about)
+
+    def even_all_to_all(
+        self, sent: Tensor, received: Tensor, ranks: int, *, nodes: int | None = None
+    ) -> None:
+        """From each of `ranks` its share of `received`, to each one of `sent`."""
+        own, theirs = (shares(x.elements, ranks) for x in (sent, received))
+        self.all_to_all_call(sent, received, own, theirs, nodes=nodes)
+
+    def all_to_all(
+        self, sent: Tensor, received: Tensor, sent_sizes: Sequence[int], sizes: Sequence[int]
+    ) -> Tensor:
+        """`sent` `[n]` in pieces to the ranks, theirs into `received` `[m]`; differentiable."""
+        self.begin("_AlltoAllSingle", received, sent)
+        self.all_to_all_call(sent, received, sent_sizes, sizes)
+        out = self.aten_view(received, received.shape, "view_as")
+        self.end()
+
+        def backward(gradient: Tensor) -> list[Tensor]:
+            shape = (sum(sent_sizes),)
+            returned = self.made("aten::empty", (shape,), shape, gradient.dtype)
+            return [self.all_to_all(gradient, returned, sizes, sent_sizes)]
+
+        return self.track("_AlltoAllSingleBackward", (sent,), out, backward)
+
+    def all_reduce(
+        self,
+        bucket: Tensor,
+        ranks: int,
+        *,
+        in_network: bool = False,
+        nodes: int | None = None,
+        group: str = GROUP,
+    ) -> None:
+        """The sum over all ranks, into `bucket`. `in_network`: switches of the network may add up;
+        `nodes` as in `all_to_all_call`."""
+        about = {"in_network": "1"} if in_network else {}
+        about |= {} if nodes is None else {"nodes": str(nodes)}
+        self.linked_collective("all_reduce", bucket, bucket, ranks, group, **about)
 
 
-@lru_cache(maxsize=1 << 16)
-def contiguous(shape: Shape) -> Shape:
-    """Strides of a contiguous tensor; a dim of 0 counts as 1, as PyTorch does."""
-    sizes = (max(size, 1) for size in shape[:0:-1])
-    return tuple(accumulate(sizes, mul, initial=1))[::-1] if shape else ()
+def view_strides(x: Tensor, shape: Shape) -> Shape | None:
+    """Strides of `x`, or of rows of a part, seen as `shape`; None where that takes a copy."""
+    usual = contiguous(shape)
+    if is_contiguous(x):
+        return usual
+    are_rows = x.shape[:1] == shape[:1] and x.strides[1:] == contiguous(x.shape)[1:]
+    return (x.strides[0], *usual[1:]) if are_rows else None
 
 
-def is_contiguous(tensor: Tensor) -> bool:
-    """Whether the elements lie in the order of the dims without gaps; dims of 1 do not count."""
-    usual = contiguous(tensor.shape)
-    return tensor.strides == usual or all(
-        size == 1 or stride == want
-        for size, stride, want in zip(tensor.shape, tensor.strides, usual, strict=True)
-    )
+def _resolved(x: Tensor, shape: Shape) -> Shape:
+    if -1 not in shape:
+        return shape
+    rest = -prod(shape)
+    return tuple(x.elements // rest if size == -1 else size for size in shape)
+
+
+def shares(count: int, ranks: int) -> list[int]:
+    """`count` among `ranks` as evenly as can be."""
+    less, more = divmod(count, ranks)
+    return [less + 1] * more + [less] * (ranks - more)

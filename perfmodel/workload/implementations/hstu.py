@@ -16,25 +16,29 @@ from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
-from perfmodel.workload.collectives import sequence_rows
-from perfmodel.workload.dense import COMPUTE, Layer, layers, mlp, parameters
-from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import (
-    cast,
-    cat,
-    empty_like,
-    new_zeros,
-    send_from_host,
-    squeeze,
-    t,
-    to_dtype,
-    zero,
+from perfmodel.workload.dense import (
+    COMPUTE,
+    LOSSES,
+    Layer,
+    add,
+    dropout,
+    layers,
+    mlp,
+    mm,
+    mul,
+    parameters,
 )
-from perfmodel.workload.jagged import exchange_sequences
+from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
+from perfmodel.workload.sequences import (
+    Lengths,
+    exchange_sequences,
+    sequence_rows,
+    slowest_lengths,
+)
 from perfmodel.workload.settings import implementation
-from perfmodel.workload.step import Lengths, Run, slowest_lengths
+from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 
@@ -79,14 +83,14 @@ def hstu(r: Recorder, run: Run) -> None:
     with r.during(INPUT):
         elements = positions * (names + TIMES) + extra_rows
         for _ in range(COPIES):
-            values = send_from_host(r, (elements,), "int64", pinned=False)
+            values = r.send_from_host((elements,), "int64", pinned=False)
         if workload.sequence.balanced and run.ranks > 1:
             exchange_sequences(r, run, elements + run.batch)
     asked = [positions if table.pooling > 1 else run.batch for table in workload.tables]
     with r.label(LABEL):
         ids = [r.view(values, (count,), (1,)) for count in asked]
         rows = sequence_rows(r, run, ids, read_one_by_one)
-        extra = cat(r, [cast(r, each, dtype) for each in rows[names:]], 0)
+        extra = r.cat([r.cast(each, dtype) for each in rows[names:]], 0)
         x = _content(r, run, rows[:names], branches, dtype)
         extra = mlp(r, extra, context, last="none", dtype=dtype)
         x = _joined(r, run, (x, extra), lengths.tokens)
@@ -98,11 +102,11 @@ def hstu(r: Recorder, run: Run) -> None:
         candidate = r.tensor((run.batch, workload.candidate_width))
         both = mul(r, user, _normed_mlp(r, candidate, item, dtype))
         scores = _normed_mlp(r, both, head, dtype, last=False)
-        output = squeeze(r, to_dtype(r, scores, "fp32"), -1)
+        output = r.squeeze(r.to_dtype(scores, "fp32"), -1)
         if not run.train:
             return
         labels = r.view(values, output.shape, output.strides)
-        loss = LOSSES[workload.training.loss](r, output, to_dtype(r, labels, "fp32"))
+        loss = LOSSES[workload.training.loss](r, output, r.to_dtype(labels, "fp32"))
     dense = parameters(*stack, *branches, context, item, head)
     backward_and_update(r, run, loss, [dense], by_torchrec=True)
 
@@ -116,7 +120,7 @@ def _content(
     merged = [_joined(r, run, (each,), each.shape[0]) for each in rows]
     others = merged[1:]
     actions = r.made("hstu::action_encoder", (), (rows[0].shape[0], ACTION_WIDTH))
-    parts = [merged[0], *([cat(r, others, 1)] if others else []), actions]
+    parts = [merged[0], *([r.cat(others, 1)] if others else []), actions]
     total = _normed_mlp(r, parts[0], branches[0], dtype)
     for part, branch in zip(parts[1:], branches[1:], strict=True):
         total = add(r, total, _normed_mlp(r, part, branch, dtype))
@@ -149,7 +153,7 @@ def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
 
     def backward(gradient: Tensor) -> list[Tensor]:
         """Zeros for the other positions, then all in one tensor."""
-        both, about = (new_zeros(r, gradient, left.shape, x.dtype), gradient), _by_rows(run, x)
+        both, about = (r.new_zeros(gradient, left.shape, x.dtype), gradient), _by_rows(run, x)
         return [r.made("hstu::concat_jagged", both, x.shape, x.dtype, about=about)]
 
     return r.track("Split2DJaggedBackward", (x,), right, backward)
@@ -184,7 +188,7 @@ def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Ten
 
     def backward(gradient: Tensor) -> list[Tensor]:
         first, *others = inputs
-        made = [new_zeros(r, gradient, first.shape, first.dtype), *map(r.like, others)]
+        made = [r.new_zeros(gradient, first.shape, first.dtype), *map(r.like, others)]
         r.leaf("hstu::split_jagged", (gradient,), *made, about=_by_rows(run, gradient))
         return made
 
@@ -244,7 +248,7 @@ def _layer(
         given = (*given, r.made("hstu::dropout_mask", (), u.shape, "bool", about=DRAWS))
     joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
     r.leaf("hstu::norm_mul_dropout", given, joined, about=NORM)
-    low = _product(r, workload, joined, cast(r, t(r, second.weight), x.dtype))
+    low = _product(r, workload, joined, r.cast(r.t(second.weight), x.dtype))
     out = r.made("aten::add", (low, x, 1), x.shape, x.dtype)
 
     def backward(gradient: Tensor) -> Gradients:
@@ -254,20 +258,20 @@ def _layer(
             made.append(r.like(joined))
             before = (*_into_layer(r, workload, x, first), made[-1])
         into, wide, gated = before
-        of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
+        of_joined = _product(r, workload, gradient, r.cast(second.weight, x.dtype))
         name = "hstu::norm_mul_dropout_backward"
         r.leaf(name, (of_joined, *given), *made, about=NORM_BACKWARD)
-        of_out = _product(r, workload, t(r, gradient), gated)
-        of_wide = empty_like(r, wide)
+        of_out = _product(r, workload, r.t(gradient), gated)
+        of_wide = r.empty_like(wide)
         part = _queries(r, of_wide, u)
         queries = (part.shape[0], about.heads * about.attention_dim)
-        zero(r, r.view(part, queries, part.strides))
+        r.zero(r.view(part, queries, part.strides))
         both = (of_attended, _queries(r, wide, u))
         r.leaf("hstu::attention_backward", both, part, about=dims)
         gates, of_gates = (r.view(each, u.shape, each.strides) for each in (wide, of_wide))
         r.leaf("aten::silu_backward", (of_u, gates), of_gates)
-        of_normed = _product(r, workload, of_wide, cast(r, first.weight, x.dtype))
-        of_first = _product(r, workload, t(r, of_wide), into)
+        of_normed = _product(r, workload, of_wide, r.cast(first.weight, x.dtype))
+        of_first = _product(r, workload, r.t(of_wide), into)
         shift = r.made("aten::sum", (of_wide, (0,), True), first.bias.shape, x.dtype)
         of_x = r.made("hstu::layer_norm_backward", (of_normed, x), x.shape, x.dtype)
         of_shift = r.tensor(second.bias.shape, x.dtype)
@@ -282,7 +286,7 @@ def _queries(r: Recorder, uvqk: Tensor, gates: Tensor) -> Tensor:
 
 def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     normed = r.made("hstu::layer_norm", (x,), x.shape, x.dtype)
-    return normed, _product(r, workload, normed, cast(r, t(r, layer.weight), x.dtype))
+    return normed, _product(r, workload, normed, r.cast(r.t(layer.weight), x.dtype))
 
 
 def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:

@@ -19,29 +19,20 @@ src/embeddings/hybrid_embedding/*.cu, hybrid_sparse_embedding.cu and src/layers
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from perfmodel.ops.graph import BACKWARD, INPUT, LAUNCHED_ALONE, OPTIMIZER, Tensor
-from perfmodel.workload.collectives import (
-    GROUP,
-    all_reduce,
-    even_all_to_all,
-    fused_tables,
-    linked_collective,
-    total_lookups,
-)
-from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
-from perfmodel.workload.eager.arithmetic import mm, optimizer_step
-from perfmodel.workload.eager.embedding_bag import look_up, update
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import send_from_host, t, to_dtype
-from perfmodel.workload.hugectr_hybrid import Hybrid, brought_keys, stream_kernel
+from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers, mm
+from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.embedding_bag import batched, brought_keys, look_up, update
+from perfmodel.workload.eager.recorder import GROUP, Recorder
+from perfmodel.workload.hugectr_hybrid import Hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
+from perfmodel.workload.sharding import FP32_BYTES
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table
-from perfmodel.workload.training import backward
-
-FP32_BYTES = 4
+from perfmodel.workload.tables import Table, lookups, total_lookups
+from perfmodel.workload.training import backward, optimizer_step
 
 
 @implementation(
@@ -62,19 +53,19 @@ def hugectr(r: Recorder, run: Run) -> None:
     embeddings = (Hybrid if is_hybrid else Collection)(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
         width = run.workload.model.dense_features
-        dense = send_from_host(r, (run.batch, width), "fp32", pinned=True)
-        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
-        send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
+        dense = r.send_from_host((run.batch, width), "fp32", pinned=True)
+        labels = r.send_from_host((run.batch, 1), "fp32", pinned=True)
+        r.send_from_host((total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
     if software.prefetch:
         dense, labels = r.like(dense), r.like(labels)
     weights = layers.parameters
     if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
         copies = r.tensor((_elements(weights),), dtype)
-        stream_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
+        r.leaf("hugectr::convert_weights", (r.tensor(copies.shape),), copies)
     with r.with_attributes(embeddings.launched):
         embeddings.look_up(r)
         embeddings.local(r)
-    features = _fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
+    features = _fused_mlp(r, r.to_dtype(dense, dtype), layers.bottom, last="relu")
     with r.with_attributes(embeddings.launched):
         sparse = embeddings.arrive(r)
     r.parameter(sparse)
@@ -107,7 +98,7 @@ def _learn(
     if run.workload.implementation.unmodelled_sample_bytes:
         count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
         moved = r.tensor((run.batch, count))
-        stream_kernel(r, "unmodelled", (moved,), r.tensor(moved.shape))
+        r.leaf("hugectr::unmodelled", (moved,), r.tensor(moved.shape))
     by_tensor = backward(r, loss, arrived)
     gradients = [by_tensor[weight.tensor_id] for weight in weights]
     with r.during(BACKWARD), r.with_attributes(embeddings.launched):
@@ -116,7 +107,7 @@ def _learn(
             count = _elements(gradients) + (0 if sums is None else sums.elements)
             reduced = r.tensor((count,), gradients[0].dtype)
             group = embeddings.reduce_group
-            all_reduce(r, reduced, run.ranks, in_network=run.groups > 1, group=group)
+            r.all_reduce(reduced, run.ranks, in_network=run.groups > 1, group=group)
             sums = None if sums is None else r.view(reduced, sums.shape, sums.strides)
     with r.during(OPTIMIZER), r.with_attributes(embeddings.launched):
         embeddings.learn(r, sums)
@@ -141,11 +132,12 @@ class Collection:
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
         tables = run.tables or (Table(1, run.workload.dim, 1e-3),)  # a rank without takes part
-        self.tables = fused_tables(r, run, tables, run.global_batch)
-        self.replicas = fused_tables(r, run, run.replicas, run.batch) if run.replicas else None
-        self.keys = brought_keys(
-            r, total_lookups(tables, run.global_batch), run.global_batch * len(tables)
-        )
+        dtypes, optimizer = run.workload.implementation, run.workload.training.table_optimizer
+        fused = partial(batched, r, dtype=dtypes.table_precision, optimizer=optimizer)
+        self.tables = fused(lookups(tables, run.global_batch))
+        self.replicas = fused(lookups(run.replicas, run.batch)) if run.replicas else None
+        count = total_lookups(tables, run.global_batch)
+        self.keys = brought_keys(r, count, run.global_batch * len(tables))
         if self.replicas is not None:
             count = total_lookups(run.replicas, run.batch)
             self.own_keys = brought_keys(r, count, run.batch * len(run.replicas))
@@ -161,18 +153,18 @@ class Collection:
         # Those of the next batch, by rank, then by table: in turn, as they fill the device beside a
         # step's own. Source: embedding/data_distributor, sparse_data_distribution_op_impl.cu.
         for each in (*(keys,) * 5, *(bags,) * 4) if run.ranks > 1 else ():
-            stream_kernel(r, "distribute_keys", (each,), r.like(each))
-        stream_kernel(r, "places_of_rows", (keys,), r.tensor(keys.shape, "int64"))
+            r.leaf("hugectr::distribute_keys", (each,), r.like(each))
+        r.leaf("hugectr::places_of_rows", (keys,), r.tensor(keys.shape, "int64"))
         rows = look_up(r, self.tables, *self.keys, run.global_batch, self.dtype)
         self.received = self._received(r)
         if run.ranks == 1:
             self.received = rows
         elif run.groups == 1:
-            even_all_to_all(r, rows, self.received, run.ranks)
+            r.even_all_to_all(rows, self.received, run.ranks)
         else:
             summed = r.tensor((run.batch * run.groups, self.own), self.dtype)
-            linked_collective(r, "reduce_scatter", rows, summed, run.linked)
-            even_all_to_all(r, summed, self.received, run.groups, nodes=run.groups)
+            r.linked_collective("reduce_scatter", rows, summed, run.linked)
+            r.even_all_to_all(summed, self.received, run.groups, nodes=run.groups)
 
     def local(self, r: Recorder) -> None:
         if self.replicas is not None:
@@ -181,23 +173,23 @@ class Collection:
     def arrive(self, r: Recorder) -> Tensor:
         workload = self.run.workload
         out = r.tensor((self.run.batch, len(workload.tables), workload.dim), self.dtype)
-        stream_kernel(r, "network_forward", (self.received,), self._share(r, out))
+        r.leaf("hugectr::network_forward", (self.received,), self._share(r, out))
         return out
 
     def send_back(self, r: Recorder, gradient: Tensor) -> None:
         run = self.run
         self.gradient = gradient
         spread = self._received(r)
-        stream_kernel(r, "network_backward", (self._share(r, gradient),), spread)
+        r.leaf("hugectr::network_backward", (self._share(r, gradient),), spread)
         self.returned = r.tensor((run.global_batch, self.own), self.dtype)
         if run.ranks == 1:
             self.returned = spread
         elif run.groups == 1:
-            even_all_to_all(r, spread, self.returned, run.ranks)
+            r.even_all_to_all(spread, self.returned, run.ranks)
         else:
             summed = r.tensor((run.batch * run.groups, self.own), self.dtype)
-            even_all_to_all(r, spread, summed, run.groups, nodes=run.groups)
-            linked_collective(r, "all_gather", summed, self.returned, run.linked)
+            r.even_all_to_all(spread, summed, run.groups, nodes=run.groups)
+            r.linked_collective("all_gather", summed, self.returned, run.linked)
 
     def replicated_gradient(self, r: Recorder) -> Tensor | None:
         if self.replicas is None:
@@ -205,19 +197,19 @@ class Collection:
         replicas, x = self.run.replicas, self.gradient
         sums = r.tensor((sum(table.rows for table in replicas), x.shape[2]), self.dtype)
         own = r.view(x, (x.shape[0], len(replicas), x.shape[2]), x.strides)
-        stream_kernel(r, "local_reduce", (own, self.own_keys[0]), sums)
+        r.leaf("hugectr::local_reduce", (own, self.own_keys[0]), sums)
         return sums
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
         (keys, _), workload = self.keys, self.run.workload
         rows = round(float(self.tables.attributes["unique_rows"]))
         sums = r.tensor((rows, workload.dim), COMPUTE[workload.implementation.precision])
-        stream_kernel(r, "places_of_gradients", (keys,), r.tensor(keys.shape, "int64"))
+        r.leaf("hugectr::places_of_gradients", (keys,), r.tensor(keys.shape, "int64"))
         update(r, self.tables, *self.keys, self.returned)
-        stream_kernel(r, "row_gradients", (sums,), sums)
+        r.leaf("hugectr::row_gradients", (sums,), sums)
         if reduced is not None:
             weights = r.tensor(reduced.shape)
-            stream_kernel(r, "update_replicas", (reduced, weights), weights)
+            r.leaf("hugectr::update_replicas", (reduced, weights), weights)
 
     def _received(self, r: Recorder) -> Tensor:
         """Partial sums for the own samples, of all parts of tables."""
@@ -245,7 +237,7 @@ def _fused_layer(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
 
     def backward(gradient: Tensor) -> Gradients:
         """Two products: the bias and the ReLU mask ride along."""
-        of_weight, of_bias = mm(r, t(r, gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
+        of_weight, of_bias = mm(r, r.t(gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
         return [mm(r, gradient, layer.weight) if wants_x else None, of_weight, of_bias]
 
     return r.track("fused_layer_backward", (x, layer.weight, layer.bias), out, backward)
@@ -289,8 +281,8 @@ def _crossed(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
             inputs = (gradient, first, high, total)
             r.leaf("hugectr::multi_cross_products", inputs, of_high, summed)
             bias = r.tensor(layer.up.bias.shape, first.dtype)
-            of_up, of_low = mm(r, t(r, of_high), low), mm(r, of_high, layer.up.weight)
-            of_down = mm(r, t(r, of_low), x)
+            of_up, of_low = mm(r, r.t(of_high), low), mm(r, of_high, layer.up.weight)
+            of_down = mm(r, r.t(of_low), x)
             total, gradient = summed, mm(r, of_low, layer.down)
             made = [of_down, of_up, bias, *made]
         return [r.made("aten::add", (total, gradient, 1), first.shape, first.dtype), *made]

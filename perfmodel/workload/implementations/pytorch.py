@@ -16,42 +16,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import all_to_all, fused_tables, shares, total_lookups
 from perfmodel.workload.dense import (
     COMPUTE,
+    LOSSES,
     Dense,
     Layer,
+    bmm,
     dense_layers,
     interact,
     mlp,
     pair_indices,
 )
-from perfmodel.workload.eager.arithmetic import LEARNING_RATE, LOSSES, bmm
 from perfmodel.workload.eager.embedding_bag import (
     add_sparse,
+    batched,
     embedding_bag,
     even_bags,
     full_slice,
     index_pairs,
     look_up,
 )
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import (
-    cat,
-    copy,
-    detach,
-    reshape,
-    select,
-    send_from_host,
-    stack,
-    to_device,
-    transpose,
-)
+from perfmodel.workload.eager.recorder import Recorder, shares
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
-from perfmodel.workload.training import LABEL, LAST, backward_and_update
+from perfmodel.workload.tables import lookups, total_lookups
+from perfmodel.workload.training import LABEL, LAST, LEARNING_RATE, backward_and_update
 
 Indices = Iterable[tuple[Tensor, Tensor]]
 """Per table of the rank, flat indices and offsets of its bags."""
@@ -64,10 +56,10 @@ def pytorch(r: Recorder, run: Run) -> None:
     indices: Indices = zip(loaded[::2], loaded[1::2], strict=False)
     if len(loaded) == 1:
         numbers = range(len(tables))
-        indices = (even_bags(r, select(r, loaded[0], 0, number)) for number in numbers)
+        indices = (even_bags(r, r.select(loaded[0], 0, number)) for number in numbers)
     pooled = _bags(r, run, tables, indices)
     features = _module(r, run, dense, layers.bottom, "relu")
-    sparse = stack(r, pooled, 1) if run.ranks == 1 else _exchange(r, run, pooled)
+    sparse = r.stack(pooled, 1) if run.ranks == 1 else _exchange(r, run, pooled)
     _learn(r, run, layers, features, sparse, tables, labels)
 
 
@@ -76,20 +68,17 @@ def reference(r: Recorder, run: Run) -> None:
     layers, tables = dense_layers(r, run.workload), _weights(r, run)
     width, bags = run.workload.model.dense_features, run.global_batch
     with r.during(INPUT):
-        dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
+        dense = r.send_from_host((run.batch, width), "fp32", pinned=False)
         flat = [table.lookups(bags) for table in run.tables]
-        indices = [(_sent_indices(r, count), _sent_indices(r, bags)) for count in flat]
+        sent = partial(r.send_from_host, dtype="int64", pinned=False)
+        indices = [(sent((count,)), sent((bags,))) for count in flat]
     features = _module(r, run, dense, layers.bottom, "relu")
     pooled = _bags(r, run, tables, indices)
     if run.ranks == 1:
-        sparse = reshape(r, cat(r, pooled, 1), (run.batch, len(pooled), run.workload.dim))
+        sparse = r.reshape(r.cat(pooled, 1), (run.batch, len(pooled), run.workload.dim))
     else:
         sparse = _exchange(r, run, pooled)
     _learn(r, run, layers, features, sparse, tables)
-
-
-def _sent_indices(r: Recorder, count: int) -> Tensor:
-    return send_from_host(r, (count,), "int64", pinned=False)
 
 
 FBGEMM = "fbgemm"
@@ -98,16 +87,19 @@ FBGEMM = "fbgemm"
 @implementation(FBGEMM, mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
 def fbgemm(r: Recorder, run: Run) -> None:
     layers, bags = dense_layers(r, run.workload), run.global_batch
-    tables = fused_tables(r, run, run.tables, bags, is_modern=False) if run.tables else None
+    tables, optimizer = None, run.workload.training.table_optimizer
+    if run.tables:
+        about, dtype = lookups(run.tables, bags), run.workload.implementation.table_precision
+        tables = batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=False)
     width = run.workload.model.dense_features
     with r.during(INPUT):
-        indices = send_from_host(r, (total_lookups(run.tables, bags),), "int32", pinned=False)
-        offsets = send_from_host(r, (len(run.tables) * bags + 1,), "int32", pinned=False)
-        dense = send_from_host(r, (run.batch, width), "fp32", pinned=False)
+        indices = r.send_from_host((total_lookups(run.tables, bags),), "int32", pinned=False)
+        offsets = r.send_from_host((len(run.tables) * bags + 1,), "int32", pinned=False)
+        dense = r.send_from_host((run.batch, width), "fp32", pinned=False)
     features = _module(r, run, dense, layers.bottom, "relu")
     pooled = _nothing(r) if tables is None else look_up(r, tables, indices, offsets, bags)
     if run.ranks == 1:
-        sparse = reshape(r, pooled, (run.batch, len(run.tables), run.workload.dim))
+        sparse = r.reshape(pooled, (run.batch, len(run.tables), run.workload.dim))
     else:
         sparse = _exchanged(r, run, pooled)
     _learn(r, run, layers, features, sparse)
@@ -139,7 +131,7 @@ def _load(r: Recorder, run: Run) -> list[Tensor]:
     with r.during(INPUT):
         for buffer in buffers:
             source = r.tensor(buffer.shape, buffer.dtype, place="cpu")
-            copy(r, buffer, source, non_blocking=True)
+            r.copy(buffer, source, non_blocking=True)
     return buffers
 
 
@@ -158,8 +150,8 @@ def _exchange(r: Recorder, run: Run, pooled: Sequence[Tensor]) -> Tensor:
     """Pooled rows of own tables for the global batch -> of all tables for the own batch; of ranks
     with unequal batches sample by sample."""
     shape = (run.ranks, run.batch, -1) if run.fill_frac == 1.0 else (run.global_batch, 1, -1)
-    each = [reshape(r, rows, shape) for rows in pooled]
-    return _exchanged(r, run, stack(r, each, 1) if each else _nothing(r))
+    each = [r.reshape(rows, shape) for rows in pooled]
+    return _exchanged(r, run, r.stack(each, 1) if each else _nothing(r))
 
 
 def _nothing(r: Recorder) -> Tensor:
@@ -176,9 +168,9 @@ def _exchanged(r: Recorder, run: Run, sent: Tensor) -> Tensor:
     received = r.made("aten::new_empty", (sent, (sum(held),)), (sum(held),), sent.dtype)
     own_dim = len(run.tables) * run.workload.dim
     mine = [count * own_dim for count in shares(run.global_batch, run.ranks)]
-    got = all_to_all(r, reshape(r, sent, (-1,)), received, mine, held)
+    got = r.all_to_all(r.reshape(sent, (-1,)), received, mine, held)
     shape = (len(run.workload.tables), run.batch, -1)
-    return transpose(r, reshape(r, got, shape), 0, 1)
+    return r.transpose(r.reshape(got, shape), 0, 1)
 
 
 def _learn(
@@ -207,10 +199,10 @@ def _learn(
     if not run.train:
         return
     if labels is None:
-        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
+        labels = r.send_from_host((run.batch, 1), "fp32", pinned=False)
     loss = LOSSES[loss_name](r, output, labels)
     if is_fbgemm:
-        to_device(r, detach(r, loss), "cpu")
+        r.to_device(r.detach(loss), "cpu")
 
     def sparse_sgd(gradients: dict[int, Tensor]) -> None:
         for weight, about in zip(bags, run.attributes, strict=True):
@@ -222,11 +214,11 @@ def _learn(
 def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor) -> Tensor:
     """The dot interaction, its places made on the host and sent in each step."""
     batch, dim = features.shape
-    joined = cat(r, [reshape(r, features, (batch, 1, dim)), sparse], 1)
-    products = bmm(r, joined, transpose(r, joined, 1, 2))
+    joined = r.cat([r.reshape(features, (batch, 1, dim)), sparse], 1)
+    products = bmm(r, joined, r.transpose(joined, 1, 2))
     places = pair_indices(r, run.workload, place="cpu")
     vectors = joined.shape[1]
     r.leaf("aten::tril_indices", (vectors, vectors, -1, 4, None, "cpu", False), places)
     rows, columns = (r.view(places, places.shape[1:], (1,)) for _ in range(2))
     r.leaf("aten::unbind", (places, 0), (rows, columns))
-    return cat(r, [features, index_pairs(r, full_slice(r, products), rows, columns)], 1)
+    return r.cat([features, index_pairs(r, full_slice(r, products), rows, columns)], 1)

@@ -17,15 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.collectives import GROUP
-from perfmodel.workload.dense import COMPUTE, dense_layers, interact, mlp
-from perfmodel.workload.eager.arithmetic import LOSSES
-from perfmodel.workload.eager.recorder import Recorder, Shape
-from perfmodel.workload.eager.tensors import cast, cat, detach, reshape, squeeze, to_dtype
+from perfmodel.workload.dense import COMPUTE, LOSSES, dense_layers, interact, mlp
+from perfmodel.workload.eager.calls import Shape
+from perfmodel.workload.eager.recorder import GROUP, Recorder
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
     INPUT_STREAM,
@@ -83,16 +80,16 @@ class Mlps:
         features = mlp(r, dense, self._layers.bottom, dtype=dtype)
 
         def with_rows(rows: Tensor) -> Tensor | None:
-            sparse = cast(r, rows, features.dtype)
+            sparse = r.cast(rows, features.dtype)
             joined = interact(r, run.workload, features, sparse, self._layers.crosses, dtype)
             output = mlp(r, joined, self._layers.top, last=LAST[loss], dtype=dtype)
-            output = squeeze(r, cast(r, output, "fp32"), -1)
+            output = r.squeeze(r.cast(output, "fp32"), -1)
             if not run.train:
                 return None
-            target = to_dtype(r, labels[0], output.dtype)
+            target = r.to_dtype(labels[0], output.dtype)
             out = LOSSES[loss](r, output, target)
             for tensor in (out, output, target):  # for the caller
-                detach(r, tensor)
+                r.detach(tensor)
             return out
 
         return with_rows
@@ -109,7 +106,7 @@ def tiered(r: Recorder, run: Run) -> None:
     recorded = run.workload.recorded
     layers = Mlps(r, run) if recorded is None else Replay(r, recorded)
     sources = [source_of(r, group) for group in groups_of(run)]
-    parts = _micro_batches(run, pipeline)
+    parts = _micro_batches(run)
     pairs = [list(zip(sources, groups_of(part), strict=True)) for part in parts]
     before: list[Tensor] = []
     for number, (part, own) in enumerate(zip(parts, pairs, strict=True), 1):
@@ -117,8 +114,19 @@ def tiered(r: Recorder, run: Run) -> None:
             r.tape = {}
             r.parameter(*layers.parameters, *(x for each in sources for x in each.parameters))
         loss = _micro_batch(r, part, layers, own, pipeline)
-        if loss is not None:
-            before = _learn(r, part, layers, own, loss, before, is_last=number == len(parts))
+        if loss is not None and number < len(parts):  # dense gradients are added up
+            by_tensor = backward(r, loss)
+            gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
+            with r.during(BACKWARD):
+                for total, more in zip(before, gradients, strict=True) if before else ():
+                    r.leaf("aten::add_", (total, more, 1), total)
+            before = before or gradients
+        elif loss is not None:
+            with r.during(BACKWARD):
+                for gradient in before:
+                    r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
+            replicas = [source.parameters for source, group in own if is_replica(group)]
+            backward_and_update(r, part, loss, [*replicas, layers.parameters], by_torchrec=True)
     if run.train:
         with r.during(OPTIMIZER):
             for source in sources:
@@ -127,11 +135,11 @@ def tiered(r: Recorder, run: Run) -> None:
                 average_copies(r, run, zip(sources, groups_of(run), strict=True))
 
 
-def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:
+def _micro_batches(run: Run) -> list[Run]:
     """The step of each micro-batch of `run`, its samples shared out."""
     batches, left = [], run.batch
-    for number, each in enumerate(pipeline.micro_batches, 1):
-        is_last = number == len(pipeline.micro_batches)
+    for number, each in enumerate(run.pipeline.micro_batches, 1):
+        is_last = number == len(run.pipeline.micro_batches)
         samples = left if is_last else min(round(run.batch * each.samples_frac), left)
         left -= samples
         if samples:
@@ -169,32 +177,6 @@ def _micro_batch(
     return loss
 
 
-def _learn(
-    r: Recorder,
-    run: Run,
-    layers: Layers,
-    pairs: Pairs,
-    loss: Tensor,
-    before: list[Tensor],
-    *,
-    is_last: bool,
-) -> list[Tensor]:
-    """Dense gradients of a micro-batch and those `before`; after the last the optimizers' steps."""
-    if is_last:
-        with r.during(BACKWARD):
-            for gradient in before:
-                r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
-        replicas = [source.parameters for source, group in pairs if is_replica(group)]
-        backward_and_update(r, run, loss, [*replicas, layers.parameters], by_torchrec=True)
-        return []
-    by_tensor = backward(r, loss)
-    gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
-    with r.during(BACKWARD):
-        for total, more in zip(before, gradients, strict=True) if before else ():
-            r.leaf("aten::add_", (total, more, 1), total)
-    return before or gradients
-
-
 def _rows(
     r: Recorder, run: Run, pairs: Pairs, keys: Mapping[str, Jagged], *, is_ahead: bool
 ) -> Tensor:
@@ -207,7 +189,7 @@ def _rows(
     if run.ranks > 1:
         with r.with_attributes(INPUT_STREAM if is_ahead else {}):
             own = {way: keys_by_table(r, ways[way], each) for way, each in keys.items()}
-    widths, waits = [], []
+    widths, waits, there = [], [], list[Tensor]()
     for way, part in ways.items():
         taken = [
             (source, group)
@@ -219,13 +201,16 @@ def _rows(
         waits.append(wait)
     for source, group in pairs:
         if group.replicated:
-            own_keys = _own_keys(r, group)
+            place = "" if group.placed.pooled_on == "device" else "cpu"
+            own_keys = Jagged(  # which the step has
+                r.tensor((group.lookups,), run.workload.implementation.key_dtype, place=place),
+                r.tensor((len(group.tables) * group.samples,), "int32", place=place),
+            )
             source.fetch(r, group, own_keys)
-            rows = _by_sample(r, group, source.look_up(r, group, own_keys), run.batch)
+            there.append(_by_sample(r, group, source.look_up(r, group, own_keys), run.batch))
             widths += [round(table.width * group.positions) for table in group.tables]
-            waits.append(partial(_there, rows))
-    parts = [wait() for wait in waits]
-    out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
+    parts = [*(wait() for wait in waits), *there]
+    out = parts[0] if len(parts) == 1 else r.cat(parts, 1)
     tables, dim = run.workload.tables, run.workload.dim
     width = round(sum(table.width for table in tables))
     if not run.workload.recorded:  # whose layers see to the model's order themselves
@@ -234,7 +219,7 @@ def _rows(
         run.workload.recorded and out.shape[1] <= width
     ):
         return out
-    out = reshape(r, out, (-1, out.shape[1] // dim, dim))
+    out = r.reshape(out, (-1, out.shape[1] // dim, dim))
     # partial sums of a table that is in parts are added up
     return out if out.shape[1] == width // dim else sum_parts(r, out, width // dim)
 
@@ -264,21 +249,12 @@ def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged) -> Tensor:
             own = Jagged(values, r.view(keys.lengths, (len(group.tables) * group.samples,), (1,)))
         source.fetch(r, group, own)
         parts.append(_by_sample(r, group, source.look_up(r, group, own), run.global_batch))
-    return parts[0] if len(parts) == 1 else cat(r, parts, 1)
+    return parts[0] if len(parts) == 1 else r.cat(parts, 1)
 
 
 def _by_sample(r: Recorder, group: Group, rows: Tensor, samples: int) -> Tensor:
     """Rows of `samples` side by side, those of all positions of each where they are not pooled."""
-    return rows if group.tables[0].pooled else reshape(r, rows, (samples, -1))
-
-
-def _own_keys(r: Recorder, group: Group) -> Jagged:
-    """The keys of the own samples, which the step has."""
-    place = "" if group.placed.pooled_on == "device" else "cpu"
-    return Jagged(
-        r.tensor((group.lookups,), group.run.workload.implementation.key_dtype, place=place),
-        r.tensor((len(group.tables) * group.samples,), "int32", place=place),
-    )
+    return rows if group.tables[0].pooled else r.reshape(rows, (samples, -1))
 
 
 def _requested(
@@ -289,7 +265,7 @@ def _requested(
     tables, group = run.workload.tables, GROUP
     widths = run.plan.of_each(lambda shard: round(shard.of(tables).width))
     if run.ranks == 1:
-        return widths[0], partial(_there, pooled)
+        return widths[0], lambda: pooled
     if way == REDUCED:
         return widths[run.rank], summed_rows(r, run, pooled, run.ranks)
     if not widths[run.rank]:
@@ -303,11 +279,6 @@ def _requested(
             pooled = _empty_pooled(r, run.batch * run.groups)
     sizes = [sum(own) for own in widths]
     return [width for own in widths for width in own], exchanged_rows(r, run, pooled, sizes, group)
-
-
-def _there(rows: Tensor) -> Tensor:
-    """Rows that nothing waits for."""
-    return rows
 
 
 def _empty_pooled(r: Recorder, samples: int) -> Tensor:

@@ -31,18 +31,17 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.spec import item_bytes
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use
-from perfmodel.workload.collectives import all_reduce, fused_tables
-from perfmodel.workload.eager.arithmetic import LEARNING_RATE
+from perfmodel.workload.eager.calls import Gradients
 from perfmodel.workload.eager.embedding_bag import (
     Batched,
     add_sparse,
+    batched,
     embedding_bag,
     embedding_bag_backward,
     look_up,
     look_up_dense,
 )
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import reshape, to_device, transpose
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookup_attributes, lookups
@@ -54,6 +53,7 @@ from perfmodel.workload.tiered.source import (
     prefetch_attributes,
     row_cache_use,
 )
+from perfmodel.workload.training import LEARNING_RATE
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def is_replica(group: Group) -> bool:
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
-    return fused_tables(r, group.run, group.tables, group.samples, group.placed.dtype)
+    about, optimizer = lookups(group.tables, group.samples), group.run.workload.training
+    return batched(r, about, dtype=group.placed.dtype, optimizer=optimizer.table_optimizer)
 
 
 def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]]) -> None:
@@ -99,19 +100,12 @@ def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]])
         states = [round(state.elements * items) for state in source.tables.states]
         for elements in (weights.elements, *states):  # which lie with the rows
             held = r.view(weights, (elements,), (1,))
-            all_reduce(r, held, run.copies, group=place, nodes=run.copies_nodes)
+            r.all_reduce(held, run.copies, group=place, nodes=run.copies_nodes)
         first = r.view(weights, (1,), (1,))
         r.leaf("aten::mul_", (first, 1), first)  # stands for the wait
 
 
 HOST = "cpu"
-
-
-def tables_over_bus(r: Recorder, group: Group) -> DeviceTables:
-    """The operator of device memory, its weights on the host."""
-    tables = table_batched(r, group)
-    weights = r.tensor(tables.weights.shape, tables.weights.dtype, place=HOST)
-    return DeviceTables(replace(tables, weights=weights))
 
 
 FETCH_STREAM = "fetch"  # of TorchRec's prefetch pipeline
@@ -206,7 +200,7 @@ class OperatorCache(Source):
         r.made("aten::sum", (counts,), (), "int64")
         if not missed:
             return
-        wanted_host = to_device(r, wanted, HOST)
+        wanted_host = r.to_device(wanted, HOST)
         dims = {"lookups": float(missed), "row_bytes": use.row_bytes}
         on_host = partial(record_row_op, r, stream=HOST_MEMORY, dims=dims, blocks=True)
         # As many of the least frequent rows as come, none of the batch's, back to the host.
@@ -219,8 +213,8 @@ class OperatorCache(Source):
         r.leaf("aten::topk", (held, missed, -1, True, True), values, leaving)
         r.leaf("aten::index_copy_", (held, 0, barred, saved), held)
         numbers = _select(r, held, leaving)
-        rows = to_device(r, _select(r, self.cache, leaving), HOST)
-        to_device(r, numbers, HOST)
+        rows = r.to_device(_select(r, self.cache, leaving), HOST)
+        r.to_device(numbers, HOST)
         on_host("host_scatter", (rows, self.host_rows), self.host_rows)
         r.leaf("aten::index_fill_", (held, 0, leaving, -1), held)
         r.leaf("aten::index_fill_", (self.place_of, 0, numbers, -1), self.place_of)
@@ -231,7 +225,7 @@ class OperatorCache(Source):
         gathered, pinned = (r.tensor(shape, dtype, place=HOST) for _ in range(2))
         on_host("host_gather", (self.host_rows, wanted_host), gathered)
         on_host("host_gather", (gathered,), pinned)
-        came = to_device(r, pinned, r.place, non_blocking=True)
+        came = r.to_device(pinned, r.place, non_blocking=True)
         for to, at, what in (
             (self.cache, slots, came),
             (self.held, slots, wanted),
@@ -245,13 +239,13 @@ class OperatorCache(Source):
         with r.untracked():
             bags = r.view(offsets(r, keys), (group.bags,), (1,))
             pooled = embedding_bag(r, self.cache, places, bags, about)
-            by_table = reshape(r, pooled, (len(group.tables), group.samples, -1))
-            out = reshape(r, transpose(r, by_table, 0, 1), (group.samples, -1))
+            by_table = r.reshape(pooled, (len(group.tables), group.samples, -1))
+            out = r.reshape(r.transpose(by_table, 0, 1), (group.samples, -1))
 
         def backward(gradient: Tensor) -> Gradients:
             """A sparse gradient of the rows in the cache, and SGD on them."""
-            by_sample = reshape(r, gradient, (group.samples, len(group.tables), -1))
-            each = reshape(r, transpose(r, by_sample, 0, 1), (group.bags, -1))
+            by_sample = r.reshape(gradient, (group.samples, len(group.tables), -1))
+            each = r.reshape(r.transpose(by_sample, 0, 1), (group.bags, -1))
             nothing = r.tensor((0,), "int64")
             saved = (places, bags, nothing, bags, nothing)
             sparse = embedding_bag_backward(r, each, self.cache, saved, about)

@@ -30,17 +30,18 @@ import numpy as np
 from perfmodel.embedding.placement import STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, OPERATOR, PROCESSES
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import copy, to_device
+from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
 from perfmodel.workload.tiered.device_kernels import (
     HOST,
+    DeviceTables,
     KernelCache,
     OperatorCache,
     device_use,
-    tables_over_bus,
+    table_batched,
 )
 from perfmodel.workload.tiered.hot_rows import hot_rows
 from perfmodel.workload.tiered.source import (
@@ -68,12 +69,12 @@ class PooledOnHost(Source):
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
         on_host = partial(record_row_op, r, stream=HOST_MEMORY, dims=row_dims(group))
         on_host("host_pool", given, pooled, blocks=True)
-        out = to_device(r, pooled, r.place, non_blocking=True)
+        out = r.to_device(pooled, r.place, non_blocking=True)
 
         def backward(gradient: Tensor) -> Gradients:
             """Gradients of pooled rows to the host, which applies them to the rows."""
-            came = (to_device(r, gradient, HOST), *given)
-            on_host("host_apply", came, self.weights, blocks=group.waits_for_writes)
+            came = (r.to_device(gradient, HOST), *given)
+            on_host("host_apply", came, self.weights, blocks=not group.run.pipeline.writes_behind)
             self.write_back(r, group)
             return [None]
 
@@ -89,7 +90,7 @@ class PooledOnHost(Source):
 def host_keys(r: Recorder, group: Group, keys: Jagged) -> Tensor:
     """The keys in host memory, where those of the rank's own samples are."""
     is_local = group.replicated or group.run.ranks == 1
-    return keys.values if is_local else to_device(r, keys.values, HOST)
+    return keys.values if is_local else r.to_device(keys.values, HOST)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class OnDrives(PooledOnHost):
 
     def write_back(self, r: Recorder, group: Group) -> None:
         """As many rows as came leave the cache for drives."""
-        missed, waits = _missed(group), group.waits_for_writes
+        missed, waits = _missed(group), not group.run.pipeline.writes_behind
         if missed["rows"]:
             about: dict[str, Any] = {"stream": STORAGE, "dims": missed, "blocks": waits}
             record_row_op(r, "storage_write", (self.weights,), self.rows, **about)
@@ -142,7 +143,7 @@ class OperatorsOnHost(Source):
             self.operator(r, every, table, (weight, values), pooled[-1], "fwd")
         joined = r.tensor((every.samples, group.total_dim), place=HOST)
         r.leaf("aten::cat", (tuple(pooled), 1), joined)
-        out = to_device(r, joined, r.place)
+        out = r.to_device(joined, r.place)
         if every.samples > group.samples:
             out, sent = r.tensor((group.samples, group.total_dim)), out
             _copied(r, group, out, sent)
@@ -152,7 +153,7 @@ class OperatorsOnHost(Source):
             if every.samples > group.samples:
                 own, gradient = gradient, r.tensor((every.samples, group.total_dim))
                 _copied(r, group, gradient, own)
-            given = to_device(r, gradient, HOST)
+            given = r.to_device(gradient, HOST)
             for table in group.tables:
                 of_rows = r.tensor((table.lookups(every.samples), table.dim), place=HOST)
                 self.operator(r, every, table, (given, values), of_rows, "bwd")
@@ -194,7 +195,7 @@ def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
     """One GPU's part of every table's pooled rows, from or to the first GPU."""
     for table in group.tables:
         shape, strides = (group.samples, table.dim), (table.dim, 1)
-        copy(r, r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
+        r.copy(r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
 
 
 def _missed(group: Group) -> dict[str, float]:
@@ -222,7 +223,9 @@ def host_tables(r: Recorder, group: Group) -> Source:
         weights = tuple(r.tensor(shape, dtype, place=HOST) for shape in shapes)
         return OperatorsOnHost(weights, [], by_one=placed.pooled_on == "one_process")
     if not placed.caches:
-        return tables_over_bus(r, group)
+        tables = table_batched(r, group)  # the operator of device memory, its weights on the host
+        on_host = r.tensor(tables.weights.shape, tables.weights.dtype, place=HOST)
+        return DeviceTables(replace(tables, weights=on_host))
     by_kernels = device_use(group).cache.kept_by == "kernels"
     return (KernelCache if by_kernels else OperatorCache).of(r, group)
 

@@ -21,16 +21,14 @@ from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.vocabulary.embedding import ACCELERATOR
-from perfmodel.workload.collectives import linked_collective
+from perfmodel.workload.eager.calls import Gradients
 from perfmodel.workload.eager.embedding_bag import batched, look_up, update
-from perfmodel.workload.eager.recorder import Gradients, Recorder
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
 from perfmodel.workload.tiered.device_kernels import HOST, DeviceTables
-from perfmodel.workload.tiered.source import Group
-
-_LEAST = 0.5  # fewer rows than this are none
+from perfmodel.workload.tiered.source import MIN_ROWS, Group
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def hot_use(group: Group) -> HotUse:
         unique_rows=touched,
         alpha=tuple(zipf_alpha_of(held, counts, touched).tolist()),
     )
-    return HotUse(lookups, max(round(hot), 1), 0 if other < _LEAST else max(round(other), 1))
+    return HotUse(lookups, max(round(hot), 1), 0 if other < MIN_ROWS else max(round(other), 1))
 
 
 def _distinct(table: Table, rows: int, lookups: float, hot_frac: float) -> tuple[float, float]:
@@ -159,7 +157,7 @@ class HotRows(DeviceTables):
         if run.ranks > 1:
             every = r.tensor((run.ranks * count, dim)), r.tensor((run.ranks * count,), "int64")
             for own, received in ((rows, every[0]), (keys, every[1])):
-                linked_collective(r, "all_gather", own, received, run.ranks)
+                r.linked_collective("all_gather", own, received, run.ranks)
             rows, keys = every
         for changed in (self.places, *self.tables.states):
             width = max(changed.elements // self.places.shape[0], 1)

@@ -68,11 +68,6 @@ class Group:
         counts = [table.lookups(self.samples) for table in self.tables]
         return sum(n * x for n, x in zip(counts, values, strict=True)) / sum(counts)
 
-    @property
-    def waits_for_writes(self) -> bool:
-        """Whether a step ends with its rows written."""
-        return not self.run.pipeline.writes_behind
-
     def of_samples(self, run: Run) -> Group:
         """The same tables for the samples of another micro-batch."""
         samples = run.batch if self.replicated else run.global_batch
@@ -152,9 +147,6 @@ def output_route(placed: TablePlacement, table: Table, run: Run) -> str:
     return WITHIN if is_group else POOLED
 
 
-_NO_PLACEMENT, _NO_TABLE = TablePlacement("table_wise", (0,)), Table(1, 4, 1e-3)
-
-
 def groups_of(run: Run) -> tuple[Group, ...]:
     """The rank's tables by how they are reached: those of its own shards first, then those that it
     looks up for its own samples alone.
@@ -165,7 +157,8 @@ def groups_of(run: Run) -> tuple[Group, ...]:
     every = [(number, run.workload.tables[number]) for number in run.plan.replicated]
     groups: list[Group] = []
     if not own and any(run.plan.shards):
-        groups = [Group(run, _NO_PLACEMENT, (_NO_TABLE,), run.global_batch, replicated=False)]
+        placed, row = TablePlacement("table_wise", (0,)), Table(1, 4, 1e-3)
+        groups = [Group(run, placed, (row,), run.global_batch, replicated=False)]
     for tables, samples, replicated in (own, run.global_batch, False), (every, run.batch, True):
         alike: dict[tuple[float, *tuple[object, ...]], list[tuple[TablePlacement, Table]]] = {}
         for number, table in tables:

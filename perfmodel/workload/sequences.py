@@ -1,148 +1,81 @@
-"""What ranks send one another: collectives, as PyTorch's distributed package issues them, and by
-them ids and unpooled rows of sequences; a rank's tables in one table-batched call."""
+"""Sequences of unpooled rows: how long they are on a rank; ids that go to the ranks with the rows,
+and what comes back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import NormalDist
 from typing import TypeAlias
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.eager.embedding_bag import Batched, batched
-from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, to_device, view
+from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.model import Workload
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table, lookups
+from perfmodel.workload.tables import mean_length
 
-GROUP = "0"
-DENSE = "dense"
-"""The process group of layers where tables have copies too."""
-
-
-CALLS = {
-    "all_to_all": "c10d::alltoall_base_",
-    "all_reduce": "c10d::allreduce_",
-    "reduce_scatter": "c10d::_reduce_scatter_base_",
-    "all_gather": "c10d::_allgather_base_",
-}
+ALIGNED = 128
+"""Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
+their number, another in every step, does not decide which kernels multiply them."""
+EVEN_STD = 1e-6
+"""Lengths that spread by less of the longest are equal."""
 
 
-def linked_collective(
-    r: Recorder,
-    kind: str,
-    sent: Tensor,
-    received: Tensor,
-    ranks: int,
-    group: str = GROUP,
-    **about: str,
-) -> None:
-    """`kind` (of `CALLS`) of `sent` into `received` among `ranks`; it goes on beside what follows.
+@dataclass(frozen=True)
+class Lengths:
+    """Of one rank's batch: `tokens` in all its sequences, `pairs` of them that attend."""
 
-    Collectives of one group run one after the other, on its stream. `about`: more attributes.
-    Source: github.com/meta-pytorch/torchrec, pull request 4708.
+    samples: int
+    tokens: int
+    pairs: float
+
+
+def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
+    """What the rank with the longest sequences has of `batch` samples, expected over batches.
+
+    Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
+    over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
+    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean:
+    they are exchanged one by one, which needs two of them on a rank.
     """
-    about |= {
-        "collective": kind,
-        "process_group": group,
-        "group_size": str(ranks),
-        "dtype": sent.dtype,
-        "in_elements": str(sent.elements),
-        "out_elements": str(received.elements),
-    }
-    if group != GROUP:
-        about["stream"] = f"comm {group}"
-    r.begin(CALLS[kind], received, sent)
-    if not r.is_cpu:  # what NCCL records below a call; Gloo's tasks are no ops
-        r.leaf("record_param_comms", (sent, received), received, about=about)
-    r.end(received, about=about)
+    about = workload.sequence
+    mean, most = mean_length(workload.tables), float(about.max_length)
+    squares, squares_std = _squares(mean / most, about.length_std / most)
+    is_mean = about.balanced and batch > 1
+    deviations = 0.0 if is_mean else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
+    long = min(mean + deviations * about.length_std, most)
+    square = most**2 * min(squares + deviations * squares_std, 1.0)
+    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
+    return Lengths(batch, tokens, batch * (square + long) / 2.0)
 
 
-def all_to_all_call(
-    r: Recorder,
-    sent: Tensor,
-    received: Tensor,
-    sent_sizes: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    nodes: int | None = None,
-    group: str = GROUP,
-) -> None:
-    """`sent` in pieces of `sent_sizes` elements to the ranks, theirs, of `sizes`, into `received`.
+def _squares(mean: float, std: float) -> tuple[float, float]:
+    """Mean and deviation of the square of a beta variable, from its own."""
+    if std < EVEN_STD:
+        return mean**2, 0.0
+    concentration = mean * (1.0 - mean) / std**2 - 1.0
+    moments = [1.0]
+    for order in range(4):
+        rest = (mean * concentration + order) / (concentration + order)
+        moments.append(moments[-1] * rest)
+    return moments[2], sqrt(max(moments[4] - moments[2] ** 2, 0.0))
 
-    `nodes`: over so many the ranks are spread, where they do not fill them one by one.
+
+def exchange_sequences(r: Recorder, run: Run, elements: int) -> None:
+    """Lengths to all ranks, then each sequence with all that belongs to it (`elements` of a rank's
+    batch) to its new rank.
+
+    Who gets which is computed on the host, beside the step before.
     """
-    about = {} if nodes is None else {"nodes": str(nodes)}
-    for name, split in (("in_split", sent_sizes), ("out_split", sizes)):
-        about[name] = ",".join(map(str, split))
-    linked_collective(r, "all_to_all", sent, received, len(sizes), group, **about)
-
-
-def shares(count: int, ranks: int) -> list[int]:
-    """`count` among `ranks` as evenly as can be."""
-    less, more = divmod(count, ranks)
-    return [less + 1] * more + [less] * (ranks - more)
-
-
-def even_all_to_all(
-    r: Recorder, sent: Tensor, received: Tensor, ranks: int, *, nodes: int | None = None
-) -> None:
-    """From each of `ranks` its share of `received`, to each one of `sent`."""
-    own, theirs = (shares(x.elements, ranks) for x in (sent, received))
-    all_to_all_call(r, sent, received, own, theirs, nodes=nodes)
-
-
-def all_to_all(
-    r: Recorder, sent: Tensor, received: Tensor, sent_sizes: Sequence[int], sizes: Sequence[int]
-) -> Tensor:
-    """`sent` `[n]` in pieces to the ranks, theirs into `received` `[m]`; differentiable."""
-    r.begin("_AlltoAllSingle", received, sent)
-    all_to_all_call(r, sent, received, sent_sizes, sizes)
-    out = view(r, received, received.shape, "view_as")
-    r.end()
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        shape = (sum(sent_sizes),)
-        returned = r.made("aten::empty", (shape,), shape, gradient.dtype)
-        return [all_to_all(r, gradient, returned, sizes, sent_sizes)]
-
-    return r.track("_AlltoAllSingleBackward", (sent,), out, backward)
-
-
-def all_reduce(
-    r: Recorder,
-    bucket: Tensor,
-    ranks: int,
-    *,
-    in_network: bool = False,
-    nodes: int | None = None,
-    group: str = GROUP,
-) -> None:
-    """The sum over all ranks, into `bucket`. `in_network`: switches of the network may add up;
-    `nodes` as in `all_to_all_call`."""
-    about = {"in_network": "1"} if in_network else {}
-    about |= {} if nodes is None else {"nodes": str(nodes)}
-    linked_collective(r, "all_reduce", bucket, bucket, ranks, group, **about)
-
-
-def fused_tables(
-    r: Recorder,
-    run: Run,
-    tables: tuple[Table, ...],
-    batch: int,
-    dtype: str = "",
-    *,
-    is_modern: bool = True,
-) -> Batched:
-    dtype = dtype or run.workload.implementation.table_precision
-    optimizer = run.workload.training.table_optimizer
-    about = lookups(tables, batch)
-    return batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=is_modern)
-
-
-def total_lookups(tables: tuple[Table, ...], batch: int) -> int:
-    """Rows that `batch` samples look up in all `tables`."""
-    return sum(table.lookups(batch) for table in tables)
+    own, every = r.tensor((run.batch,), "int64"), r.tensor((run.batch * run.ranks,), "int64")
+    r.linked_collective("all_gather", own, every, run.ranks)
+    count = -(-elements // run.ranks) * run.ranks
+    given, got = r.tensor((count,), "int64"), r.tensor((count,), "int64")
+    r.even_all_to_all(given, got, run.ranks)
 
 
 SELECT, AS_OFTEN = "hstu::index_select", {"reads": "1"}
@@ -161,12 +94,13 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     distinct ones, and repeats are filled in at the end. One exchange of ids and one of rows serve
     all tables, as TorchRec has it.
     """
-    about, parts, sent = run.workload.sequence, _shards(run), []
+    about, sent = run.workload.sequence, []
     fracs = about.unique_frac or (1.0,) * len(ids)
     for number, (each, frac) in enumerate(zip(ids, fracs, strict=True)):
         count = each.shape[0]  # of which so many leave a rank, in equal parts to those with shards
         unique = max(run.ranks, round(count * frac)) if about.index_dedup else count
-        sent.append(-(-unique // parts[number].parts) * parts[number].parts)
+        parts = run.plan.shard_of[number].parts
+        sent.append(-(-unique // parts) * parts)
     if run.ranks == 1:
         keys = [r.tensor((count,), "int64") for count in sent] if about.index_dedup else list(ids)
     with r.during(INPUT):
@@ -193,11 +127,6 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     return [_selected(r, run, each, key.shape[0]) for each, key in zip(rows, ids, strict=True)]
 
 
-def _shards(run: Run) -> dict[int, Shard]:
-    """How each table is parted, by its number."""
-    return {shard.table: shard for own in run.plan.shards for shard in own}
-
-
 def _asked(run: Run, sent: Sequence[int]) -> list[list[int]]:
     """Per rank, of each of its shards, the ids of one rank that it holds: of parts its share of
     lookups, or of the distinct rows where only these are asked for."""
@@ -217,13 +146,13 @@ def _exchanged_ids(
 ) -> list[Tensor]:
     """Ids of all ranks that the own shards hold, shard by shard; the host waits for how many."""
     sizes, counts = (r.tensor((run.ranks,), "int64") for _ in range(2))
-    all_to_all_call(r, sizes, counts, [1] * run.ranks, [1] * run.ranks)
-    to_device(r, counts, "cpu")
+    r.all_to_all_call(sizes, counts, [1] * run.ranks, [1] * run.ranks)
+    r.to_device(counts, "cpu")
     given = r.made("aten::cat", (tuple(ids), 0), (sum(sent),), "int64")
     asked = _asked(run, sent)
     each = asked[run.rank]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
-    all_to_all_call(r, given, got, list(map(sum, asked)), [sum(each)] * run.ranks)
+    r.all_to_all_call(given, got, list(map(sum, asked)), [sum(each)] * run.ranks)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]
 
 
@@ -233,25 +162,24 @@ def _exchanged_rows(
     """Rows of the own shards to the ranks that asked for them; theirs, by table, and of tables in
     row-wise parts in the order of the ids."""
     tables, wire = run.workload.tables, run.workload.implementation.exchange_precision
-    given = cast(r, _by_rank(r, run, read), wire)
+    given = r.cast(_by_rank(r, run, read), wire)
     dim = run.workload.dim
     theirs = [
         sum(count * dim // each.columns for each, count in zip(own, counts, strict=True))
         for own, counts in zip(run.plan.shards, _asked(run, sent), strict=True)
     ]
     own = [given.elements // run.ranks] * run.ranks
-    back = all_to_all(r, given, r.tensor((sum(theirs),), wire), own, theirs)
+    back = r.all_to_all(given, r.tensor((sum(theirs),), wire), own, theirs)
     sizes = tuple(count * dim for count in sent)
     parts = tuple(r.view(back, (size,), (1,)) for size in sizes)
     r.leaf("aten::split_with_sizes", (back, sizes, 0), parts)
-    r.track("SplitWithSizesBackward0", (back,), parts, lambda g: [cat(r, g, 0)])
+    r.track("SplitWithSizesBackward0", (back,), parts, lambda g: [r.cat(g, 0)])
     rows = [
-        cast(r, reshape(r, part, (count, table.dim)), "fp32")
+        r.cast(r.reshape(part, (count, table.dim)), "fp32")
         for part, count, table in zip(parts, sent, tables, strict=True)
     ]
-    shards = _shards(run)
     return [
-        _selected(r, run, each, each.shape[0]) if shards[number].parts > 1 else each
+        _selected(r, run, each, each.shape[0]) if run.plan.shard_of[number].parts > 1 else each
         for number, each in enumerate(rows)
     ]
 
@@ -285,7 +213,7 @@ def _selected(r: Recorder, run: Run, rows: Tensor, count: int) -> Tensor:
 
     def backward(gradient: Tensor) -> list[Tensor]:
         """Gradients of repeats are added up."""
-        made = new_zeros(r, gradient, rows.shape, rows.dtype)
+        made = r.new_zeros(gradient, rows.shape, rows.dtype)
         r.leaf("aten::index_add", (made, 0, place, gradient, 1), made)
         return [made]
 
